@@ -1,0 +1,3 @@
+"""Rocketstream: RocketMQ for Python."""
+
+__version__ = "0.1.0"

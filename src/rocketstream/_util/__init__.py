@@ -1,0 +1,1 @@
+"""Small helpers without a meaning of their own."""

@@ -1,0 +1,36 @@
+"""Where time comes from: a clock is handed in, never looked up.
+
+Law: the only module that reads the machine's clocks.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Two readings of time; see testing.ManualClock for one that tests move by hand."""
+
+    def now_ms(self) -> int:
+        """Wall-clock milliseconds since 1970 UTC; may jump."""
+        ...
+
+    def monotonic_ms(self) -> float:
+        """Milliseconds that only grow, from an arbitrary start."""
+        ...
+
+
+class SystemClock:
+    """The machine's clocks."""
+
+    def now_ms(self) -> int:
+        """Wall-clock milliseconds since 1970 UTC."""
+        return time.time_ns() // 1_000_000
+
+    def monotonic_ms(self) -> float:
+        """Milliseconds of the monotonic clock."""
+        return time.monotonic_ns() / 1_000_000
+
+
+SYSTEM_CLOCK: Clock = SystemClock()

@@ -1,0 +1,360 @@
+"""Every error this package raises: one tree, each saying whose fault it is and whether a retry can help.
+
+Law: no behaviour here beyond building and pickling the errors. Errors cross process boundaries
+(Spark ships them between Python workers), so each one pickles with its parameters and attributes.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any, ClassVar, Self
+
+__all__ = [
+    "BrokerError",
+    "ClientStateError",
+    "ConfigurationError",
+    "ConnectError",
+    "ConnectionLostError",
+    "ConsumerNotOnlineError",
+    "DataLossError",
+    "DiskFullError",
+    "FlushFailedError",
+    "ForkedClientError",
+    "FrameTooLargeError",
+    "InternalError",
+    "LocalProtocolError",
+    "MalformedFrameError",
+    "MessageInvalidError",
+    "NoPermissionError",
+    "NotSupportedError",
+    "OffsetNotFoundError",
+    "PortInUseError",
+    "ProtocolError",
+    "RemoteProtocolError",
+    "RequestNotSupportedError",
+    "RequestTimeoutError",
+    "RocketMQError",
+    "RouteNotFoundError",
+    "SendError",
+    "SendOutcome",
+    "ServerError",
+    "StoreDamagedError",
+    "StoreError",
+    "StoreLockedError",
+    "SubscriptionError",
+    "SystemBusyError",
+    "TooManyRequestsError",
+    "TopicNotExistError",
+    "TransportError",
+    "broker_error",
+]
+
+
+def _rebuild(cls: type[RocketMQError], message: str, state: dict[str, Any]) -> RocketMQError:
+    error = cls.__new__(cls)
+    Exception.__init__(error, message)
+    error.__dict__.update(state)
+    return error
+
+
+class RocketMQError(Exception):
+    """Base of every error of this package.
+
+    Attributes:
+        condition: stable name of the error kind; tests and programs match on this, not on the text.
+        retriable: whether the same call may succeed later without anything being changed.
+        parameters: what the message was built from (names and values as given by the raiser).
+    """
+
+    condition: ClassVar[str] = "ROCKETMQ_ERROR"
+    retriable: bool = False
+
+    def __init__(self, message: str, **parameters: Any) -> None:
+        super().__init__(message)
+        self.parameters: dict[str, Any] = parameters
+
+    @property
+    def message(self) -> str:
+        """The text of the error, one line, without the class name."""
+        return str(self.args[0]) if self.args else ""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.message, dict(self.__dict__))
+
+
+class ConfigurationError(RocketMQError, ValueError):
+    """The caller gave a value that is not accepted; the text names it and what is accepted."""
+
+    condition = "CONFIGURATION"
+
+
+class SubscriptionError(ConfigurationError):
+    """A subscription expression that cannot be used (C-99 to C-101)."""
+
+    condition = "SUBSCRIPTION"
+
+
+class NotSupportedError(RocketMQError):
+    """Asked for something this version does not do; the text says what to use instead."""
+
+    condition = "NOT_SUPPORTED"
+
+
+class InternalError(RocketMQError):
+    """A mistake of this package, never of the caller or a peer."""
+
+    condition = "INTERNAL"
+
+
+# --- client life cycle ------------------------------------------------------------------------
+
+
+class ClientStateError(RocketMQError):
+    """The client is not in a state that allows the call (not started, started twice, shut down)."""
+
+    condition = "CLIENT_STATE"
+
+
+class ForkedClientError(ClientStateError):
+    """The client was created in another process; create a new one after fork()."""
+
+    condition = "CLIENT_FORKED"
+
+
+class RouteNotFoundError(RocketMQError):
+    """No route: the topic is unknown to the name server, or no broker of it can take the call."""
+
+    condition = "ROUTE_NOT_FOUND"
+    retriable = True
+
+
+# --- protocol ---------------------------------------------------------------------------------
+
+
+class ProtocolError(RocketMQError):
+    """Bytes or values that do not obey the remoting protocol."""
+
+    condition = "PROTOCOL"
+
+
+class LocalProtocolError(ProtocolError):
+    """This side tried to send something the protocol cannot carry."""
+
+    condition = "PROTOCOL_LOCAL"
+
+
+class RemoteProtocolError(ProtocolError):
+    """The peer sent something that is not valid; the connection is closed, as upstream does."""
+
+    condition = "PROTOCOL_REMOTE"
+
+
+class MalformedFrameError(RemoteProtocolError):
+    """A frame whose lengths, header or serialize type are impossible."""
+
+    condition = "MALFORMED_FRAME"
+
+
+class FrameTooLargeError(RemoteProtocolError):
+    """A frame longer than the accepted maximum (limits.FRAME_BYTES_MAX)."""
+
+    condition = "FRAME_TOO_LARGE"
+
+
+# --- transport --------------------------------------------------------------------------------
+
+
+class TransportError(RocketMQError):
+    """The network failed, not the peer's answer."""
+
+    condition = "TRANSPORT"
+    retriable = True
+
+
+class ConnectError(TransportError):
+    """No connection could be made: nothing was sent. The text lists every address tried."""
+
+    condition = "CONNECT"
+
+
+class ConnectionLostError(TransportError):
+    """The connection ended while a request was on its way: whether it was executed is unknown."""
+
+    condition = "CONNECTION_LOST"
+
+
+class RequestTimeoutError(TransportError, TimeoutError):
+    """No answer within the deadline: whether the request was executed is unknown."""
+
+    condition = "REQUEST_TIMEOUT"
+
+
+class TooManyRequestsError(TransportError):
+    """A local bound on requests in flight was reached: nothing was sent."""
+
+    condition = "TOO_MANY_REQUESTS"
+
+
+# --- answers of a broker or name server -------------------------------------------------------
+
+
+class BrokerError(RocketMQError):
+    """A broker or name server answered with an error code.
+
+    Attributes:
+        code: response code as received (protocol.codes.ResponseCode lists the known ones).
+        remark: the peer's text, possibly empty.
+        address: ``host:port`` of the peer, possibly empty.
+    """
+
+    condition = "BROKER"
+
+    def __init__(self, code: int, remark: str | None, address: str = "") -> None:
+        text = remark or "no remark"
+        where = f" from {address}" if address else ""
+        super().__init__(f"CODE: {code}{where}: {text}", code=code, remark=remark, address=address)
+        self.code = code
+        self.remark = remark or ""
+        self.address = address
+
+
+class SystemBusyError(BrokerError):
+    """Code 2: the broker refuses work for now."""
+
+    condition = "SYSTEM_BUSY"
+    retriable = True
+
+
+class RequestNotSupportedError(BrokerError):
+    """Code 3: the peer does not know this request."""
+
+    condition = "REQUEST_NOT_SUPPORTED"
+
+
+class NoPermissionError(BrokerError):
+    """Code 16: broker, topic or group does not allow it."""
+
+    condition = "NO_PERMISSION"
+
+
+class TopicNotExistError(BrokerError):
+    """Code 17: the topic is unknown there."""
+
+    condition = "TOPIC_NOT_EXIST"
+
+
+class OffsetNotFoundError(BrokerError):
+    """Code 22: nothing stored under what was asked for (an offset, a message, a key)."""
+
+    condition = "OFFSET_NOT_FOUND"
+
+
+class ConsumerNotOnlineError(BrokerError):
+    """Code 206: no member of the group is connected."""
+
+    condition = "CONSUMER_NOT_ONLINE"
+
+
+_BROKER_ERRORS: dict[int, type[BrokerError]] = {
+    2: SystemBusyError,
+    3: RequestNotSupportedError,
+    16: NoPermissionError,
+    17: TopicNotExistError,
+    22: OffsetNotFoundError,
+    206: ConsumerNotOnlineError,
+}
+
+
+def broker_error(code: int, remark: str | None, address: str = "") -> BrokerError:
+    """Return the error that stands for a response code (a subclass where one exists)."""
+    return _BROKER_ERRORS.get(code, BrokerError)(code, remark, address)
+
+
+# --- sending ----------------------------------------------------------------------------------
+
+
+class SendOutcome(enum.Enum):
+    """What is known of a message whose send raised."""
+
+    NOT_SENT = "NOT_SENT"
+    """Nothing left this process: sending again cannot duplicate."""
+    REJECTED = "REJECTED"
+    """A broker refused it and did not store it."""
+    UNKNOWN = "UNKNOWN"
+    """It may or may not be stored: sending again may duplicate; UNIQ_KEY tells duplicates."""
+
+
+class SendError(RocketMQError):
+    """A send failed; ``outcome`` says what happened to the message."""
+
+    condition = "SEND"
+
+    def __init__(self, message: str, outcome: SendOutcome, **parameters: Any) -> None:
+        super().__init__(message, outcome=outcome, **parameters)
+        self.outcome = outcome
+
+    def with_retriable(self, retriable: bool) -> Self:
+        """Return this error marked as worth retrying or not."""
+        self.retriable = retriable
+        return self
+
+
+class MessageInvalidError(SendError, ValueError):
+    """The message itself is not acceptable (C-453); nothing was sent."""
+
+    condition = "MESSAGE_INVALID"
+
+    def __init__(self, message: str, **parameters: Any) -> None:
+        super().__init__(message, SendOutcome.NOT_SENT, **parameters)
+
+
+# --- server and store -------------------------------------------------------------------------
+
+
+class ServerError(RocketMQError):
+    """The embedded server cannot do what was asked."""
+
+    condition = "SERVER"
+
+
+class PortInUseError(ServerError):
+    """The port to listen on is taken; the text names it."""
+
+    condition = "PORT_IN_USE"
+
+
+class StoreError(ServerError):
+    """The message store cannot do what was asked."""
+
+    condition = "STORE"
+
+
+class StoreLockedError(StoreError):
+    """Another process has the store directory open."""
+
+    condition = "STORE_LOCKED"
+
+
+class StoreDamagedError(StoreError):
+    """A file of the store holds bytes that cannot be right; nothing was deleted."""
+
+    condition = "STORE_DAMAGED"
+
+
+class DiskFullError(StoreError):
+    """No room for another file of the store."""
+
+    condition = "DISK_FULL"
+    retriable = True
+
+
+class FlushFailedError(StoreError):
+    """fsync failed; what was not flushed before is in doubt and the store takes no more writes."""
+
+    condition = "FLUSH_FAILED"
+
+
+class DataLossError(RocketMQError):
+    """Offsets that were to be read are no longer (or not any more) in the queue."""
+
+    condition = "DATA_LOSS"

@@ -1,0 +1,202 @@
+"""The values users hold: messages, queues, results, and the enumerations they choose from.
+
+Law: plain values without I/O, clock or wire knowledge. A received message is
+``protocol.message_ext.MessageExt``, a lazy view of the stored record.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from rocketstream.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from rocketstream.protocol.message_ext import MessageExt
+
+PROPERTY_KEYS = "KEYS"
+PROPERTY_TAGS = "TAGS"
+PROPERTY_DELAY = "DELAY"
+PROPERTY_WAIT = "WAIT"
+PROPERTY_UNIQ_KEY = "UNIQ_KEY"
+
+RESERVED_PROPERTIES = frozenset(
+    {
+        "KEYS", "TAGS", "WAIT", "DELAY", "RETRY_TOPIC", "REAL_TOPIC", "REAL_QID", "TRAN_MSG",
+        "PGROUP", "MIN_OFFSET", "MAX_OFFSET", "BUYER_ID", "ORIGIN_MESSAGE_ID", "TRANSFER_FLAG",
+        "CORRECTION_FLAG", "MQ2_FLAG", "RECONSUME_TIME", "MSG_REGION", "UNIQ_KEY",
+        "MAX_RECONSUME_TIMES", "CONSUME_START_TIME", "TRAN_PREPARED_QUEUE_OFFSET",
+        "TRANSACTION_CHECK_TIMES", "CHECK_IMMUNITY_TIME_IN_SECONDS", "TRACE_ON", "INSTANCE_ID",
+        "CORRELATION_ID", "REPLY_TO_CLIENT", "TTL", "ARRIVE_TIME", "PUSH_REPLY_TIME", "CLUSTER",
+        "MSG_TYPE", "INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET", "EXTEND_UNIQ_INFO",
+        "__transactionId__",
+    }
+)  # fmt: skip
+"""Names user code may not set (C-98, C-629)."""
+
+
+class MessageQueue(NamedTuple):
+    """One queue of a topic on one broker; sorts as upstream does (C-161)."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+
+
+class MessageModel(enum.Enum):
+    """How a group shares a topic: each message once per group, or once per member."""
+
+    CLUSTERING = "CLUSTERING"
+    BROADCASTING = "BROADCASTING"
+
+
+class ConsumeFromWhere(enum.Enum):
+    """Where a queue without a stored offset begins (C-189)."""
+
+    LAST_OFFSET = "CONSUME_FROM_LAST_OFFSET"
+    FIRST_OFFSET = "CONSUME_FROM_FIRST_OFFSET"
+    TIMESTAMP = "CONSUME_FROM_TIMESTAMP"
+
+
+class ConsumeConcurrentlyStatus(enum.Enum):
+    """What a concurrent listener returns for its batch."""
+
+    CONSUME_SUCCESS = "CONSUME_SUCCESS"
+    RECONSUME_LATER = "RECONSUME_LATER"
+
+
+class SendStatus(enum.Enum):
+    """All four mean: stored on the master (C-473)."""
+
+    SEND_OK = "SEND_OK"
+    FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
+    FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"
+    SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
+
+
+class PullStatus(enum.Enum):
+    """Outcome of a pull (C-218)."""
+
+    FOUND = "FOUND"
+    NO_NEW_MSG = "NO_NEW_MSG"
+    NO_MATCHED_MSG = "NO_MATCHED_MSG"
+    OFFSET_ILLEGAL = "OFFSET_ILLEGAL"
+
+
+class Message:
+    """A message to send.
+
+    Args:
+        topic: where it goes; 1 to 127 characters of ``[%|a-zA-Z0-9_-]``.
+        body: payload, 1 byte to 4 MiB; ``str`` is encoded as UTF-8.
+        tags: the one tag consumers filter by.
+        keys: words the message can be found by; several are joined by spaces.
+        properties: user properties; reserved names are refused (C-98).
+        delay_level: 0 for none, else the broker's delay level from 1.
+        flag: 32-bit user flag, carried unchanged.
+    """
+
+    __slots__ = ("body", "flag", "properties", "topic")
+
+    def __init__(
+        self,
+        topic: str,
+        body: bytes | str,
+        *,
+        tags: str | None = None,
+        keys: str | Iterable[str] | None = None,
+        properties: Mapping[str, str] | None = None,
+        delay_level: int = 0,
+        flag: int = 0,
+    ) -> None:
+        self.topic = topic
+        self.body = body.encode() if isinstance(body, str) else body
+        self.flag = flag
+        self.properties: dict[str, str] = {PROPERTY_WAIT: "true"}
+        if tags:
+            self.properties[PROPERTY_TAGS] = tags
+        if keys:
+            self.properties[PROPERTY_KEYS] = keys if isinstance(keys, str) else " ".join(keys)
+        if delay_level:
+            self.properties[PROPERTY_DELAY] = str(delay_level)
+        if properties:
+            for name, value in properties.items():
+                self.put_user_property(name, value)
+
+    def put_user_property(self, name: str, value: str) -> None:
+        """Set a user property.
+
+        Raises:
+            ConfigurationError: a reserved name, or an empty name or value (C-98).
+        """
+        if name in RESERVED_PROPERTIES:
+            raise ConfigurationError(
+                f"The Property<{name}> is used by system, input another please", property=name
+            )
+        if not name or not value or not name.strip() or not value.strip():
+            raise ConfigurationError(
+                "The name or value of property can not be null or blank string!",
+                property=name,
+                value=value,
+            )
+        self.properties[name] = value
+
+    @property
+    def tags(self) -> str | None:
+        """The tag, or None."""
+        return self.properties.get(PROPERTY_TAGS)
+
+    @property
+    def keys(self) -> str | None:
+        """The keys as one string separated by spaces, or None."""
+        return self.properties.get(PROPERTY_KEYS)
+
+    @property
+    def delay_level(self) -> int:
+        """Delay level, 0 for none."""
+        return int(self.properties.get(PROPERTY_DELAY, "0"))
+
+    @property
+    def msg_id(self) -> str | None:
+        """The client message id (UNIQ_KEY), set when the message is sent."""
+        return self.properties.get(PROPERTY_UNIQ_KEY)
+
+    def __repr__(self) -> str:
+        return (
+            f"Message(topic={self.topic!r}, body={len(self.body)} bytes, "
+            f"properties={self.properties!r})"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SendResult:
+    """A message the broker has stored.
+
+    Attributes:
+        send_status: SEND_OK, or stored with a remark on flush or replication.
+        msg_id: the client's id (UNIQ_KEY); for a batch a comma-joined list.
+        offset_msg_id: the broker's id (store address and commit log offset); same for a batch.
+        message_queue: where it is stored.
+        queue_offset: its offset in the queue; the first one's for a batch.
+    """
+
+    send_status: SendStatus
+    msg_id: str
+    offset_msg_id: str
+    message_queue: MessageQueue
+    queue_offset: int
+    region_id: str = "DefaultRegion"
+    trace_on: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class PullResult:
+    """What a pull brought; continue at ``next_begin_offset`` whatever the status (C-496)."""
+
+    pull_status: PullStatus
+    next_begin_offset: int
+    min_offset: int
+    max_offset: int
+    msg_found_list: list[MessageExt]
