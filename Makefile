@@ -1,0 +1,46 @@
+# Every job of this repository. Each sets up what it needs on a fresh clone.
+#   make demo     the main job on real data: flights through RocketMQ into a table on Spark
+#   make test     every test that needs nothing beyond Python and Java 17
+#   make check    lint, types, structure
+#   make interop  the suites against the real Apache RocketMQ (needs Maven)
+#   make bench    the measurements, paired with their peers where Maven is available
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.ready
+PYTEST := $(BIN)/python -m pytest
+
+.PHONY: demo test check lint interop bench env clean format
+
+env: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt scripts/setup_env.py
+	@$(PYTHON) scripts/setup_env.py $(VENV)
+
+demo: $(STAMP)
+	@$(BIN)/python -m demo
+
+test: $(STAMP)
+	@$(BIN)/python scripts/need_java.py
+	$(PYTEST) tests -m "not interop"
+
+check: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(PYTEST) tests/tidy -q
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+interop: $(STAMP)
+	@$(BIN)/python scripts/need_java.py
+	$(PYTEST) tests -m interop
+
+bench: $(STAMP)
+	@$(BIN)/python scripts/need_java.py
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) demo-data dist build .pytest_cache .mypy_cache .ruff_cache

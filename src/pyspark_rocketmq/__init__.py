@@ -1,0 +1,1 @@
+"""Spark finds `format("rocketmq")` through this package; see DefaultSource."""

@@ -1,0 +1,139 @@
+"""Imports go downward only, and what must be pure is pure (design section 2)."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from tests.tidy.source import Module, modules
+
+PACKAGE = "rocketstream"
+
+# Each area lists what of ours it may import besides itself and the ground floor.
+GROUND = {"errors", "limits", "model", "_util", "__version__"}
+ALLOWED: dict[str, set[str]] = {
+    "errors": set(),
+    "limits": set(),
+    "model": {"errors"},
+    "_util": {"errors", "limits"},
+    "protocol": GROUND - {"_util"},
+    "transport": GROUND | {"protocol"},
+    "client": GROUND | {"protocol", "transport"},
+    "server": GROUND | {"protocol", "transport"},
+    "admin": GROUND | {"protocol", "transport", "client"},
+    "spark": GROUND | {"protocol", "transport", "client"},
+    "cli": GROUND | {"protocol", "admin", "client", "server", "spark", "aio"},
+    "testing": GROUND | {"protocol", "transport", "client", "server", "admin"},
+    "aio": GROUND | {"protocol", "client"},
+    "__init__": GROUND | {"protocol", "client", "aio"},
+    "__main__": {"cli"},
+}
+# A model refers to the received message for its annotations only.
+TYPE_ONLY = {("model", "protocol")}
+
+PURE_STDLIB = {
+    "__future__", "abc", "ast", "base64", "binascii", "bisect", "collections", "contextlib", "dataclasses", "datetime",
+    "enum", "fractions", "functools", "hashlib", "heapq", "hmac", "ipaddress", "itertools", "json",
+    "math", "operator", "re", "string", "struct", "types", "typing", "zlib", "codecs",
+}  # fmt: skip
+PURE_THIRD_PARTY = {"orjson", "lz4", "zstandard"}
+# Third-party modules and the one place each may be imported.
+HOMES: dict[str, tuple[str, ...]] = {
+    "pyspark": ("rocketstream.spark", "pyspark_rocketmq"),
+    "py4j": ("rocketstream.spark",),
+    "pyarrow": ("rocketstream.spark",),
+    "numpy": ("rocketstream.spark",),
+    "orjson": ("rocketstream.protocol",),
+    "lz4": ("rocketstream.protocol.compression",),
+    "zstandard": ("rocketstream.protocol.compression",),
+    "uvloop": ("rocketstream._util.loops",),
+    "typer": ("rocketstream.cli",),
+    "click": ("rocketstream.cli",),
+    "rich": ("rocketstream.cli",),
+    "pytest": ("rocketstream.testing",),
+}
+
+
+def area(name: str) -> str:
+    """Return the area of a module of ours: its first folder or its own name."""
+    parts = name.split(".")
+    return parts[1] if len(parts) > 1 else "__init__"
+
+
+def is_pure(module: Module) -> bool:
+    return area(module.name) == "protocol" or ".core" in module.name
+
+
+def names(found: list[Module]) -> list[str]:
+    return [module.name for module in found]
+
+
+OURS = [m for m in modules() if m.name.split(".")[0] == PACKAGE]
+PURE = [m for m in OURS if is_pure(m)]
+
+
+@pytest.mark.parametrize("module", OURS, ids=names(OURS))
+def test_imports_go_downward_only(module: Module) -> None:
+    own = area(module.name)
+    assert own in ALLOWED, f"{module.place}: say in ALLOWED what {own!r} may import"
+    wrong = []
+    for line, target, type_only in module.imports():
+        if target.split(".")[0] != PACKAGE or target == PACKAGE:
+            continue
+        other = area(target)
+        if other == own or other in ALLOWED[own]:
+            continue
+        if type_only and (own, other) in TYPE_ONLY:
+            continue
+        if target.count(".") == 1 and other not in ALLOWED:
+            continue  # a name of the package itself, not a module
+        wrong.append(f"{module.place}:{line} imports {target}")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("module", PURE, ids=names(PURE))
+def test_pure_code_imports_nothing_that_does_io(module: Module) -> None:
+    wrong = []
+    for line, target, type_only in module.imports():
+        top = target.split(".")[0]
+        if type_only or top in PURE_STDLIB or top in PURE_THIRD_PARTY:
+            continue
+        if top == PACKAGE and (area(target) in {"protocol", "model", "errors", "limits"}):
+            continue
+        if top == PACKAGE and ".core" in target:
+            continue
+        if top == PACKAGE and target == PACKAGE:
+            continue
+        wrong.append(f"{module.place}:{line} imports {target}")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("module", modules(), ids=names(list(modules())))
+def test_each_third_party_module_has_one_home(module: Module) -> None:
+    wrong = []
+    for line, target, _ in module.imports():
+        top = target.split(".")[0]
+        if top in {PACKAGE, "pyspark_rocketmq"} or top in sys.stdlib_module_names:
+            continue
+        homes = HOMES.get(top)
+        if homes is None:
+            wrong.append(f"{module.place}:{line} imports {top}, which has no home in HOMES")
+        elif not module.name.startswith(homes):
+            wrong.append(f"{module.place}:{line} imports {top}; its home is {' or '.join(homes)}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_client_and_server_do_not_know_each_other() -> None:
+    """The two sides share only bytes: a mistake on one side must show on the other."""
+    assert "server" not in ALLOWED["client"]
+    assert "client" not in ALLOWED["server"]
+
+
+def test_spark_package_is_thin() -> None:
+    """Spark imports it on any lookup of any format: an error there hurts every query."""
+    thin = [m for m in modules() if m.name.startswith("pyspark_rocketmq")]
+    for module in thin:
+        top_level = [n for n in module.tree.body if n.__class__.__name__.startswith("Import")]
+        for node in top_level:
+            text = module.text.splitlines()[node.lineno - 1]
+            assert "rocketstream" not in text, f"{module.place}: import it lazily: {text}"

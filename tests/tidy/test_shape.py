@@ -1,0 +1,65 @@
+"""Functions fit a screen, modules a head, and every module opens with its law."""
+
+from __future__ import annotations
+
+import ast
+import statistics
+
+import pytest
+from tests.tidy.source import Module, modules, python_files
+
+FUNCTION_LINES_MAX = 70
+MODULE_LINES_MAX = 800
+
+
+def length(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Lines of a function without its docstring, which is for the reader of the interface."""
+    lines = (node.end_lineno or node.lineno) - node.lineno + 1
+    first = node.body[0]
+    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+        lines -= (first.end_lineno or first.lineno) - first.lineno + 1
+    return lines
+
+
+def test_no_function_is_longer_than_a_screen() -> None:
+    long = [
+        f"{module.place}:{node.lineno} {node.name} has {length(node)} lines"
+        for module in modules()
+        for node in module.functions()
+        if length(node) > FUNCTION_LINES_MAX
+    ]
+    assert not long, "\n".join(long)
+
+
+def test_the_median_function_is_short() -> None:
+    sizes = [length(node) for module in modules() for node in module.functions()]
+    assert statistics.median(sizes) <= 8
+
+
+def test_no_file_is_longer_than_a_head_can_hold() -> None:
+    long = []
+    for path in python_files():
+        count = len(path.read_text(encoding="utf-8").splitlines())
+        if count > MODULE_LINES_MAX:
+            long.append(f"{path}: {count} lines")
+    assert not long, "\n".join(long)
+
+
+@pytest.mark.parametrize("module", modules(), ids=[m.name for m in modules()])
+def test_every_module_says_what_it_is_for(module: Module) -> None:
+    assert ast.get_docstring(module.tree), f"{module.place} has no docstring"
+
+
+@pytest.mark.parametrize("module", modules(), ids=[m.name for m in modules()])
+def test_public_names_are_documented(module: Module) -> None:
+    bare = []
+    for node in ast.walk(module.tree):
+        if not isinstance(node, ast.ClassDef) or node.name.startswith("_"):
+            continue
+        if not ast.get_docstring(node):
+            bare.append(f"{module.place}:{node.lineno} class {node.name}")
+    for node in module.tree.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name[0] != "_":
+            if not ast.get_docstring(node):
+                bare.append(f"{module.place}:{node.lineno} def {node.name}")
+    assert not bare, "\n".join(bare)
