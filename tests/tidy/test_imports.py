@@ -32,8 +32,8 @@ ALLOWED: dict[str, set[str]] = {
 TYPE_ONLY = {("model", "protocol")}
 
 PURE_STDLIB = {
-    "__future__", "abc", "ast", "base64", "binascii", "bisect", "collections", "contextlib", "dataclasses", "datetime",
-    "enum", "fractions", "functools", "hashlib", "heapq", "hmac", "ipaddress", "itertools", "json",
+    "__future__", "abc", "ast", "base64", "binascii", "bisect", "collections", "contextlib",
+    "dataclasses", "datetime", "enum", "fractions", "functools", "hashlib", "heapq", "hmac", "ipaddress", "itertools", "json",
     "math", "operator", "re", "string", "struct", "types", "typing", "zlib", "codecs",
 }  # fmt: skip
 PURE_THIRD_PARTY = {"orjson", "lz4", "zstandard"}

@@ -59,7 +59,8 @@ def test_public_names_are_documented(module: Module) -> None:
         if not ast.get_docstring(node):
             bare.append(f"{module.place}:{node.lineno} class {node.name}")
     for node in module.tree.body:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name[0] != "_":
-            if not ast.get_docstring(node):
-                bare.append(f"{module.place}:{node.lineno} def {node.name}")
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or node.name[0] == "_":
+            continue
+        if not ast.get_docstring(node):
+            bare.append(f"{module.place}:{node.lineno} def {node.name}")
     assert not bare, "\n".join(bare)
