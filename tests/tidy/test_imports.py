@@ -32,9 +32,10 @@ ALLOWED: dict[str, set[str]] = {
 TYPE_ONLY = {("model", "protocol")}
 
 PURE_STDLIB = {
-    "__future__", "abc", "ast", "base64", "binascii", "bisect", "collections", "contextlib",
-    "dataclasses", "datetime", "enum", "fractions", "functools", "hashlib", "heapq", "hmac", "ipaddress", "itertools", "json",
-    "math", "operator", "re", "string", "struct", "types", "typing", "zlib", "codecs",
+    "__future__", "abc", "ast", "base64", "binascii", "bisect", "codecs", "collections",
+    "contextlib", "dataclasses", "datetime", "enum", "fractions", "functools", "hashlib",
+    "heapq", "hmac", "ipaddress", "itertools", "json", "math", "operator", "re", "string",
+    "struct", "types", "typing", "zlib",
 }  # fmt: skip
 PURE_THIRD_PARTY = {"orjson", "lz4", "zstandard"}
 # Third-party modules and the one place each may be imported.
