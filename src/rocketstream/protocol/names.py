@@ -1,0 +1,137 @@
+"""Names with a meaning: retry and dead-letter topics, system topics and groups, and name checks.
+
+Law: text in, text or an error out; the error texts are upstream's ``Validators`` (C-94, C-95).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from rocketstream import limits
+from rocketstream.errors import ConfigurationError
+
+RETRY_PREFIX: Final = "%RETRY%"
+DLQ_PREFIX: Final = "%DLQ%"
+SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
+SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
+REPLY_TOPIC_SUFFIX: Final = "_REPLY_TOPIC"
+
+AUTO_CREATE_TOPIC: Final = "TBW102"
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+SELF_TEST_TOPIC: Final = "SELF_TEST_TOPIC"
+BENCHMARK_TOPIC: Final = "BenchmarkTest"
+OFFSET_MOVED_EVENT: Final = "OFFSET_MOVED_EVENT"
+TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
+TRANS_HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
+TRANS_OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+TRANS_CHECK_MAX_TIME_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
+
+DEFAULT_PRODUCER_GROUP: Final = "DEFAULT_PRODUCER"
+DEFAULT_CONSUMER_GROUP: Final = "DEFAULT_CONSUMER"
+CLIENT_INNER_PRODUCER_GROUP: Final = "CLIENT_INNER_PRODUCER"
+TOOLS_CONSUMER_GROUP: Final = "TOOLS_CONSUMER"
+FILTERSRV_CONSUMER_GROUP: Final = "FILTERSRV_CONSUMER"
+SELF_TEST_CONSUMER_GROUP: Final = "SELF_TEST_C_GROUP"
+
+NAMESPACE_ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"
+DEFAULT_REGION: Final = "DefaultRegion"
+DEFAULT_CLUSTER: Final = "DefaultCluster"
+
+NOT_ALLOWED_SEND_TOPICS: Final = frozenset(
+    {
+        SCHEDULE_TOPIC,
+        TRANS_HALF_TOPIC,
+        TRANS_OP_HALF_TOPIC,
+        TRANS_CHECK_MAX_TIME_TOPIC,
+        SELF_TEST_TOPIC,
+        OFFSET_MOVED_EVENT,
+    }
+)
+"""Topics no client may send to (C-96)."""
+
+SYSTEM_TOPICS: Final = NOT_ALLOWED_SEND_TOPICS | {AUTO_CREATE_TOPIC, BENCHMARK_TOPIC, TRACE_TOPIC}
+"""Topics that admin calls neither create nor delete (C-97), besides those a broker adds itself."""
+
+SYSTEM_GROUPS: Final = frozenset(
+    {
+        TOOLS_CONSUMER_GROUP,
+        FILTERSRV_CONSUMER_GROUP,
+        SELF_TEST_CONSUMER_GROUP,
+        "CID_ONS-HTTP-PROXY",
+        "CID_ONSAPI_PULL",
+        "CID_ONSAPI_PERMISSION",
+        "CID_ONSAPI_OWNER",
+    }
+)
+"""Groups every broker has from the start (wire-and-storage 5.9)."""
+
+_LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+")
+_PATTERN_TEXT = "^[%|a-zA-Z0-9_-]+$"
+
+
+def retry_topic(group: str) -> str:
+    """Return the topic that holds a group's messages to be consumed again."""
+    return RETRY_PREFIX + group
+
+
+def dlq_topic(group: str) -> str:
+    """Return the topic that holds a group's messages that were given up."""
+    return DLQ_PREFIX + group
+
+
+def check_topic(topic: str) -> None:
+    """Check a topic name.
+
+    Raises:
+        ConfigurationError: blank, too long or with characters outside the alphabet (C-95).
+    """
+    if not topic or topic.isspace():
+        raise ConfigurationError("The specified topic is blank", topic=topic)
+    if len(topic) > limits.TOPIC_CHARS_MAX:
+        raise ConfigurationError(
+            f"The specified topic is longer than topic max length {limits.TOPIC_CHARS_MAX}.",
+            topic=topic,
+        )
+    if not _LEGAL.fullmatch(topic):
+        raise ConfigurationError(
+            f"The specified topic[{topic}] contains illegal characters, "
+            f"allowing only {_PATTERN_TEXT}",
+            topic=topic,
+        )
+
+
+def check_group(group: str) -> None:
+    """Check a group name.
+
+    Raises:
+        ConfigurationError: blank, too long or with characters outside the alphabet (C-94).
+    """
+    if not group or group.isspace():
+        raise ConfigurationError("the specified group is blank", group=group)
+    if len(group) > limits.GROUP_CHARS_MAX:
+        raise ConfigurationError(
+            f"the specified group is longer than group max length {limits.GROUP_CHARS_MAX}.",
+            group=group,
+        )
+    if not _LEGAL.fullmatch(group):
+        raise ConfigurationError(
+            f"the specified group[{group}] contains illegal characters, "
+            f"allowing only {_PATTERN_TEXT}",
+            group=group,
+        )
+
+
+def is_system_topic(topic: str) -> bool:
+    """Tell whether a topic belongs to the system (C-97); broker-made names are not known here."""
+    return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX)
+
+
+def is_system_group(group: str) -> bool:
+    """Tell whether a group belongs to the system: always allowed to appear by itself."""
+    return group in SYSTEM_GROUPS or group.startswith(SYSTEM_GROUP_PREFIX)
+
+
+def is_not_allowed_send_topic(topic: str) -> bool:
+    """Tell whether clients must not send to a topic (C-96)."""
+    return topic in NOT_ALLOWED_SEND_TOPICS

@@ -1,0 +1,75 @@
+r"""The properties of a message as text: ``key \x01 value \x02 key \x01 value``.
+
+Law: the text form and the reserved names (wire-and-storage 4.3); who may set them is C-98.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from rocketstream.errors import RemoteProtocolError
+
+PROPERTY_KEYS: Final = "KEYS"
+PROPERTY_TAGS: Final = "TAGS"
+PROPERTY_WAIT: Final = "WAIT"
+PROPERTY_DELAY: Final = "DELAY"
+PROPERTY_UNIQ_KEY: Final = "UNIQ_KEY"
+PROPERTY_RETRY_TOPIC: Final = "RETRY_TOPIC"
+PROPERTY_REAL_TOPIC: Final = "REAL_TOPIC"
+PROPERTY_REAL_QID: Final = "REAL_QID"
+PROPERTY_TRAN_MSG: Final = "TRAN_MSG"
+PROPERTY_PGROUP: Final = "PGROUP"
+PROPERTY_TRAN_PREPARED_QUEUE_OFFSET: Final = "TRAN_PREPARED_QUEUE_OFFSET"
+PROPERTY_TRANSACTION_CHECK_TIMES: Final = "TRANSACTION_CHECK_TIMES"
+PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+PROPERTY_ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
+PROPERTY_RECONSUME_TIME: Final = "RECONSUME_TIME"
+PROPERTY_MAX_RECONSUME_TIMES: Final = "MAX_RECONSUME_TIMES"
+PROPERTY_MIN_OFFSET: Final = "MIN_OFFSET"
+PROPERTY_MAX_OFFSET: Final = "MAX_OFFSET"
+PROPERTY_CONSUME_START_TIME: Final = "CONSUME_START_TIME"
+PROPERTY_MSG_REGION: Final = "MSG_REGION"
+PROPERTY_TRACE_ON: Final = "TRACE_ON"
+PROPERTY_CLUSTER: Final = "CLUSTER"
+PROPERTY_CORRELATION_ID: Final = "CORRELATION_ID"
+PROPERTY_REPLY_TO_CLIENT: Final = "REPLY_TO_CLIENT"
+PROPERTY_TTL: Final = "TTL"
+PROPERTY_MSG_TYPE: Final = "MSG_TYPE"
+PROPERTY_PUSH_REPLY_TIME: Final = "PUSH_REPLY_TIME"
+PROPERTY_ARRIVE_TIME: Final = "ARRIVE_TIME"
+PROPERTY_INSTANCE_ID: Final = "INSTANCE_ID"
+PROPERTY_INNER_MULTI_DISPATCH: Final = "INNER_MULTI_DISPATCH"
+PROPERTY_INNER_MULTI_QUEUE_OFFSET: Final = "INNER_MULTI_QUEUE_OFFSET"
+PROPERTY_BUYER_ID: Final = "BUYER_ID"
+PROPERTY_TRANSFER_FLAG: Final = "TRANSFER_FLAG"
+PROPERTY_CORRECTION_FLAG: Final = "CORRECTION_FLAG"
+PROPERTY_MQ2_FLAG: Final = "MQ2_FLAG"
+
+KEY_SEPARATOR: Final = " "
+NAME_VALUE_SEPARATOR: Final = "\x01"
+PROPERTY_SEPARATOR: Final = "\x02"
+
+
+def encode_properties(properties: Mapping[str, str]) -> str:
+    r"""Return the text form without a trailing ``\x02``, as 4.9.1 to 4.9.8 write it."""
+    return "\x02".join([f"{name}\x01{value}" for name, value in properties.items()])
+
+
+def decode_properties(text: bytes | str) -> dict[str, str]:
+    """Read the text form; pairs with an empty name or value are dropped, as upstream does.
+
+    Raises:
+        RemoteProtocolError: bytes that are not UTF-8.
+    """
+    if not isinstance(text, str):
+        try:
+            text = text.decode()
+        except UnicodeDecodeError as error:
+            raise RemoteProtocolError(f"message properties are not UTF-8: {error}") from None
+    properties: dict[str, str] = {}
+    for pair in text.split("\x02"):
+        name, _, value = pair.partition("\x01")
+        if name and value:
+            properties[name] = value
+    return properties
