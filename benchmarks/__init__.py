@@ -1,0 +1,1 @@
+"""Measurements, each next to its peer in the same run; `python -m benchmarks --help`."""
