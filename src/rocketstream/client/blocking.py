@@ -1,0 +1,422 @@
+"""Questions to name servers and brokers on plain sockets: routes, offsets, any admin request.
+
+Law: one thread asks and waits; no event loop, no background thread. Pulling lives elsewhere.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Self, TypeVar
+
+from rocketstream import limits
+from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream.errors import (
+    ConfigurationError,
+    ConnectError,
+    ConnectionLostError,
+    OffsetNotFoundError,
+    RouteNotFoundError,
+    TopicNotExistError,
+    TransportError,
+    broker_error,
+)
+from rocketstream.model import MessageQueue
+from rocketstream.protocol.bodies import BrokerData, ClusterInfo, TopicRouteData
+from rocketstream.protocol.codes import Perm, RequestCode, ResponseCode
+from rocketstream.protocol.command import RemotingCommand
+from rocketstream.protocol.headers import (
+    GetMaxOffsetRequestHeader,
+    GetMaxOffsetResponseHeader,
+    GetMinOffsetRequestHeader,
+    GetMinOffsetResponseHeader,
+    GetRouteInfoRequestHeader,
+    QueryConsumerOffsetRequestHeader,
+    QueryConsumerOffsetResponseHeader,
+    SearchOffsetRequestHeader,
+    SearchOffsetResponseHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+from rocketstream.protocol.signing import sign
+from rocketstream.transport.addresses import parse_addresses
+from rocketstream.transport.blocking import BlockingPool
+
+T = TypeVar("T")
+
+NAMESRV_ADDR_VARIABLE = "NAMESRV_ADDR"
+ROUTE_LIFETIME_MS = 30_000
+"""Upstream's pollNameServerInterval: how long a cached route is trusted."""
+MASTER_ID = 0
+
+
+class BlockingAdminClient:
+    """Asks one RocketMQ cluster, blocking; thread safe; close it when done.
+
+    Every call blocks for at most ``timeout_ms`` per address tried, plus the connect timeout.
+    An answer with an error code is raised as its error (``errors.broker_error``).
+
+    Args:
+        namesrv_addr: ``host:port``, several separated by ``;``; None takes NAMESRV_ADDR.
+        timeout_ms: bound of one request.
+        connect_timeout_ms: bound of one connect.
+        access_key: ACL user, with ``secret_key``.
+        secret_key: ACL secret.
+        security_token: token of a temporary ACL user.
+        ssl_context: TLS for every connection, None for plain.
+        clock: where the age of routes comes from.
+
+    Raises:
+        ConfigurationError: no usable name server address, or half a pair of keys.
+    """
+
+    def __init__(
+        self,
+        namesrv_addr: str | None = None,
+        *,
+        timeout_ms: int = 3_000,
+        connect_timeout_ms: int = limits.CONNECT_TIMEOUT_MS,
+        access_key: str | None = None,
+        secret_key: str | None = None,
+        security_token: str | None = None,
+        ssl_context: ssl.SSLContext | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self.name_servers = _name_servers(namesrv_addr)
+        self.timeout_ms = timeout_ms
+        self._clock = clock
+        self._lock = threading.Lock()  # guards the three tables below, never held while waiting
+        self._routes: dict[str, tuple[float, TopicRouteData]] = {}
+        self._brokers: dict[str, dict[int, str]] = {}
+        self._preferred = 0
+        self._pool = BlockingPool(
+            connect_timeout_ms=connect_timeout_ms,
+            ssl_context=ssl_context,
+            before_request=signer(access_key, secret_key, security_token),
+        )
+
+    # --- requests -------------------------------------------------------------------------------
+
+    def request(
+        self, address: str, command: RemotingCommand, timeout_ms: int | None = None
+    ) -> RemotingCommand:
+        """Send one request to ``address`` and return its successful answer.
+
+        Raises:
+            BrokerError: the peer answered with an error code (a subclass where one exists).
+            TransportError: no connection, connection lost, or no answer in time.
+        """
+        answer = self._pool.request(address, command, timeout_ms or self.timeout_ms)
+        if answer.code != ResponseCode.SUCCESS:
+            raise broker_error(answer.code, answer.remark, address)
+        return answer
+
+    def request_namesrv(
+        self, command: RemotingCommand, timeout_ms: int | None = None
+    ) -> RemotingCommand:
+        """Send one request to the first name server that answers, the last good one first.
+
+        Raises:
+            ConnectError: none answered; the text lists what each one said.
+            BrokerError: one answered with an error code.
+        """
+        failures = []
+        for index in self._name_server_order():
+            address = self.name_servers[index]
+            try:
+                answer = self.request(address, command, timeout_ms)
+            except TransportError as error:
+                failures.append(f"{address}: {error.message}")
+                continue
+            self._preferred = index
+            return answer
+        raise ConnectError(
+            f"no name server answered ({'; '.join(failures)}); is one running there? "
+            "(rocketstream serve starts one)",
+            addresses=list(self.name_servers),
+        )
+
+    def oneway(self, address: str, command: RemotingCommand) -> None:
+        """Send one one-way request; success means written to the socket, no more."""
+        with self._pool.connection(address) as connection:
+            connection.oneway(command)
+
+    def _name_server_order(self) -> list[int]:
+        count = len(self.name_servers)
+        return [(self._preferred + step) % count for step in range(count)]
+
+    # --- routes ---------------------------------------------------------------------------------
+
+    def route(self, topic: str, *, refresh: bool = False) -> TopicRouteData:
+        """Return the topic's route, at most 30 s old (asked anew with ``refresh``).
+
+        Raises:
+            RouteNotFoundError: no name server knows the topic.
+        """
+        now = self._clock.monotonic_ms()
+        with self._lock:
+            cached = self._routes.get(topic)
+        if cached and not refresh and now - cached[0] < ROUTE_LIFETIME_MS:
+            return cached[1]
+        header = GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True)
+        try:
+            answer = self.request_namesrv(
+                RemotingCommand.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
+            )
+        except TopicNotExistError as error:
+            raise RouteNotFoundError(
+                f"topic {topic!r} is unknown to name server {';'.join(self.name_servers)}; "
+                "check its spelling or create it (rocketstream topic create)",
+                topic=topic,
+            ) from error
+        data = TopicRouteData.decode(answer.body)
+        with self._lock:
+            self._routes[topic] = (now, data)
+            self._remember(data.broker_datas)
+        return data
+
+    def cluster_info(self) -> ClusterInfo:
+        """Return every broker the name server knows."""
+        answer = self.request_namesrv(RemotingCommand.request(RequestCode.GET_BROKER_CLUSTER_INFO))
+        info = ClusterInfo.decode(answer.body)
+        with self._lock:
+            self._remember(info.broker_addr_table.values())
+        return info
+
+    def subscribe_queues(self, topic: str, *, refresh: bool = False) -> list[MessageQueue]:
+        """Return the topic's readable queues, sorted (W 2.7: read queues of readable brokers)."""
+        return sorted(
+            MessageQueue(topic, data.broker_name, queue_id)
+            for data in self.route(topic, refresh=refresh).queue_datas
+            if data.perm & Perm.READ
+            for queue_id in range(data.read_queue_nums)
+        )
+
+    def address(self, broker_name: str, *, refresh: bool = False) -> str:
+        """Return where to read from a broker: its master, else its lowest slave.
+
+        Raises:
+            RouteNotFoundError: the name server does not know the broker.
+        """
+        table = self._table_of(broker_name, refresh)
+        return table[min(table)]
+
+    def master(self, broker_name: str, *, refresh: bool = False) -> str:
+        """Return the address of a broker's master.
+
+        Raises:
+            RouteNotFoundError: the broker is unknown or has no master now.
+        """
+        table = self._table_of(broker_name, refresh)
+        if MASTER_ID not in table:
+            raise RouteNotFoundError(
+                f"broker {broker_name!r} has no master at the moment, only {table}",
+                broker_name=broker_name,
+            )
+        return table[MASTER_ID]
+
+    def _table_of(self, broker_name: str, refresh: bool) -> dict[int, str]:
+        with self._lock:
+            table = self._brokers.get(broker_name)
+        if refresh or not table:
+            self.cluster_info()
+            with self._lock:
+                table = self._brokers.get(broker_name)
+        if not table:
+            raise RouteNotFoundError(
+                f"broker {broker_name!r} is not registered with name server "
+                f"{';'.join(self.name_servers)}",
+                broker_name=broker_name,
+            )
+        return table
+
+    def _remember(self, brokers: Iterable[BrokerData]) -> None:
+        for data in brokers:
+            if data.broker_addrs:
+                self._brokers[data.broker_name] = dict(data.broker_addrs)
+
+    # --- offsets --------------------------------------------------------------------------------
+
+    def max_offset(self, queue: MessageQueue) -> int:
+        """Return the offset the next message of ``queue`` will get."""
+        return self.max_offsets([queue])[queue]
+
+    def min_offset(self, queue: MessageQueue) -> int:
+        """Return the offset of the oldest message still in ``queue``."""
+        return self.min_offsets([queue])[queue]
+
+    def max_offsets(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
+        """Return max offsets; one round trip per broker, however many queues."""
+        return self._ask_all(
+            queues, _ask_max, lambda a: a.header(GetMaxOffsetResponseHeader).offset
+        )
+
+    def min_offsets(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
+        """Return min offsets; one round trip per broker, however many queues."""
+        return self._ask_all(
+            queues, _ask_min, lambda a: a.header(GetMinOffsetResponseHeader).offset
+        )
+
+    def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """Return the offset stored nearest to a time, by the broker's rule (C-372: never max)."""
+        header = SearchOffsetRequestHeader(
+            topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp_ms
+        )
+        answer = self._ask(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
+        return answer.header(SearchOffsetResponseHeader).offset
+
+    def query_consumer_offset(self, group: str, queue: MessageQueue) -> int | None:
+        """Return the offset a group has stored for ``queue``, None when it has none."""
+        header = QueryConsumerOffsetRequestHeader(
+            consumer_group=group, topic=queue.topic, queue_id=queue.queue_id
+        )
+        try:
+            answer = self._ask(queue, RequestCode.QUERY_CONSUMER_OFFSET, header)
+        except OffsetNotFoundError:
+            return None
+        return answer.header(QueryConsumerOffsetResponseHeader).offset
+
+    def update_consumer_offset(
+        self, group: str, queue: MessageQueue, offset: int, oneway: bool = False
+    ) -> None:
+        """Store a group's offset; it may move backwards (W 2.3, code 15)."""
+        header = UpdateConsumerOffsetRequestHeader(
+            consumer_group=group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            commit_offset=offset,
+        )
+        code = RequestCode.UPDATE_CONSUMER_OFFSET
+        address = self.master(queue.broker_name)
+        if oneway:
+            self.oneway(address, RemotingCommand.request(code, header, oneway=True))
+        else:
+            self.request(address, RemotingCommand.request(code, header))
+
+    def _ask(
+        self,
+        queue: MessageQueue,
+        code: RequestCode,
+        header: SearchOffsetRequestHeader | QueryConsumerOffsetRequestHeader,
+    ) -> RemotingCommand:
+        def attempt(refresh: bool) -> RemotingCommand:
+            address = self.address(queue.broker_name, refresh=refresh)
+            return self.request(address, RemotingCommand.request(code, header))
+
+        return _with_moved_broker(attempt)
+
+    def _ask_all(
+        self,
+        queues: Iterable[MessageQueue],
+        ask: Callable[[MessageQueue], RemotingCommand],
+        read: Callable[[RemotingCommand], int],
+    ) -> dict[MessageQueue, int]:
+        by_broker: dict[str, list[MessageQueue]] = defaultdict(list)
+        for queue in queues:
+            by_broker[queue.broker_name].append(queue)
+        found: dict[MessageQueue, int] = {}
+        for broker_name, wanted in by_broker.items():
+            for queue, answer in zip(
+                wanted, self._pipelined(broker_name, wanted, ask), strict=True
+            ):
+                found[queue] = read(answer)
+        return found
+
+    def _pipelined(
+        self,
+        broker_name: str,
+        queues: list[MessageQueue],
+        ask: Callable[[MessageQueue], RemotingCommand],
+    ) -> list[RemotingCommand]:
+        def attempt(refresh: bool) -> list[RemotingCommand]:
+            address = self.address(broker_name, refresh=refresh)
+            commands = [ask(queue) for queue in queues]
+            if len(commands) == 1:
+                return [self.request(address, commands[0])]
+            with self._pool.connection(address) as connection:
+                opaques = [connection.submit(command) for command in commands]
+                answers = {}
+                for _ in opaques:
+                    answer = connection.receive(self.timeout_ms)
+                    answers[answer.opaque] = answer
+            for answer in answers.values():
+                if answer.code != ResponseCode.SUCCESS:
+                    raise broker_error(answer.code, answer.remark, address)
+            return [answers[opaque] for opaque in opaques]
+
+        return _with_moved_broker(attempt)
+
+    # --- life cycle -----------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Close every connection; calling it again does nothing."""
+        self._pool.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def signer(
+    access_key: str | None, secret_key: str | None, security_token: str | None = None
+) -> Callable[[str, RemotingCommand], None] | None:
+    """Return the hook that signs each request (W 6.2), None without keys.
+
+    Raises:
+        ConfigurationError: only one of the two keys is given.
+    """
+    if not access_key and not secret_key:
+        return None
+    if not access_key or not secret_key:
+        missing = "secret_key" if access_key else "access_key"
+        raise ConfigurationError(f"access_key and secret_key go together; {missing} is missing")
+    user, secret = access_key, secret_key
+
+    def sign_request(_address: str, command: RemotingCommand) -> None:
+        ext = command.ext_fields if command.ext_fields is not None else {}
+        # A retried command already carries a signature; it must not be signed over.
+        ext = {name: value for name, value in ext.items() if name != "Signature"}
+        command.ext_fields = {
+            **ext,
+            **sign(ext, bytes(command.body), user, secret, security_token),
+        }
+
+    return sign_request
+
+
+def _name_servers(namesrv_addr: str | None) -> list[str]:
+    text = namesrv_addr or os.environ.get(NAMESRV_ADDR_VARIABLE, "")
+    if not text.strip():
+        raise ConfigurationError(
+            "no name server address: give namesrv_addr as host:port (several separated by ';') "
+            f"or set the environment variable {NAMESRV_ADDR_VARIABLE}"
+        )
+    return parse_addresses(text)
+
+
+def _ask_max(queue: MessageQueue) -> RemotingCommand:
+    header = GetMaxOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
+    return RemotingCommand.request(RequestCode.GET_MAX_OFFSET, header)
+
+
+def _ask_min(queue: MessageQueue) -> RemotingCommand:
+    header = GetMinOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
+    return RemotingCommand.request(RequestCode.GET_MIN_OFFSET, header)
+
+
+def _with_moved_broker(attempt: Callable[[bool], T]) -> T:
+    """Try once more with fresh addresses when the cached one is dead; questions may repeat."""
+    try:
+        return attempt(False)
+    except (ConnectError, ConnectionLostError):
+        return attempt(True)
