@@ -1,0 +1,111 @@
+import java.util.List;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.atomic.AtomicLong;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyContext;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.MessageExt;
+
+/**
+ * Consumes with the Java push consumer until {@code count} messages were consumed, says so, and
+ * shuts down when standard input ends.
+ *
+ * <p>Arguments: namesrv topic group, and: count expression from=first|last batch pullbatch threads
+ * failmodulo failtimes maxreconsume track out. With failmodulo=M every message whose {@code index}
+ * property is a multiple of M fails until it was reconsumed failtimes times.
+ */
+public final class JavaPushConsumer implements MessageListenerConcurrently {
+    private final Peer peer;
+    private final int wanted;
+    private final int failModulo;
+    private final int failTimes;
+    private final boolean track;
+    private final Peer.Rows rows;
+    private final Set<String> unique = ConcurrentHashMap.newKeySet();
+    private final AtomicLong consumed = new AtomicLong();
+    private final AtomicLong failures = new AtomicLong();
+    private final AtomicLong firstNanos = new AtomicLong();
+
+    private JavaPushConsumer(Peer peer) throws Exception {
+        this.peer = peer;
+        wanted = peer.number("count", Integer.MAX_VALUE);
+        failModulo = peer.number("failmodulo", 0);
+        failTimes = peer.number("failtimes", 1);
+        track = peer.flag("track", true);
+        rows = new Peer.Rows(peer.text("out", null));
+    }
+
+    public static void main(String[] args) throws Exception {
+        new JavaPushConsumer(new Peer(args)).run();
+        System.exit(0);
+    }
+
+    private void run() throws Exception {
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(peer.text("group"));
+        consumer.setNamesrvAddr(peer.text("namesrv"));
+        consumer.setInstanceName("peer-" + ProcessHandle.current().pid());
+        consumer.setConsumeFromWhere(peer.text("from", "first").equals("last")
+            ? ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+            : ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.setConsumeMessageBatchMaxSize(peer.number("batch", 1));
+        consumer.setPullBatchSize(peer.number("pullbatch", 32));
+        int threads = peer.number("threads", 20);
+        consumer.setConsumeThreadMin(threads);
+        consumer.setConsumeThreadMax(threads);
+        // Without it the offset of a message that is just being finished is not committed.
+        consumer.setAwaitTerminationMillisWhenShutdown(10000);
+        consumer.setMaxReconsumeTimes(peer.number("maxreconsume", -1));
+        consumer.subscribe(peer.text("topic"), peer.text("expression", "*"));
+        consumer.registerMessageListener(this);
+        consumer.start();
+        Peer.say("event", "ready");
+        Peer.awaitEndOfInput();
+        consumer.shutdown();
+        rows.close();
+        Peer.say("event", "closed", "count", consumed.get(), "unique", unique.size(),
+            "failures", failures.get());
+    }
+
+    @Override
+    public ConsumeConcurrentlyStatus consumeMessage(
+        List<MessageExt> messages, ConsumeConcurrentlyContext context) {
+        firstNanos.compareAndSet(0, System.nanoTime());
+        if (failModulo > 0 && mustFail(messages)) {
+            failures.addAndGet(messages.size());
+            rows.addReceived(messages, "FAIL");
+            return ConsumeConcurrentlyStatus.RECONSUME_LATER;
+        }
+        rows.addReceived(messages, "OK");
+        count(messages);
+        return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+    }
+
+    private boolean mustFail(List<MessageExt> messages) {
+        for (MessageExt message : messages) {
+            int index = Integer.parseInt(message.getUserProperty("index"));
+            if (index % failModulo == 0 && message.getReconsumeTimes() < failTimes) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    private void count(List<MessageExt> messages) {
+        int fresh = messages.size();
+        if (track) {
+            fresh = 0;
+            for (MessageExt message : messages) {
+                fresh += unique.add(message.getMsgId()) ? 1 : 0;
+            }
+        }
+        long after = consumed.addAndGet(fresh);
+        if (after >= wanted && after - fresh < wanted) {
+            long nanos = System.nanoTime() - firstNanos.get();
+            Peer.say("event", "done", "count", after, "seconds", nanos / 1e9,
+                "rate", Peer.rate(after, nanos));
+        }
+    }
+}

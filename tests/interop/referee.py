@@ -1,0 +1,195 @@
+"""Apache RocketMQ from Maven Central: class paths by pom, and our Java programs compiled for them.
+
+Law: no test and no pytest here. Nothing downloaded or compiled is ever a tracked file: it lies
+in the cache directory, is made once under a lock, and appears there whole (built beside it, then
+renamed).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+__all__ = ["REFEREES", "Referee", "RefereeUnavailableError", "cache_dir", "missing_tools"]
+
+_HERE = Path(__file__).resolve().parent
+_JAVA_SOURCES = _HERE / "java"
+_JAVA_RELEASE_MIN = 17
+_MAVEN_TIMEOUT_S = 600
+
+JAVA_OPENS = (
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+    "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
+    "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
+)
+"""What Java 17 wants before the 4.9 servers may map and unmap their files."""
+
+
+class RefereeUnavailableError(Exception):
+    """The referee cannot be had on this machine; the text says what is missing."""
+
+
+def cache_dir() -> Path:
+    """Where jars and classes are kept: $ROCKETSTREAM_INTEROP_DIR or .interop of the repository."""
+    given = os.environ.get("ROCKETSTREAM_INTEROP_DIR")
+    return Path(given).resolve() if given else _HERE.parents[1] / ".interop"
+
+
+def missing_tools() -> str | None:
+    """Return what keeps the referee from running here, or None when all is there."""
+    missing = [tool for tool in ("java", "javac", "mvn") if shutil.which(tool) is None]
+    if missing:
+        return f"{', '.join(missing)} not found: install Maven and a JDK >= {_JAVA_RELEASE_MIN}"
+    release = _java_release()
+    if release < _JAVA_RELEASE_MIN:
+        return f"Java {release} found, {_JAVA_RELEASE_MIN} or newer is needed"
+    return None
+
+
+@lru_cache(maxsize=1)
+def _java_release() -> int:
+    answer = subprocess.run(
+        ["javac", "-version"], capture_output=True, text=True, timeout=60, check=False
+    )
+    words = (answer.stdout + answer.stderr).split()
+    text = next((word for word in words if word[:1].isdigit()), "0")
+    return int(text.split(".")[0])
+
+
+@contextlib.contextmanager
+def _locked(root: Path) -> Iterator[None]:
+    root.mkdir(parents=True, exist_ok=True)
+    with (root / "lock").open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def _built(target: Path, build: Callable[[Path], None]) -> Path:
+    """Return ``target``, building it first if it is not there yet."""
+    if target.is_dir():
+        return target
+    with _locked(cache_dir()):
+        if not target.is_dir():
+            draft = target.with_name(target.name + ".draft")
+            shutil.rmtree(draft, ignore_errors=True)
+            draft.mkdir(parents=True)
+            build(draft)
+            draft.rename(target)
+    return target
+
+
+def _run(command: list[str], timeout_s: int) -> None:
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+    except subprocess.TimeoutExpired as slow:
+        text = f"{command[0]} did not finish within {timeout_s} s"
+        raise RefereeUnavailableError(text) from slow
+    if done.returncode != 0:
+        tail = (done.stdout + done.stderr).strip()[-1500:]
+        raise RefereeUnavailableError(f"{' '.join(command)} failed:\n{tail}")
+
+
+def _digest(*files: Path) -> str:
+    total = hashlib.sha256()
+    for file in files:
+        total.update(file.name.encode() + b"\0" + file.read_bytes())
+    return total.hexdigest()[:12]
+
+
+def _jars(pom_name: str) -> Path:
+    """The folder of jars a pom resolves to (blocks on Maven the first time)."""
+    pom = _HERE / "poms" / f"{pom_name}.xml"
+
+    def resolve(draft: Path) -> None:
+        goal = ["dependency:copy-dependencies", f"-DoutputDirectory={draft}"]
+        # A file of its own: Maven writes beside the pom it reads, which is tracked.
+        copy = draft / "pom.xml"
+        shutil.copyfile(pom, copy)
+        _run(["mvn", "-q", "-B", "-f", str(copy), *goal], _MAVEN_TIMEOUT_S)
+        copy.unlink()
+        if not any(draft.glob("rocketmq-*.jar")):
+            raise RefereeUnavailableError(f"Maven resolved {pom.name} to no RocketMQ jar")
+
+    return _built(cache_dir() / "jars" / f"{pom_name}-{_digest(pom)}", resolve)
+
+
+def _classes(pom_name: str) -> Path:
+    """Our Java programs compiled against the client of one class path."""
+    jars = _jars(pom_name)
+    sources = sorted(_JAVA_SOURCES.glob("*.java"))
+    class_path = f"{jars}/*"
+
+    def compile_all(draft: Path) -> None:
+        names = [str(source) for source in sources]
+        _run(["javac", "-nowarn", "-cp", class_path, "-d", str(draft), *names], 120)
+
+    key = f"{jars.name}-{_digest(*sources)}"
+    return _built(cache_dir() / "classes" / key, compile_all)
+
+
+@dataclass(frozen=True, slots=True)
+class Referee:
+    """One version of Apache RocketMQ: which pom holds its servers, which its client and tools."""
+
+    version: str
+    server_pom: str
+    client_pom: str
+
+    @property
+    def server_class_path(self) -> str:
+        """Class path of name server and broker."""
+        return f"{_jars(self.server_pom)}/*"
+
+    @property
+    def tools_class_path(self) -> str:
+        """Class path of mqadmin."""
+        return f"{_jars(self.client_pom)}/*"
+
+    @property
+    def program_class_path(self) -> str:
+        """Class path of our Java programs, which stand beside the client they were compiled for."""
+        return f"{_classes(self.client_pom)}:{_jars(self.client_pom)}/*"
+
+    def prepare(self) -> None:
+        """Resolve and compile everything (blocks up to minutes the first time).
+
+        Raises:
+            RefereeUnavailableError: a tool is missing or Maven cannot reach its repository.
+        """
+        reason = missing_tools()
+        if reason is not None:
+            raise RefereeUnavailableError(reason)
+        _jars(self.server_pom)
+        _classes(self.client_pom)
+
+
+REFEREES = {
+    "4.9.7": Referee("4.9.7", "server-4.9", "client-4.9"),
+    "5.5.0": Referee("5.5.0", "all-5.5", "all-5.5"),
+}
+
+
+def main() -> None:
+    """Fill the cache for every version, so that a later run needs no network."""
+    for referee in REFEREES.values():
+        referee.prepare()
+
+
+if __name__ == "__main__":
+    main()

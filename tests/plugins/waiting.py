@@ -1,0 +1,33 @@
+"""Waiting for what another process will do: one deadline, one reason when it passes.
+
+Law: nothing else waits by the clock. The wait between two looks is an event nobody sets.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+_NEVER = threading.Event()
+
+
+def wait_until(
+    look: Callable[[], T | None], what: str, timeout_s: float = 30.0, interval_s: float = 0.05
+) -> T:
+    """Call ``look`` until it returns something true, and return that.
+
+    Raises:
+        TimeoutError: the deadline passed; the text names what was waited for and the last answer.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        answer = look()
+        if answer:
+            return answer
+        if time.monotonic() >= deadline:
+            raise TimeoutError(f"no {what} within {timeout_s} s; last seen: {answer!r}")
+        _NEVER.wait(interval_s)
