@@ -1,0 +1,26 @@
+"""The asyncio side of the transport, in one place to import from.
+
+Law: re-exports only.
+"""
+
+from rocketstream.transport.client import RemotingClient
+from rocketstream.transport.connection import (
+    AnswerCallback,
+    BeforeRequest,
+    Connection,
+    ConnectionLimits,
+    RequestHandler,
+    refuse_request,
+)
+from rocketstream.transport.server import RemotingServer
+
+__all__ = [
+    "AnswerCallback",
+    "BeforeRequest",
+    "Connection",
+    "ConnectionLimits",
+    "RemotingClient",
+    "RemotingServer",
+    "RequestHandler",
+    "refuse_request",
+]

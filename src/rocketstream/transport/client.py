@@ -1,0 +1,180 @@
+"""Connections of a client on an event loop: one per address, made when first needed.
+
+Law: connects and reuses; routes, retries and meaning are the caller's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+
+from rocketstream import limits
+from rocketstream.errors import ClientStateError, ConnectError
+from rocketstream.protocol.command import RemotingCommand
+from rocketstream.transport.addresses import parse_address
+from rocketstream.transport.connection import (
+    BeforeRequest,
+    Connection,
+    ConnectionLimits,
+    RequestHandler,
+    refuse_request,
+)
+
+
+class RemotingClient:
+    """One connection per address, made on demand and again after it was lost.
+
+    Belongs to the loop it is used on.
+    """
+
+    def __init__(
+        self,
+        *,
+        on_request: RequestHandler | None = None,
+        ssl_context: ssl.SSLContext | None = None,
+        connect_timeout_ms: float = limits.CONNECT_TIMEOUT_MS,
+        idle_close_ms: float = limits.IDLE_CLOSE_MS,
+        before_request: BeforeRequest | None = None,
+        on_close: Callable[[Connection], None] | None = None,
+        bounds: ConnectionLimits | None = None,
+    ) -> None:
+        """Keep the settings; nothing is connected yet.
+
+        Args:
+            on_request: called for each request of a peer; without it they are refused (code 3).
+            ssl_context: speak TLS with it.
+            connect_timeout_ms: for TCP and TLS together.
+            idle_close_ms: close a connection after so long without traffic; 0 never does.
+            before_request: called with address and command before each request is encoded, which
+                is where signing belongs.
+            on_close: called when a connection is gone.
+            bounds: all bounds of the connections at once; ``idle_close_ms`` is then ignored.
+        """
+        self._on_request = on_request or refuse_request
+        self._ssl = ssl_context
+        self._connect_timeout_ms = connect_timeout_ms
+        self._bounds = bounds or ConnectionLimits(idle_close_ms=idle_close_ms)
+        self._before_request = before_request
+        self._on_close = on_close
+        self._connections: dict[str, Connection] = {}
+        self._connecting: dict[str, asyncio.Task[Connection]] = {}
+        self._closed = False
+
+    async def connection(self, address: str) -> Connection:
+        """Return the open connection to ``address``, connecting if there is none.
+
+        Raises:
+            ConnectError: it cannot be made; the text names address and reason.
+            ConfigurationError: ``address`` is not ``host:port``.
+            ClientStateError: this client is closed.
+        """
+        connection = self.connected(address)
+        if connection is not None:
+            return connection
+        if self._closed:
+            raise ClientStateError(f"cannot connect to {address}: the client is closed")
+        task = self._connecting.get(address)
+        if task is None:
+            task = asyncio.get_running_loop().create_task(self._connect(address))
+            self._connecting[address] = task
+            task.add_done_callback(lambda done: self._connect_done(address, done))
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if self._closed and task.cancelled():
+                raise ClientStateError(
+                    f"the client was closed while it connected to {address}"
+                ) from None
+            raise
+
+    def connected(self, address: str) -> Connection | None:
+        """Return the connection to ``address`` if it is open now."""
+        connection = self._connections.get(address)
+        return None if connection is None or connection.is_closed else connection
+
+    @property
+    def connections(self) -> list[Connection]:
+        """The connections open now."""
+        return [each for each in self._connections.values() if not each.is_closed]
+
+    async def request(
+        self, address: str, command: RemotingCommand, timeout_ms: float
+    ) -> RemotingCommand:
+        """Send ``command`` to ``address`` and wait for the answer; connects if needed.
+
+        Raises as ``connection`` and ``Connection.request`` do.
+        """
+        return await (await self.connection(address)).request(command, timeout_ms)
+
+    async def oneway(self, address: str, command: RemotingCommand) -> None:
+        """Send ``command`` to ``address`` and expect no answer; connects if needed.
+
+        Raises as ``connection`` does.
+        """
+        (await self.connection(address)).oneway(command)
+
+    def close_address(self, address: str, reason: str) -> None:
+        """Close the connection to ``address`` if there is one; the next use connects again."""
+        connection = self._connections.pop(address, None)
+        if connection is not None:
+            connection.close(reason)
+
+    async def close(self) -> None:
+        """Close every connection and wait until the sockets are gone. May be called twice."""
+        self._closed = True
+        tasks = list(self._connecting.values())
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.gather(*tasks, return_exceptions=True)
+        connections, self._connections = list(self._connections.values()), {}
+        for connection in connections:
+            connection.close("the client was closed")
+        for connection in connections:
+            await connection.wait_closed()
+
+    async def _connect(self, address: str) -> Connection:
+        host, port = parse_address(address)
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(self._connect_timeout_ms / 1000):
+                _, connection = await loop.create_connection(
+                    lambda: self._new_connection(loop, address), host, port, ssl=self._ssl
+                )
+        except TimeoutError as error:
+            raise self._connect_error(
+                address, f"no answer within {self._connect_timeout_ms:g} ms"
+            ) from error
+        except OSError as error:  # includes ssl.SSLError and failed name look-ups
+            raise self._connect_error(address, str(error)) from error
+        self._connections[address] = connection
+        return connection
+
+    def _new_connection(self, loop: asyncio.AbstractEventLoop, address: str) -> Connection:
+        return Connection(
+            loop,
+            self._on_request,
+            bounds=self._bounds,
+            before_request=self._before_request,
+            on_close=self._closed_by_peer,
+            address=address,
+        )
+
+    def _closed_by_peer(self, connection: Connection) -> None:
+        if self._connections.get(connection.peer) is connection:
+            del self._connections[connection.peer]
+        if self._on_close is not None:
+            self._on_close(connection)
+
+    def _connect_done(self, address: str, task: asyncio.Task[Connection]) -> None:
+        self._connecting.pop(address, None)
+        if not task.cancelled():
+            task.exception()  # retrieved: whoever asked may have been cancelled meanwhile
+
+    @staticmethod
+    def _connect_error(address: str, reason: str) -> ConnectError:
+        return ConnectError(
+            f"cannot connect to {address}: {reason}; check the address and that the server runs",
+            address=address,
+        )

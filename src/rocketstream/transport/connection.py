@@ -1,0 +1,484 @@
+"""One asyncio connection that carries requests and answers in both directions.
+
+Law: frames, opaque ids, deadlines and bounds; nothing of what a command means. Runs on its loop's
+thread only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, cast
+
+from rocketstream import limits
+from rocketstream.errors import (
+    ConnectError,
+    ConnectionLostError,
+    RemoteProtocolError,
+    RequestTimeoutError,
+    TooManyRequestsError,
+)
+from rocketstream.protocol.codes import FLAG_ONEWAY, FLAG_RESPONSE, ResponseCode
+from rocketstream.protocol.command import RemotingCommand
+from rocketstream.protocol.framing import FrameDecoder, encode_frame, encode_frame_head
+from rocketstream.transport.addresses import format_address
+
+logger = logging.getLogger("rocketstream.transport")
+
+RequestHandler = Callable[["Connection", RemotingCommand], None]
+AnswerCallback = Callable[[RemotingCommand | None, Exception | None], None]
+BeforeRequest = Callable[[str, RemotingCommand], None]
+_Sink: TypeAlias = asyncio.Future[RemotingCommand] | AnswerCallback
+
+OPAQUE_MASK = 0x7FFF_FFFF
+_PAUSE_ABOVE_BYTES = 1024 * 1024
+_SWEEP_PAUSE_S = 0.02
+_IDLE_CHECKS = 4
+_GRACE_S = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """Bounds of one connection.
+
+    Attributes:
+        idle_close_ms: close after so long without a byte in either direction; 0 never does.
+        requests_in_flight_max: own requests waiting for an answer.
+        write_buffer_bytes_max: bytes queued for a peer that does not read; more closes.
+        frame_bytes_max: longest frame accepted.
+    """
+
+    idle_close_ms: float = limits.IDLE_CLOSE_MS
+    requests_in_flight_max: int = limits.REQUESTS_IN_FLIGHT_MAX
+    write_buffer_bytes_max: int = limits.WRITE_BUFFER_BYTES_MAX
+    frame_bytes_max: int = limits.FRAME_BYTES_MAX
+
+
+DEFAULT_LIMITS = ConnectionLimits()
+
+
+def refuse_request(connection: Connection, request: RemotingCommand) -> None:
+    """Answer a request of the peer as a side without processors does (W 1.4, code 3)."""
+    remark = f" request type {request.code} not supported"
+    refusal = RemotingCommand.response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
+    connection.reply(request, refusal)
+
+
+class Connection(asyncio.Protocol):
+    """One TCP or TLS connection; both peers may ask, each matches only answers to its own.
+
+    Everything sent within one turn of the loop leaves in one write. After a protocol error, a
+    lost connection or ``close`` it stays closed.
+
+    Attributes:
+        attributes: free for the owner of the connection.
+        peer: ``host:port`` of the other side.
+        close_reason: why it was closed; None while it is open.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        on_request: RequestHandler = refuse_request,
+        *,
+        bounds: ConnectionLimits = DEFAULT_LIMITS,
+        before_request: BeforeRequest | None = None,
+        on_open: Callable[[Connection], None] | None = None,
+        on_close: Callable[[Connection], None] | None = None,
+        address: str = "",
+    ) -> None:
+        self.attributes: dict[Any, Any] = {}
+        self.peer = address
+        self.peer_host: tuple[str, int] = ("", 0)
+        self.local_host: tuple[str, int] = ("", 0)
+        self.close_reason: str | None = None
+        self._address = address
+        self._loop = loop
+        self._time = loop.time
+        self._on_request = on_request
+        self._bounds = bounds
+        self._in_flight_max = bounds.requests_in_flight_max
+        self._write_max = bounds.write_buffer_bytes_max
+        self._before_request = before_request
+        self._on_open = on_open
+        self._on_close = on_close
+        self._decoder = FrameDecoder(bounds.frame_bytes_max)
+        self._transport: asyncio.Transport | None = None
+        self._closed = True
+        self._lost: asyncio.Future[None] = loop.create_future()
+        self._opaque = 0
+        self._pending: dict[
+            int, tuple[float, asyncio.Future[RemotingCommand] | AnswerCallback]
+        ] = {}
+        self._sweep_at = math.inf
+        self._sweep_timer: asyncio.TimerHandle | None = None
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._idle_checks = 0
+        self._active = False
+        self._abort_timer: asyncio.TimerHandle | None = None
+        self._out: list[bytes | memoryview] = []
+        self._out_bytes = 0
+        self._receiving = False
+        self._flush_due = False
+        self._paused = False
+
+    def __repr__(self) -> str:
+        return f"<Connection {self.peer} {self.close_reason or 'open'}>"
+
+    # --- state ------------------------------------------------------------------------------------
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing can be sent any more."""
+        return self._closed
+
+    @property
+    def requests_in_flight(self) -> int:
+        """Own requests that still wait for an answer."""
+        return len(self._pending)
+
+    @property
+    def bytes_buffered(self) -> int:
+        """Bytes accepted for sending that the socket has not taken yet."""
+        if self._transport is None:
+            return 0
+        return self._out_bytes + self._transport.get_write_buffer_size()
+
+    # --- sending ----------------------------------------------------------------------------------
+
+    async def request(self, command: RemotingCommand, timeout_ms: float) -> RemotingCommand:
+        """Send ``command`` and wait for its answer, whatever its code.
+
+        Raises:
+            RequestTimeoutError: no answer within ``timeout_ms``; it may have been executed.
+            ConnectionLostError: the connection ended meanwhile; it may have been executed.
+            ConnectError: the connection was closed before; nothing was sent.
+            TooManyRequestsError: the bound of requests in flight is reached; nothing was sent.
+        """
+        future = self.request_future(command, timeout_ms)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            self._pending.pop(command.opaque, None)
+            raise
+
+    def request_future(
+        self, command: RemotingCommand, timeout_ms: float
+    ) -> asyncio.Future[RemotingCommand]:
+        """Send ``command``; the future gets its answer or an error as ``request`` describes.
+
+        Raises:
+            ConnectError: the connection is closed; nothing was sent.
+            TooManyRequestsError: the bound of requests in flight is reached; nothing was sent.
+        """
+        future: asyncio.Future[RemotingCommand] = self._loop.create_future()
+        self._submit(command, timeout_ms, future)
+        return future
+
+    def request_callback(
+        self, command: RemotingCommand, timeout_ms: float, on_done: AnswerCallback
+    ) -> None:
+        """Send ``command``; ``on_done(answer, None)`` or ``on_done(None, error)`` is called once.
+
+        The callback runs on the loop, never before this call returned.
+
+        Raises:
+            ConnectError: the connection is closed; nothing was sent, ``on_done`` is not called.
+            TooManyRequestsError: the bound of requests in flight is reached; likewise.
+        """
+        self._submit(command, timeout_ms, on_done)
+
+    def oneway(self, command: RemotingCommand) -> None:
+        """Send ``command``, marked one-way, and expect nothing.
+
+        Raises:
+            ConnectError: the connection is closed; nothing was sent.
+        """
+        if self._closed:
+            raise self._closed_error()
+        if self._before_request is not None:
+            self._before_request(self._address, command)
+        command.flag |= FLAG_ONEWAY
+        self._opaque = command.opaque = (self._opaque + 1) & OPAQUE_MASK
+        self._write(encode_frame(command))
+
+    def reply(
+        self,
+        request: RemotingCommand,
+        response: RemotingCommand,
+        body_parts: Sequence[bytes | memoryview] | None = None,
+    ) -> None:
+        """Answer a request of the peer; does nothing for one-way requests or once closed.
+
+        Args:
+            request: what is answered.
+            response: the answer; gets the request's opaque id and serialize type.
+            body_parts: the body in pieces, sent without being joined first, in place of
+                ``response.body``; the pieces must not change until they are sent.
+        """
+        if self._closed or request.is_oneway:
+            return
+        request.answer(response)
+        if body_parts is None:
+            self._write(encode_frame(response))
+            return
+        body_bytes = sum(map(len, body_parts))
+        self._write(encode_frame_head(response, body_bytes))
+        self._out.extend(body_parts)
+        self._out_bytes += body_bytes
+
+    def _submit(
+        self,
+        command: RemotingCommand,
+        timeout_ms: float,
+        sink: _Sink,
+    ) -> None:
+        if self._closed:
+            raise self._closed_error()
+        pending = self._pending
+        if len(pending) >= self._in_flight_max:
+            raise TooManyRequestsError(
+                f"{self._in_flight_max} requests to {self.peer} wait for an answer; wait for some",
+                address=self.peer,
+            )
+        if self._before_request is not None:
+            self._before_request(self._address, command)
+        self._opaque = opaque = (self._opaque + 1) & OPAQUE_MASK
+        command.opaque = opaque
+        frame = encode_frame(command)
+        deadline = self._time() + timeout_ms / 1000
+        pending[opaque] = (deadline, sink)
+        if deadline < self._sweep_at:
+            self._sweep_later(deadline)
+        self._write(frame)
+
+    # --- writing ----------------------------------------------------------------------------------
+
+    def _write(self, data: bytes) -> None:
+        self._out.append(data)
+        self._out_bytes += len(data)
+        if not (self._flush_due or self._receiving or self._paused):
+            self._flush_due = True
+            self._loop.call_soon(self._flush)
+        elif self._out_bytes > self._write_max:
+            self._check_write_bound()
+
+    def _flush(self) -> None:
+        self._flush_due = False
+        transport = self._transport
+        if self._paused or not self._out or transport is None:
+            self._check_write_bound()
+            return
+        out, self._out = self._out, []
+        self._out_bytes = 0
+        self._active = True
+        if len(out) == 1:
+            transport.write(out[0])
+        else:
+            transport.writelines(out)
+
+    def _check_write_bound(self) -> None:
+        if not self._paused or self._closed or self.bytes_buffered <= self._write_max:
+            return
+        self._end(
+            f"{self.bytes_buffered} bytes wait for a peer that does not read"
+            f" (at most {self._write_max})"
+        )
+        self._abort()
+
+    def pause_writing(self) -> None:
+        """Keep further frames here until the socket takes bytes again (called by asyncio)."""
+        self._paused = True
+        self._check_write_bound()
+
+    def resume_writing(self) -> None:
+        """Send what was kept (called by asyncio)."""
+        self._paused = False
+        if self._out and not self._flush_due:
+            self._flush_due = True
+            self._loop.call_soon(self._flush)
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        """Decode and dispatch (called by asyncio)."""
+        if self._closed:
+            return
+        self._active = True
+        try:
+            commands = self._decoder.feed(data)
+        except RemoteProtocolError as error:
+            logger.info("closing %s: %s", self.peer, error)
+            self.close(str(error))
+            return
+        self._receiving = True
+        try:
+            for command in commands:
+                if command.flag & FLAG_RESPONSE:
+                    self._answered(command)
+                elif self._closed:
+                    break
+                else:
+                    self._asked(command)
+        finally:
+            self._receiving = False
+            if self._out and not self._flush_due:
+                self._flush()
+
+    def _answered(self, command: RemotingCommand) -> None:
+        entry = self._pending.pop(command.opaque, None)
+        if entry is None:
+            return  # given up before: too late
+        sink = entry[1]
+        if isinstance(sink, asyncio.Future):
+            if not sink.done():
+                sink.set_result(command)
+        else:
+            self._call_back(sink, command, None)
+
+    def _asked(self, command: RemotingCommand) -> None:
+        try:
+            self._on_request(self, command)
+        except Exception as error:
+            logger.exception("request code=%s of %s failed", command.code, self.peer)
+            remark = f"{type(error).__name__}: {error}"
+            self.reply(command, RemotingCommand.response(ResponseCode.SYSTEM_ERROR, remark))
+
+    def _call_back(
+        self, sink: AnswerCallback, answer: RemotingCommand | None, error: Exception | None
+    ) -> None:
+        try:
+            sink(answer, error)
+        except Exception:
+            logger.exception("the callback for an answer of %s failed", self.peer)
+
+    # --- deadlines and idleness -------------------------------------------------------------------
+
+    def _sweep_later(self, at: float) -> None:
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+        self._sweep_at = at
+        self._sweep_timer = self._loop.call_at(at, self._sweep)
+
+    def _sweep(self) -> None:
+        """Time out what is due and wake again for the earliest of the rest.
+
+        One timer per connection: a request only touches it when its deadline is the earliest, so
+        with equal timeouts there is one sweep per timeout, not one timer per request.
+        """
+        now = self._time()
+        self._sweep_timer = None
+        self._sweep_at = math.inf
+        due = [opaque for opaque, entry in self._pending.items() if entry[0] <= now]
+        for opaque in due:
+            self._fail(opaque, RequestTimeoutError(f"no answer from {self.peer} in time"))
+        if self._pending and not self._closed:
+            earliest = min(entry[0] for entry in self._pending.values())
+            if earliest < self._sweep_at:
+                self._sweep_later(max(earliest, now + _SWEEP_PAUSE_S))
+
+    def _fail(self, opaque: int, error: Exception) -> None:
+        entry = self._pending.pop(opaque, None)
+        if entry is None:
+            return
+        sink = entry[1]
+        if not isinstance(sink, asyncio.Future):
+            self._call_back(sink, None, error)
+        elif not sink.done():
+            sink.set_exception(error)
+
+    def _check_idle(self) -> None:
+        self._idle_checks = 0 if self._active else self._idle_checks + 1
+        self._active = False
+        if self._idle_checks >= _IDLE_CHECKS:
+            self.close(f"idle for {self._bounds.idle_close_ms:g} ms")
+        elif not self._closed:
+            self._watch_idle()
+
+    def _watch_idle(self) -> None:
+        if self._bounds.idle_close_ms > 0:
+            pause_s = self._bounds.idle_close_ms / 1000 / _IDLE_CHECKS
+            self._idle_timer = self._loop.call_later(pause_s, self._check_idle)
+
+    # --- life cycle -------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the transport over (called by asyncio)."""
+        self._transport = stream = cast(asyncio.Transport, transport)
+        stream.set_write_buffer_limits(high=_PAUSE_ABOVE_BYTES)
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.peer_host = _host(transport.get_extra_info("peername"))
+        self.local_host = _host(transport.get_extra_info("sockname"))
+        self.peer = self._address or format_address(*self.peer_host)
+        self._address = self.peer
+        self._closed = False
+        self._watch_idle()
+        if self._on_open is not None:
+            self._on_open(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Fail what still waits (called by asyncio)."""
+        self._end(f"connection lost: {exc}" if exc is not None else "closed by the peer")
+        if self._abort_timer is not None:
+            self._abort_timer.cancel()
+        self._out.clear()
+        self._out_bytes = 0
+        self._transport = None
+        if not self._lost.done():
+            self._lost.set_result(None)
+        if self._on_close is not None:
+            self._on_close(self)
+
+    def close(self, reason: str) -> None:
+        """Close: what was accepted for sending is still sent, what waits for an answer fails.
+
+        A peer that does not take the rest within some seconds is cut off. Returns at once.
+        """
+        transport = self._transport
+        if self._closed or transport is None:
+            return
+        self._end(reason)
+        if self._out:
+            transport.writelines(self._out)
+            self._out = []
+            self._out_bytes = 0
+        transport.close()
+        self._abort_timer = self._loop.call_later(_GRACE_S, self._abort)
+
+    async def wait_closed(self) -> None:
+        """Wait until the socket is gone; blocks for some seconds at most after ``close``."""
+        await asyncio.shield(self._lost)
+
+    def _abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _end(self, reason: str) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self.close_reason = reason
+        for timer in (self._sweep_timer, self._idle_timer):
+            if timer is not None:
+                timer.cancel()
+        self._sweep_timer = self._idle_timer = None
+        for opaque in list(self._pending):
+            text = f"connection to {self.peer} ended before the answer came: {reason}"
+            self._fail(opaque, ConnectionLostError(text, address=self.peer))
+
+    def _closed_error(self) -> ConnectError:
+        reason = self.close_reason or "not open yet"
+        return ConnectError(
+            f"connection to {self.peer} is closed ({reason}); nothing was sent", address=self.peer
+        )
+
+
+def _host(name: Any) -> tuple[str, int]:
+    """Return host and port of a socket name; IPv6 names carry two more items."""
+    return (str(name[0]), int(name[1])) if isinstance(name, tuple) else ("", 0)

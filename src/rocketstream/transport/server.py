@@ -1,0 +1,313 @@
+"""A listening port: accepts connections, plain or TLS by their first byte, and drains on close.
+
+Law: accepts, counts and closes connections; requests go to the handler it was given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import os
+import socket
+import ssl
+from collections.abc import Callable
+
+from rocketstream import limits
+from rocketstream.errors import (
+    ClientStateError,
+    ConfigurationError,
+    NotSupportedError,
+    PortInUseError,
+    ServerError,
+)
+from rocketstream.transport.addresses import format_address
+from rocketstream.transport.connection import Connection, ConnectionLimits, RequestHandler
+from rocketstream.transport.tls import TlsMode
+
+logger = logging.getLogger("rocketstream.transport")
+
+TLS_MODES = ("disabled", "permissive", "enforcing")
+TLS_FIRST_BYTE = b"\x16"
+_BACKLOG = 1024
+_ACCEPTS_PER_TURN = 64
+_HANDSHAKE_TIMEOUT_S = 10.0
+_ACCEPT_PAUSE_S = 1.0
+
+
+class RemotingServer:
+    """Listens on one port and runs a ``Connection`` for each peer.
+
+    Attributes:
+        connections: the connections open now.
+        host: address listened on.
+        port: port listened on; the real one once started.
+    """
+
+    def __init__(
+        self,
+        on_request: RequestHandler,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        ssl_context: ssl.SSLContext | None = None,
+        tls_mode: TlsMode = "permissive",
+        on_open: Callable[[Connection], None] | None = None,
+        on_close: Callable[[Connection], None] | None = None,
+        idle_close_ms: float = limits.IDLE_CLOSE_MS,
+        connections_max: int = limits.CONNECTIONS_MAX,
+        bounds: ConnectionLimits | None = None,
+    ) -> None:
+        """Keep the settings; nothing listens before ``start``.
+
+        Args:
+            on_request: called on the loop for each request of a peer; must not block.
+            host: address to listen on.
+            port: port to listen on; 0 takes a free one.
+            ssl_context: certificate to speak TLS with.
+            tls_mode: ``disabled``, ``permissive`` (TLS and plain on the same port) or
+                ``enforcing``, as upstream's tls.server.mode (W 1.6).
+            on_open: called when a connection is ready.
+            on_close: called when a connection is gone.
+            idle_close_ms: close a connection after so long without traffic; 0 never does.
+            connections_max: further connections are closed at once.
+            bounds: all bounds of a connection at once; ``idle_close_ms`` is then ignored.
+
+        Raises:
+            ConfigurationError: unknown ``tls_mode``, or ``enforcing`` without ``ssl_context``.
+        """
+        if tls_mode not in TLS_MODES:
+            raise ConfigurationError(f"tls_mode={tls_mode!r}: give one of {', '.join(TLS_MODES)}")
+        if tls_mode == "enforcing" and ssl_context is None:
+            raise ConfigurationError("tls_mode='enforcing' needs an ssl_context with a certificate")
+        self.host = host
+        self.port = port
+        self.connections: set[Connection] = set()
+        self._refused: set[Connection] = set()
+        self._on_request = on_request
+        self._on_open = on_open
+        self._on_close = on_close
+        self._ssl = None if tls_mode == "disabled" else ssl_context
+        self._tls_mode = tls_mode
+        self._connections_max = connections_max
+        self._bounds = bounds or ConnectionLimits(idle_close_ms=idle_close_ms)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._server: asyncio.Server | None = None
+        self._acceptor: _PeekingAcceptor | None = None
+        self._closed = False
+
+    @property
+    def address(self) -> str:
+        """``host:port`` listened on."""
+        return format_address(self.host, self.port)
+
+    async def start(self) -> None:
+        """Listen.
+
+        Raises:
+            PortInUseError: another process has the port.
+            ServerError: the address cannot be listened on.
+            ClientStateError: started before, or closed.
+        """
+        if self._loop is not None or self._closed:
+            raise ClientStateError("a server starts once; make a new one")
+        self._loop = asyncio.get_running_loop()
+        listener = _listen(self.host, self.port)
+        self.port = listener.getsockname()[1]
+        try:
+            if self._ssl is not None and self._tls_mode == "permissive":
+                self._acceptor = _PeekingAcceptor(listener, self._new_connection, self._ssl)
+                self._acceptor.start(self._loop)
+            else:
+                handshake_s = None if self._ssl is None else _HANDSHAKE_TIMEOUT_S
+                self._server = await self._loop.create_server(
+                    self._new_connection,
+                    sock=listener,
+                    ssl=self._ssl,
+                    backlog=_BACKLOG,
+                    ssl_handshake_timeout=handshake_s,
+                )
+        except BaseException:
+            listener.close()
+            raise
+
+    async def close(self) -> None:
+        """Stop accepting, close every connection and wait for them. May be called twice."""
+        self._closed = True
+        if self._server is not None:
+            self._server.close()
+        if self._acceptor is not None:
+            await self._acceptor.close()
+        for connection in list(self.connections):
+            connection.close("the server is shutting down")
+        for connection in [*self.connections, *self._refused]:
+            await connection.wait_closed()
+        if self._server is not None:
+            await self._server.wait_closed()
+
+    def _new_connection(self) -> Connection:
+        assert self._loop is not None
+        return Connection(
+            self._loop,
+            self._on_request,
+            bounds=self._bounds,
+            on_open=self._opened,
+            on_close=self._lost,
+        )
+
+    def _opened(self, connection: Connection) -> None:
+        if self._closed:
+            self._refuse(connection, "the server is shutting down")
+        elif len(self.connections) >= self._connections_max:
+            logger.warning("refusing %s: %d connections", connection.peer, self._connections_max)
+            self._refuse(connection, f"more than {self._connections_max} connections")
+        else:
+            self.connections.add(connection)
+            if self._on_open is not None:
+                self._on_open(connection)
+
+    def _refuse(self, connection: Connection, reason: str) -> None:
+        self._refused.add(connection)
+        connection.close(reason)
+
+    def _lost(self, connection: Connection) -> None:
+        if connection in self._refused:
+            self._refused.discard(connection)
+            return
+        self.connections.discard(connection)
+        if self._on_close is not None:
+            self._on_close(connection)
+
+
+class _PeekingAcceptor:
+    """Accepts on a socket and looks at the first byte before it chooses TLS or plain.
+
+    The byte is peeked, so that it is still there for whichever protocol takes the socket; this
+    works the same on asyncio's and uvloop's loops.
+    """
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        new_connection: Callable[[], Connection],
+        ssl_context: ssl.SSLContext,
+    ) -> None:
+        self._listener = listener
+        self._new_connection = new_connection
+        self._ssl = ssl_context
+        self._waiting: dict[socket.socket, asyncio.TimerHandle] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._resume: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        try:
+            loop.add_reader(self._listener, self._accept)
+        except NotImplementedError as error:
+            raise NotSupportedError(
+                "this event loop cannot serve TLS and plain on one port;"
+                " use tls_mode='enforcing' or 'disabled'"
+            ) from error
+
+    async def close(self) -> None:
+        if self._resume is not None:
+            self._resume.cancel()
+        self._loop.remove_reader(self._listener)
+        self._listener.close()
+        for sock in list(self._waiting):
+            self._drop(sock)
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _accept(self) -> None:
+        for _ in range(_ACCEPTS_PER_TURN):
+            try:
+                sock, _ = self._listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:  # out of descriptors: others may end meanwhile
+                logger.error("cannot accept on %s: %s", self._listener, error)
+                self._loop.remove_reader(self._listener)
+                self._resume = self._loop.call_later(_ACCEPT_PAUSE_S, self.start, self._loop)
+                return
+            sock.setblocking(False)
+            timer = self._loop.call_later(_HANDSHAKE_TIMEOUT_S, self._drop, sock)
+            self._waiting[sock] = timer
+            self._loop.add_reader(sock, self._peek, sock)
+
+    def _peek(self, sock: socket.socket) -> None:
+        try:
+            first = sock.recv(1, socket.MSG_PEEK)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            first = b""
+        if not first:
+            self._drop(sock)
+            return
+        self._release(sock)
+        task = self._loop.create_task(self._take(sock, first == TLS_FIRST_BYTE))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _take(self, sock: socket.socket, tls: bool) -> None:
+        try:
+            await self._loop.connect_accepted_socket(
+                self._new_connection,
+                sock,
+                ssl=self._ssl if tls else None,
+                ssl_handshake_timeout=_HANDSHAKE_TIMEOUT_S if tls else None,
+            )
+        except OSError as error:  # includes a failed handshake
+            logger.info("a connection could not be set up: %s", error)
+            sock.close()
+        except BaseException:
+            sock.close()
+            raise
+
+    def _release(self, sock: socket.socket) -> None:
+        self._loop.remove_reader(sock)
+        self._waiting.pop(sock).cancel()
+
+    def _drop(self, sock: socket.socket) -> None:
+        self._release(sock)
+        sock.close()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """Return a listening, non-blocking socket."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError) as error:
+        raise ServerError(
+            f"cannot listen on {format_address(host, port)}: {error}; give an address of this host"
+        ) from error
+    family, kind, protocol, _, name = found[0]
+    listener = socket.socket(family, kind, protocol)
+    try:
+        if os.name == "posix":  # elsewhere it lets two processes share a port
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(name)
+        listener.listen(_BACKLOG)
+        listener.setblocking(False)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            listener.close()
+        where = format_address(host, port)
+        if error.errno == errno.EADDRINUSE:
+            raise PortInUseError(
+                f"cannot listen on {where}: the port is in use; stop the process that has it,"
+                " or give another port (0 takes a free one)",
+                host=host,
+                port=port,
+            ) from error
+        raise ServerError(
+            f"cannot listen on {where}: {error}; give an address of this host and a free port",
+            host=host,
+            port=port,
+        ) from error
+    return listener
