@@ -1,0 +1,325 @@
+"""Apache RocketMQ running: name server, broker, mqadmin and Java programs on free loopback ports.
+
+Law: no pytest here, benchmarks use it too. The referee is asked with frames written by hand, so
+that readiness never rests on the code under test.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import random
+import re
+import socket
+import struct
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from tests.interop.jvm import SMALL_JVM, Jvm
+from tests.interop.referee import JAVA_OPENS, Referee
+from tests.plugins.waiting import wait_until
+
+SHORT_DELAYS = " ".join(["1s"] * 18)
+"""Delay levels of one second each: a retry must not take longer than a test may."""
+BROKER_NAME = "broker-a"
+CLUSTER_NAME = "DefaultCluster"
+
+_LOGBACK = """<configuration>
+  <appender name="out" class="ch.qos.logback.core.ConsoleAppender">
+    <target>System.err</target>
+    <encoder><pattern>%d{HH:mm:ss.SSS} %-5p [%t] %logger{20} - %m%n</pattern></encoder>
+  </appender>
+  <root level="WARN"><appender-ref ref="out"/></root>
+</configuration>
+"""
+_STATUS_LINE = re.compile(r"^\d\d:\d\d:\d\d[,.]\d{3} \|-|^SLF4J|^RocketMQLog")
+
+
+def ask(address: str, code: int, ext: dict[str, str], body: bytes = b"") -> tuple[int, bytes]:
+    """Send one request over a socket of its own and return the answer's code and body."""
+    header = json.dumps(
+        {"code": code, "language": "PYTHON", "version": 409, "opaque": 1, "flag": 0}
+        | {"extFields": ext}
+    ).encode()
+    host, _, port = address.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=5) as peer:
+        peer.sendall(struct.pack(">ii", 4 + len(header) + len(body), len(header)) + header + body)
+        with peer.makefile("rb") as stream:
+            length, word = struct.unpack(">ii", stream.read(8))
+            rest = stream.read(length - 4)
+    header_bytes = word & 0xFFFFFF
+    return int(json.loads(rest[:header_bytes])["code"]), rest[header_bytes:]
+
+
+def _free(ports: list[int]) -> bool:
+    with ExitStack() as stack:
+        try:
+            for port in ports:
+                probe = stack.enter_context(socket.socket())
+                probe.bind(("", port))
+        except OSError:
+            return False
+    return True
+
+
+def free_port_for(offsets: tuple[int, ...] = (0,)) -> int:
+    """A port P with P + each offset free, below the range the system hands out to clients."""
+    for candidate in random.SystemRandom().sample(range(15_000, 32_000), 2_000):
+        if _free([candidate + offset for offset in offsets]):
+            return candidate
+    raise RuntimeError("no free ports between 15000 and 32000")
+
+
+class ApacheCluster:
+    """A name server and one broker of the referee, each a JVM of its own.
+
+    Attributes:
+        namesrv_addr: ``host:port`` of the name server.
+        broker_addr: ``host:port`` of the broker.
+        store_dir: the broker's storePathRootDir; ``config/consumerOffset.json`` lies below it.
+    """
+
+    def __init__(
+        self,
+        referee: Referee,
+        root: Path,
+        *,
+        store_dir: Path | None = None,
+        delay_levels: str = SHORT_DELAYS,
+        flush: str = "ASYNC_FLUSH",
+        broker_settings: dict[str, str] | None = None,
+        jvm_options: tuple[str, ...] = SMALL_JVM,
+        broker_heap: str = "512m",
+    ) -> None:
+        self.referee = referee
+        self.root = root
+        self.store_dir = store_dir or root / "store"
+        self.delay_levels = delay_levels
+        self.flush = flush
+        self.broker_settings = broker_settings or {}
+        self.jvm_options = jvm_options
+        self.broker_heap = broker_heap
+        self.namesrv_addr = ""
+        self.broker_addr = ""
+        self._processes: list[Jvm] = []
+        self._serial = itertools.count()
+
+    # --- life -------------------------------------------------------------------------------
+
+    def start(self) -> Self:
+        """Start both and return when the broker is registered and a created topic has a route."""
+        self._write_home()
+        for attempt in itertools.count(1):
+            try:
+                self._start_once()
+            except (RuntimeError, TimeoutError):
+                # Another process may have taken a port between the look and the bind.
+                self.stop(kill=True)
+                if attempt == 3:
+                    raise
+            else:
+                return self
+        raise AssertionError("unreachable")
+
+    def _start_once(self) -> None:
+        namesrv_port = free_port_for()
+        self.namesrv_addr = f"127.0.0.1:{namesrv_port}"
+        self._launch("namesrv", self._namesrv_settings(namesrv_port), "128m")
+        broker_port = free_port_for((-2, 0, 1))
+        self.broker_addr = f"127.0.0.1:{broker_port}"
+        self._launch("broker", self._broker_settings(broker_port), self.broker_heap)
+        for process in self._processes:
+            process.wait_line("boot success", timeout_s=60)
+        wait_until(self._registered, "registration of the broker", timeout_s=60)
+        self.create_topic("ready", queues=1)
+
+    def _registered(self) -> bool:
+        try:
+            code, body = ask(self.namesrv_addr, 106, {})
+        except OSError:
+            return False
+        return code == 0 and self.broker_addr.encode() in body
+
+    def stop(self, *, kill: bool = False) -> None:
+        """End both processes: the broker in its own order (it flushes), or killed."""
+        for process in reversed(self._processes):
+            process.stop(kill=kill)
+        self._processes.clear()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    # --- files and processes ------------------------------------------------------------------
+
+    def _write_home(self) -> None:
+        conf = self.root / "home" / "conf"
+        conf.mkdir(parents=True, exist_ok=True)
+        (self.root / "user").mkdir(exist_ok=True)
+        for part in ("namesrv", "broker", "tools"):
+            (conf / f"logback_{part}.xml").write_text(_LOGBACK)
+
+    def _namesrv_settings(self, port: int) -> dict[str, str]:
+        state = self.root / "namesrv"
+        settings = {
+            "listenPort": str(port),
+            "kvConfigPath": str(state / "kvConfig.json"),
+            "configStorePath": str(state / "namesrv.properties"),
+        }
+        return settings | self._loopback()
+
+    def _broker_settings(self, port: int) -> dict[str, str]:
+        settings = {
+            "brokerClusterName": CLUSTER_NAME,
+            "brokerName": BROKER_NAME,
+            "brokerId": "0",
+            "namesrvAddr": self.namesrv_addr,
+            "brokerIP1": "127.0.0.1",
+            "listenPort": str(port),
+            "storePathRootDir": str(self.store_dir),
+            "storePathCommitLog": str(self.store_dir / "commitlog"),
+            "mappedFileSizeCommitLog": str(128 * 1024 * 1024),
+            "autoCreateTopicEnable": "true",
+            "autoCreateSubscriptionGroup": "true",
+            "flushDiskType": self.flush,
+            "messageDelayLevel": self.delay_levels,
+            # On two cores a send may wait behind another JVM: that is no reason to refuse it here.
+            "waitTimeMillsInSendQueue": "10000",
+            "osPageCacheBusyTimeOutMills": "10000",
+            "flushConsumerOffsetInterval": "1000",
+        }
+        return settings | self._loopback() | self.broker_settings
+
+    def _loopback(self) -> dict[str, str]:
+        return {"bindAddress": "127.0.0.1"} if self.referee.version.startswith("5") else {}
+
+    def _launch(self, part: str, settings: dict[str, str], heap: str) -> None:
+        file = self.root / f"{part}.properties"
+        file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        main = {
+            "namesrv": "org.apache.rocketmq.namesrv.NamesrvStartup",
+            "broker": "org.apache.rocketmq.broker.BrokerStartup",
+        }[part]
+        arguments = [f"-Xmx{heap}", f"-XX:MaxDirectMemorySize={heap}", *self.jvm_options]
+        arguments += [*JAVA_OPENS, f"-Duser.home={self.root / 'user'}"]
+        arguments += ["-cp", self.referee.server_class_path, main, "-c", str(file)]
+        self._processes.append(Jvm(part, arguments, self.root / f"{part}.log", self._env()))
+
+    def _env(self) -> dict[str, str]:
+        return {"ROCKETMQ_HOME": str(self.root / "home")}
+
+    @property
+    def pids(self) -> list[int]:
+        """Process ids of name server and broker."""
+        return [process.pid for process in self._processes]
+
+    # --- use ------------------------------------------------------------------------------------
+
+    def create_topic(self, name: str, queues: int = 4, perm: int = 6) -> str:
+        """Create a topic on the broker and return when its route answers."""
+        ext = {
+            "topic": name,
+            "defaultTopic": "TBW102",
+            "readQueueNums": str(queues),
+            "writeQueueNums": str(queues),
+            "perm": str(perm),
+            "topicFilterType": "SINGLE_TAG",
+            "topicSysFlag": "0",
+            "order": "false",
+        }
+        code, _ = ask(self.broker_addr, 17, ext)
+        if code != 0:
+            raise RuntimeError(f"creating topic {name} answered code {code}")
+        wait_until(
+            lambda: ask(self.namesrv_addr, 105, {"topic": name})[0] == 0, f"route of topic {name}"
+        )
+        return name
+
+    def unique(self, word: str) -> str:
+        """A name nobody else in this cluster uses."""
+        return f"{word}-{os.getpid()}-{next(self._serial)}"
+
+    def committed(self, topic: str, group: str) -> dict[int, int]:
+        """Committed offsets by queue id as the broker's own file holds them now."""
+        return committed_offsets(self.store_dir, topic, group)
+
+    def mqadmin(self, *arguments: str) -> str:
+        """Run one mqadmin command against this cluster and return what it printed."""
+        return run_mqadmin(self.referee, self.root, self.namesrv_addr, *arguments)
+
+
+def committed_offsets(store_dir: Path, topic: str, group: str) -> dict[int, int]:
+    """Read a broker's ``config/consumerOffset.json`` (bare integer keys, so not plain JSON)."""
+    try:
+        text = (store_dir / "config" / "consumerOffset.json").read_text()
+    except FileNotFoundError:
+        return {}
+    quoted = re.sub(r"([{,]\s*)(\d+)\s*:", r'\1"\2":', text)
+    try:
+        table: dict[str, dict[str, int]] = json.loads(quoted)["offsetTable"]
+    except ValueError:
+        # 4.9 replaces the file by writing over it: a look in between sees half of it.
+        return {}
+    return {int(queue): offset for queue, offset in table.get(f"{topic}@{group}", {}).items()}
+
+
+def run_mqadmin(referee: Referee, root: Path, namesrv_addr: str, *arguments: str) -> str:
+    """Run an mqadmin command of the referee against any name server, ours included."""
+    home = root / "home"
+    (home / "conf").mkdir(parents=True, exist_ok=True)
+    (home / "conf" / "logback_tools.xml").write_text(_LOGBACK)
+    flags = ["-Xmx128m", "-XX:TieredStopAtLevel=1", *SMALL_JVM, *JAVA_OPENS]
+    flags += [f"-Duser.home={root / 'user'}", "-Drocketmq.log.level=WARN"]
+    command = ["org.apache.rocketmq.tools.command.MQAdminStartup", *arguments, "-n", namesrv_addr]
+    line = [*flags, "-cp", referee.tools_class_path, *command]
+    with Jvm("mqadmin", line, root / "mqadmin.log", {"ROCKETMQ_HOME": str(home)}) as process:
+        process.end_input()
+        process.wait(timeout_s=60)
+        return "\n".join(each for each in process.output if not _STATUS_LINE.match(each)) + "\n"
+
+
+class JavaPrograms:
+    """Starts the Java programs of ``tests/interop/java`` with the client of one version."""
+
+    def __init__(self, referee: Referee, root: Path) -> None:
+        self.referee = referee
+        self.root = root
+        root.mkdir(parents=True, exist_ok=True)
+        self._logback = root / "logback.xml"
+        self._logback.write_text(_LOGBACK)
+        self._serial = itertools.count()
+
+    def start(
+        self, program: str, *, jvm_options: tuple[str, ...] = SMALL_JVM, **arguments: Any
+    ) -> Jvm:
+        """Start ``program`` with name=value arguments; use it as a context manager."""
+        flags = ["-Xmx512m", *jvm_options, f"-Duser.home={self.root / 'user'}"]
+        flags += ["-Drocketmq.client.logUseSlf4j=true", "-Drocketmq.log.level=WARN"]
+        flags += [f"-Dlogback.configurationFile={self._logback}"]
+        values = [f"{name}={_java(value)}" for name, value in arguments.items()]
+        log = self.root / f"{program}-{next(self._serial)}.log"
+        line = [*flags, "-cp", self.referee.program_class_path, program, *values]
+        return Jvm(program, line, log)
+
+    def produce(self, *, timeout_s: float = 120.0, **arguments: Any) -> dict[str, Any]:
+        """Run JavaProducer to its end and return its figures; every send must have succeeded."""
+        with self.start("JavaProducer", **arguments) as process:
+            done = process.wait_event("done", timeout_s)
+            if done["failed"]:
+                raise RuntimeError(f"{done}\n{process.tail()}")
+            process.wait(timeout_s=30)
+        return done
+
+
+def _java(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
