@@ -1,0 +1,6 @@
+"""Plugins of the whole suite.
+
+Law: names plugins only; fixtures live in them or next to their tests.
+"""
+
+pytest_plugins = ["tests.plugins.leaks"]

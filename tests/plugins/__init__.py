@@ -1,0 +1,1 @@
+"""Fixtures and checks shared by the suites."""

@@ -1,0 +1,1 @@
+"""Tests of the transport over real loopback sockets."""

@@ -1,0 +1,136 @@
+"""The loop thread: results, errors, interruption and a clean end."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import threading
+
+import pytest
+
+from rocketstream._util.loops import LoopThread, new_event_loop
+from rocketstream.errors import ClientStateError, ForkedClientError
+
+
+async def _name() -> str:
+    return threading.current_thread().name
+
+
+async def _fail() -> None:
+    raise LookupError("no such thing")
+
+
+def test_result_and_error_of_a_coroutine_reach_the_caller() -> None:
+    with LoopThread("rocketstream-here") as loop:
+        assert loop.run(_name()) == "rocketstream-here"
+        with pytest.raises(LookupError, match="no such thing"):
+            loop.run(_fail())
+
+
+def test_timeout_cancels_the_coroutine() -> None:
+    cancelled = threading.Event()
+
+    async def never() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    with LoopThread() as loop:
+        with pytest.raises(TimeoutError):
+            loop.run(never(), timeout_ms=10)
+        assert cancelled.wait(5)
+
+
+def test_close_cancels_what_runs_and_fails_who_waits() -> None:
+    """No call hangs for ever because the loop went away below it."""
+    started = threading.Event()
+    errors: list[BaseException] = []
+
+    async def never() -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    def caller(loop: LoopThread) -> None:
+        try:
+            loop.run(never())
+        except ClientStateError as error:
+            errors.append(error)
+
+    loop = LoopThread()
+    thread = threading.Thread(target=caller, args=(loop,))
+    thread.start()
+    assert started.wait(5)
+    loop.close()
+    thread.join(5)
+    assert not thread.is_alive()
+    assert len(errors) == 1
+    assert loop.loop.is_closed()
+
+
+def test_closed_loop_refuses_and_leaves_no_coroutine_behind() -> None:
+    loop = LoopThread()
+    loop.close()
+    loop.close()
+    with pytest.raises(ClientStateError):
+        loop.run(_name())
+    with pytest.raises(ClientStateError):
+        loop.call_soon(print)
+
+
+def test_call_on_its_own_thread_is_refused_rather_than_hanging() -> None:
+    with LoopThread() as loop:
+
+        async def inner() -> str:
+            return loop.run(_name())
+
+        with pytest.raises(ClientStateError, match="network thread"):
+            loop.run(inner())
+
+
+def test_close_from_its_own_thread_ends_the_thread() -> None:
+    loop = LoopThread("rocketstream-self-closing")
+    loop.call_soon(loop.close)
+    loop._thread.join(5)
+    assert loop.loop.is_closed()
+
+
+def test_call_soon_runs_on_the_loop() -> None:
+    ran = threading.Event()
+    with LoopThread() as loop:
+        loop.call_soon(ran.set)
+        assert ran.wait(5)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
+def test_forked_child_is_told_to_make_a_new_one() -> None:
+    """In the child the thread does not exist: a call would wait for ever."""
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe()
+    with LoopThread() as loop:
+
+        def child() -> None:
+            try:
+                loop.run(_name(), timeout_ms=5000)
+            except ForkedClientError:
+                theirs.send("refused")
+            loop.close()
+
+        process = context.Process(target=child)
+        process.start()
+        process.join(30)
+        assert process.exitcode == 0
+        assert ours.poll(5)
+        assert ours.recv() == "refused"
+    ours.close()
+    theirs.close()
+
+
+def test_new_event_loop_is_usable() -> None:
+    loop = new_event_loop()
+    try:
+        assert loop.run_until_complete(_name())
+    finally:
+        loop.close()
