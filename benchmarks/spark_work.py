@@ -1,0 +1,156 @@
+"""Spark jobs that measure themselves; each prints one JSON line.
+
+Law: as benchmarks.work. Every job runs in a JVM of its own: one JVM hides how much launches differ.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+COLUMNS_WITHOUT_PROPERTIES = (
+    "topic STRING, brokerName STRING, queueId INT, queueOffset LONG, msgId STRING, tags STRING,"
+    " keys STRING, body BINARY, bornTimestamp TIMESTAMP, storeTimestamp TIMESTAMP"
+)
+
+
+def session(folder: str) -> Any:
+    """A local[2] session as the reference figures were taken with."""
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder.master("local[2]").appName("bench")
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.driver.memory": "4g",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.local.dir": folder,
+        "spark.sql.warehouse.dir": folder,
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.sql.shuffle.partitions": "2",
+    }
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    found = builder.getOrCreate()
+    found.sparkContext.setLogLevel("ERROR")
+    return found
+
+
+def source(spark: Any, options: argparse.Namespace) -> Any:
+    """The topic as a DataFrame, all columns or without the properties."""
+    reader = spark.read.format("rocketmq")
+    reader = reader.option("nameServer", options.namesrv).option("topic", options.topic)
+    if options.columns == "without-properties":
+        reader = reader.schema(COLUMNS_WITHOUT_PROPERTIES)
+    return reader.load()
+
+
+def noop(frame: Any) -> float:
+    """Seconds to read a DataFrame and throw the rows away."""
+    start = time.perf_counter()
+    frame.write.format("noop").mode("overwrite").save()
+    return time.perf_counter() - start
+
+
+def read_topic(options: argparse.Namespace) -> dict[str, float]:
+    """Rows a second of a batch read, the best of a few warm runs of one JVM."""
+    spark = session(options.folder)
+    seconds = [noop(source(spark, options)) for _ in range(options.runs + 1)][1:]
+    spark.stop()
+    return {"per_s": options.count / statistics.median(seconds)}
+
+
+def read_parquet(options: argparse.Namespace) -> dict[str, float]:
+    """The same rows from Parquet files, written from the topic first when missing."""
+    spark = session(options.folder)
+    path = os.path.join(options.folder, f"rows-{options.columns}.parquet")
+    if not os.path.exists(path):
+        source(spark, options).write.parquet(path)
+    frame = spark.read.parquet(path)
+    assert frame.count() == options.count
+    seconds = [noop(spark.read.parquet(path)) for _ in range(options.runs + 1)][1:]
+    spark.stop()
+    return {"per_s": options.count / statistics.median(seconds)}
+
+
+def micro_batches(spark: Any, frame: Any, folder: str, amount: int) -> float:
+    """Median milliseconds of a trigger with little data, the first ones left out."""
+    writer = frame.writeStream.format("noop").option("checkpointLocation", folder)
+    query = writer.trigger(processingTime="0 seconds").start()
+    durations: dict[int, float] = {}
+    deadline = time.monotonic() + 120
+    while len(durations) < amount and time.monotonic() < deadline:
+        query.awaitTermination(0.2)
+        for progress in query.recentProgress:
+            if progress["numInputRows"]:
+                durations[progress["batchId"]] = progress["durationMs"]["triggerExecution"]
+    query.stop()
+    warm = [durations[batch] for batch in sorted(durations)][5:]
+    return statistics.median(warm)
+
+
+def micro_batch_rocketmq(options: argparse.Namespace) -> dict[str, float]:
+    """Trigger time of our source over a topic cut into small batches."""
+    spark = session(options.folder)
+    frame = (
+        spark.readStream.format("rocketmq")
+        .option("nameServer", options.namesrv)
+        .option("topic", options.topic)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", "20")
+        .option("minPartitions", "1")
+        .load()
+    )
+    folder = os.path.join(options.folder, f"checkpoint-{os.getpid()}")
+    found = micro_batches(spark, frame, folder, options.batches)
+    spark.stop()
+    return {"ms": found}
+
+
+def micro_batch_rate(options: argparse.Namespace) -> dict[str, float]:
+    """Trigger time of Spark's own rate source in micro-batch form."""
+    spark = session(options.folder)
+    frame = (
+        spark.readStream.format("rate-micro-batch")
+        .option("rowsPerBatch", "20")
+        .option("numPartitions", "1")
+        .load()
+    )
+    folder = os.path.join(options.folder, f"rate-{os.getpid()}")
+    found = micro_batches(spark, frame, folder, options.batches)
+    spark.stop()
+    return {"ms": found}
+
+
+JOBS: dict[str, Callable[[argparse.Namespace], dict[str, float]]] = {
+    "read-topic": read_topic,
+    "read-parquet": read_parquet,
+    "micro-batch-rocketmq": micro_batch_rocketmq,
+    "micro-batch-rate": micro_batch_rate,
+}
+
+
+def main() -> None:
+    """Run the job named on the command line."""
+    parser = argparse.ArgumentParser(prog="benchmarks.spark_work")
+    parser.add_argument("job", choices=sorted(JOBS))
+    parser.add_argument("--namesrv", default="")
+    parser.add_argument("--topic", default="Bench")
+    parser.add_argument("--count", type=int, default=100_000)
+    parser.add_argument("--columns", choices=["all", "without-properties"], default="all")
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--batches", type=int, default=40)
+    parser.add_argument("--folder", required=True)
+    options = parser.parse_args()
+    sys.stdout.write("\n" + json.dumps(JOBS[options.job](options)) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,183 @@
+"""One measured job in a process of its own: `python -m benchmarks.work JOB …` prints one JSON line.
+
+Law: a job measures itself and prints; it starts no servers and compares nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+
+from rocketstream import (
+    ConsumeConcurrentlyStatus,
+    ConsumeFromWhere,
+    Message,
+    MessageExt,
+    Producer,
+    PushConsumer,
+    SendResult,
+)
+
+WARM_UP = 500
+
+
+def body_of(size: int) -> bytes:
+    """A body of ``size`` bytes that does not compress to nothing."""
+    pattern = b"".join(b"%d," % (number * 7919 % 10_007) for number in range(size // 4 + 1))
+    return pattern[:size]
+
+
+def send_sync(options: argparse.Namespace) -> dict[str, float]:
+    """One thread, one message at a time, waiting for each acknowledgement."""
+    body = body_of(options.size)
+    with Producer("bench-sync", namesrv_addr=options.namesrv) as producer:
+        for _ in range(WARM_UP):
+            producer.send(Message(options.topic, body))
+        start = time.perf_counter()
+        for number in range(options.count):
+            producer.send(Message(options.topic, body, keys=f"k{number}"))
+        seconds = time.perf_counter() - start
+    return {"per_s": options.count / seconds}
+
+
+def send_in_flight(options: argparse.Namespace) -> dict[str, float]:
+    """Keep ``--in-flight`` sends under way on one producer."""
+    body = body_of(options.size)
+    with Producer("bench-async", namesrv_addr=options.namesrv) as producer:
+        pump(producer, options, body, WARM_UP * 4)
+        start = time.perf_counter()
+        pump(producer, options, body, options.count)
+        seconds = time.perf_counter() - start
+    return {"per_s": options.count / seconds}
+
+
+def pump(producer: Producer, options: argparse.Namespace, body: bytes, count: int) -> None:
+    """Send ``count`` messages, a bounded number of them unacknowledged at any time."""
+    room = threading.Semaphore(options.in_flight)
+    failures: deque[BaseException] = deque()
+
+    def done(future: Future[SendResult]) -> None:
+        error = future.exception()
+        if error is not None:
+            failures.append(error)
+        room.release()
+
+    for number in range(count):
+        room.acquire()
+        message = Message(options.topic, body, keys=f"k{number}")
+        producer.send_async(message).add_done_callback(done)
+    for _ in range(options.in_flight):
+        room.acquire()
+    if failures:
+        raise failures[0]
+
+
+def fill(options: argparse.Namespace) -> dict[str, float]:
+    """Put ``--count`` messages into the topic by batches, spread over its queues."""
+    body = body_of(options.size)
+    with Producer("bench-fill", namesrv_addr=options.namesrv) as producer:
+        queues = producer.fetch_publish_message_queues(options.topic)
+        sent = 0
+        for index in range((options.count + 199) // 200):
+            amount = min(200, options.count - sent)
+            batch = [example(options.topic, body, sent + n) for n in range(amount)]
+            producer.send(batch, queue=queues[index % len(queues)])
+            sent += amount
+    return {"count": sent}
+
+
+def example(topic: str, body: bytes, number: int) -> Message:
+    """A message as applications send them: key, tag, three properties."""
+    properties = {"source": "bench", "number": str(number), "kind": "a"}
+    return Message(topic, body, keys=f"key-{number}", tags="TagA", properties=properties)
+
+
+def drain(options: argparse.Namespace) -> dict[str, float]:
+    """Consume a backlog with a listener that does nothing; from first to last message."""
+    seen = 0
+    first = last = 0.0
+    lock, done = threading.Lock(), threading.Event()
+
+    def listener(messages: list[MessageExt]) -> ConsumeConcurrentlyStatus:
+        nonlocal seen, first, last
+        with lock:
+            if not seen:
+                first = time.perf_counter()
+            seen += len(messages)
+            if seen >= options.count:
+                last = time.perf_counter()
+                done.set()
+        return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+
+    consumer = PushConsumer(
+        options.group,
+        namesrv_addr=options.namesrv,
+        consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
+        consume_message_batch_max_size=options.batch,
+    )
+    consumer.subscribe(options.topic)
+    consumer.register_message_listener(listener)
+    with consumer:
+        consumer.start()
+        if not done.wait(options.timeout):
+            raise RuntimeError(f"consumed {seen} of {options.count} in {options.timeout} s")
+    return {"per_s": options.count / (last - first)}
+
+
+def first_ack(options: argparse.Namespace) -> dict[str, float]:
+    """Start an embedded cluster in this process and send one message."""
+    from pathlib import Path
+
+    from rocketstream.server.embedded import EmbeddedCluster
+
+    from benchmarks.harness import resident_mib
+
+    start = time.perf_counter()
+    with EmbeddedCluster(Path(options.store)) as cluster:
+        ready = time.perf_counter() - start
+        with Producer("bench-start", namesrv_addr=cluster.namesrv_addr) as producer:
+            producer.send(Message("TopicStart", b"x"))
+            acknowledged = time.perf_counter() - start
+    import os
+
+    return {
+        "ready_s": ready,
+        "first_ack_s": acknowledged,
+        "resident_mib": resident_mib(os.getpid()),
+    }
+
+
+JOBS: dict[str, Callable[[argparse.Namespace], dict[str, float]]] = {
+    "send-sync": send_sync,
+    "send-in-flight": send_in_flight,
+    "fill": fill,
+    "drain": drain,
+    "first-ack": first_ack,
+}
+
+
+def main() -> None:
+    """Run the job named on the command line."""
+    parser = argparse.ArgumentParser(prog="benchmarks.work")
+    parser.add_argument("job", choices=sorted(JOBS))
+    parser.add_argument("--namesrv", default="")
+    parser.add_argument("--topic", default="Bench")
+    parser.add_argument("--group", default="bench-group")
+    parser.add_argument("--count", type=int, default=10_000)
+    parser.add_argument("--size", type=int, default=1024)
+    parser.add_argument("--in-flight", type=int, default=64)
+    parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--timeout", type=float, default=120)
+    parser.add_argument("--store", default="")
+    options = parser.parse_args()
+    sys.stdout.write(json.dumps(JOBS[options.job](options)) + "\n")
+
+
+if __name__ == "__main__":
+    main()
