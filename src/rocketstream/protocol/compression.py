@@ -1,0 +1,146 @@
+"""Message bodies deflated and inflated by the type in their sysFlag.
+
+Law: the only module that knows lz4 and zstandard; both are optional (wire-and-storage 4.6).
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any, Final
+
+from rocketstream import limits
+from rocketstream.errors import ConfigurationError, NotSupportedError, RemoteProtocolError
+from rocketstream.protocol.codes import MessageSysFlag
+
+try:
+    import lz4.frame as _lz4
+except ImportError:  # pragma: no cover - depends on the installation
+    _lz4 = None
+
+_zstd: Any
+try:
+    import zstandard as _zstd
+except ImportError:  # pragma: no cover - depends on the installation
+    _zstd = None
+
+COMPRESSION_TYPES: Final = ("ZLIB", "LZ4", "ZSTD")
+
+_ZLIB_OLD: Final = 0
+"""Type bits of producers before 4.9.4, who knew zlib only."""
+
+
+def compress(body: bytes, type: str = "ZLIB", level: int = 5) -> tuple[bytes, int]:
+    """Return a compressed body and the sysFlag bits that say so.
+
+    Args:
+        body: what to compress.
+        type: ZLIB, LZ4 or ZSTD.
+        level: 1 to 9 as zlib counts; used alike by the others.
+
+    Raises:
+        ConfigurationError: another type or level.
+        NotSupportedError: the codec is not installed.
+    """
+    if not isinstance(level, int) or not 0 <= level <= 9:
+        raise ConfigurationError(f"compress level {level!r} is not in 0 to 9", level=level)
+    kind = type.upper()
+    if kind == "ZLIB":
+        flag = MessageSysFlag.COMPRESSION_ZLIB
+        return zlib.compress(body, level), MessageSysFlag.COMPRESSED | flag
+    if kind == "LZ4":
+        packed: bytes = _need(_lz4, "lz4").compress(body, compression_level=0, store_size=False)
+        return packed, MessageSysFlag.COMPRESSED | MessageSysFlag.COMPRESSION_LZ4
+    if kind == "ZSTD":
+        packed = _need(_zstd, "zstandard").ZstdCompressor(level=max(level, 1)).compress(body)
+        return packed, MessageSysFlag.COMPRESSED | MessageSysFlag.COMPRESSION_ZSTD
+    raise ConfigurationError(
+        f"compress type {type!r} is unknown; accepted are {', '.join(COMPRESSION_TYPES)}",
+        type=type,
+    )
+
+
+def decompress(
+    body: bytes, sys_flag: int, *, bytes_max: int = limits.DECOMPRESSED_BODY_BYTES_MAX
+) -> bytes:
+    """Inflate a body by the type bits of its sysFlag; unchanged if it is not compressed.
+
+    Raises:
+        RemoteProtocolError: damaged, of no known type, or larger than ``bytes_max`` inflated.
+        NotSupportedError: the codec is not installed.
+    """
+    if not sys_flag & MessageSysFlag.COMPRESSED:
+        return body
+    kind = sys_flag & MessageSysFlag.COMPRESSION_MASK
+    if kind in (_ZLIB_OLD, MessageSysFlag.COMPRESSION_ZLIB):
+        return inflate(body, bytes_max)
+    if kind == MessageSysFlag.COMPRESSION_LZ4:
+        return _lz4_decompress(body, bytes_max)
+    if kind == MessageSysFlag.COMPRESSION_ZSTD:
+        return _zstd_decompress(body, bytes_max)
+    raise RemoteProtocolError(f"compression type {kind >> 8} of a message body is unknown")
+
+
+def inflate(body: bytes, bytes_max: int = limits.DECOMPRESSED_BODY_BYTES_MAX) -> bytes:
+    """Inflate a zlib stream.
+
+    Raises:
+        RemoteProtocolError: damaged, cut short, or larger than ``bytes_max`` inflated.
+    """
+    inflater = zlib.decompressobj()
+    try:
+        data = inflater.decompress(body, bytes_max)
+    except zlib.error as error:
+        raise RemoteProtocolError(f"zlib body is damaged: {error}") from None
+    if not inflater.eof:
+        if inflater.unconsumed_tail or len(data) >= bytes_max:
+            raise _too_large(bytes_max)
+        raise RemoteProtocolError("zlib body is cut short")
+    return data
+
+
+def _lz4_decompress(body: bytes, bytes_max: int) -> bytes:
+    inflater = _need(_lz4, "lz4").LZ4FrameDecompressor()
+    try:
+        data: bytes = inflater.decompress(body, max_length=bytes_max)
+    except (RuntimeError, ValueError, MemoryError, EOFError) as error:
+        raise RemoteProtocolError(f"lz4 body is damaged: {error}") from None
+    if not inflater.eof:
+        if len(data) >= bytes_max:
+            raise _too_large(bytes_max)
+        raise RemoteProtocolError("lz4 body is cut short")
+    return data
+
+
+def _zstd_decompress(body: bytes, bytes_max: int) -> bytes:
+    zstd = _need(_zstd, "zstandard")
+    parts: list[bytes] = []
+    room = bytes_max + 1
+    try:
+        with zstd.ZstdDecompressor().stream_reader(body, read_across_frames=False) as reader:
+            while room > 0 and (part := reader.read(min(room, 1 << 20))):
+                parts.append(part)
+                room -= len(part)
+        whole = zstd.get_frame_parameters(body).content_size
+    except (zstd.ZstdError, MemoryError) as error:
+        raise RemoteProtocolError(f"zstd body is damaged: {error}") from None
+    data = b"".join(parts)
+    if len(data) > bytes_max:
+        raise _too_large(bytes_max)
+    if whole not in (zstd.CONTENTSIZE_UNKNOWN, len(data)):
+        raise RemoteProtocolError("zstd body is cut short")
+    return data
+
+
+def _too_large(bytes_max: int) -> RemoteProtocolError:
+    return RemoteProtocolError(
+        f"message body inflates to more than {bytes_max} bytes", bytes_max=bytes_max
+    )
+
+
+def _need(module: Any, name: str) -> Any:
+    if module is None:
+        raise NotSupportedError(
+            f"this message body needs the package {name}: install rocketstream[compression]",
+            package=name,
+        )
+    return module

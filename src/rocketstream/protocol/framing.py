@@ -1,0 +1,337 @@
+"""Commands to frames and back, with JSON and binary (ROCKETMQ) headers.
+
+Law: bytes in, commands out, no I/O. The serialize type is taken from each frame, never assumed
+(wire-and-storage 1.1, 1.2; NettyDecoder, RemotingCommand, RocketMQSerializable).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from typing import Any, Final
+
+import orjson
+
+from rocketstream import limits
+from rocketstream.errors import (
+    FrameTooLargeError,
+    LocalProtocolError,
+    MalformedFrameError,
+    RemoteProtocolError,
+)
+from rocketstream.protocol import fastjson
+from rocketstream.protocol.codes import LanguageCode, SerializeType
+from rocketstream.protocol.command import RemotingCommand
+
+_PREFIX: Final = struct.Struct(">iI")
+_LENGTH: Final = struct.Struct(">i")
+_WORD: Final = struct.Struct(">I")
+_SHORT: Final = struct.Struct(">h")
+_BINARY_HEAD: Final = struct.Struct(">hBhii")
+
+_HEADER_BYTES_MAX: Final = 0xFFFFFF
+_JSON: Final = SerializeType.JSON
+_ROCKETMQ: Final = SerializeType.ROCKETMQ
+_LANGUAGE_NAMES: Final = {int(code): code.name for code in LanguageCode}
+_LANGUAGE_CODES: Final = {code.name: int(code) for code in LanguageCode}
+_PYTHON: Final = int(LanguageCode.PYTHON)
+
+
+def encode_frame(command: RemotingCommand) -> bytes:
+    """Return the whole frame.
+
+    Raises:
+        LocalProtocolError: a value the header cannot carry, or a frame over the maximum.
+    """
+    body = command.body
+    head = encode_frame_head(command, len(body))
+    return b"".join((head, body)) if body else head
+
+
+def encode_frame_head(command: RemotingCommand, body_bytes: int) -> bytes:
+    """Return length, word and header of a frame whose body of ``body_bytes`` is written apart.
+
+    Raises:
+        LocalProtocolError: a value the header cannot carry, or a frame over the maximum.
+    """
+    if command.serialize_type is _JSON:
+        header = _encode_json(command)
+        word = len(header)
+    else:
+        header = _encode_binary(command)
+        word = 0x1000000 | len(header)
+    length = 4 + len(header) + body_bytes
+    if length > limits.FRAME_BYTES_MAX - 4 or len(header) > _HEADER_BYTES_MAX:
+        raise LocalProtocolError(
+            f"a frame of {length + 4} bytes is over the maximum of {limits.FRAME_BYTES_MAX}",
+            frame_bytes=length + 4,
+        )
+    return _PREFIX.pack(length, word) + header
+
+
+def _encode_json(command: RemotingCommand) -> bytes:
+    # Alphabetical, as fastjson writes it; serializeTypeCurrentRPC is a bean property of upstream.
+    header: dict[str, Any] = {"code": command.code}
+    if command.ext_fields is not None:
+        header["extFields"] = command.ext_fields
+    header["flag"] = command.flag
+    header["language"] = _LANGUAGE_NAMES.get(command.language, "OTHER")
+    header["opaque"] = command.opaque
+    if command.remark is not None:
+        header["remark"] = command.remark
+    header["serializeTypeCurrentRPC"] = "JSON"
+    header["version"] = command.version
+    try:
+        return orjson.dumps(header)
+    except (TypeError, orjson.JSONEncodeError) as error:
+        raise LocalProtocolError(f"command header cannot be written as JSON: {error}") from None
+
+
+def _encode_binary(command: RemotingCommand) -> bytes:
+    try:
+        remark = (command.remark or "").encode()
+        ext = _encode_binary_ext(command.ext_fields) if command.ext_fields else b""
+        head = _BINARY_HEAD.pack(
+            command.code, command.language & 0xFF, command.version, command.opaque, command.flag
+        )
+    except (struct.error, UnicodeEncodeError, AttributeError, TypeError) as error:
+        raise LocalProtocolError(f"command header cannot be written as binary: {error}") from None
+    return b"".join((head, _LENGTH.pack(len(remark)), remark, _LENGTH.pack(len(ext)), ext))
+
+
+def _encode_binary_ext(ext: Mapping[str, str]) -> bytes:
+    parts: list[bytes] = []
+    for name, value in ext.items():
+        name_bytes = name.encode()
+        value_bytes = value.encode()
+        parts += (
+            _SHORT.pack(len(name_bytes)),
+            name_bytes,
+            _LENGTH.pack(len(value_bytes)),
+            value_bytes,
+        )
+    return b"".join(parts)
+
+
+def decode_frame(frame: bytes | memoryview) -> RemotingCommand:
+    """Read a frame without its 4 length bytes.
+
+    Raises:
+        MalformedFrameError: lengths, header or serialize type are impossible.
+    """
+    data = frame if isinstance(frame, bytes) else bytes(frame)
+    if len(data) < 4:
+        raise MalformedFrameError(f"a frame of {len(data)} bytes has no header length")
+    return _decode(data, 0, len(data))
+
+
+def _decode(data: bytes, start: int, end: int) -> RemotingCommand:
+    (word,) = _WORD.unpack_from(data, start)
+    header_start = start + 4
+    body_start = header_start + (word & 0xFFFFFF)
+    if body_start > end:
+        raise MalformedFrameError(
+            f"header of {word & 0xFFFFFF} bytes in a frame of {end - start} bytes"
+        )
+    kind = word >> 24
+    if kind == 0:
+        command = _decode_json(data[header_start:body_start])
+    elif kind == 1:
+        command = _decode_binary(data[header_start:body_start])
+    else:
+        raise MalformedFrameError(f"unknown serialize type {kind}; known are 0 JSON, 1 ROCKETMQ")
+    if body_start != end:
+        command.body = data[body_start:end]
+    return command
+
+
+def _decode_json(data: bytes) -> RemotingCommand:
+    try:
+        header = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        header = _lenient(data)
+    if type(header) is not dict:
+        raise MalformedFrameError("command header is not a JSON object")
+    get = header.get
+    ext = get("extFields")
+    if ext is not None:
+        ext = _text_map(ext)
+    remark = get("remark")
+    if remark is not None and type(remark) is not str:
+        remark = _as_text(remark)
+    language = get("language")
+    return RemotingCommand(
+        _int32(get("code"), "code"),
+        _int32(get("opaque"), "opaque"),
+        _int32(get("flag"), "flag"),
+        0 if language is None else _language(language),
+        _int32(get("version"), "version"),
+        remark,
+        ext,
+    )
+
+
+def _lenient(data: bytes) -> Any:
+    # Java's reader takes single quotes, unquoted names and trailing commas (wire-and-storage 3.1).
+    try:
+        return fastjson.loads(data)
+    except RemoteProtocolError as error:
+        raise MalformedFrameError(f"command header is not JSON: {error.message}") from None
+
+
+def _text_map(ext: object) -> dict[str, str]:
+    if type(ext) is not dict:
+        raise MalformedFrameError("extFields of a command header is not a JSON object")
+    for value in ext.values():
+        if type(value) is not str:
+            break
+    else:
+        return ext
+    return {str(name): _as_text(value) for name, value in ext.items() if value is not None}
+
+
+def _as_text(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    try:
+        return fastjson.dumps(value)
+    except LocalProtocolError as error:
+        raise MalformedFrameError(f"command header: {error.message}") from None
+
+
+def _int32(value: object, name: str) -> int:
+    if type(value) is not int:
+        value = _lenient_int(value, name)
+    if -0x8000_0000 <= value <= 0x7FFF_FFFF:
+        return value
+    raise MalformedFrameError(f"{name} of a command header is not a 32-bit number: {value}")
+
+
+def _lenient_int(value: object, name: str) -> int:
+    if value is None:
+        return 0
+    try:
+        if isinstance(value, (str, float)):
+            return int(value)
+    except (ValueError, OverflowError):
+        pass
+    raise MalformedFrameError(f"{name} of a command header is not a number: {value!r:.50}")
+
+
+def _language(value: object) -> int:
+    # An integer is the enum's ordinal; an unknown name becomes null upstream, OTHER here.
+    if isinstance(value, str):
+        return _LANGUAGE_CODES.get(value.upper(), int(LanguageCode.OTHER))
+    if type(value) is int and value in _LANGUAGE_NAMES:
+        return value
+    return int(LanguageCode.OTHER)
+
+
+def _decode_binary(data: bytes) -> RemotingCommand:
+    try:
+        code, language, version, opaque, flag = _BINARY_HEAD.unpack_from(data)
+        (remark_bytes,) = _LENGTH.unpack_from(data, 13)
+        ext_at = 17 + remark_bytes
+        if remark_bytes < 0 or ext_at + 4 > len(data):
+            raise MalformedFrameError(f"remark of {remark_bytes} bytes is longer than the header")
+        remark = data[17:ext_at].decode() if remark_bytes else None
+        (ext_bytes,) = _LENGTH.unpack_from(data, ext_at)
+        ext_end = ext_at + 4 + ext_bytes
+        if ext_bytes < 0 or ext_end > len(data):
+            raise MalformedFrameError(f"ext block of {ext_bytes} bytes is longer than the header")
+        ext = _decode_binary_ext(data, ext_at + 4, ext_end) if ext_bytes else None
+    except (struct.error, UnicodeDecodeError) as error:
+        raise MalformedFrameError(f"binary command header is damaged: {error}") from None
+    return RemotingCommand(code, opaque, flag, language, version, remark, ext, b"", _ROCKETMQ)
+
+
+def _decode_binary_ext(data: bytes, position: int, end: int) -> dict[str, str]:
+    ext: dict[str, str] = {}
+    while position < end:
+        (name_bytes,) = _SHORT.unpack_from(data, position)
+        value_at = position + 2 + name_bytes
+        if name_bytes < 0 or value_at + 4 > end:
+            raise MalformedFrameError(f"ext name of {name_bytes} bytes is longer than its block")
+        (value_bytes,) = _LENGTH.unpack_from(data, value_at)
+        stop = value_at + 4 + value_bytes
+        if value_bytes < 0 or stop > end:
+            raise MalformedFrameError(f"ext value of {value_bytes} bytes is longer than its block")
+        # Upstream reads a zero-length name or value as null: such a pair carries nothing.
+        if name_bytes and value_bytes:
+            name = data[position + 2 : value_at].decode()
+            ext[name] = data[value_at + 4 : stop].decode()
+        position = stop
+    return ext
+
+
+class FrameDecoder:
+    """Collects bytes of one connection into commands; broken after its first error.
+
+    Memory is bounded by one frame plus what the last ``feed`` brought.
+    """
+
+    __slots__ = ("_error", "_frame_bytes_max", "_needed", "_pending")
+
+    def __init__(self, frame_bytes_max: int = limits.FRAME_BYTES_MAX) -> None:
+        self._frame_bytes_max = frame_bytes_max
+        self._pending = bytearray()
+        self._needed = 0
+        self._error: RemoteProtocolError | None = None
+
+    @property
+    def bytes_pending(self) -> int:
+        """Bytes held of a frame that is not complete."""
+        return len(self._pending)
+
+    def feed(self, data: bytes | bytearray | memoryview) -> list[RemotingCommand]:
+        """Take bytes and return the commands they complete, oldest first.
+
+        Raises:
+            MalformedFrameError: a frame that cannot be right.
+            FrameTooLargeError: a length over the maximum, or a negative one.
+        """
+        if self._error is not None:
+            raise self._error
+        pending = self._pending
+        if pending:
+            pending += data
+            if len(pending) < self._needed:
+                return []
+            data = bytes(pending)
+            pending.clear()
+        elif type(data) is not bytes:
+            data = bytes(data)
+        try:
+            return self._split(data)
+        except RemoteProtocolError as error:
+            self._error = error
+            raise
+
+    def _split(self, data: bytes) -> list[RemotingCommand]:
+        commands: list[RemotingCommand] = []
+        position = 0
+        available = len(data)
+        while available - position >= 4:
+            (length,) = _LENGTH.unpack_from(data, position)
+            if not 4 <= length <= self._frame_bytes_max - 4:
+                self._refuse(length)
+            end = position + 4 + length
+            if end > available:
+                self._needed = 4 + length
+                break
+            commands.append(_decode(data, position + 4, end))
+            position = end
+        else:
+            self._needed = 4
+        if position < available:
+            self._pending += data[position:] if position else data
+        return commands
+
+    def _refuse(self, length: int) -> None:
+        if 0 <= length < 4:
+            raise MalformedFrameError(f"a frame length of {length} leaves no room for a header")
+        raise FrameTooLargeError(
+            f"a frame length of {length} is not between 4 and {self._frame_bytes_max - 4}",
+            frame_bytes=length,
+            frame_bytes_max=self._frame_bytes_max,
+        )

@@ -1,0 +1,165 @@
+"""Headers of topics, statistics and broker configuration.
+
+Law: fields and their wire names only (wire-and-storage 2.5).
+"""
+
+from __future__ import annotations
+
+from rocketstream.protocol.headers.base import Header, header
+
+
+@header()
+class CreateTopicRequestHeader(Header):
+    """Code 17."""
+
+    topic: str
+    default_topic: str
+    read_queue_nums: int
+    write_queue_nums: int
+    perm: int
+    topic_filter_type: str = "SINGLE_TAG"
+    topic_sys_flag: int | None = 0
+    order: bool = False
+
+
+@header()
+class DeleteTopicRequestHeader(Header):
+    """Code 215."""
+
+    topic: str
+
+
+@header()
+class GetTopicConfigRequestHeader(Header):
+    """Code 351 of 5.x."""
+
+    topic: str
+
+
+@header()
+class GetAllTopicConfigResponseHeader(Header):
+    """Answer to code 21; empty."""
+
+
+@header()
+class GetTopicStatsInfoRequestHeader(Header):
+    """Code 202."""
+
+    topic: str
+
+
+@header()
+class GetConsumeStatsRequestHeader(Header):
+    """Code 208."""
+
+    consumer_group: str
+    topic: str | None = None
+
+
+@header()
+class GetBrokerConsumeStatsRequestHeader(Header):
+    """Code 317."""
+
+    is_order: bool = False
+
+
+@header()
+class QueryTopicConsumeByWhoRequestHeader(Header):
+    """Code 300."""
+
+    topic: str
+
+
+@header()
+class QueryConsumeTimeSpanRequestHeader(Header):
+    """Code 303."""
+
+    topic: str
+    group: str
+
+
+@header()
+class QueryCorrectionOffsetRequestHeader(Header):
+    """Code 308."""
+
+    compare_group: str
+    topic: str
+    filter_groups: str | None = None
+
+
+@header()
+class CloneGroupOffsetRequestHeader(Header):
+    """Code 314."""
+
+    src_group: str
+    dest_group: str
+    topic: str | None = None
+    offline: bool = False
+
+
+@header()
+class ViewBrokerStatsDataRequestHeader(Header):
+    """Code 315."""
+
+    stats_name: str
+    stats_key: str
+
+
+@header()
+class ResumeCheckHalfMessageRequestHeader(Header):
+    """Code 323."""
+
+    msg_id: str | None = None
+
+
+@header()
+class GetBrokerConfigResponseHeader(Header):
+    """Answer to code 26: the DataVersion as JSON text."""
+
+    version: str
+
+
+@header()
+class GetBrokerClusterAclConfigResponseHeader(Header):
+    """Answer to code 52."""
+
+    version: str
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    all_acl_file_version: str | None = None
+
+
+@header()
+class QueryTopicsByConsumerRequestHeader(Header):
+    """Code 343 of 5.x."""
+
+    group: str
+
+
+@header()
+class AddWritePermOfBrokerResponseHeader(Header):
+    """Answer to code 327."""
+
+    add_topic_count: int
+
+
+@header()
+class WipeWritePermOfBrokerResponseHeader(Header):
+    """Answer to code 205."""
+
+    wipe_topic_count: int
+
+
+@header()
+class WipeWritePermOfBrokerRequestHeader(Header):
+    """Code 205."""
+
+    broker_name: str
+
+
+@header()
+class AddWritePermOfBrokerRequestHeader(Header):
+    """Code 327."""
+
+    broker_name: str

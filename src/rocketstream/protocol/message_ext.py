@@ -1,0 +1,355 @@
+"""A received message: a lazy view of one stored record inside the buffer it came in.
+
+Law: decoding only, no I/O; this is the consumer's hot path, so one unpack per message and
+everything else (body, properties, hosts, ids) on first use.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from typing import Any, Final
+
+from rocketstream.errors import RemoteProtocolError
+from rocketstream.model import MessageQueue
+from rocketstream.protocol.codes import MessageSysFlag
+from rocketstream.protocol.compression import decompress
+from rocketstream.protocol.properties import (
+    PROPERTY_DELAY,
+    PROPERTY_KEYS,
+    PROPERTY_TAGS,
+    PROPERTY_UNIQ_KEY,
+    decode_properties,
+)
+from rocketstream.protocol.record import (
+    HEAD_V4,
+    HEADS,
+    MAGIC_V1,
+    MAGIC_V2,
+    RECORD_BYTES_MIN,
+    body_crc,
+    unpack_host,
+)
+
+_unpack_v4 = HEAD_V4.unpack_from
+_HEAD_V4_BYTES: Final = HEAD_V4.size
+_unpack_short = struct.Struct(">h").unpack_from
+
+# Places in the tuple of a record head.
+_TOTAL_SIZE, _CRC, _QUEUE_ID, _FLAG, _QUEUE_OFFSET, _PHYSICAL_OFFSET = 0, 2, 3, 4, 5, 6
+_SYS_FLAG, _BORN_TIMESTAMP, _BORN_HOST, _STORE_TIMESTAMP, _STORE_HOST = 7, 8, 9, 10, 11
+_RECONSUME_TIMES, _PREPARED_OFFSET, _BODY_SIZE = 12, 13, 14
+
+_TOPICS_MAX: Final = 4096
+_topics: dict[bytes, str] = {}
+
+
+class MessageExt:
+    """A message as a consumer gets it.
+
+    Attributes:
+        topic: settable, since messages of a retry topic get their original one back.
+        queue_offset: position in its queue.
+        reconsume_times: how often it was sent back; settable.
+        broker_name: broker it came from; settable.
+        store_size: bytes of the stored record.
+    """
+
+    __slots__ = (
+        "_body",
+        "_body_start",
+        "_buffer",
+        "_extra",
+        "_head",
+        "_properties",
+        "_properties_start",
+        "broker_name",
+        "queue_offset",
+        "reconsume_times",
+        "store_size",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        buffer: bytes,
+        head: tuple[Any, ...],
+        body_start: int,
+        properties_start: int,
+        topic: str,
+        broker_name: str,
+        extra: Mapping[str, str] | None = None,
+    ) -> None:
+        self._buffer = buffer
+        self._head = head
+        self._body_start = body_start
+        self._properties_start = properties_start
+        self._extra = extra
+        self._properties: dict[str, str] | None = None
+        self._body: bytes | None = None
+        self.topic = topic
+        self.broker_name = broker_name
+        self.queue_offset: int = head[5]
+        self.reconsume_times: int = head[12]
+        self.store_size: int = head[0]
+
+    @property
+    def body_crc(self) -> int:
+        """CRC of the stored, possibly compressed, body."""
+        return self._head[_CRC]  # type: ignore[no-any-return]
+
+    @property
+    def queue_id(self) -> int:
+        """Queue it was read from."""
+        return self._head[_QUEUE_ID]  # type: ignore[no-any-return]
+
+    @property
+    def flag(self) -> int:
+        """The sender's own 32-bit flag."""
+        return self._head[_FLAG]  # type: ignore[no-any-return]
+
+    @property
+    def commit_log_offset(self) -> int:
+        """Where the broker stores it, in bytes."""
+        return self._head[_PHYSICAL_OFFSET]  # type: ignore[no-any-return]
+
+    @property
+    def sys_flag(self) -> int:
+        """Bits of ``MessageSysFlag``."""
+        return self._head[_SYS_FLAG]  # type: ignore[no-any-return]
+
+    @property
+    def born_timestamp(self) -> int:
+        """When the sender made it, ms since 1970."""
+        return self._head[_BORN_TIMESTAMP]  # type: ignore[no-any-return]
+
+    @property
+    def store_timestamp(self) -> int:
+        """When the broker stored it, ms since 1970."""
+        return self._head[_STORE_TIMESTAMP]  # type: ignore[no-any-return]
+
+    @property
+    def born_host(self) -> str:
+        """Address of the sender, ``ip:port``."""
+        return _host_text(self._head[_BORN_HOST])
+
+    @property
+    def store_host(self) -> str:
+        """Address of the broker that stored it, ``ip:port``."""
+        return _host_text(self._head[_STORE_HOST])
+
+    @property
+    def prepared_transaction_offset(self) -> int:
+        """Commit log offset of the half message of a committed transaction."""
+        return self._head[_PREPARED_OFFSET]  # type: ignore[no-any-return]
+
+    @property
+    def stored_body(self) -> bytes:
+        """The body as stored: still compressed if it was sent so."""
+        start = self._body_start
+        return self._buffer[start : start + self._head[_BODY_SIZE]]
+
+    @property
+    def body(self) -> bytes:
+        """The payload, inflated on first use.
+
+        Raises:
+            RemoteProtocolError: a compressed body that is damaged, too large, or of no known type.
+            NotSupportedError: compressed by a codec that is not installed.
+        """
+        body = self._body
+        if body is None:
+            start = self._body_start
+            head = self._head
+            body = self._buffer[start : start + head[14]]
+            if head[7] & 1:
+                body = decompress(body, head[7])
+            self._body = body
+        return body
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """All properties by name; read on first use, changes stay with this object.
+
+        Raises:
+            RemoteProtocolError: not UTF-8.
+        """
+        properties = self._properties
+        if properties is None:
+            properties = decode_properties(self.properties_bytes)
+            if self._extra:
+                properties.update(self._extra)
+            self._properties = properties
+        return properties
+
+    @property
+    def properties_bytes(self) -> bytes:
+        """The properties as stored."""
+        start = self._properties_start
+        buffer = self._buffer
+        return buffer[start : start + (buffer[start - 2] << 8 | buffer[start - 1])]
+
+    def get_property(self, name: str) -> str | None:
+        """Return one property, or None."""
+        return self.properties.get(name)
+
+    @property
+    def tags(self) -> str | None:
+        """The tag, or None."""
+        return self.properties.get(PROPERTY_TAGS)
+
+    @property
+    def keys(self) -> str | None:
+        """The keys as one string separated by spaces, or None."""
+        return self.properties.get(PROPERTY_KEYS)
+
+    @property
+    def delay_level(self) -> int:
+        """Delay level it was sent with, 0 for none or when it is no number."""
+        level = self.properties.get(PROPERTY_DELAY, "0")
+        return int(level) if level.isdecimal() and len(level) < 10 else 0
+
+    @property
+    def msg_id(self) -> str:
+        """The sender's id of the message (UNIQ_KEY); the broker's where the sender set none."""
+        return self.properties.get(PROPERTY_UNIQ_KEY) or self.offset_msg_id
+
+    @property
+    def offset_msg_id(self) -> str:
+        """The broker's id: its address and the commit log offset, 32 or 56 hex digits."""
+        head = self._head
+        offset: int = head[6]
+        stored: bytes = head[11]
+        return stored.hex().upper() + f"{offset & 0xFFFFFFFFFFFFFFFF:016X}"
+
+    @property
+    def message_queue(self) -> MessageQueue:
+        """The queue it was read from, under its current topic."""
+        return MessageQueue(self.topic, self.broker_name, self._head[_QUEUE_ID])
+
+    def check_crc(self) -> None:
+        """Compare the stored body with its CRC.
+
+        Raises:
+            RemoteProtocolError: they differ.
+        """
+        actual = body_crc(self.stored_body)
+        if actual != self._head[_CRC]:
+            raise RemoteProtocolError(
+                f"body CRC of {self.offset_msg_id} is {actual}, stored is {self._head[_CRC]}"
+            )
+
+    def __repr__(self) -> str:
+        return (
+            f"MessageExt(topic={self.topic!r}, broker_name={self.broker_name!r}, "
+            f"queue_id={self.queue_id}, queue_offset={self.queue_offset}, "
+            f"reconsume_times={self.reconsume_times}, store_size={self.store_size})"
+        )
+
+
+def _host_text(data: bytes) -> str:
+    host, port = unpack_host(data)
+    return f"{host}:{port}"
+
+
+def decode_messages(
+    buffer: bytes | bytearray | memoryview,
+    broker_name: str = "",
+    *,
+    check_crc: bool = False,
+    extra_properties: Mapping[str, str] | None = None,
+) -> list[MessageExt]:
+    """Read all records of a pull reply; the messages keep the whole buffer alive.
+
+    Args:
+        buffer: records back to back.
+        broker_name: broker the reply came from.
+        check_crc: also compare every body with its CRC.
+        extra_properties: added to each message's properties when they are first read (MIN_OFFSET
+            and MAX_OFFSET of the pull); shared, not copied.
+
+    Raises:
+        RemoteProtocolError: a record that is not whole and consistent.
+    """
+    data = buffer if type(buffer) is bytes else bytes(buffer)
+    size = len(data)
+    messages: list[MessageExt] = []
+    append = messages.append
+    position = 0
+    while position < size:
+        if size - position < RECORD_BYTES_MIN:
+            raise RemoteProtocolError(f"{size - position} bytes at {position} are no whole record")
+        head = _unpack_v4(data, position)
+        body_start = position + _HEAD_V4_BYTES
+        if head[7] & 0x30:
+            wide = HEADS[head[7] & 0x30]
+            body_start = position + wide.size
+            if body_start > size:
+                raise RemoteProtocolError(f"the record at {position} is longer than its buffer")
+            head = wide.unpack_from(data, position)
+        end = position + head[0]
+        topic_at = body_start + head[14]
+        if head[14] < 0 or end > size or topic_at + 3 > end:
+            raise RemoteProtocolError(f"the record at {position} is longer than its buffer")
+        if head[1] == MAGIC_V1:
+            topic_start = topic_at + 1
+            topic_end = topic_start + data[topic_at]
+        else:
+            topic_start = topic_at + 2
+            topic_end = topic_start + _wide_topic_size(data, topic_at, head[1])
+        topic_bytes = data[topic_start:topic_end]
+        # Checks of the two lengths in one: the size read past the end would be another record's.
+        properties_start = topic_end + 2
+        if (
+            properties_start > end
+            or properties_start + (data[topic_end] << 8 | data[topic_end + 1]) != end
+        ):
+            raise RemoteProtocolError(f"lengths of the record at {position} do not add up")
+        topic = _topics.get(topic_bytes) or _new_topic(topic_bytes)
+        append(
+            MessageExt(
+                data, head, body_start, properties_start, topic, broker_name, extra_properties
+            )
+        )
+        position = end
+    if check_crc:
+        for message in messages:
+            message.check_crc()
+    return messages
+
+
+def decode_message(buffer: bytes | bytearray | memoryview, broker_name: str = "") -> MessageExt:
+    """Read exactly one record.
+
+    Raises:
+        RemoteProtocolError: no record, or more than one.
+    """
+    messages = decode_messages(buffer, broker_name)
+    if len(messages) != 1:
+        raise RemoteProtocolError(f"expected one message, found {len(messages)}")
+    return messages[0]
+
+
+def _wide_topic_size(data: bytes, at: int, magic: int) -> int:
+    if magic != MAGIC_V2:
+        raise RemoteProtocolError(f"record magic {magic:#x} is unknown")
+    size: int = _unpack_short(data, at)[0]
+    if size < 0:
+        raise RemoteProtocolError(f"a topic length of {size} is impossible")
+    return size
+
+
+def _new_topic(data: bytes) -> str:
+    try:
+        topic = data.decode()
+    except UnicodeDecodeError as error:
+        raise RemoteProtocolError(f"topic of a message is not UTF-8: {error}") from None
+    if len(_topics) >= _TOPICS_MAX:
+        _topics.clear()
+    _topics[data] = topic
+    return topic
+
+
+def is_compressed(message: MessageExt) -> bool:
+    """Tell whether the stored body is compressed."""
+    return message.sys_flag & MessageSysFlag.COMPRESSED != 0

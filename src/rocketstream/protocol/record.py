@@ -1,0 +1,375 @@
+"""The stored message record, and the batch body that carries several messages in one send.
+
+Law: bytes in and out; positions and checks, no files (wire-and-storage 4.1, 4.5, 4.6).
+"""
+
+from __future__ import annotations
+
+import enum
+import ipaddress
+import struct
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from rocketstream import limits
+from rocketstream.errors import LocalProtocolError, RemoteProtocolError
+from rocketstream.protocol.codes import MessageSysFlag
+
+MAGIC_V1: Final = 0xDAA320A7
+MAGIC_V2: Final = 0xDAA320AB
+MAGIC_BLANK: Final = 0xCBD43194
+RECORD_BYTES_MIN: Final = 91
+"""A record of IPv4 hosts without body, topic and properties."""
+
+HEAD_V4: Final = struct.Struct(">iIiiiqqiq8sq8siqi")
+_HEAD_BORN_V6: Final = struct.Struct(">iIiiiqqiq20sq8siqi")
+_HEAD_STORE_V6: Final = struct.Struct(">iIiiiqqiq8sq20siqi")
+_HEAD_BOTH_V6: Final = struct.Struct(">iIiiiqqiq20sq20siqi")
+HEADS: Final = {
+    0: HEAD_V4,
+    MessageSysFlag.BORN_HOST_V6: _HEAD_BORN_V6,
+    MessageSysFlag.STORE_HOST_V6: _HEAD_STORE_V6,
+    MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6: _HEAD_BOTH_V6,
+}
+"""Fixed part of a record by the two host bits of its sysFlag: totalSize up to bodyLength."""
+HOSTS_MASK: Final = MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6
+SYS_FLAG_AT: Final = 36
+
+_MARK: Final = struct.Struct(">iI")
+_SYS_FLAG: Final = struct.Struct(">i")
+_OFFSETS: Final = struct.Struct(">qq")
+_STAMP: Final = struct.Struct(">q")
+_SHORT: Final = struct.Struct(">h")
+_BATCH_HEAD: Final = struct.Struct(">iiiii")
+_PORT: Final = struct.Struct(">i")
+
+
+def body_crc(body: bytes | memoryview) -> int:
+    """Return the CRC-32 of a body with the sign bit cleared, as upstream stores it."""
+    return zlib.crc32(body) & 0x7FFFFFFF
+
+
+def pack_host(host: str, port: int) -> bytes:
+    """Return an address as stored: 4 or 16 bytes and the port as 4.
+
+    Raises:
+        LocalProtocolError: not an IP address (a scope id is left out), or no such port.
+    """
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+        return address.packed + _PORT.pack(port)
+    except (ValueError, struct.error):
+        raise LocalProtocolError(
+            f"{host!r}:{port!r} is not an IP address and port; records hold no host names"
+        ) from None
+
+
+def unpack_host(data: bytes | memoryview) -> tuple[str, int]:
+    """Return the address of 8 or 20 packed bytes.
+
+    Raises:
+        RemoteProtocolError: another length.
+    """
+    if len(data) not in (8, 20):
+        raise RemoteProtocolError(f"a stored host has 8 or 20 bytes, not {len(data)}")
+    raw = bytes(data)
+    (port,) = _PORT.unpack_from(raw, len(raw) - 4)
+    if len(raw) == 8:
+        return "%d.%d.%d.%d" % (raw[0], raw[1], raw[2], raw[3]), port
+    return str(ipaddress.IPv6Address(raw[:16])), port
+
+
+# --- writing ----------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class RecordFields:
+    """Everything of a record in readable form; the slow way to write one (``encode_record``)."""
+
+    topic: str
+    queue_id: int
+    flag: int
+    sys_flag: int
+    born_timestamp: int
+    born_host: tuple[str, int]
+    store_timestamp: int
+    store_host: tuple[str, int]
+    reconsume_times: int
+    prepared_transaction_offset: int
+    body: bytes
+    properties: str = ""
+    queue_offset: int = 0
+    physical_offset: int = 0
+
+
+def encode_record(fields: RecordFields) -> bytearray:
+    """Return a full record; the host bits of sysFlag are set from the hosts.
+
+    Raises:
+        LocalProtocolError: a field the record cannot carry.
+    """
+    record = new_record(
+        fields.topic.encode(),
+        fields.queue_id,
+        fields.flag,
+        fields.sys_flag,
+        fields.born_timestamp,
+        pack_host(*fields.born_host),
+        pack_host(*fields.store_host),
+        fields.reconsume_times,
+        fields.prepared_transaction_offset,
+        fields.body,
+        fields.properties.encode(),
+    )
+    stamp_record(record, fields.queue_offset, fields.physical_offset, fields.store_timestamp)
+    return record
+
+
+def new_record(
+    topic_bytes: bytes,
+    queue_id: int,
+    flag: int,
+    sys_flag: int,
+    born_timestamp: int,
+    born_host_bytes: bytes,
+    store_host_bytes: bytes,
+    reconsume_times: int,
+    prepared_transaction_offset: int,
+    body: bytes | memoryview,
+    properties_bytes: bytes,
+) -> bytearray:
+    """Return a record whose queue offset, physical offset and store timestamp are still zero.
+
+    Topics over 127 bytes are written with the V2 magic, as 5.x does.
+
+    Raises:
+        LocalProtocolError: topic or properties too long, or a number out of its range.
+    """
+    body_size = len(body)
+    properties_size = len(properties_bytes)
+    topic_size = len(topic_bytes)
+    if properties_size > limits.PROPERTIES_BYTES_MAX or topic_size > 0x7FFF:
+        raise LocalProtocolError(
+            f"topic of {topic_size} and properties of {properties_size} bytes do not fit a record "
+            f"(at most {limits.PROPERTIES_BYTES_MAX} each)"
+        )
+    hosts = (0x10 if len(born_host_bytes) == 20 else 0) | (
+        0x20 if len(store_host_bytes) == 20 else 0
+    )
+    if hosts or sys_flag & 0x30:
+        sys_flag = sys_flag & ~0x30 | hosts
+    head = HEADS[hosts]
+    if topic_size <= 127:
+        magic, topic_head = MAGIC_V1, topic_size.to_bytes(1, "big")
+    else:
+        magic, topic_head = MAGIC_V2, _SHORT.pack(topic_size)
+    try:
+        fixed = head.pack(
+            head.size + body_size + len(topic_head) + topic_size + 2 + properties_size,
+            magic,
+            zlib.crc32(body) & 0x7FFFFFFF,
+            queue_id,
+            flag,
+            0,
+            0,
+            sys_flag,
+            born_timestamp,
+            born_host_bytes,
+            0,
+            store_host_bytes,
+            reconsume_times,
+            prepared_transaction_offset,
+            body_size,
+        )
+    except struct.error as error:
+        raise LocalProtocolError(f"a record cannot carry these fields: {error}") from None
+    record = bytearray(fixed)
+    record += body
+    record += topic_head
+    record += topic_bytes
+    record += _SHORT.pack(properties_size)
+    record += properties_bytes
+    return record
+
+
+def stamp_record(
+    record: bytearray, queue_offset: int, physical_offset: int, store_timestamp: int
+) -> None:
+    """Set, in place, what the store assigns when it appends the record."""
+    _OFFSETS.pack_into(record, 20, queue_offset, physical_offset)
+    _STAMP.pack_into(record, 68 if record[39] & 0x10 else 56, store_timestamp)
+
+
+# --- reading ----------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, frozen=True)
+class RecordHead:
+    """The fields of a record and where its parts are; positions count from the record's start."""
+
+    total_size: int
+    magic: int
+    body_crc: int
+    queue_id: int
+    flag: int
+    queue_offset: int
+    physical_offset: int
+    sys_flag: int
+    born_timestamp: int
+    born_host_bytes: bytes
+    store_timestamp: int
+    store_host_bytes: bytes
+    reconsume_times: int
+    prepared_transaction_offset: int
+    body_start: int
+    body_size: int
+    topic: str
+    properties_start: int
+    properties_size: int
+
+
+def read_head(buffer: bytes | bytearray | memoryview, position: int = 0) -> RecordHead:
+    """Read one record of a buffer, checking every length against it.
+
+    Raises:
+        RemoteProtocolError: not a whole, consistent record.
+    """
+    if position < 0 or len(buffer) - position < RECORD_BYTES_MIN:
+        raise RemoteProtocolError(f"no whole record at {position} of {len(buffer)} bytes")
+    (sys_flag,) = _SYS_FLAG.unpack_from(buffer, position + SYS_FLAG_AT)
+    head = HEADS[sys_flag & 0x30]
+    if len(buffer) - position < head.size + 3:
+        raise RemoteProtocolError(f"no whole record at {position} of {len(buffer)} bytes")
+    fields = head.unpack_from(buffer, position)
+    total_size, magic, body_size = fields[0], fields[1], fields[14]
+    topic_at = head.size + body_size
+    topic_start = topic_at + (1 if magic == MAGIC_V1 else 2)
+    if magic not in (MAGIC_V1, MAGIC_V2):
+        raise RemoteProtocolError(f"record magic {magic:#x} at {position} is unknown")
+    if total_size > len(buffer) - position or body_size < 0 or topic_start + 2 > total_size:
+        raise RemoteProtocolError(f"record at {position} is longer than its buffer")
+    if magic == MAGIC_V1:
+        topic_size = buffer[position + topic_at]
+    else:
+        (topic_size,) = _SHORT.unpack_from(buffer, position + topic_at)
+    properties_at = topic_start + topic_size
+    if topic_size < 0 or properties_at + 2 > total_size:
+        raise RemoteProtocolError(f"topic of the record at {position} passes the record's end")
+    (properties_size,) = _SHORT.unpack_from(buffer, position + properties_at)
+    if properties_size < 0 or properties_at + 2 + properties_size != total_size:
+        raise RemoteProtocolError(f"lengths of the record at {position} do not sum to its size")
+    try:
+        topic = bytes(buffer[position + topic_start : position + properties_at]).decode()
+    except UnicodeDecodeError as error:
+        raise RemoteProtocolError(f"topic of the record at {position}: {error}") from None
+    return RecordHead(
+        *fields[:14], head.size, body_size, topic, properties_at + 2, properties_size
+    )
+
+
+class RecordState(enum.Enum):
+    """What stands at a position of a commit log."""
+
+    OK = "OK"
+    BLANK = "BLANK"
+    END = "END"
+    BAD = "BAD"
+
+
+class RecordCheck(NamedTuple):
+    """Outcome of ``check_record``: state, bytes to step by (0 for END and BAD), why it is bad."""
+
+    state: RecordState
+    size: int = 0
+    reason: str = ""
+    head: RecordHead | None = None
+
+
+def check_record(
+    buffer: bytes | bytearray | memoryview, position: int, *, crc: bool = True
+) -> RecordCheck:
+    """Tell what stands at a position of a commit log file; never raises.
+
+    BLANK is the filler that ends a file, END is zeroes (nothing written there, or too few bytes
+    left for even a mark), BAD is anything else that is not a whole record with the right CRC.
+    """
+    left = len(buffer) - position
+    if left < 8:
+        return RecordCheck(RecordState.END)
+    size, magic = _MARK.unpack_from(buffer, position)
+    if magic == MAGIC_BLANK:
+        if 8 <= size <= left:
+            return RecordCheck(RecordState.BLANK, size)
+        return RecordCheck(RecordState.BAD, 0, f"blank marker of {size} bytes with {left} left")
+    if magic == 0 and size == 0:
+        return RecordCheck(RecordState.END)
+    try:
+        head = read_head(buffer, position)
+    except RemoteProtocolError as error:
+        return RecordCheck(RecordState.BAD, 0, error.message)
+    if crc and head.body_size:
+        start = position + head.body_start
+        body = memoryview(buffer)[start : start + head.body_size]
+        if body_crc(body) != head.body_crc:
+            return RecordCheck(RecordState.BAD, 0, f"body CRC of the record at {position} is wrong")
+    return RecordCheck(RecordState.OK, head.total_size, "", head)
+
+
+# --- batch body -------------------------------------------------------------------------------
+
+
+class BatchItem(NamedTuple):
+    """One message inside a batch body; properties in their text form, as bytes."""
+
+    flag: int
+    body: bytes
+    properties: bytes
+
+
+def encode_batch(items: Iterable[BatchItem | tuple[int, bytes, bytes]]) -> bytes:
+    """Return the body of a batch send (code 320).
+
+    Raises:
+        LocalProtocolError: properties over 32767 bytes, or a flag out of its range.
+    """
+    parts: list[bytes] = []
+    for flag, body, properties in items:
+        try:
+            size = _BATCH_HEAD.size + len(body) + 2 + len(properties)
+            parts += (
+                _BATCH_HEAD.pack(size, 0, 0, flag, len(body)),
+                body,
+                _SHORT.pack(len(properties)),
+                properties,
+            )
+        except struct.error as error:
+            raise LocalProtocolError(f"message does not fit a batch: {error}") from None
+    return b"".join(parts)
+
+
+def decode_batch(body: bytes | memoryview) -> list[BatchItem]:
+    """Read the body of a batch send.
+
+    Raises:
+        RemoteProtocolError: lengths that do not add up.
+    """
+    data = body if isinstance(body, bytes) else bytes(body)
+    items: list[BatchItem] = []
+    position = 0
+    while position < len(data):
+        if len(data) - position < _BATCH_HEAD.size + 2:
+            raise RemoteProtocolError(f"batch ends inside a message at {position}")
+        size, _magic, _crc, flag, body_size = _BATCH_HEAD.unpack_from(data, position)
+        start = position + _BATCH_HEAD.size
+        end = position + size
+        stop = start + body_size
+        if body_size < 0 or end > len(data) or stop + 2 > end:
+            raise RemoteProtocolError(f"batch message at {position} is longer than its batch")
+        (properties_size,) = _SHORT.unpack_from(data, stop)
+        if properties_size < 0 or stop + 2 + properties_size != end:
+            raise RemoteProtocolError(f"lengths of the batch message at {position} do not add up")
+        items.append(BatchItem(flag, data[start:stop], data[stop + 2 : end]))
+        position = end
+    return items

@@ -1,0 +1,53 @@
+"""A subscription expression turned into what the broker and the consumer filter by.
+
+Law: text in, ``SubscriptionData`` out (C-99 to C-102, FilterAPI upstream).
+"""
+
+from __future__ import annotations
+
+from rocketstream.errors import SubscriptionError
+from rocketstream.protocol.bodies import SubscriptionData
+from rocketstream.protocol.tag_hash import java_hash
+
+SUB_ALL = "*"
+EXPRESSION_TAG = "TAG"
+EXPRESSION_SQL92 = "SQL92"
+
+_JAVA_SPACE = "".join(map(chr, range(0x21)))
+"""What ``String.trim`` takes away."""
+
+
+def build_subscription(
+    topic: str, expression: str | None, version_ms: int, expression_type: str = EXPRESSION_TAG
+) -> SubscriptionData:
+    """Return the subscription of a topic.
+
+    Args:
+        topic: topic to subscribe.
+        expression: ``*``, empty or None for all; tags joined by ``||``; a condition for SQL92.
+        version_ms: creation time, ms; a later one replaces an earlier one at the broker.
+        expression_type: TAG or SQL92.
+
+    Raises:
+        SubscriptionError: tags that split to nothing, a blank condition, another type.
+    """
+    if expression_type == EXPRESSION_SQL92:
+        if not expression or expression.isspace():
+            raise SubscriptionError("subscription exception: the SQL92 expression is blank")
+        return SubscriptionData(topic, expression, set(), set(), version_ms, EXPRESSION_SQL92)
+    if expression_type != EXPRESSION_TAG:
+        raise SubscriptionError(
+            f"subscription exception: expression type {expression_type!r} is unknown; "
+            "accepted are TAG and SQL92",
+            expression_type=expression_type,
+        )
+    if not expression or expression == SUB_ALL:
+        return SubscriptionData(topic, SUB_ALL, set(), set(), version_ms)
+    pieces = [piece for piece in expression.split("||") if piece]
+    if not pieces:
+        raise SubscriptionError(
+            f"subscription exception: subString split error, {expression!r} names no tag",
+            expression=expression,
+        )
+    tags = {tag for piece in pieces if (tag := piece.strip(_JAVA_SPACE))}
+    return SubscriptionData(topic, expression, tags, {java_hash(tag) for tag in tags}, version_ms)
