@@ -384,4 +384,6 @@ def java_double(value: float) -> str:
             digits, _, exponent = short.partition("e")
             break
     mantissa = digits.rstrip("0")
-    return f"{mantissa}0E{int(exponent)}" if mantissa.endswith(".") else f"{mantissa}E{int(exponent)}"
+    return (
+        f"{mantissa}0E{int(exponent)}" if mantissa.endswith(".") else f"{mantissa}E{int(exponent)}"
+    )

@@ -11,7 +11,7 @@ import struct
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from rocketstream import limits
 from rocketstream.errors import LocalProtocolError, RemoteProtocolError
@@ -77,7 +77,7 @@ def unpack_host(data: bytes | memoryview) -> tuple[str, int]:
     raw = bytes(data)
     (port,) = _PORT.unpack_from(raw, len(raw) - 4)
     if len(raw) == 8:
-        return "%d.%d.%d.%d" % (raw[0], raw[1], raw[2], raw[3]), port
+        return f"{raw[0]}.{raw[1]}.{raw[2]}.{raw[3]}", port
     return str(ipaddress.IPv6Address(raw[:16])), port
 
 
@@ -264,9 +264,8 @@ def read_head(buffer: bytes | bytearray | memoryview, position: int = 0) -> Reco
         topic = bytes(buffer[position + topic_start : position + properties_at]).decode()
     except UnicodeDecodeError as error:
         raise RemoteProtocolError(f"topic of the record at {position}: {error}") from None
-    return RecordHead(
-        *fields[:14], head.size, body_size, topic, properties_at + 2, properties_size
-    )
+    fixed: tuple[Any, ...] = (*fields[:14], head.size, body_size)
+    return RecordHead(*fixed, topic, properties_at + 2, properties_size)  # type: ignore[call-arg]
 
 
 class RecordState(enum.Enum):

@@ -3,7 +3,6 @@
 Law: names only; the classes are in the modules of this package.
 """
 
-from rocketstream.protocol.headers.base import Header, Long
 from rocketstream.protocol.headers.admin import (
     AddWritePermOfBrokerRequestHeader,
     AddWritePermOfBrokerResponseHeader,
@@ -26,6 +25,7 @@ from rocketstream.protocol.headers.admin import (
     WipeWritePermOfBrokerRequestHeader,
     WipeWritePermOfBrokerResponseHeader,
 )
+from rocketstream.protocol.headers.base import Header, Long
 from rocketstream.protocol.headers.group import (
     ConsumeMessageDirectlyResultRequestHeader,
     DeleteSubscriptionGroupRequestHeader,

@@ -1,0 +1,302 @@
+"""How a body class becomes the JSON of fastjson and is read back.
+
+Law: the generic way, driven by annotations and coders; unknown names are ignored, missing ones keep
+their defaults (wire-and-storage 3.1).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar, dataclass_transform
+
+from rocketstream.errors import RemoteProtocolError
+from rocketstream.model import MessageQueue
+from rocketstream.protocol import fastjson
+from rocketstream.protocol.headers.base import wire_name
+
+B = TypeVar("B", bound="type[Body]")
+
+
+class Coder(NamedTuple):
+    """How one kind of value is read from, and written to, plain JSON values."""
+
+    read: Callable[[Any], Any]
+    write: Callable[[Any], Any]
+
+
+class BodyField(NamedTuple):
+    """One field: attribute, wire name, the name as loosely compared, coder."""
+
+    name: str
+    wire: str
+    loose: str
+    coder: Coder
+
+
+class Body:
+    """Base of all JSON bodies; see ``body`` for how a class declares its fields."""
+
+    __slots__ = ()
+    body_fields: ClassVar[tuple[BodyField, ...]] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values in fastjson's order: names alphabetical, None left out."""
+        values: dict[str, Any] = {}
+        for field in self.body_fields:
+            value = getattr(self, field.name)
+            if value is not None:
+                values[field.wire] = field.coder.write(value)
+        return values
+
+    @classmethod
+    def from_json(cls, values: Any) -> Self:
+        """Read plain values.
+
+        Raises:
+            RemoteProtocolError: not an object, or a field of another kind.
+        """
+        if not isinstance(values, Mapping):
+            raise RemoteProtocolError(
+                f"{cls.__name__}: expected an object, got {type(values).__name__}"
+            )
+        found: dict[str, Any] = {}
+        loose: dict[str, Any] | None = None
+        for field in cls.body_fields:
+            value = values.get(field.wire)
+            if value is None:
+                if field.wire in values:
+                    continue
+                if loose is None:
+                    loose = {_loose(name): item for name, item in values.items()}
+                value = loose.get(field.loose)
+                if value is None:
+                    continue
+            try:
+                found[field.name] = field.coder.read(value)
+            except (ValueError, TypeError, OverflowError) as error:
+                raise RemoteProtocolError(
+                    f"{cls.__name__}: field {field.wire}: {error}", field=field.wire
+                ) from None
+        return cls(**found)
+
+    def encode(self, *, pretty: bool = False) -> bytes:
+        """Return the JSON as fastjson writes it; ``pretty`` is the form of config files."""
+        return fastjson.dumps(self.to_json(), pretty=pretty).encode()
+
+    @classmethod
+    def decode(cls, data: bytes | str | memoryview) -> Self:
+        """Read JSON.
+
+        Raises:
+            RemoteProtocolError: not JSON, or fields of another kind.
+        """
+        return cls.from_json(fastjson.loads(data))
+
+
+def _loose(name: Any) -> str:
+    # fastjson compares names without case, '_' and '-'.
+    return str(name).lower().replace("_", "").replace("-", "")
+
+
+# --- coders -----------------------------------------------------------------------------------
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _read_int(value: Any) -> int:
+    if type(value) is int:
+        number: int = value
+    elif isinstance(value, (str, float)):
+        number = int(value)
+    else:
+        raise ValueError(f"expected a number, got {_kind(value)}")
+    if not -0x8000_0000_0000_0000 <= number <= 0x7FFF_FFFF_FFFF_FFFF:
+        raise ValueError("number out of 64 bits")
+    return number
+
+
+def _read_float(value: Any) -> float:
+    if isinstance(value, (int, float, str)) and not isinstance(value, bool):
+        return float(value)
+    raise ValueError(f"expected a number, got {_kind(value)}")
+
+
+def _read_bool(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return value.lower() in ("true", "1", "y", "t")
+    if isinstance(value, int):
+        return value == 1
+    raise ValueError(f"expected true or false, got {_kind(value)}")
+
+
+def _read_str(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, (bool, int, float, dict, list)):
+        return fastjson.dumps(value)
+    raise ValueError(f"expected a text, got {_kind(value)}")
+
+
+def _kind(value: Any) -> str:
+    return type(value).__name__
+
+
+INT = Coder(_read_int, _same)
+FLOAT = Coder(_read_float, _same)
+BOOL = Coder(_read_bool, _same)
+STR = Coder(_read_str, _same)
+
+
+def _read_queue(value: Any) -> MessageQueue:
+    if isinstance(value, Mapping):
+        bean = _Queue.from_json(value)
+        return MessageQueue(bean.topic, bean.broker_name, bean.queue_id)
+    queue = fastjson.as_queue(value)
+    if queue is None:
+        raise ValueError(f"expected a message queue, got {_kind(value)}")
+    return queue
+
+
+def _write_queue(queue: MessageQueue) -> dict[str, Any]:
+    return {"brokerName": queue.broker_name, "queueId": queue.queue_id, "topic": queue.topic}
+
+
+QUEUE = Coder(_read_queue, _write_queue)
+
+
+def bean(cls: type[Body]) -> Coder:
+    """Return the coder of a nested body."""
+    return Coder(cls.from_json, lambda value: value.to_json())
+
+
+def enumeration(default: str, *names: str) -> Coder:
+    """Return the coder of an enum kept as text: by name in any case or by ordinal.
+
+    An unknown one becomes ``default``, where upstream has null.
+    """
+    known = {name.upper(): name for name in names}
+
+    def read(value: Any) -> str:
+        if isinstance(value, str):
+            return known.get(value.upper(), default)
+        if type(value) is int and 0 <= value < len(names):
+            return names[value]
+        return default
+
+    return Coder(read, _same)
+
+
+def list_of(item: Coder) -> Coder:
+    """Return the coder of a list."""
+    return Coder(
+        lambda value: [item.read(one) for one in _sequence(value) if one is not None],
+        lambda value: [item.write(one) for one in value],
+    )
+
+
+def set_of(item: Coder) -> Coder:
+    """Return the coder of a set, written in sorted order."""
+    return Coder(
+        lambda value: {item.read(one) for one in _sequence(value) if one is not None},
+        lambda value: [item.write(one) for one in sorted(value)],
+    )
+
+
+def map_of(key: Coder, item: Coder) -> Coder:
+    """Return the coder of a map."""
+
+    def read(value: Any) -> dict[Any, Any]:
+        if not isinstance(value, Mapping):
+            raise ValueError(f"expected an object, got {_kind(value)}")
+        return {key.read(name): item.read(one) for name, one in value.items() if one is not None}
+
+    return Coder(read, lambda value: {name: item.write(one) for name, one in value.items()})
+
+
+def queue_map_of(item: Coder) -> Coder:
+    """Return the coder of a map whose keys are queues.
+
+    A key that is a ``$ref`` (one object met twice, wire-and-storage 3.1 rule 9) names no queue; its
+    entry is left out.
+    """
+
+    def read(value: Any) -> dict[MessageQueue, Any]:
+        if not isinstance(value, Mapping):
+            raise ValueError(f"expected an object, got {_kind(value)}")
+        items: dict[MessageQueue, Any] = {}
+        for name, one in value.items():
+            queue = fastjson.as_queue(dict(name) if _is_items(name) else name)
+            if queue is not None and one is not None:
+                items[queue] = item.read(one)
+        return items
+
+    return Coder(read, lambda value: {name: item.write(one) for name, one in value.items()})
+
+
+def _is_items(key: Any) -> bool:
+    return type(key) is tuple and all(type(one) is tuple and len(one) == 2 for one in key)
+
+
+def _sequence(value: Any) -> list[Any]:
+    if isinstance(value, list):
+        return value
+    raise ValueError(f"expected a list, got {_kind(value)}")
+
+
+_CODERS = {
+    "int": INT,
+    "float": FLOAT,
+    "bool": BOOL,
+    "str": STR,
+    "list[str]": list_of(STR),
+    "set[str]": set_of(STR),
+    "set[int]": set_of(INT),
+    "set[MessageQueue]": set_of(QUEUE),
+    "MessageQueue": QUEUE,
+    "dict[str, str]": map_of(STR, STR),
+    "dict[int, str]": map_of(INT, STR),
+    "dict[int, int]": map_of(INT, INT),
+    "dict[str, list[str]]": map_of(STR, list_of(STR)),
+    "dict[str, dict[int, int]]": map_of(STR, map_of(INT, INT)),
+    "dict[str, dict[str, str]]": map_of(STR, map_of(STR, STR)),
+    "dict[MessageQueue, int]": queue_map_of(INT),
+    "dict[str, dict[MessageQueue, int]]": map_of(STR, queue_map_of(INT)),
+}
+
+
+def coded(coder: Coder) -> dict[str, Coder]:
+    """Return the ``metadata`` of a dataclass field whose type does not tell its coder."""
+    return {"coder": coder}
+
+
+@dataclass_transform(field_specifiers=(dataclasses.field,))
+def body(**wire_names: str) -> Callable[[B], B]:
+    """Make a body class of annotated fields, all with defaults.
+
+    Wire names are the camelCase of the field names unless given.
+    """
+
+    def make(cls: B) -> B:
+        made: Any = dataclasses.dataclass(slots=True)(cls)
+        fields = []
+        for field in dataclasses.fields(made):
+            wire = wire_names.get(field.name, wire_name(field.name))
+            kind = str(field.type).removesuffix(" | None")
+            coder = field.metadata.get("coder") or _CODERS[kind]
+            fields.append(BodyField(field.name, wire, _loose(wire), coder))
+        made.body_fields = tuple(sorted(fields, key=lambda one: one.wire))
+        return made  # type: ignore[no-any-return]
+
+    return make
+
+
+@body()
+class _Queue(Body):
+    topic: str = ""
+    broker_name: str = ""
+    queue_id: int = 0

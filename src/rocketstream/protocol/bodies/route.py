@@ -1,0 +1,210 @@
+"""Bodies of the name server: versions, routes, clusters, registration of brokers.
+
+Law: values and their JSON; which broker is alive is the name server's business.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+import zlib
+from dataclasses import field
+from typing import Final, Self
+
+from rocketstream import limits
+from rocketstream.errors import LocalProtocolError, RemoteProtocolError
+from rocketstream.protocol import fastjson
+from rocketstream.protocol.bodies.base import STR as _STR
+from rocketstream.protocol.bodies.base import Body, bean, body, coded, enumeration, list_of, map_of
+from rocketstream.protocol.compression import inflate
+
+_LENGTH: Final = struct.Struct(">i")
+_TOPIC_PARTS_MIN: Final = 5
+
+SINGLE_TAG: Final = "SINGLE_TAG"
+MULTI_TAG: Final = "MULTI_TAG"
+
+
+@body()
+class DataVersion(Body):
+    """Version of a table; equal when both fields are."""
+
+    counter: int = 0
+    timestamp: int = 0
+
+
+@body()
+class QueueData(Body):
+    """Queues of a topic on one broker."""
+
+    broker_name: str = ""
+    read_queue_nums: int = 0
+    write_queue_nums: int = 0
+    perm: int = 0
+    topic_sys_flag: int = 0
+
+
+@body()
+class BrokerData(Body):
+    """Addresses of one broker by id; 0 is the master."""
+
+    cluster: str = ""
+    broker_name: str = ""
+    broker_addrs: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def master_addr(self) -> str | None:
+        """Address of the master, or None."""
+        return self.broker_addrs.get(0)
+
+    def select_addr(self) -> str | None:
+        """Return the master's address, else that of the lowest id, else None."""
+        if not self.broker_addrs:
+            return None
+        return self.broker_addrs.get(0) or self.broker_addrs[min(self.broker_addrs)]
+
+
+@body()
+class TopicRouteData(Body):
+    """Where a topic lives (code 105)."""
+
+    queue_datas: list[QueueData] = field(
+        default_factory=list, metadata=coded(list_of(bean(QueueData)))
+    )
+    broker_datas: list[BrokerData] = field(
+        default_factory=list, metadata=coded(list_of(bean(BrokerData)))
+    )
+    order_topic_conf: str | None = None
+    filter_server_table: dict[str, list[str]] = field(default_factory=dict)
+
+    def encode(self, *, standard: bool = True, pretty: bool = False) -> bytes:
+        """Return standard JSON, or with ``standard=False`` the form with bare integer keys."""
+        return fastjson.dumps(self.to_json(), pretty=pretty, standard=standard).encode()
+
+
+@body()
+class ClusterInfo(Body):
+    """All brokers by name and by cluster (code 106); always in the form with bare integer keys."""
+
+    broker_addr_table: dict[str, BrokerData] = field(
+        default_factory=dict, metadata=coded(map_of(_STR, bean(BrokerData)))
+    )
+    cluster_addr_table: dict[str, list[str]] = field(default_factory=dict)
+
+
+@body()
+class TopicConfig(Body):
+    """A topic as a broker keeps it."""
+
+    topic_name: str = ""
+    read_queue_nums: int = 4
+    write_queue_nums: int = 4
+    perm: int = 6
+    topic_filter_type: str = field(
+        default=SINGLE_TAG, metadata=coded(enumeration(SINGLE_TAG, SINGLE_TAG, MULTI_TAG))
+    )
+    topic_sys_flag: int = 0
+    order: bool = False
+
+    def encode_line(self) -> str:
+        """Return the line of the compressed registration; sysFlag and order are not in it."""
+        return (
+            f"{self.topic_name} {self.read_queue_nums} {self.write_queue_nums} "
+            f"{self.perm} {self.topic_filter_type}"
+        )
+
+    @classmethod
+    def decode_line(cls, line: str) -> Self:
+        """Read a line of the compressed registration; parts after the fifth are ignored (5.x).
+
+        Raises:
+            RemoteProtocolError: fewer parts, or a part that is no number.
+        """
+        parts = line.split(" ")
+        if len(parts) < _TOPIC_PARTS_MIN:
+            raise RemoteProtocolError(f"topic line {line!r:.200} has fewer than 5 parts")
+        names = ("topicName", "readQueueNums", "writeQueueNums", "perm", "topicFilterType")
+        return cls.from_json(dict(zip(names, parts, strict=False)))
+
+
+@body()
+class TopicConfigSerializeWrapper(Body):
+    """All topics of a broker (code 21, topics.json)."""
+
+    topic_config_table: dict[str, TopicConfig] = field(
+        default_factory=dict, metadata=coded(map_of(_STR, bean(TopicConfig)))
+    )
+    data_version: DataVersion = field(
+        default_factory=DataVersion, metadata=coded(bean(DataVersion))
+    )
+
+
+@body()
+class RegisterBrokerBody(Body):
+    """What a broker registers (code 103), plain or compressed."""
+
+    topic_config_serialize_wrapper: TopicConfigSerializeWrapper = field(
+        default_factory=TopicConfigSerializeWrapper,
+        metadata=coded(bean(TopicConfigSerializeWrapper)),
+    )
+    filter_server_list: list[str] = field(default_factory=list)
+
+    def encode_compressed(self) -> bytes:
+        """Return the zlib form (header field ``compressed`` true)."""
+        wrapper = self.topic_config_serialize_wrapper
+        topics = wrapper.topic_config_table.values()
+        parts = [_prefixed(wrapper.data_version.encode()), _LENGTH.pack(len(topics))]
+        for topic in topics:
+            if " " in topic.topic_name:
+                raise LocalProtocolError(f"topic {topic.topic_name!r} cannot be registered")
+            parts.append(_prefixed(topic.encode_line().encode()))
+        parts.append(_prefixed(fastjson.dumps(self.filter_server_list).encode()))
+        return zlib.compress(b"".join(parts), 9)
+
+    @classmethod
+    def decode_compressed(
+        cls, data: bytes | memoryview, *, bytes_max: int = limits.DECOMPRESSED_BODY_BYTES_MAX
+    ) -> Self:
+        """Read the zlib form.
+
+        Raises:
+            RemoteProtocolError: damaged, cut short, or larger than ``bytes_max`` inflated.
+        """
+        reader = _Parts(inflate(bytes(data), bytes_max))
+        version = DataVersion.decode(reader.part())
+        wrapper = TopicConfigSerializeWrapper({}, version)
+        for _ in range(reader.number()):
+            topic = TopicConfig.decode_line(reader.text())
+            wrapper.topic_config_table[topic.topic_name] = topic
+        servers = cls.from_json({"filterServerList": fastjson.loads(reader.part())})
+        return cls(wrapper, servers.filter_server_list)
+
+
+def _prefixed(data: bytes) -> bytes:
+    return _LENGTH.pack(len(data)) + data
+
+
+@dataclasses.dataclass(slots=True)
+class _Parts:
+    data: bytes
+    position: int = 0
+
+    def number(self) -> int:
+        if self.position + 4 > len(self.data):
+            raise RemoteProtocolError("registration body is cut short")
+        (value,) = _LENGTH.unpack_from(self.data, self.position)
+        self.position += 4
+        if not 0 <= value <= len(self.data) - self.position:
+            raise RemoteProtocolError(f"registration body: a length of {value} cannot be")
+        return int(value)
+
+    def part(self) -> bytes:
+        size = self.number()
+        self.position += size
+        return self.data[self.position - size : self.position]
+
+    def text(self) -> str:
+        try:
+            return self.part().decode()
+        except UnicodeDecodeError as error:
+            raise RemoteProtocolError(f"registration body is not UTF-8: {error}") from None
