@@ -11,8 +11,6 @@ from rocketstream.protocol.bodies import TopicRouteData
 from rocketstream.protocol.codes import MessageSysFlag, RequestCode, SerializeType
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import (
-    GetMaxOffsetRequestHeader,
-    GetMaxOffsetResponseHeader,
     GetRouteInfoRequestHeader,
     QueryConsumerOffsetRequestHeader,
     QueryConsumerOffsetResponseHeader,
@@ -30,6 +28,7 @@ from tests.interop.wire import (
     BORN_MS,
     TIMEOUT_MS,
     batch_command,
+    max_offset,
     pull_all,
     pull_command,
     send_command,
@@ -67,7 +66,7 @@ def test_sent_message_comes_back_as_it_was(
 
     stored = answer.header(SendMessageResponseHeader)
     assert (answer.code, stored.queue_id, stored.queue_offset) == (0, 0, 0)
-    (message,) = pull_all(broker, topic)
+    (message,) = pull_all(broker, topic, 1)
     assert message.body == b"payload"
     assert (message.topic, message.flag, message.born_timestamp) == (topic, 7, BORN_MS)
     assert (message.tags, message.keys, message.msg_id) == ("红", "k1 k2", "unique-1")
@@ -84,7 +83,7 @@ def test_batch_gets_consecutive_offsets(broker: BlockingConnection, topic: str) 
 
     assert answer.code == 0
     assert len(answer.header(SendMessageResponseHeader).msg_id.split(",")) == 3
-    messages = pull_all(broker, topic)
+    messages = pull_all(broker, topic, 3)
     assert [message.body for message in messages] == bodies
     assert [message.queue_offset for message in messages] == [0, 1, 2]
 
@@ -98,7 +97,7 @@ def test_compressed_body_is_stored_as_sent_and_read_inflated(
 
     assert ask(broker, send_command(topic, deflated, sys_flag=MessageSysFlag.COMPRESSED)).code == 0
 
-    (message,) = pull_all(broker, topic)
+    (message,) = pull_all(broker, topic, 1)
     assert message.stored_body == deflated
     assert message.body == plain
 
@@ -110,7 +109,7 @@ def test_broker_filters_by_tag_hash(broker: BlockingConnection, topic: str) -> N
             ask(broker, send_command(topic, b"%d" % number, {"TAGS": "ABC"[number % 3]})).code == 0
         )
 
-    found = pull_all(broker, topic, "A || C")
+    found = pull_all(broker, topic, 90, "A || C")
 
     assert [int(message.body) for message in found] == [n for n in range(90) if n % 3 != 1]
     assert {message.tags for message in found} == {"A", "C"}
@@ -123,12 +122,8 @@ def test_offsets_are_asked_and_told(broker: BlockingConnection, topic: str) -> N
     """
     for number in range(5):
         ask(broker, send_command(topic, b"%d" % number))
-    messages = pull_all(broker, topic)
+    messages = pull_all(broker, topic, 5)
 
-    most = ask(
-        broker,
-        RemotingCommand.request(RequestCode.GET_MAX_OFFSET, GetMaxOffsetRequestHeader(topic, 0)),
-    )
     search = SearchOffsetRequestHeader(topic, 0, messages[0].store_timestamp)
     first = ask(broker, RemotingCommand.request(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, search))
     update = UpdateConsumerOffsetRequestHeader("wire", topic, 0, 3)
@@ -136,7 +131,7 @@ def test_offsets_are_asked_and_told(broker: BlockingConnection, topic: str) -> N
     query = QueryConsumerOffsetRequestHeader("wire", topic, 0)
     committed = ask(broker, RemotingCommand.request(RequestCode.QUERY_CONSUMER_OFFSET, query))
 
-    assert most.header(GetMaxOffsetResponseHeader).offset == 5
+    assert max_offset(broker, topic) == 5
     assert messages[first.header(SearchOffsetResponseHeader).offset].store_timestamp == (
         messages[0].store_timestamp
     )
@@ -175,6 +170,7 @@ def test_empty_and_passed_offsets_say_so(broker: BlockingConnection, topic: str)
     assert ask(broker, pull_command(topic, 0)).code == 19
     assert ask(broker, pull_command(topic, 5)).code == 21
     ask(broker, send_command(topic, b"only"))
+    pull_all(broker, topic, 1)
     assert ask(broker, pull_command(topic, 1)).code == 19
     beyond = ask(broker, pull_command(topic, 2))
     assert (beyond.code, (beyond.ext_fields or {})["nextBeginOffset"]) == (21, "1")

@@ -7,11 +7,17 @@ from __future__ import annotations
 
 from rocketstream.protocol.codes import PullSysFlag, RequestCode
 from rocketstream.protocol.command import RemotingCommand
-from rocketstream.protocol.headers import PullMessageRequestHeader, SendMessageRequestHeader
+from rocketstream.protocol.headers import (
+    GetMaxOffsetRequestHeader,
+    GetMaxOffsetResponseHeader,
+    PullMessageRequestHeader,
+    SendMessageRequestHeader,
+)
 from rocketstream.protocol.message_ext import MessageExt, decode_messages
 from rocketstream.protocol.properties import encode_properties
 from rocketstream.protocol.record import BatchItem, encode_batch
 from rocketstream.transport.blocking import BlockingConnection
+from tests.plugins.waiting import wait_until
 
 TIMEOUT_MS = 10_000
 BORN_MS = 1_700_000_000_000
@@ -78,8 +84,12 @@ def pull_command(
     return RemotingCommand.request(code, header)
 
 
-def pull_all(connection: BlockingConnection, topic: str, expression: str = "*") -> list[MessageExt]:
-    """Every message of queue 0 that matches, by as many pulls as it takes."""
+def pull_all(
+    connection: BlockingConnection, topic: str, count: int, expression: str = "*"
+) -> list[MessageExt]:
+    """Every matching message of queue 0, once it holds ``count``: a broker acknowledges a send a
+    moment before its consume queue shows it."""
+    wait_until(lambda: max_offset(connection, topic) >= count, f"{count} messages in {topic}")
     found: list[MessageExt] = []
     offset = 0
     while True:
@@ -89,3 +99,10 @@ def pull_all(connection: BlockingConnection, topic: str, expression: str = "*") 
         elif answer.code != 20:
             return found
         offset = int((answer.ext_fields or {})["nextBeginOffset"])
+
+
+def max_offset(connection: BlockingConnection, topic: str) -> int:
+    """The max offset of queue 0."""
+    header = GetMaxOffsetRequestHeader(topic, 0)
+    command = RemotingCommand.request(RequestCode.GET_MAX_OFFSET, header)
+    return connection.request(command, TIMEOUT_MS).header(GetMaxOffsetResponseHeader).offset
