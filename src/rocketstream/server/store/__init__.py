@@ -1,0 +1,26 @@
+"""The message store: RocketMQ's own files, byte for byte, with recovery that never guesses.
+
+Law: the only code that touches message files; knows records and files, no sockets, no brokers.
+"""
+
+from rocketstream.server.store.json_files import ConfigFile
+from rocketstream.server.store.results import (
+    GetMessageStatus,
+    GetResult,
+    PutResult,
+    QueryResult,
+    RecoveryReport,
+    StoreConfig,
+)
+from rocketstream.server.store.store import MessageStore
+
+__all__ = [
+    "ConfigFile",
+    "GetMessageStatus",
+    "GetResult",
+    "MessageStore",
+    "PutResult",
+    "QueryResult",
+    "RecoveryReport",
+    "StoreConfig",
+]

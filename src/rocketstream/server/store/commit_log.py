@@ -1,0 +1,226 @@
+"""The commit log: records back to back in files of one size, rolled with the blank marker (W 5.2).
+
+Law: bytes by offset; knows the blank marker, not what a record means, and syncs nothing itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+import threading
+from pathlib import Path
+
+from rocketstream.errors import StoreDamagedError, StoreError
+from rocketstream.limits import COMMIT_LOG_END_BLANK_BYTES
+from rocketstream.protocol.record import MAGIC_BLANK
+from rocketstream.server.store.files import (
+    Files,
+    MappedFile,
+    based_name,
+    list_based_files,
+    no_room,
+)
+
+_log = logging.getLogger(__name__)
+_BLANK = struct.Struct(">iI")
+
+
+class CommitLog:
+    """Appends from one thread; readers of the same thread; files may be allocated by another."""
+
+    def __init__(self, directory: Path, file_bytes: int, files: Files, via: Path) -> None:
+        self.directory = directory
+        self.file_bytes = file_bytes
+        self.end = 0
+        """Offset the next record gets, before a roll."""
+        self._files = files
+        self._via = via
+        self._segments: list[MappedFile] = []
+        self._active: MappedFile | None = None
+        self._limit = 0  # records end at or before this offset of the active file
+        self._allocation = threading.Lock()
+
+    def load(self) -> None:
+        """Map the files found.
+
+        Raises:
+            StoreDamagedError: a wrong size or name, or a file missing in between.
+        """
+        found = list_based_files(self.directory)
+        if found and found[-1][1].stat().st_size == 0:
+            # Upstream 5.x does the same: the file was being made when the machine stopped.
+            found.pop()[1].unlink()
+        for base, path in found:
+            if self._segments and base != self._segments[-1].base + self.file_bytes:
+                raise StoreDamagedError(
+                    f"{self.directory} has no file between {self._segments[-1].path.name} and "
+                    f"{path.name}: restore it",
+                    path=str(path),
+                )
+            self._segments.append(MappedFile.open(path, base, self.file_bytes, self._files))
+        self.set_end(self.min_offset)
+
+    @property
+    def segments(self) -> tuple[MappedFile, ...]:
+        """The files in order; the last one may be a spare that holds nothing yet."""
+        return tuple(self._segments)
+
+    @property
+    def min_offset(self) -> int:
+        """First offset there is."""
+        return self._segments[0].base if self._segments else 0
+
+    def segment_at(self, offset: int) -> MappedFile | None:
+        """Return the file an offset lies in, None when there is none."""
+        segments = self._segments
+        if not segments:
+            return None
+        index = (offset - segments[0].base) // self.file_bytes
+        return segments[index] if 0 <= index < len(segments) else None
+
+    def set_end(self, offset: int) -> None:
+        """Continue appending at an offset (after recovery)."""
+        self.end = offset
+        self._active = self.segment_at(offset)
+        self._limit = 0
+        if self._active is not None:
+            self._limit = self._active.base + self.file_bytes - COMMIT_LOG_END_BLANK_BYTES
+
+    # --- appending ----------------------------------------------------------------------------
+
+    def room(self, size: int) -> int:
+        """Return the offset a record, or a batch that stays together, of this size will get.
+
+        Rolls to the next file when needed: 8 bytes always stay for the blank marker.
+
+        Raises:
+            DiskFullError: the next file cannot be made; nothing changed.
+            StoreError: larger than a file.
+        """
+        if self.end + size <= self._limit:
+            return self.end
+        return self._roll(size)
+
+    def _roll(self, size: int) -> int:
+        if size + COMMIT_LOG_END_BLANK_BYTES > self.file_bytes:
+            raise StoreError(
+                f"{size} bytes do not fit a commit log file of {self.file_bytes}: send less at "
+                "once, or configure larger files",
+                size=size,
+                file_bytes=self.file_bytes,
+            )
+        active = self._active
+        if active is None:
+            self.set_end(self._file_from(self.end).base)
+            return self.end
+        following = self._file_from(active.base + self.file_bytes)
+        remaining = active.base + self.file_bytes - self.end
+        if remaining >= COMMIT_LOG_END_BLANK_BYTES:
+            self._write(active, self.end, _BLANK.pack(remaining, MAGIC_BLANK))
+        self.set_end(following.base)
+        return self.end
+
+    def append(self, data: bytes | bytearray) -> None:
+        """Write at :attr:`end`, where :meth:`room` was asked for.
+
+        Raises:
+            DiskFullError: the file system had promised the space and broke it; the end stays.
+            StoreError: any other failure to write; the end stays.
+        """
+        active = self._active
+        assert active is not None
+        end = self.end
+        if self._files.pwrite(active.fd, data, end - active.base) != len(data):
+            self._write(active, end, data)
+        self.end = end + len(data)
+
+    def _write(self, segment: MappedFile, offset: int, data: bytes | bytearray) -> None:
+        try:
+            segment.write(offset - segment.base, data)
+        except OSError as error:
+            raise no_room(segment.path, len(data), error) from error
+
+    def _file_from(self, base: int) -> MappedFile:
+        with self._allocation:
+            found = self.segment_at(base)
+            if found is not None:
+                return found
+            base -= base % self.file_bytes
+            path = self.directory / based_name(base)
+            segment = MappedFile.create(path, base, self.file_bytes, self._files, via=self._via)
+            self._files.sync_directory(self.directory)
+            self._segments.append(segment)
+            return segment
+
+    def allocate_first(self) -> None:
+        """Make the first file of an empty log.
+
+        Raises:
+            DiskFullError: no room.
+        """
+        if not self._segments:
+            self.set_end(self._file_from(0).base)
+
+    def allocate_spare(self) -> bool:
+        """Make the file after the active one ahead of its use (any thread); False if it is there.
+
+        A full disk is not an error here: it is met when the file is needed.
+        """
+        active = self._active
+        if active is None or self.segment_at(active.base + self.file_bytes) is not None:
+            return False
+        try:
+            self._file_from(active.base + self.file_bytes)
+        except StoreError as error:
+            _log.warning("commit log spare not made: %s", error)
+        return True
+
+    # --- reading ------------------------------------------------------------------------------
+
+    def holds(self, start: int, size: int) -> bool:
+        """Tell whether a record of this size can be at an offset."""
+        return self.min_offset <= start and start + size <= self.end
+
+    def next_file(self, offset: int) -> int:
+        """Return where the file after the one an offset lies in begins."""
+        return offset - offset % self.file_bytes + self.file_bytes
+
+    def read(self, start: int, end: int) -> bytes | None:
+        """Return a copy of the range, which lies in one file; None when it is not there."""
+        segment = self.segment_at(start)
+        if segment is None or end > self.end or start > end:
+            return None
+        base = segment.base
+        return segment.map[start - base : end - base]
+
+    # --- files --------------------------------------------------------------------------------
+
+    def sync_between(self, start: int, end: int) -> None:
+        """Put a range on the disk (flusher thread); raises OSError when the disk refuses."""
+        for segment in self.segments:
+            if segment.base < end and start < segment.base + self.file_bytes:
+                segment.sync()
+
+    def release_before(self, offset: int) -> None:
+        """Give back the descriptors of files that end before an offset and are on the disk."""
+        for segment in self.segments:
+            if segment.base + self.file_bytes <= offset:
+                segment.release_fd()
+
+    def drop_first(self) -> Path:
+        """Remove the oldest file (retention); never the active one."""
+        segment = self._segments[0]
+        assert segment is not self._active
+        with self._allocation:
+            del self._segments[0]
+        segment.close()
+        segment.path.unlink()
+        return segment.path
+
+    def close(self) -> None:
+        """Unmap everything."""
+        for segment in self._segments:
+            segment.close()
+        self._segments.clear()
+        self._active = None
+        self._limit = 0

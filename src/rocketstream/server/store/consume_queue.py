@@ -1,0 +1,329 @@
+"""A consume queue: 20 bytes per message of one queue, in files of one size (W 5.3).
+
+Law: units by logical offset; does not know records, and syncs only when told.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+from rocketstream.errors import StoreDamagedError
+from rocketstream.server.store.files import (
+    Files,
+    MappedFile,
+    based_name,
+    list_based_files,
+    no_room,
+)
+
+UNIT_BYTES = 20
+UNIT = struct.Struct(">qiq")
+"""commitLogOffset, size, tagsCode."""
+_FILLER_SIZE = 0x7FFFFFFF
+_FILLER = UNIT.pack(0, _FILLER_SIZE, 0)
+
+
+class ConsumeQueue:
+    """The index of one queue; one thread appends and reads."""
+
+    __slots__ = (
+        "_file_bytes",
+        "_files",
+        "_limit",
+        "_segments",
+        "_tail_first",
+        "_tail_map",
+        "_tail_reserved",
+        "_via",
+        "created",
+        "directory",
+        "dirty",
+        "max_offset",
+        "min_offset",
+        "queue_id",
+        "synced_offset",
+        "topic",
+    )
+
+    def __init__(
+        self, topic: str, queue_id: int, directory: Path, file_bytes: int, files: Files, via: Path
+    ) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.directory = directory
+        self.min_offset = 0
+        self.max_offset = 0
+        self.dirty = False
+        self.created = False
+        """A file was made whose name is not on the disk for sure."""
+        self.synced_offset = 0
+        self._file_bytes = file_bytes
+        self._files = files
+        self._via = via
+        self._segments: list[MappedFile] = []
+        self._tail_map: mmap.mmap | bytearray = bytearray()
+        self._tail_first = 0  # logical offset of the tail file's first unit
+        self._tail_reserved = False
+        self._limit = 0  # first logical offset that :meth:`reserve` has to do something for
+
+    def load(self) -> None:
+        """Map the files found and find where the units end.
+
+        Raises:
+            StoreDamagedError: a wrong size or name, or a file missing in between.
+        """
+        found = list_based_files(self.directory)
+        if found and found[-1][1].stat().st_size == 0:
+            found.pop()[1].unlink()
+        for base, path in found:
+            if self._segments and base != self._segments[-1].base + self._file_bytes:
+                raise StoreDamagedError(
+                    f"{self.directory} has no file between {self._segments[-1].path.name} and "
+                    f"{path.name}: delete the directory of this queue and open with repair",
+                    path=str(path),
+                )
+            self._segments.append(MappedFile.open(path, base, self._file_bytes, self._files))
+        self._set_max(self._find_max())
+        self.synced_offset = self.max_offset
+        for segment in self._segments:
+            segment.release_fd()
+
+    def _find_max(self) -> int:
+        if not self._segments:
+            return 0
+        low = self._segments[0].base // UNIT_BYTES
+        high = (self._segments[-1].base + self._file_bytes) // UNIT_BYTES
+        return self._bisect(low, high, lambda physical, size: physical >= 0 and size > 0)
+
+    def _bisect(self, low: int, high: int, before: Callable[[int, int], bool]) -> int:
+        """Return the first logical offset in [low, high) whose unit is not ``before``."""
+        while low < high:
+            middle = (low + high) // 2
+            physical, size, _ = self.unit(middle)
+            if before(physical, size):
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    @property
+    def first_offset(self) -> int:
+        """Logical offset of the first unit there is a file for."""
+        return self._segments[0].base // UNIT_BYTES if self._segments else self.max_offset
+
+    # --- appending ----------------------------------------------------------------------------
+
+    def reserve(self, count: int = 1) -> None:
+        """Make sure that the next ``count`` units can be written without an error.
+
+        Raises:
+            DiskFullError: another file is needed and there is no room.
+        """
+        while self.max_offset + count > self._limit:
+            self._extend()
+
+    def _extend(self) -> None:
+        if self._segments and not self._tail_reserved:
+            self._reserve_tail()
+            return
+        base = self.capacity * UNIT_BYTES
+        if not self._segments:
+            base = self.max_offset * UNIT_BYTES
+            base -= base % self._file_bytes
+            self.directory.mkdir(parents=True, exist_ok=True)
+        path = self.directory / based_name(base)
+        segment = MappedFile.create(path, base, self._file_bytes, self._files, via=self._via)
+        segment.release_fd()
+        self._segments.append(segment)
+        self.created = self._tail_reserved = True
+        self._limit = self.capacity
+        self._set_tail(self.max_offset)
+
+    def _reserve_tail(self) -> None:
+        # The file may have been made or copied sparse; a unit written through the map where the
+        # disk has no room would kill the process.
+        tail = self._segments[-1]
+        try:
+            with tail.opened() as fd:
+                self._files.reserve(fd, 0, self._file_bytes)
+        except OSError as error:
+            raise no_room(tail.path, self._file_bytes, error) from error
+        self._tail_reserved = True
+        self._limit = self.capacity
+        self._set_tail(self.max_offset)
+
+    @property
+    def capacity(self) -> int:
+        """First logical offset behind the last file."""
+        if not self._segments:
+            return 0
+        return (self._segments[-1].base + self._file_bytes) // UNIT_BYTES
+
+    def _set_tail(self, offset: int) -> None:
+        tail = self._segment_at(offset)
+        if tail is not None:
+            self._tail_map = tail.map
+            self._tail_first = tail.base // UNIT_BYTES
+
+    def append(self, physical: int, size: int, tags_code: int) -> None:
+        """Write the next unit; :meth:`reserve` was called before."""
+        offset = self.max_offset
+        position = (offset - self._tail_first) * UNIT_BYTES
+        if position >= self._file_bytes:
+            self._set_tail(offset)
+            position = 0
+        UNIT.pack_into(self._tail_map, position, physical, size, tags_code)
+        self.max_offset = offset + 1
+
+    def skip_to(self, offset: int) -> None:
+        """Fill the units up to a logical offset with the filler upstream uses (fillPreBlank)."""
+        if not self._segments:
+            first_in_file = offset - offset % (self._file_bytes // UNIT_BYTES)
+            self.max_offset = self.min_offset = self.synced_offset = first_in_file
+        while self.max_offset < offset:
+            self.reserve()
+            self.append(0, _FILLER_SIZE, 0)
+
+    def truncate(self, offset: int) -> int:
+        """Drop all units from a logical offset on; returns how many there were."""
+        dropped = max(self.max_offset - offset, 0)
+        while self._segments and self._segments[-1].base >= max(offset * UNIT_BYTES, 1):
+            self._drop_segment(-1)
+        if offset < self.first_offset:
+            self._drop_segment(0)
+        if self._segments:
+            tail = self._segments[-1]
+            self._reserve_tail()
+            _zero(tail, offset * UNIT_BYTES - tail.base)
+        self._set_max(min(offset, self.max_offset) if self._segments else 0)
+        self.synced_offset = min(self.synced_offset, self.max_offset)
+        return dropped
+
+    def _drop_segment(self, index: int) -> None:
+        segment = self._segments.pop(index)
+        segment.close()
+        segment.path.unlink()
+
+    def truncate_physical(self, physical: int) -> int:
+        """Drop all units that point at or beyond a log offset; returns how many there were."""
+        keep = self._bisect(
+            self.first_offset,
+            self.max_offset,
+            lambda start, size: size == _FILLER_SIZE or start + size <= physical,
+        )
+        return self.truncate(keep)
+
+    def _set_max(self, offset: int) -> None:
+        self.max_offset = offset
+        self.min_offset = min(self.min_offset, offset)
+        self._tail_reserved = False
+        self._limit = 0
+        self._tail_first = self.first_offset
+        self._set_tail(max(offset - 1, 0))
+
+    def last_unit(self) -> tuple[int, int] | None:
+        """Return log offset and size of the newest unit that is not a filler, None without one."""
+        for offset in range(self.max_offset - 1, self.first_offset - 1, -1):
+            physical, size, _ = self.unit(offset)
+            if not is_filler(size):
+                return physical, size
+        return None
+
+    # --- reading ------------------------------------------------------------------------------
+
+    def _segment_at(self, offset: int) -> MappedFile | None:
+        segments = self._segments
+        if not segments:
+            return None
+        index = (offset * UNIT_BYTES - segments[0].base) // self._file_bytes
+        return segments[index] if 0 <= index < len(segments) else None
+
+    def unit(self, offset: int) -> tuple[int, int, int]:
+        """Return one unit: log offset, size, tagsCode; zeros when no file holds it."""
+        segment = self._segment_at(offset)
+        if segment is None:
+            return 0, 0, 0
+        unit: tuple[int, int, int] = UNIT.unpack_from(
+            segment.map, offset * UNIT_BYTES - segment.base
+        )
+        return unit
+
+    def units(self, offset: int, count_max: int) -> bytes:
+        """Return up to ``count_max`` units from one file, as bytes; empty when there are none."""
+        segment = self._segment_at(offset)
+        if segment is None:
+            return b""
+        position = offset * UNIT_BYTES - segment.base
+        count = min(count_max, self.max_offset - offset)
+        return segment.map[position : position + count * UNIT_BYTES]
+
+    def next_file_offset(self, offset: int) -> int:
+        """Return the first logical offset of the file after the one an offset lies in."""
+        per_file = self._file_bytes // UNIT_BYTES
+        return offset - offset % per_file + per_file
+
+    def correct_min(self, log_min: int) -> None:
+        """Set the minimum to the first unit that points at or beyond the log's start (C-371)."""
+        self.min_offset = self._bisect(
+            self.first_offset,
+            self.max_offset,
+            lambda physical, size: size == _FILLER_SIZE or physical < log_min,
+        )
+
+    # --- files --------------------------------------------------------------------------------
+
+    def sync(self) -> None:
+        """Put everything appended so far on the disk (keeper thread); raises OSError."""
+        end = self.max_offset
+        start = self.synced_offset * UNIT_BYTES
+        for segment in tuple(self._segments):
+            if segment.base < end * UNIT_BYTES and start < segment.base + self._file_bytes:
+                segment.sync()
+        if self.created:
+            self.created = False
+            for directory in (self.directory, self.directory.parent, self.directory.parent.parent):
+                self._files.sync_directory(directory)
+        self.synced_offset = end
+
+    def drop_before(self, log_min: int) -> int:
+        """Remove files whose last unit points before the log's start, never the last file."""
+        dropped = 0
+        while len(self._segments) > 1:
+            segment = self._segments[0]
+            physical, size, _ = UNIT.unpack_from(segment.map, self._file_bytes - UNIT_BYTES)
+            if size != _FILLER_SIZE and physical >= log_min:
+                break
+            self._drop_segment(0)
+            dropped += 1
+        return dropped
+
+    def close(self) -> None:
+        """Unmap everything."""
+        for segment in self._segments:
+            segment.close()
+        self._segments.clear()
+        self._tail_map = bytearray()
+        self._limit = 0
+
+    def remove(self) -> None:
+        """Close and delete the files and the directory."""
+        paths = [segment.path for segment in self._segments]
+        self.close()
+        for path in paths:
+            path.unlink(missing_ok=True)
+        if self.directory.is_dir():
+            self.directory.rmdir()
+
+
+def is_filler(size: int) -> bool:
+    """Tell the filler of :meth:`ConsumeQueue.skip_to` (and a unit never written) by its size."""
+    return size == _FILLER_SIZE or size <= 0
+
+
+def _zero(segment: MappedFile, start: int) -> None:
+    zeros = bytes(segment.size - start)
+    if segment.map[start:] != zeros:
+        segment.map[start:] = zeros

@@ -1,0 +1,93 @@
+"""Small text files that are replaced as a whole: upstream's config files, without its gap.
+
+Law: text by name; what the text means is the caller's business.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from rocketstream.errors import StoreDamagedError
+from rocketstream.server.store.files import Files, no_room
+
+T = TypeVar("T")
+
+
+class ConfigFile:
+    """A text file ``<name>`` with the version before it as ``<name>.bak`` (C-310, C-329).
+
+    Upstream deletes the file before it renames the new one into place; here the rename replaces
+    it, so there is always a whole file under the name.
+    """
+
+    def __init__(self, path: Path, files: Files | None = None) -> None:
+        self.path = path
+        self.backup_path = path.with_name(path.name + ".bak")
+        self._temporary_path = path.with_name(path.name + ".tmp")
+        self._files = files or Files()
+        self._lock = threading.Lock()
+
+    def save(self, text: str) -> None:
+        """Replace the text; what was there becomes the backup. On the disk when this returns.
+
+        Raises:
+            DiskFullError: no room; the old text stays.
+            StoreError: the file cannot be written; the old text stays.
+        """
+        data = text.encode()
+        with self._lock:
+            try:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                self._write(self._temporary_path, data)
+                old = self.path.read_bytes() if self.path.exists() else b""
+                if old.strip():
+                    self._replace(self.backup_path, old)
+                os.replace(self._temporary_path, self.path)
+                self._files.sync_directory(self.path.parent)
+            except OSError as error:
+                raise no_room(self.path, len(data), error) from error
+
+    def _replace(self, path: Path, data: bytes) -> None:
+        building = path.with_name(path.name + ".tmp")
+        self._write(building, data)
+        os.replace(building, path)
+
+    def _write(self, path: Path, data: bytes) -> None:
+        with path.open("wb") as target:
+            target.write(data)
+            target.flush()
+            self._files.sync(target.fileno())
+
+    def load(self, parse: Callable[[str], T]) -> T | None:
+        """Return the parsed text, of the backup when the file is missing, empty or unreadable.
+
+        Args:
+            parse: turns the text into a value; whatever it raises means: broken.
+
+        Returns:
+            None when there is neither a file nor a backup.
+
+        Raises:
+            StoreDamagedError: something is there and neither can be used.
+        """
+        problems = []
+        for path in (self.path, self.backup_path):
+            try:
+                text = path.read_text(encoding="utf-8")
+                if text.strip():
+                    return parse(text)
+                problems.append(f"{path} is empty")
+            except FileNotFoundError:
+                continue
+            except Exception as error:  # a parser may raise anything on broken text
+                problems.append(f"{path}: {error}")
+        if not problems:
+            return None
+        raise StoreDamagedError(
+            f"{'; '.join(problems)}: restore one of them, or move both away to start empty",
+            path=str(self.path),
+        )

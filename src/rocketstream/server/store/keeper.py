@@ -1,0 +1,134 @@
+"""The background work of a store: syncing queues, checkpoints, spare files, indexing.
+
+Law: never on the path of a put; a checkpoint is written after what it describes is on the disk.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Protocol
+
+from rocketstream.errors import FlushFailedError
+from rocketstream.server.store.checkpoint import Checkpoint, write_checkpoint
+from rocketstream.server.store.commit_log import CommitLog
+from rocketstream.server.store.consume_queue import ConsumeQueue
+from rocketstream.server.store.files import Files
+from rocketstream.server.store.flusher import LogFlusher
+from rocketstream.server.store.key_index import KeyIndex
+from rocketstream.server.store.results import StoreConfig
+
+_POLL_S = 0.1
+_INDEX_RECORDS = 64
+"""Indexed at a time: short enough not to keep the server's loop from the interpreter."""
+_INDEX_PAUSE_S = 0.001
+
+
+class _Kept(Protocol):
+    root: object
+
+    @property
+    def last_store_timestamp(self) -> int: ...
+
+
+class Keeper:
+    """One thread; see :class:`MessageStore` for what the parts are."""
+
+    def __init__(
+        self,
+        store: _Kept,
+        config: StoreConfig,
+        log: CommitLog,
+        flusher: LogFlusher,
+        index: KeyIndex | None,
+        files: Files,
+    ) -> None:
+        self.queues_guard = threading.Lock()
+        """Held while queues are synced, and while files of queues are removed."""
+        self._store = store
+        self._checkpoint_path = log.directory.parent / "checkpoint"
+        self._interval_s = config.keep_interval_ms / 1000
+        self._log = log
+        self._flusher = flusher
+        self._index = index
+        self._files = files
+        self._dirty: list[ConsumeQueue] = []
+        self._last_marks: Checkpoint | None = None
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._logics_timestamp = 0
+
+    def mark_dirty(self, queue: ConsumeQueue) -> None:
+        """Remember that a queue has units that are not on the disk."""
+        queue.dirty = True
+        self._dirty.append(queue)
+
+    def start(self, timestamp: int) -> None:
+        """Begin; units of records up to the timestamp are to be synced first."""
+        self._stopping.clear()
+        self._logics_timestamp = timestamp
+        self._thread = threading.Thread(target=self._run, name="store-keeper", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def _run(self) -> None:
+        waited_s = 0.0
+        while not self._stopping.wait(min(_POLL_S, self._interval_s)):
+            self._log.allocate_spare()
+            self._index_some()
+            waited_s += _POLL_S
+            if waited_s >= self._interval_s:
+                waited_s = 0.0
+                try:
+                    self.keep()
+                except FlushFailedError:
+                    return
+
+    def _index_some(self) -> None:
+        index = self._index
+        while index is not None and index.step(_INDEX_RECORDS):
+            if self._stopping.wait(_INDEX_PAUSE_S):
+                return
+
+    def keep(self) -> None:
+        """Sync the queues and write the checkpoint; blocks.
+
+        Raises:
+            FlushFailedError: a sync failed; final for the store.
+        """
+        if self._flusher.error is not None:
+            raise self._flusher.error
+        try:
+            with self.queues_guard:
+                self._keep()
+        except OSError as error:
+            self._flusher.fail(error)
+            raise self._flusher.error or error from error
+
+    def _keep(self) -> None:
+        # Taken before syncing: a unit written meanwhile is not covered by the mark.
+        timestamp = self._store.last_store_timestamp
+        dirty, self._dirty = self._dirty, []
+        for queue in dirty:
+            queue.dirty = False
+            queue.sync()
+        self._logics_timestamp = timestamp
+        index_timestamp = 0
+        if self._index is not None:
+            index_timestamp = self._index.full_timestamp
+            self._index.sync()
+        self._log.release_before(self._flusher.flushed_offset)
+        marks = Checkpoint(
+            self._flusher.flushed_timestamp,
+            self._logics_timestamp,
+            index_timestamp,
+            self._flusher.flushed_offset,
+        )
+        if marks != self._last_marks:
+            write_checkpoint(self._checkpoint_path, marks, self._files)
+            self._last_marks = marks

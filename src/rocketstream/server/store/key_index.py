@@ -1,0 +1,353 @@
+"""The key index: files of hash slots and chained entries, filled behind the puts (W 5.4).
+
+Law: knows the index format and nothing else; what it lacks it reads from the log it is given.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import struct
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
+from pathlib import Path
+
+from rocketstream.errors import StoreError
+from rocketstream.protocol.tag_hash import java_hash
+from rocketstream.server.store.files import Files, MappedFile
+
+_log = logging.getLogger(__name__)
+_HEADER = struct.Struct(">qqqqii")
+HEADER_BYTES = 40
+_SLOT = struct.Struct(">i")
+_ENTRY = struct.Struct(">iqii")
+ENTRY_BYTES = 20
+_RESERVE_BYTES = 1024 * 1024
+PENDING_MAX = 100_000
+"""Records that may wait for indexing; beyond it a put does some of the work itself."""
+
+Pending = tuple[int, int, str, Sequence[str]]
+"""Log offset, store timestamp, topic, keys."""
+
+
+@lru_cache(maxsize=1024)
+def _topic_hash(topic: str) -> int:
+    return java_hash(topic + "#") & 0xFFFFFFFF
+
+
+def key_hash(topic: str, key: str) -> int:
+    """Return the index's hash of a key of a topic: Java's, made positive, 0 for its minimum."""
+    units = len(key) if key.isascii() else len(key.encode("utf-16-be", "surrogatepass")) // 2
+    value = (_topic_hash(topic) * pow(31, units, 0x1_0000_0000) + java_hash(key)) & 0xFFFFFFFF
+    if value & 0x8000_0000:
+        value = 0x1_0000_0000 - value
+        return 0 if value == 0x8000_0000 else value
+    return value
+
+
+class IndexFile:
+    """One file: header, slots, entries; entry 0 is never used."""
+
+    def __init__(self, mapped: MappedFile, slots: int, entries: int, files: Files) -> None:
+        self.mapped = mapped
+        self._files = files
+        self._slots = slots
+        self._entries = entries
+        self._entries_at = HEADER_BYTES + slots * 4
+        self._reserved = 0
+        fields = _HEADER.unpack_from(mapped.map)
+        self.begin_timestamp, self.end_timestamp, self.begin_offset, self.end_offset = fields[:4]
+        self.slot_count = fields[4]
+        self.count = max(fields[5], 1)
+
+    @staticmethod
+    def size(slots: int, entries: int) -> int:
+        """Bytes of a file."""
+        return HEADER_BYTES + slots * 4 + entries * ENTRY_BYTES
+
+    @property
+    def is_full(self) -> bool:
+        """No entry fits any more."""
+        return self.count >= self._entries
+
+    def preset(self, timestamp: int, offset: int) -> None:
+        """Begin where the file before ended."""
+        self.begin_timestamp = self.end_timestamp = timestamp
+        self.begin_offset = self.end_offset = offset
+        self.write_header()
+
+    def write_header(self) -> None:
+        """Bring the header in the file up to date."""
+        _HEADER.pack_into(
+            self.mapped.map,
+            0,
+            self.begin_timestamp,
+            self.end_timestamp,
+            self.begin_offset,
+            self.end_offset,
+            self.slot_count,
+            self.count,
+        )
+
+    def reserve(self) -> None:
+        """Give the slots and the next entries space, so that writing through the map is safe.
+
+        Raises:
+            OSError: no room.
+        """
+        need = self._entries_at + (self.count + 1) * ENTRY_BYTES
+        if need <= self._reserved:
+            return
+        upto = min(need + _RESERVE_BYTES, self.mapped.size)
+        with self.mapped.opened() as fd:
+            self._files.reserve(fd, self._reserved, upto - self._reserved)
+        self._reserved = upto
+
+    def put(self, hash_value: int, offset: int, timestamp: int) -> None:
+        """Add an entry; :meth:`reserve` was called and the file is not full."""
+        data = self.mapped.map
+        slot_at = HEADER_BYTES + hash_value % self._slots * 4
+        count = self.count
+        (previous,) = _SLOT.unpack_from(data, slot_at)
+        if previous <= 0 or previous > count:
+            previous = 0
+            self.slot_count += 1
+        seconds = 0
+        if self.begin_timestamp > 0:
+            seconds = min(max((timestamp - self.begin_timestamp) // 1000, 0), 0x7FFFFFFF)
+        _ENTRY.pack_into(
+            data, self._entries_at + count * ENTRY_BYTES, hash_value, offset, seconds, previous
+        )
+        _SLOT.pack_into(data, slot_at, count)
+        if count <= 1:
+            self.begin_offset = offset
+            self.begin_timestamp = timestamp
+        self.count = count + 1
+        self.end_offset = offset
+        self.end_timestamp = timestamp
+
+    def overlaps(self, begin: int, end: int) -> bool:
+        """Tell whether entries of a time range can be here."""
+        return begin <= self.end_timestamp and end >= self.begin_timestamp
+
+    def find(self, hash_value: int, begin: int, end: int) -> Iterator[int]:
+        """Yield log offsets, newest first, of entries with this hash and a time in the range."""
+        data = self.mapped.map
+        (number,) = _SLOT.unpack_from(data, HEADER_BYTES + hash_value % self._slots * 4)
+        while 0 < number < self.count:
+            found, offset, seconds, previous = _ENTRY.unpack_from(
+                data, self._entries_at + number * ENTRY_BYTES
+            )
+            if seconds < 0:
+                return
+            time = self.begin_timestamp + seconds * 1000
+            if found == hash_value and begin <= time <= end:
+                yield offset
+            if time < begin or previous >= number:
+                # A chain only leads to older entries; anything else would never end.
+                return
+            number = previous
+
+
+class KeyIndex:
+    """All index files; puts are queued and indexed by :meth:`step`, from any thread."""
+
+    def __init__(
+        self,
+        directory: Path,
+        slots: int,
+        entries: int,
+        files: Files,
+        via: Path,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._directory = directory
+        self._slots = slots
+        self._entries = entries
+        self._files = files
+        self._via = via
+        self._now_ms = now_ms
+        self._index_files: list[IndexFile] = []
+        self._lock = threading.Lock()
+        self._backlog: Iterator[Pending] | None = None
+        self.pending: deque[Pending] = deque()
+        self.full_timestamp = 0
+        """End timestamp of the newest full file that is on the disk, for the checkpoint."""
+        self.failed: str | None = None
+
+    def load(self, *, clean_exit: bool, safe_timestamp: int, log_end: int) -> int:
+        """Map the files found; returns how many were dropped because they cannot be trusted.
+
+        Dropped and built again from the log are: files of another size, files that point beyond
+        the log, after a crash files newer than the checkpoint, and every file after one of these.
+        """
+        dropped = 0
+        for path in sorted(self._directory.iterdir()) if self._directory.is_dir() else ():
+            size = IndexFile.size(self._slots, self._entries)
+            if dropped or path.stat().st_size != size:
+                path.unlink()
+                dropped += 1
+                continue
+            file = self._open(MappedFile.open(path, 0, size, self._files))
+            unsafe = not clean_exit and file.end_timestamp > safe_timestamp
+            if unsafe or (file.count > 1 and file.end_offset >= log_end):
+                file.mapped.close()
+                path.unlink()
+                dropped += 1
+                continue
+            self._index_files.append(file)
+        self.full_timestamp = safe_timestamp
+        return dropped
+
+    def _open(self, mapped: MappedFile) -> IndexFile:
+        mapped.release_fd()
+        return IndexFile(mapped, self._slots, self._entries, self._files)
+
+    @property
+    def indexed_offset(self) -> int:
+        """Log offset of the newest record that is indexed, -1 when none is."""
+        if self._index_files and self._index_files[-1].count > 1:
+            return self._index_files[-1].end_offset
+        return self._index_files[-2].end_offset if len(self._index_files) > 1 else -1
+
+    def catch_up(self, backlog: Iterator[Pending]) -> None:
+        """Index these records of the log before anything that is put."""
+        self._backlog = backlog
+
+    @property
+    def caught_up(self) -> bool:
+        """Nothing waits to be indexed."""
+        return self._backlog is None and not self.pending
+
+    @property
+    def backlog_done(self) -> bool:
+        """What the log held before the store was opened is indexed."""
+        return self._backlog is None
+
+    def step(self, count: int) -> bool:
+        """Index up to ``count`` records; returns whether more wait."""
+        with self._lock:
+            if self.failed is not None:
+                self._backlog = None
+                self.pending.clear()
+                return False
+            try:
+                self._step(count)
+            except (OSError, StoreError) as error:
+                self.failed = str(error)
+                _log.error("condition=INDEX_STOPPED messages are no longer indexed: %s", error)
+        return not self.caught_up
+
+    def _step(self, count: int) -> None:
+        for _ in range(count):
+            if self._backlog is not None:
+                record = next(self._backlog, None)
+                if record is None:
+                    self._backlog = None
+                    continue
+            elif self.pending:
+                record = self.pending.popleft()
+            else:
+                break
+            self._index(*record)
+        if self._index_files:
+            self._index_files[-1].write_header()
+
+    def _index(self, offset: int, timestamp: int, topic: str, keys: Sequence[str]) -> None:
+        file = self._writable()
+        for key in keys:
+            if not key:
+                continue
+            if file.is_full:
+                file = self._writable()
+            file.reserve()
+            file.put(key_hash(topic, key), offset, timestamp)
+
+    def _writable(self) -> IndexFile:
+        last = self._index_files[-1] if self._index_files else None
+        if last is not None and not last.is_full:
+            return last
+        if last is not None:
+            last.write_header()
+            last.mapped.sync()
+            self.full_timestamp = last.end_timestamp
+        file = self._create()
+        if last is not None:
+            file.preset(last.end_timestamp, last.end_offset)
+        self._index_files.append(file)
+        return file
+
+    def _create(self) -> IndexFile:
+        size = IndexFile.size(self._slots, self._entries)
+        now_ms = self._now_ms()
+        while (path := self._directory / _file_name(now_ms)).exists():
+            now_ms += 1
+        self._directory.mkdir(exist_ok=True)
+        mapped = MappedFile.create(path, 0, size, self._files, via=self._via, reserve=HEADER_BYTES)
+        file = self._open(mapped)
+        file.write_header()
+        return file
+
+    def query(self, topic: str, key: str, count_max: int, begin: int, end: int) -> list[int]:
+        """Return log offsets of records with this key, hash collisions included, newest first."""
+        hash_value = key_hash(topic, key)
+        found: list[int] = []
+        with self._lock:
+            for file in reversed(self._index_files):
+                if file.overlaps(begin, end):
+                    for offset in file.find(hash_value, begin, end):
+                        if len(found) >= count_max:
+                            return found
+                        if offset not in found:
+                            found.append(offset)
+                if file.begin_timestamp < begin:
+                    break
+        return found
+
+    @property
+    def last_update(self) -> tuple[int, int]:
+        """End timestamp and end offset of the newest file."""
+        if not self._index_files:
+            return 0, 0
+        return self._index_files[-1].end_timestamp, self._index_files[-1].end_offset
+
+    def sync(self) -> None:
+        """Put the newest file on the disk; raises OSError."""
+        with self._lock:
+            if self._index_files:
+                self._index_files[-1].write_header()
+                self._index_files[-1].mapped.sync()
+                self._files.sync_directory(self._directory)
+
+    def drop_before(self, log_min: int) -> int:
+        """Remove files that only point before the log's start, never the newest."""
+        dropped = 0
+        with self._lock:
+            while len(self._index_files) > 1 and self._index_files[0].end_offset < log_min:
+                mapped = self._index_files.pop(0).mapped
+                mapped.close()
+                mapped.path.unlink()
+                dropped += 1
+        return dropped
+
+    def close(self) -> None:
+        """Unmap everything."""
+        with self._lock:
+            for file in self._index_files:
+                file.mapped.close()
+            self._index_files.clear()
+            self._backlog = None
+            self.pending.clear()
+
+
+def _file_name(now_ms: int) -> str:
+    local = datetime.fromtimestamp(now_ms / 1000, UTC).astimezone()
+    return local.strftime("%Y%m%d%H%M%S") + f"{now_ms % 1000:03d}"
+
+
+def file_time(path: Path) -> float:
+    """Modification time of a file in seconds, for retention."""
+    return os.stat(path).st_mtime

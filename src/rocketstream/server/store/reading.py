@@ -1,0 +1,153 @@
+"""Reading a queue: the scan of C-367 to C-370 and the search by time of C-372.
+
+Law: reads units and log ranges; changes nothing.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+from rocketstream.server.store.commit_log import CommitLog
+from rocketstream.server.store.consume_queue import UNIT, ConsumeQueue, is_filler
+from rocketstream.server.store.results import GetMessageStatus, GetResult, StoreConfig
+
+_SCAN_UNITS_MIN = 800
+"""C-368: at least 16,000 bytes of the index are scanned."""
+_STAMP = struct.Struct(">q")
+Match = Callable[[int], bool]
+
+
+def get_bounds(queue: ConsumeQueue, offset: int) -> GetResult | None:
+    """Answer a read outside the queue's bounds (the table of C-367), None when it is inside."""
+    low, high = queue.min_offset, queue.max_offset
+    if high == 0:
+        return GetResult(GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
+    if offset < low:
+        return GetResult(GetMessageStatus.OFFSET_TOO_SMALL, low, low, high)
+    if offset == high:
+        return GetResult(GetMessageStatus.OFFSET_OVERFLOW_ONE, offset, low, high)
+    if offset > high:
+        return GetResult(GetMessageStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
+    return None
+
+
+def get(
+    queue: ConsumeQueue,
+    log: CommitLog,
+    config: StoreConfig,
+    memory_bytes: int,
+    offset: int,
+    count_max: int,
+    match: Match | None,
+) -> GetResult:
+    """Read up to ``count_max`` records from an offset on, as upstream's getMessage does."""
+    outside = get_bounds(queue, offset)
+    if outside is not None:
+        return outside
+    scan_max = count_max if match is None else max(_SCAN_UNITS_MIN, count_max)
+    units = queue.units(offset, scan_max)
+    low, high = queue.min_offset, queue.max_offset
+    if not units:
+        following = queue.next_file_offset(offset)
+        return GetResult(GetMessageStatus.OFFSET_FOUND_NULL, following, low, high)
+    result = GetResult(GetMessageStatus.NO_MATCHED_MESSAGE, offset, low, high)
+    _scan(units, log, config, memory_bytes, count_max, match, result)
+    if result.status is GetMessageStatus.MESSAGE_WAS_REMOVING and match is None:
+        # What is gone is skipped over as far as upstream would look, not only count_max units.
+        units = queue.units(offset, max(_SCAN_UNITS_MIN, count_max))
+        result = GetResult(GetMessageStatus.NO_MATCHED_MESSAGE, offset, low, high)
+        _scan(units, log, config, memory_bytes, count_max, match, result)
+    return result
+
+
+def _scan(
+    units: bytes,
+    log: CommitLog,
+    config: StoreConfig,
+    memory_bytes: int,
+    count_max: int,
+    match: Match | None,
+    result: GetResult,
+) -> None:
+    on_disk_before = log.end - memory_bytes
+    bytes_max = config.transfer_bytes_in_memory_max
+    total = count = scanned = skip_before = 0
+    start = end = -1  # the range of neighbouring records being collected
+    limit = min(count_max, config.transfer_count_in_memory_max)
+    gone = False
+    read = log.read
+    for physical, size, code in UNIT.iter_unpack(units):
+        if physical < on_disk_before:
+            result.on_disk = True
+            full = _full_on_disk(count, total + size, count_max, config)
+        else:
+            full = count >= limit or total + size > bytes_max
+        if count and full:
+            break
+        scanned += 1
+        if physical < skip_before or (match is not None and not match(code)):
+            continue
+        if physical != end or size <= 0:
+            if is_filler(size):
+                gone = True
+                continue
+            if not log.holds(physical, size):
+                gone = True
+                skip_before = log.next_file(physical)
+                continue
+            if end >= 0:
+                result.records.append(read(start, end) or b"")
+            start = physical
+        elif not log.holds(physical, size):
+            gone = True
+            continue
+        end = physical + size
+        total += size
+        count += 1
+    if end >= 0:
+        result.records.append(read(start, end) or b"")
+        result.status = GetMessageStatus.FOUND
+    elif gone:
+        result.status = GetMessageStatus.MESSAGE_WAS_REMOVING
+    result.total_bytes = total
+    result.count = count
+    result.next_begin_offset += scanned
+
+
+def _full_on_disk(count: int, total: int, count_max: int, config: StoreConfig) -> bool:
+    return (
+        count >= min(count_max, config.transfer_count_on_disk_max)
+        or total > config.transfer_bytes_on_disk_max
+    )
+
+
+def store_timestamp_at(log: CommitLog, physical: int) -> int:
+    """Return the store timestamp of the record at a log offset, -1 when it is not there."""
+    fixed = log.read(physical, physical + 91)
+    if fixed is None or len(fixed) < 91:
+        return -1
+    timestamp: int
+    (timestamp,) = _STAMP.unpack_from(fixed, 68 if fixed[39] & 0x10 else 56)
+    return timestamp
+
+
+def offset_by_timestamp(queue: ConsumeQueue, log: CommitLog, timestamp: int) -> int:
+    """Return the offset stored nearest to a time, the earlier one of two as near (C-372)."""
+    low, high = queue.min_offset, queue.max_offset
+    if low == high:
+        return 0
+    last = high - 1
+    while low < high:
+        middle = (low + high) // 2
+        if store_timestamp_at(log, queue.unit(middle)[0]) < timestamp:
+            low = middle + 1
+        else:
+            high = middle
+    if low > last:
+        return last
+    if low == queue.min_offset:
+        return low
+    after = store_timestamp_at(log, queue.unit(low)[0])
+    before = store_timestamp_at(log, queue.unit(low - 1)[0])
+    return low if after == timestamp or after - timestamp < timestamp - before else low - 1

@@ -1,0 +1,445 @@
+"""Bringing a store to a state that can be appended to: torn tails, damage, lost queue units.
+
+Law: nothing that follows damage is ever deleted; what cannot be told safely is refused (W 5.6).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rocketstream.errors import StoreDamagedError
+from rocketstream.protocol.record import MAGIC_V1, MAGIC_V2, RecordHead, RecordState, check_record
+from rocketstream.server.store.checkpoint import Checkpoint
+from rocketstream.server.store.commit_log import CommitLog
+from rocketstream.server.store.consume_queue import ConsumeQueue, is_filler
+from rocketstream.server.store.dispatch import (
+    DispatchEntry,
+    dispatch_entry,
+    enters_queue,
+    index_keys,
+    queue_code,
+)
+from rocketstream.server.store.files import MappedFile
+from rocketstream.server.store.key_index import Pending
+from rocketstream.server.store.reading import store_timestamp_at
+from rocketstream.server.store.results import StoreConfig
+
+_MARGIN_MS = 3000
+"""Upstream trusts a checkpoint up to this much before its timestamps (W 5.6)."""
+_MAGICS = tuple(magic.to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2))
+Queues = dict[tuple[str, int], ConsumeQueue]
+MakeQueue = Callable[[str, int], ConsumeQueue]
+
+
+@dataclass(slots=True)
+class WalkEnd:
+    """Where the run of whole records ends, and why."""
+
+    offset: int
+    reason: str = ""
+    records: int = 0
+    last_timestamp: int = 0
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What recovery found and did, for the report."""
+
+    end: WalkEnd
+    dispatched: int = 0
+    entries_dropped: int = 0
+    rebuilt: bool = False
+    torn_bytes: int = 0
+    torn_flushed: bool = False
+    quarantined: list[Path] = field(default_factory=list)
+
+
+class _UnitsLostError(Exception):
+    """A record's unit is missing where it must be: the queues have to be built anew."""
+
+
+# --- walking the log ------------------------------------------------------------------------------
+
+
+def walk(log: CommitLog, start: int, visit: Callable[[DispatchEntry], None]) -> WalkEnd:
+    """Visit every whole record from an offset on; returns where the run ends."""
+    end = WalkEnd(start)
+    offset = start
+    while (segment := log.segment_at(offset)) is not None:
+        offset = _walk_file(segment, offset, visit, end)
+        if offset < segment.base + segment.size:
+            break
+        if log.segment_at(offset) is not None:
+            end.offset = offset
+    return end
+
+
+def _walk_file(
+    segment: MappedFile, offset: int, visit: Callable[[DispatchEntry], None], end: WalkEnd
+) -> int:
+    """Walk within one file; returns the file's end when a blank marker closes it."""
+    data = memoryview(segment.map)
+    base = segment.base
+    position = offset - base
+    try:
+        while True:
+            check = check_record(data, position)
+            head = check.head
+            if check.state is RecordState.BLANK:
+                if position + check.size == segment.size:
+                    return base + segment.size
+                end.reason = f"a blank marker of {check.size} bytes that does not end the file"
+                return base + position
+            if check.state is not RecordState.OK or head is None:
+                end.reason = check.reason
+                return base + position
+            if head.physical_offset != base + position:
+                end.reason = f"a record that says it belongs at {head.physical_offset}"
+                return base + position
+            visit(dispatch_entry(data, position, head))
+            position += check.size
+            end.records += 1
+            end.offset = base + position
+            end.last_timestamp = head.store_timestamp
+    finally:
+        data.release()
+
+
+def record_at(log: CommitLog, offset: int) -> RecordHead | None:
+    """Return the head of the whole record at an offset, None when there is none."""
+    segment = log.segment_at(offset)
+    if segment is None:
+        return None
+    check = check_record(segment.map, offset - segment.base)
+    if check.head is None or check.head.physical_offset != offset:
+        return None
+    return check.head
+
+
+def find_record_after(log: CommitLog, offset: int, timestamp: int) -> int | None:
+    """Return the offset of a whole record behind an offset, None when there is none.
+
+    Older records do not count: a store that was truncated by upstream keeps stale bytes behind
+    its end, and those can hold whole records of before.
+    """
+    for segment in log.segments:
+        if segment.base + segment.size <= offset:
+            continue
+        start = max(offset - segment.base, 0)
+        for low, high in segment.data_extents(start):
+            for magic in _MAGICS:
+                found = _find_in_extent(log, segment, low, high, magic, timestamp)
+                if found is not None and found > offset:
+                    return found
+    return None
+
+
+def _find_in_extent(
+    log: CommitLog, segment: MappedFile, low: int, high: int, magic: bytes, timestamp: int
+) -> int | None:
+    position = segment.map.find(magic, low, min(high + 8, segment.size))
+    while position >= 0:
+        head = record_at(log, segment.base + position - 4) if position >= 4 else None
+        if head is not None and head.store_timestamp >= timestamp:
+            return segment.base + position - 4
+        position = segment.map.find(magic, position + 1, min(high + 8, segment.size))
+    return None
+
+
+def index_backlog(log: CommitLog, indexed_offset: int) -> Iterator[Pending]:
+    """Yield what the key index lacks: the records behind an offset up to the log's present end."""
+    stop = log.end
+    offset = log.min_offset
+    if indexed_offset >= offset:
+        head = record_at(log, indexed_offset)
+        offset = indexed_offset + head.total_size if head is not None else offset
+    while offset < stop:
+        segment = log.segment_at(offset)
+        if segment is None:
+            return
+        check = check_record(segment.map, offset - segment.base, crc=False)
+        if check.state is RecordState.BLANK:
+            offset = segment.base + segment.size
+            continue
+        if check.head is None:
+            return
+        raw = segment.map[offset - segment.base : offset - segment.base + check.size]
+        entry = dispatch_entry(memoryview(raw), 0, check.head)
+        yield offset, entry.store_timestamp, entry.topic, index_keys(entry)
+        offset += check.size
+
+
+# --- where to begin -------------------------------------------------------------------------------
+
+
+def start_after_crash(log: CommitLog, queues: Queues, marks: Checkpoint) -> int:
+    """Return a record boundary before which log and queues are on the disk for sure.
+
+    Upstream takes the start of a file (its first record's time); a queue's unit is as good a
+    boundary and leaves less to do.
+    """
+    safe = min(marks.physic_msg_timestamp, marks.logics_msg_timestamp) - _MARGIN_MS
+    best = log.min_offset
+    for queue in queues.values():
+        low, high = queue.first_offset, queue.max_offset
+        while low < high:
+            middle = (low + high) // 2
+            physical, size, _ = queue.unit(middle)
+            if is_filler(size) or 0 <= store_timestamp_in_file(log, physical) <= safe:
+                low = middle + 1
+            else:
+                high = middle
+        best = _better_boundary(log, queue, low - 1, best)
+    return best
+
+
+def start_after_close(log: CommitLog, queues: Queues, config: StoreConfig) -> int:
+    """Return a record boundary that leaves about ``verify_bytes_max`` of the log to check."""
+    ends = [unit[0] + unit[1] for queue in queues.values() if (unit := queue.last_unit())]
+    target = max(ends, default=0) - config.verify_bytes_max
+    best = log.min_offset
+    for queue in queues.values():
+        low, high = queue.first_offset, queue.max_offset
+        while low < high:
+            middle = (low + high) // 2
+            physical, size, _ = queue.unit(middle)
+            if is_filler(size) or physical <= target:
+                low = middle + 1
+            else:
+                high = middle
+        best = _better_boundary(log, queue, low - 1, best)
+    return best
+
+
+def _better_boundary(log: CommitLog, queue: ConsumeQueue, offset: int, best: int) -> int:
+    if offset < queue.first_offset:
+        return best
+    physical, size, _ = queue.unit(offset)
+    if is_filler(size) or physical <= best:
+        return best
+    head = record_at(log, physical)
+    belongs = (
+        head is not None
+        and head.topic == queue.topic
+        and head.queue_id == queue.queue_id
+        and head.queue_offset == offset
+        and head.total_size == size
+    )
+    return physical if belongs else best
+
+
+def store_timestamp_in_file(log: CommitLog, physical: int) -> int:
+    """Like ``store_timestamp_at`` before the log's end is known."""
+    segment = log.segment_at(physical)
+    if segment is None:
+        return -1
+    end, log.end = log.end, segment.base + segment.size
+    try:
+        return store_timestamp_at(log, physical)
+    finally:
+        log.end = end
+
+
+# --- recovering -----------------------------------------------------------------------------------
+
+
+class Recovery:
+    """One recovery of a store whose files are mapped and whose lock is held."""
+
+    def __init__(
+        self,
+        root: Path,
+        log: CommitLog,
+        queues: Queues,
+        make_queue: MakeQueue,
+        config: StoreConfig,
+        marks: Checkpoint,
+    ) -> None:
+        self._root = root
+        self._log = log
+        self._queues = queues
+        self._make_queue = make_queue
+        self._config = config
+        self._marks = marks
+        self._dispatched = 0
+        self._rebuilding = False
+
+    def run(self, *, clean_exit: bool, repair: bool) -> Outcome:
+        """Find the end of the log, settle what lies behind it, and make the queues fit.
+
+        Raises:
+            StoreDamagedError: whole records follow something that is not one, and no repair was
+                asked for; nothing was changed.
+        """
+        outcome = self._walk_and_settle(clean_exit, repair)
+        self._log.set_end(outcome.end.offset)
+        for queue in self._queues.values():
+            outcome.entries_dropped += queue.truncate_physical(outcome.end.offset)
+            queue.correct_min(self._log.min_offset)
+        outcome.dispatched = self._dispatched
+        outcome.rebuilt = self._rebuilding
+        if outcome.end.last_timestamp == 0:
+            outcome.end.last_timestamp = self._newest_timestamp()
+        return outcome
+
+    def _walk_and_settle(self, clean_exit: bool, repair: bool) -> Outcome:
+        queues_lost = not any(queue.max_offset for queue in self._queues.values())
+        if repair or queues_lost:
+            return self._rebuild(repair)
+        try:
+            if clean_exit:
+                start = start_after_close(self._log, self._queues, self._config)
+                return self._settle(walk(self._log, start, self._check_unit), repair)
+            start = start_after_crash(self._log, self._queues, self._marks)
+            # First only look: damage must be refused before any queue is touched.
+            outcome = self._settle(walk(self._log, start, _ignore), repair)
+            for queue in self._queues.values():
+                outcome.entries_dropped += queue.truncate_physical(start)
+            walk(self._log, start, self._dispatch)
+        except _UnitsLostError:
+            return self._rebuild(repair)
+        return outcome
+
+    def _rebuild(self, repair: bool) -> Outcome:
+        start = self._log.min_offset
+        outcome = self._settle(walk(self._log, start, _ignore), repair)
+        self._rebuilding = any(queue.max_offset for queue in self._queues.values()) or (
+            outcome.end.records > 0
+        )
+        self._dispatched = 0
+        for queue in self._queues.values():
+            queue.truncate(0)
+        walk(self._log, start, self._dispatch)
+        return outcome
+
+    # --- queues -------------------------------------------------------------------------------
+
+    def _check_unit(self, entry: DispatchEntry) -> None:
+        """Compare a record with its unit after a clean shutdown."""
+        if not enters_queue(entry.sys_flag):
+            return
+        queue = self._queues.get((entry.topic, entry.queue_id))
+        if queue is None:
+            # A deleted topic has no queue at all; a lost queue has siblings.
+            if any(topic == entry.topic for topic, _ in self._queues):
+                raise _UnitsLostError
+            return
+        physical, size, _ = queue.unit(min(entry.queue_offset, queue.max_offset - 1))
+        found = (physical, size) == (entry.physical_offset, entry.size)
+        # A unit of later in the log belongs to the topic as it was created again.
+        if not found and physical <= entry.physical_offset:
+            raise _UnitsLostError
+
+    def _dispatch(self, entry: DispatchEntry) -> None:
+        """Append a record's unit again."""
+        if not enters_queue(entry.sys_flag):
+            return
+        queue = self._queues.get((entry.topic, entry.queue_id))
+        if queue is None:
+            queue = self._make_queue(entry.topic, entry.queue_id)
+        offset = entry.queue_offset
+        if offset < queue.max_offset:
+            # The topic was deleted and created again: the later one counts.
+            queue.truncate(offset)
+        if offset > queue.max_offset:
+            self._fill_gap(queue, entry)
+        queue.reserve()
+        queue.append(
+            entry.physical_offset, entry.size, queue_code(entry, self._config.delay_levels_ms)
+        )
+        self._dispatched += 1
+
+    def _fill_gap(self, queue: ConsumeQueue, entry: DispatchEntry) -> None:
+        if not self._rebuilding:
+            raise _UnitsLostError
+        units_max = self._config.consume_queue_file_bytes // 20
+        if queue.max_offset and entry.queue_offset - queue.max_offset > units_max:
+            raise StoreDamagedError(
+                f"the record at {entry.physical_offset} says it is number {entry.queue_offset} of "
+                f"queue {entry.topic}/{entry.queue_id}, which has {queue.max_offset}",
+                offset=entry.physical_offset,
+            )
+        queue.skip_to(entry.queue_offset)
+
+    def _newest_timestamp(self) -> int:
+        units = [unit for queue in self._queues.values() if (unit := queue.last_unit())]
+        newest = max(units, default=None)
+        return max(store_timestamp_at(self._log, newest[0]), 0) if newest is not None else 0
+
+    # --- the tail -----------------------------------------------------------------------------
+
+    def _settle(self, end: WalkEnd, repair: bool) -> Outcome:
+        """Cut a torn tail; refuse, or with repair set aside, what follows damage."""
+        outcome = Outcome(end)
+        follower = find_record_after(self._log, end.offset, end.last_timestamp)
+        if follower is not None:
+            if not repair:
+                raise self._damage(end, follower)
+            outcome.quarantined = self._quarantine(end.offset)
+        for segment in self._log.segments:
+            start = max(end.offset - segment.base, 0)
+            if start < segment.size:
+                outcome.torn_bytes += segment.zero_from(start)
+                with segment.opened() as fd:
+                    os.fsync(fd)
+        outcome.torn_flushed = (
+            outcome.torn_bytes > 0 and end.offset < self._marks.flushed_offset
+        )
+        return outcome
+
+    def _damage(self, end: WalkEnd, follower: int) -> StoreDamagedError:
+        segment = self._log.segment_at(end.offset)
+        path = segment.path if segment is not None else self._log.directory
+        position = end.offset - segment.base if segment is not None else 0
+        what = end.reason or "zeros"
+        known = (
+            "it had been flushed, so a disk or another program changed it"
+            if end.offset < self._marks.flushed_offset
+            else "it lies behind what was known to be flushed, so a power failure can explain it"
+        )
+        return StoreDamagedError(
+            f"{path} is damaged at byte {position} (log offset {end.offset}): {what}, and whole "
+            f"records follow from offset {follower}; {known}. Nothing was changed. Restore the "
+            "file from a copy, or open the store with repair to set everything from there on "
+            f"aside in {self._root / 'quarantine'} and go on without it",
+            path=str(path),
+            offset=end.offset,
+            position=position,
+            follower=follower,
+        )
+
+    def _quarantine(self, offset: int) -> list[Path]:
+        """Copy what stands from an offset on, up to the last byte that is not zero."""
+        directory = self._root / "quarantine"
+        directory.mkdir(exist_ok=True)
+        made = []
+        for segment in self._log.segments:
+            start = max(offset - segment.base, 0)
+            if start >= segment.size or (stop := segment.data_end(start)) == start:
+                continue
+            path = _free_name(directory, f"{segment.path.name}.{segment.base + start}")
+            with path.open("xb") as target:
+                for position in range(start, stop, 1 << 20):
+                    target.write(segment.map[position : min(position + (1 << 20), stop)])
+                target.flush()
+                os.fsync(target.fileno())
+            shutil.copystat(segment.path, path)
+            made.append(path)
+        return made
+
+
+def _ignore(entry: DispatchEntry) -> None:
+    """Visit nothing: the walk itself is the check."""
+
+
+def _free_name(directory: Path, name: str) -> Path:
+    path = directory / name
+    number = 1
+    while path.exists():
+        number += 1
+        path = directory / f"{name}.{number}"
+    return path

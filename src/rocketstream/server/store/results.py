@@ -1,0 +1,140 @@
+"""What the store is configured with and what it answers: plain values.
+
+Law: values only; no files, no threads.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from rocketstream import limits
+
+_LEVELS_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
+DELAY_LEVELS_MS_DEFAULT = tuple(seconds * 1000 for seconds in _LEVELS_S)
+"""Upstream's messageDelayLevel, level 1 first (W 5.8)."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreConfig:
+    """Sizes, limits and flush behaviour of one store; the defaults are upstream's.
+
+    Attributes:
+        flush: ``sync`` makes every :meth:`MessageStore.when_flushed` waiter trigger an fsync at
+            once (group commit); ``async`` leaves it to the timer.
+        delay_levels_ms: used only when the schedule queues are rebuilt from the log; must be what
+            the broker delays by.
+        memory_bytes: how far behind the end of the log a record still counts as in memory
+            (C-361, C-370); None takes 40 % of the machine's memory.
+        verify_bytes_max: how much of the log's end is checked after a clean shutdown.
+    """
+
+    commit_log_file_bytes: int = limits.COMMIT_LOG_FILE_BYTES
+    consume_queue_file_bytes: int = limits.CONSUME_QUEUE_FILE_BYTES
+    flush: Literal["async", "sync"] = "async"
+    flush_interval_ms: int = 500
+    keep_interval_ms: int = 1000
+    index_enabled: bool = True
+    index_slots: int = 5_000_000
+    index_entries: int = 20_000_000
+    delay_levels_ms: tuple[int, ...] = DELAY_LEVELS_MS_DEFAULT
+    memory_bytes: int | None = None
+    transfer_bytes_in_memory_max: int = limits.TRANSFER_BYTES_IN_MEMORY_MAX
+    transfer_count_in_memory_max: int = limits.TRANSFER_COUNT_IN_MEMORY_MAX
+    transfer_bytes_on_disk_max: int = 65_536
+    transfer_count_on_disk_max: int = 8
+    verify_bytes_max: int = 128 * 1024 * 1024
+    query_messages_max: int = 64
+
+
+class PutResult(NamedTuple):
+    """Where a record, or the first record of a batch, is stored.
+
+    ``end_offset`` is what :meth:`MessageStore.when_flushed` takes; ``physical_offsets`` lists
+    every record of a batch.
+    """
+
+    physical_offset: int
+    queue_offset: int
+    store_timestamp: int
+    size: int
+    end_offset: int
+    physical_offsets: tuple[int, ...] = ()
+
+
+class GetMessageStatus(enum.Enum):
+    """Outcome of :meth:`MessageStore.get` (C-367, C-368)."""
+
+    FOUND = "FOUND"
+    NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
+    MESSAGE_WAS_REMOVING = "MESSAGE_WAS_REMOVING"
+    OFFSET_FOUND_NULL = "OFFSET_FOUND_NULL"
+    OFFSET_OVERFLOW_BADLY = "OFFSET_OVERFLOW_BADLY"
+    OFFSET_OVERFLOW_ONE = "OFFSET_OVERFLOW_ONE"
+    OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
+    NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
+
+
+@dataclass(slots=True)
+class GetResult:
+    """What a read brought.
+
+    ``records`` are ranges of whole records, copied out of the log; neighbours in the log come as
+    one range, so its length is not the number of messages: ``count`` is.
+    ``on_disk`` tells that the last entry looked at is far behind the end of the log (C-361).
+    """
+
+    status: GetMessageStatus
+    next_begin_offset: int
+    min_offset: int
+    max_offset: int
+    records: list[bytes] = field(default_factory=list)
+    total_bytes: int = 0
+    count: int = 0
+    on_disk: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class QueryResult:
+    """Records found by a key (hash collisions included, W 5.4) and how far the index reaches."""
+
+    records: list[bytes]
+    index_last_update_timestamp: int
+    index_last_update_physical_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryReport:
+    """What opening the store found and did.
+
+    Attributes:
+        clean_exit: whether the last user closed the store (no ``abort`` file).
+        records_checked: records walked and verified.
+        records_dispatched: of those, how many were put into consume queues again.
+        log_min: first offset of the commit log.
+        log_end: offset the next record gets.
+        torn_bytes: bytes behind the last whole record that were cut off (a torn tail).
+        torn_flushed: the cut began below what a checkpoint had recorded as flushed.
+        consume_queues: queues opened.
+        entries_dropped: consume queue entries that pointed at or beyond the log's end.
+        rebuilt: consume queues were dropped and built anew from the whole log.
+        index_files_dropped: index files that could not be trusted; they are built again.
+        quarantined: files that hold what was set aside (repair, or unflushed damage).
+        duration_ms: how long opening took.
+    """
+
+    clean_exit: bool
+    records_checked: int
+    records_dispatched: int
+    log_min: int
+    log_end: int
+    torn_bytes: int
+    torn_flushed: bool
+    consume_queues: int
+    entries_dropped: int
+    rebuilt: bool
+    index_files_dropped: int
+    quarantined: tuple[Path, ...]
+    duration_ms: float

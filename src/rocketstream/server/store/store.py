@@ -1,0 +1,477 @@
+"""The store a broker writes to and reads from: log, queues, index, flushing and recovery in one.
+
+Law: one thread calls put and the readers; the threads started here only sync, index and allocate.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from urllib.parse import quote
+
+from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream.errors import StoreError
+from rocketstream.protocol.record import stamp_record
+from rocketstream.server.store import reading, recovery
+from rocketstream.server.store.checkpoint import (
+    StoreLock,
+    abort_present,
+    create_abort,
+    prepare_root,
+    read_checkpoint,
+    remove_abort,
+)
+from rocketstream.server.store.commit_log import CommitLog
+from rocketstream.server.store.consume_queue import ConsumeQueue
+from rocketstream.server.store.files import Files
+from rocketstream.server.store.flusher import FlushCallback, LogFlusher
+from rocketstream.server.store.keeper import Keeper
+from rocketstream.server.store.key_index import PENDING_MAX, KeyIndex
+from rocketstream.server.store.results import (
+    GetMessageStatus,
+    GetResult,
+    PutResult,
+    QueryResult,
+    RecoveryReport,
+    StoreConfig,
+)
+
+_MEMORY_SHARE = 0.4
+"""accessMessageInMemoryMaxRatio."""
+_VIA_NAMES = (".allocating-log", ".allocating-queue", ".allocating-index")
+OnArrival = Callable[[str, int, int, int], None]
+
+
+class MessageStore:
+    """Messages in RocketMQ's own files; see the package's contract for who may call what.
+
+    Args:
+        root: the store directory (storePathRootDir); made when missing.
+        config: sizes, limits, flush behaviour.
+        clock: gives store timestamps.
+        files: the system calls; tests hand in one that fails.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        config: StoreConfig = StoreConfig(),  # noqa: B008 (frozen)
+        clock: Clock = SYSTEM_CLOCK,
+        files: Files | None = None,
+    ) -> None:
+        self.root = root
+        self.config = config
+        self.on_arrival: OnArrival | None = None
+        """Called after a message can be read: topic, queue id, new max offset, tagsCode."""
+        self._clock = clock
+        self._files = files or Files()
+        self._lock = StoreLock(root)
+        via_log, self._via_queue, via_index = (root / name for name in _VIA_NAMES)
+        self._log = CommitLog(
+            root / "commitlog", config.commit_log_file_bytes, self._files, via_log
+        )
+        self._queues: dict[tuple[str, int], ConsumeQueue] = {}
+        self._index: KeyIndex | None = None
+        if config.index_enabled:
+            self._index = KeyIndex(
+                root / "index",
+                config.index_slots,
+                config.index_entries,
+                self._files,
+                via_index,
+                clock.now_ms,
+            )
+        self._flusher = LogFlusher(
+            self._written,
+            self._log.sync_between,
+            interval_ms=config.flush_interval_ms,
+            at_once=config.flush == "sync",
+        )
+        self._keeper = Keeper(self, config, self._log, self._flusher, self._index, self._files)
+        self._memory_bytes = config.memory_bytes or int(_memory_bytes() * _MEMORY_SHARE)
+        self._last_timestamp = 0
+        self._is_open = False
+
+    # --- life cycle ---------------------------------------------------------------------------
+
+    def open(self, *, repair: bool = False) -> RecoveryReport:
+        """Lock, load and recover the store; blocks while it checks the end of the log.
+
+        Args:
+            repair: go on where damage would be refused: everything from the damage on is copied
+                to ``quarantine/`` and cut off, and all consume queues are built anew.
+
+        Raises:
+            StoreLockedError: somebody else has the directory open.
+            StoreDamagedError: bytes that cannot be right, see the text; nothing was changed.
+            DiskFullError: no room for the first file.
+        """
+        started = self._clock.monotonic_ms()
+        prepare_root(self.root)
+        self._lock.acquire()
+        try:
+            report = self._load_and_recover(repair, started)
+            create_abort(self.root, self._files)
+            self._log.allocate_first()
+        except BaseException:
+            self._close_files()
+            raise
+        self._flusher.start(self._log.end, self._last_timestamp)
+        self._keeper.start(self._last_timestamp)
+        self._is_open = True
+        return report
+
+    def _load_and_recover(self, repair: bool, started: float) -> RecoveryReport:
+        for name in _VIA_NAMES:
+            (self.root / name).unlink(missing_ok=True)
+        clean_exit = not abort_present(self.root)
+        marks = read_checkpoint(self.root / "checkpoint")
+        self._log.load()
+        self._load_queues()
+        work = recovery.Recovery(
+            self.root, self._log, self._queues, self._make_queue, self.config, marks
+        )
+        outcome = work.run(clean_exit=clean_exit, repair=repair)
+        self._last_timestamp = outcome.end.last_timestamp
+        index_files_dropped = 0
+        if self._index is not None:
+            index_files_dropped = self._index.load(
+                clean_exit=clean_exit,
+                safe_timestamp=marks.index_msg_timestamp,
+                log_end=self._log.end,
+            )
+            backlog = recovery.index_backlog(self._log, self._index.indexed_offset)
+            self._index.catch_up(backlog)
+        return RecoveryReport(
+            clean_exit=clean_exit,
+            records_checked=outcome.end.records,
+            records_dispatched=outcome.dispatched,
+            log_min=self._log.min_offset,
+            log_end=self._log.end,
+            torn_bytes=outcome.torn_bytes,
+            torn_flushed=outcome.torn_flushed,
+            consume_queues=len(self._queues),
+            entries_dropped=outcome.entries_dropped,
+            rebuilt=outcome.rebuilt,
+            index_files_dropped=index_files_dropped,
+            quarantined=tuple(outcome.quarantined),
+            duration_ms=self._clock.monotonic_ms() - started,
+        )
+
+    def _load_queues(self) -> None:
+        for topic_directory in sorted((self.root / "consumequeue").iterdir()):
+            for directory in sorted(topic_directory.iterdir()):
+                if directory.name.isdigit():
+                    queue = self._make_queue(topic_directory.name, int(directory.name))
+                    queue.load()
+
+    def _make_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
+        queue = ConsumeQueue(
+            topic,
+            queue_id,
+            self.root / "consumequeue" / topic / str(queue_id),
+            self.config.consume_queue_file_bytes,
+            self._files,
+            self._via_queue,
+        )
+        self._queues[topic, queue_id] = queue
+        return queue
+
+    def close(self) -> None:
+        """Index and flush what is left, write the checkpoint, remove ``abort``; blocks.
+
+        Raises:
+            FlushFailedError: the flush failed, now or before; ``abort`` stays.
+        """
+        if not self._is_open:
+            return
+        self._is_open = False
+        self._keeper.stop()
+        self._flusher.stop()
+        try:
+            if self._index is not None and self._index.backlog_done:
+                while self._index.step(1000):
+                    pass
+            self.flush()
+            remove_abort(self.root, self._files)
+        finally:
+            self._close_files()
+
+    def abandon(self) -> None:
+        """Let go of everything without flushing, as a crash would; for tests of recovery."""
+        self._is_open = False
+        self._keeper.stop()
+        self._flusher.stop()
+        self._close_files()
+
+    def _close_files(self) -> None:
+        for queue in self._queues.values():
+            queue.close()
+        self._queues.clear()
+        self._log.close()
+        if self._index is not None:
+            self._index.close()
+        self._lock.release()
+
+    # --- writing ------------------------------------------------------------------------------
+
+    def put(
+        self,
+        topic: str,
+        queue_id: int,
+        record: bytearray,
+        tags_code: int,
+        keys: Sequence[str] = (),
+    ) -> PutResult:
+        """Store one record made by ``new_record``; offsets and timestamp are set in it.
+
+        The record can be read when this returns; :meth:`when_flushed` tells when it is safe.
+
+        Raises:
+            DiskFullError: no room; nothing was stored.
+            FlushFailedError: an fsync failed before; the store takes no more writes.
+            StoreError: not open, or larger than a commit log file.
+        """
+        queue = self._queues.get((topic, queue_id))
+        if queue is None or self._flusher.error is not None or not self._is_open:
+            queue = self._writable_queue(topic, queue_id)
+        log = self._log
+        size = len(record)
+        timestamp = self._clock.now_ms()
+        if timestamp < self._last_timestamp:
+            timestamp = self._last_timestamp
+        queue.reserve()
+        physical = log.room(size)
+        in_queue = not record[39] & 4  # PREPARED and ROLLBACK records get no unit (W 5.3)
+        offset = queue.max_offset if in_queue else 0
+        stamp_record(record, offset, physical, timestamp)
+        log.append(record)
+        self._last_timestamp = timestamp
+        if in_queue:
+            queue.append(physical, size, tags_code)
+            if not queue.dirty:
+                self._keeper.mark_dirty(queue)
+        index = self._index
+        if index is not None:
+            index.pending.append((physical, timestamp, topic, keys))
+            if len(index.pending) > PENDING_MAX:
+                index.step(16)
+        if in_queue and self.on_arrival is not None:
+            self.on_arrival(topic, queue_id, offset + 1, tags_code)
+        return PutResult(physical, offset, timestamp, size, physical + size)
+
+    def put_batch(
+        self,
+        topic: str,
+        queue_id: int,
+        records: Sequence[bytearray],
+        tags_codes: Sequence[int],
+        keys: Sequence[Sequence[str]],
+    ) -> PutResult:
+        """Store records with consecutive queue offsets in one file (W 4.5); all or none.
+
+        Raises:
+            As :meth:`put`; also StoreError for an empty batch.
+        """
+        if not records:
+            raise StoreError("a batch of no records cannot be stored")
+        queue = self._writable_queue(topic, queue_id)
+        timestamp = max(self._clock.now_ms(), self._last_timestamp)
+        queue.reserve(len(records))
+        data = b"".join(records)
+        first = self._log.room(len(data))
+        offset = queue.max_offset
+        physical = first
+        physicals = []
+        for number, record in enumerate(records):
+            stamp_record(record, offset + number, physical, timestamp)
+            physicals.append(physical)
+            physical += len(record)
+        self._log.append(b"".join(records))
+        self._last_timestamp = timestamp
+        for start, record, code, words in zip(physicals, records, tags_codes, keys, strict=True):
+            queue.append(start, len(record), code)
+            if self._index is not None:
+                self._index.pending.append((start, timestamp, topic, words))
+        if not queue.dirty:
+            self._keeper.mark_dirty(queue)
+        if self.on_arrival is not None:
+            for number, code in enumerate(tags_codes):
+                self.on_arrival(topic, queue_id, offset + number + 1, code)
+        return PutResult(first, offset, timestamp, len(data), physical, tuple(physicals))
+
+    def _writable_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
+        if self._flusher.error is not None:
+            raise self._flusher.error
+        if not self._is_open:
+            raise StoreError(f"the store {self.root} is not open")
+        queue = self._queues.get((topic, queue_id))
+        if queue is not None:
+            return queue
+        if queue_id < 0 or quote(topic, safe="%|") != topic or topic in ("", ".", ".."):
+            raise StoreError(f"{topic!r}/{queue_id} cannot be the name of a queue's directory")
+        return self._make_queue(topic, queue_id)
+
+    def _written(self) -> tuple[int, int]:
+        # The timestamp first: it may only be older than what the end covers.
+        timestamp = self._last_timestamp
+        return self._log.end, timestamp
+
+    # --- flushing -----------------------------------------------------------------------------
+
+    def when_flushed(self, end_offset: int, callback: FlushCallback) -> None:
+        """Call back when the log is on the disk up to ``PutResult.end_offset``.
+
+        With None, or with the FlushFailedError that makes it impossible; at once when known,
+        else from the flusher's thread. With sync flush this starts an fsync that all waiters of
+        the moment share.
+        """
+        self._flusher.when_flushed(end_offset, callback)
+
+    def flush(self) -> None:
+        """Put everything on the disk and write the checkpoint; blocks.
+
+        Raises:
+            FlushFailedError: now or before; final.
+        """
+        self._flusher.flush()
+        self._keeper.keep()
+
+    # --- reading ------------------------------------------------------------------------------
+
+    def get(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_count: int,
+        match: reading.Match | None = None,
+    ) -> GetResult:
+        """Read records of a queue from an offset on (C-367 to C-370); copies, safe to keep.
+
+        Args:
+            match: tests a unit's tagsCode; None takes every record.
+        """
+        queue = self._queues.get((topic, queue_id))
+        if queue is None:
+            return GetResult(GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
+        return reading.get(
+            queue, self._log, self.config, self._memory_bytes, offset, max_count, match
+        )
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """Offset the next message of a queue gets; 0 for an unknown queue (C-373)."""
+        queue = self._queues.get((topic, queue_id))
+        return queue.max_offset if queue is not None else 0
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        """Offset of the oldest message of a queue; 0 for an unknown queue (C-373)."""
+        queue = self._queues.get((topic, queue_id))
+        return queue.min_offset if queue is not None else 0
+
+    def offset_by_timestamp(self, topic: str, queue_id: int, timestamp: int) -> int:
+        """Offset of the message stored nearest to a time in ms (C-372); 0 for an empty queue."""
+        queue = self._queues.get((topic, queue_id))
+        return reading.offset_by_timestamp(queue, self._log, timestamp) if queue else 0
+
+    def store_timestamp(self, topic: str, queue_id: int, offset: int) -> int:
+        """When a message was stored, in ms; -1 when it is not there."""
+        queue = self._queues.get((topic, queue_id))
+        if queue is None or not queue.min_offset <= offset < queue.max_offset:
+            return -1
+        return reading.store_timestamp_at(self._log, queue.unit(offset)[0])
+
+    def consume_queue_entries(
+        self, topic: str, queue_id: int, offset: int, count: int
+    ) -> list[tuple[int, int, int]]:
+        """Return up to ``count`` units from one file: log offset, size, tagsCode."""
+        queue = self._queues.get((topic, queue_id))
+        if queue is None or not 0 <= offset < queue.max_offset:
+            return []
+        return list(reading.UNIT.iter_unpack(queue.units(offset, count)))
+
+    def read(self, physical_offset: int) -> bytes | None:
+        """Return the record at a log offset, None when no whole record begins there."""
+        head = recovery.record_at(self._log, physical_offset)
+        if head is None:
+            return None
+        return self._log.read(physical_offset, physical_offset + head.total_size)
+
+    def query_by_key(
+        self, topic: str, key: str, max_num: int, begin: int, end: int
+    ) -> QueryResult:
+        """Find records by a key (UNIQ_KEY or a word of KEYS) and a time range in ms.
+
+        Hash collisions are included: callers check topic and key of what they get (W 5.4).
+        """
+        index = self._index
+        if index is None:
+            return QueryResult([], 0, 0)
+        while index.backlog_done and index.pending:
+            index.step(1000)
+        count_max = min(max_num, self.config.query_messages_max)
+        offsets = index.query(topic, key, count_max, begin, end)
+        records = [record for offset in offsets if (record := self.read(offset)) is not None]
+        return QueryResult(records, *index.last_update)
+
+    def first_entry_in_memory(self, topic: str, queue_id: int) -> bool:
+        """Tell whether a queue's first message does not count as on disk (C-333, C-334)."""
+        queue = self._queues.get((topic, queue_id))
+        if queue is None or queue.max_offset == 0 or queue.first_offset > 0:
+            return True
+        return self._log.end - queue.unit(0)[0] <= self._memory_bytes
+
+    # --- what there is ------------------------------------------------------------------------
+
+    def topics(self) -> list[str]:
+        """Names of the topics that have queues here, sorted."""
+        return sorted({topic for topic, _ in self._queues})
+
+    def queue_ids(self, topic: str) -> list[int]:
+        """Queues of a topic that were written to, sorted."""
+        return sorted(queue_id for name, queue_id in self._queues if name == topic)
+
+    def delete_topic(self, topic: str) -> None:
+        """Remove a topic's queues; its records stay in the log until retention removes them.
+
+        A crash soon after can bring the queues back: they are rebuilt from the log.
+        """
+        with self._keeper.queues_guard:
+            for key in [key for key in self._queues if key[0] == topic]:
+                self._queues.pop(key).remove()
+            directory = self.root / "consumequeue" / topic
+            if directory.is_dir():
+                directory.rmdir()
+
+    @property
+    def physical_min_offset(self) -> int:
+        """First offset of the commit log."""
+        return self._log.min_offset
+
+    @property
+    def physical_max_offset(self) -> int:
+        """End of the commit log."""
+        return self._log.end
+
+    @property
+    def flushed_offset(self) -> int:
+        """Log offset up to which everything is on the disk."""
+        return self._flusher.flushed_offset
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether the store takes messages: open, and no fsync failed."""
+        return self._is_open and self._flusher.error is None
+
+    @property
+    def last_store_timestamp(self) -> int:
+        """Store timestamp of the newest record in ms, 0 when there is none."""
+        return self._last_timestamp
+
+
+def _memory_bytes() -> int:
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return 8 * 1024 * 1024 * 1024
