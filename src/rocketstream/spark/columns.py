@@ -1,0 +1,84 @@
+"""The columns a RocketMQ row can have, and the choice of them a user makes with ``.schema()``.
+
+Law: pure; names and Spark type names only, no Spark and no Arrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from rocketstream.errors import ConfigurationError
+
+COLUMNS: Final[dict[str, str]] = {
+    "topic": "string",
+    "brokerName": "string",
+    "queueId": "int",
+    "queueOffset": "bigint",
+    "msgId": "string",
+    "tags": "string",
+    "keys": "string",
+    "body": "binary",
+    "properties": "map<string,string>",
+    "flag": "int",
+    "bornTimestamp": "timestamp",
+    "storeTimestamp": "timestamp",
+    "bornHost": "string",
+    "storeHost": "string",
+    "reconsumeTimes": "int",
+    "sysFlag": "int",
+    "commitLogOffset": "bigint",
+}
+"""Name and Spark type of every column, in the order of the default schema."""
+
+FROM_PROPERTIES: Final = frozenset({"properties", "tags", "keys", "msgId"})
+"""Columns that need the properties of a message to be parsed."""
+
+_BY_LOWER_NAME = {name.lower(): name for name in COLUMNS}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a scan: which of ours, under the name the user gave it."""
+
+    name: str
+    label: str
+
+
+ALL_COLUMNS: Final = tuple(Column(name, name) for name in COLUMNS)
+
+
+def ddl() -> str:
+    """Return the full schema as Spark DDL."""
+    return ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
+
+
+def choose(fields: Sequence[tuple[str, str]]) -> tuple[Column, ...]:
+    """Return the columns asked for by (name, Spark type) pairs, in their order.
+
+    Names match in any case, as Spark resolves them; the user's spelling stays the label.
+
+    Raises:
+        ConfigurationError: an unknown name, another type, or a column twice; the text lists all
+            mistakes and what is accepted.
+    """
+    wrong: list[str] = []
+    chosen: list[Column] = []
+    for label, kind in fields:
+        name = _BY_LOWER_NAME.get(label.lower())
+        if name is None:
+            wrong.append(f"no column {label!r}")
+        elif kind != COLUMNS[name]:
+            wrong.append(f"{label!r} is {COLUMNS[name]}, not {kind}")
+        elif any(name == column.name for column in chosen):
+            wrong.append(f"{label!r} is named twice")
+        else:
+            chosen.append(Column(name, label))
+    if wrong or not chosen:
+        problem = "; ".join(wrong) or "no column at all"
+        raise ConfigurationError(
+            f"schema cannot be read from RocketMQ: {problem}. Choose any of, in any order: {ddl()}",
+            schema=list(fields),
+        )
+    return tuple(chosen)

@@ -1,0 +1,67 @@
+"""Copying many slices of one buffer into an Arrow array, in C++.
+
+Law: builds arrays, knows nothing of messages. Needs pyarrow 19, whose view types can be built
+from buffers.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from rocketstream.errors import NotSupportedError
+from rocketstream.spark.layout import Array
+
+PYARROW_MIN: Final = 19
+_INLINE_BYTES: Final = 12
+
+
+def check_pyarrow() -> None:
+    """Refuse a pyarrow that cannot do what this module needs, in words.
+
+    Raises:
+        NotSupportedError: it is older than 19.
+    """
+    version = importlib.metadata.version("pyarrow")
+    if int(version.split(".")[0]) < PYARROW_MIN:
+        raise NotSupportedError(
+            f"pyarrow {version} is too old for the rocketmq source; install pyarrow>={PYARROW_MIN} "
+            "for the Python of the driver and of every executor"
+        )
+
+
+def gather(raw: Array, starts: Array, sizes: Array, extra: bytes = b"", moved: Any = None) -> Any:
+    """Return ``raw[start : start + size]`` for every pair, as a binary array.
+
+    Args:
+        raw: bytes, with at least 12 more after the last slice.
+        starts: positions, below 2 GiB.
+        sizes: lengths.
+        extra: a second buffer, for slices that are not in ``raw``.
+        moved: which slices are in ``extra`` (a boolean array), None for none.
+    """
+    views = np.zeros((len(starts), 4), np.int32)
+    views[:, 0] = sizes
+    views[:, 3] = starts
+    buffers = [None, pa.py_buffer(views), pa.py_buffer(raw)]
+    _inline(views, raw, starts, sizes, slice(None) if moved is None else ~moved)
+    if moved is not None:
+        views[moved, 2] = 1
+        padded = np.frombuffer(extra + bytes(_INLINE_BYTES), np.uint8)
+        _inline(views, padded, starts, sizes, moved)
+        buffers.append(pa.py_buffer(padded))
+    return pa.Array.from_buffers(pa.binary_view(), len(starts), buffers).cast(pa.binary())
+
+
+def _inline(views: Array, raw: Array, starts: Array, sizes: Array, chosen: Any) -> None:
+    """Put slices of up to 12 bytes into their view, where Arrow looks for them."""
+    small = np.zeros(len(starts), bool)
+    small[chosen] = sizes[chosen] <= _INLINE_BYTES
+    if not small.any():
+        return
+    span = np.arange(_INLINE_BYTES)
+    data = raw[starts[small][:, None] + span] * (span < sizes[small][:, None])
+    views.view(np.uint8).reshape(-1, 16)[small, 4:] = data

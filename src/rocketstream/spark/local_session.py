@@ -1,0 +1,221 @@
+"""A quiet Spark session for programs that are not notebooks: checks, start and a full stop.
+
+Law: knows nothing of messages; ``ingest`` and the demo use it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from rocketstream.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JAVA_MAJOR_MIN = 17
+_JAVA_VERSION_TIMEOUT_S = 20
+_JVM_EXIT_TIMEOUT_S = 15
+
+
+def check_environment() -> None:
+    """Check that pyspark, pyarrow and a Java that Spark runs on are there; takes about 0.1 s.
+
+    Raises
+    ------
+    ConfigurationError
+        One is missing or too old; the text says what to install.
+    """
+    missing = [name for name in ("pyspark", "pyarrow", "numpy") if not _importable(name)]
+    if missing:
+        raise ConfigurationError(
+            f"Spark needs {', '.join(missing)}, not installed here; "
+            "run: pip install 'rocketstream[spark]'",
+            missing=missing,
+        )
+    java = find_java()
+    major = java_major(java)
+    if major < JAVA_MAJOR_MIN:
+        raise ConfigurationError(
+            f"Spark needs Java {JAVA_MAJOR_MIN} or newer; {java} is Java {major}. Install one "
+            f"(Debian: apt install openjdk-17-jre-headless) and set JAVA_HOME to it",
+            java=java,
+        )
+
+
+def _importable(name: str) -> bool:
+    return importlib.util.find_spec(name) is not None
+
+
+def find_java() -> str:
+    """Return the path of the ``java`` Spark will start.
+
+    Raises
+    ------
+    ConfigurationError
+        There is none.
+    """
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        java = Path(home, "bin", "java.exe" if os.name == "nt" else "java")
+        if java.exists():
+            return str(java)
+        raise ConfigurationError(
+            f"JAVA_HOME is {home!r}, where there is no bin/java; point it at a Java "
+            f"{JAVA_MAJOR_MIN} installation or unset it",
+            java_home=home,
+        )
+    found = shutil.which("java")
+    if found is None:
+        raise ConfigurationError(
+            f"Spark needs Java {JAVA_MAJOR_MIN} or newer and there is no java on the PATH; "
+            "install one (Debian: apt install openjdk-17-jre-headless, "
+            "macOS: brew install openjdk@17) or set JAVA_HOME"
+        )
+    return found
+
+
+def java_major(java: str) -> int:
+    """Return the major version a ``java`` program reports.
+
+    Raises
+    ------
+    ConfigurationError
+        It does not run or says nothing understandable.
+    """
+    try:
+        done = subprocess.run(
+            [java, "-version"],
+            capture_output=True,
+            text=True,
+            timeout=_JAVA_VERSION_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ConfigurationError(f"{java} does not run: {error}", java=java) from error
+    found = re.search(r'version "(\d+)(?:\.(\d+))?', done.stderr + done.stdout)
+    if found is None:
+        said = " ".join((done.stderr + done.stdout).split())[:200]
+        raise ConfigurationError(
+            f"{java} -version says {said!r}, not a Java version; set JAVA_HOME to a Java "
+            f"{JAVA_MAJOR_MIN} installation",
+            java=java,
+        )
+    major = int(found[1])
+    # Java 8 called itself 1.8.
+    return int(found[2]) if major == 1 and found[2] else major
+
+
+def start_session(
+    name: str, *, log_file: Path, master: str = "local[*]", config: dict[str, str] | None = None
+) -> SparkSession:
+    """Start Spark with everything its processes write to the console going to a file.
+
+    Parameters
+    ----------
+    name : str
+        Application name.
+    log_file : Path
+        Where the JVM's and the workers' stderr goes, from the first line on.
+    master : str
+        Spark master URL.
+    config : dict, optional
+        More settings; they win over the ones set here.
+
+    Notes
+    -----
+    Blocks for about five seconds. SIGINT arriving meanwhile is delivered at the end, so that no
+    half-started JVM is left behind.
+    """
+    from pyspark.sql import SparkSession
+
+    # Workers must be this Python: it is the one that has the package.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.sql.shuffle.partitions": "4",
+        **(config or {}),
+    }
+    builder = SparkSession.builder.master(master).appName(name)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    with _interrupts_deferred(), _stderr_to(log_file):
+        session = builder.getOrCreate()
+        session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def stop_session(session: SparkSession) -> None:
+    """Stop Spark and wait until its JVM is gone; about a second."""
+    from pyspark import SparkContext
+
+    gateway: Any = SparkContext._gateway
+    with _interrupts_deferred():
+        session.stop()
+        process = getattr(gateway, "proc", None)
+        if gateway is None or process is None:
+            return
+        gateway.shutdown()
+        SparkContext._gateway = None
+        SparkContext._jvm = None
+        # The JVM ends when its stdin does.
+        process.stdin.close()
+        try:
+            process.wait(_JVM_EXIT_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+@contextmanager
+def _stderr_to(path: Path) -> Iterator[None]:
+    """Give processes started meanwhile ``path`` as their stderr, for as long as they live."""
+    sys.stderr.flush()
+    saved = os.dup(2)
+    target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        os.dup2(target, 2)
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(saved, 2)
+        os.close(saved)
+        os.close(target)
+
+
+@contextmanager
+def _interrupts_deferred() -> Iterator[None]:
+    """Hold SIGINT back until the block is done (main thread only; elsewhere nothing is changed)."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    arrived: list[int] = []
+
+    def remember(number: int, frame: FrameType | None) -> None:
+        arrived.append(number)
+
+    before = signal.signal(signal.SIGINT, remember)
+    try:
+        yield
+    finally:
+        # Spark puts its own handler in place while starting; the program's is the one that counts.
+        signal.signal(signal.SIGINT, before)
+    if arrived:
+        raise KeyboardInterrupt

@@ -1,0 +1,164 @@
+"""The properties of many messages as Arrow columns: the whole map, or single values of it.
+
+Law: the text form of wire-and-storage 4.3, by the same rules as ``protocol.properties``: a name
+given twice keeps its first place and its last value, bytes that are not UTF-8 are replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rocketstream.protocol.properties import decode_properties
+from rocketstream.spark.gather import gather
+from rocketstream.spark.layout import Array, Layout
+
+MAP = pa.map_(pa.string(), pa.string())
+_DEDUPLICATION_CELLS_MAX = 16_000_000
+
+
+class PropertyTable:
+    """Properties of n messages: entry i belongs to the message whose offsets enclose i.
+
+    Args:
+        offsets: n + 1 positions into the entries.
+        names: names of the entries, dictionary-encoded.
+        values: their values, read only for the entries that are wanted.
+    """
+
+    def __init__(self, offsets: Array, names: Any, values: Any, value_at: Array) -> None:
+        self._offsets = offsets
+        self._names = names
+        self._values = values
+        self._value_at = value_at
+
+    def __len__(self) -> int:
+        return len(self._offsets) - 1
+
+    def map_column(self) -> Any:
+        """Return every message's properties as a map."""
+        names = self._names.dictionary_decode().cast(pa.string())
+        values = self._values.take(pa.array(self._value_at))
+        return pa.MapArray.from_arrays(pa.array(self._offsets, pa.int32()), names, values)
+
+    def value_column(self, name: str) -> Any:
+        """Return one property of every message, null where it is absent."""
+        code = pc.index(self._names.dictionary, name).as_py()
+        if code < 0:
+            return pa.nulls(len(self), pa.string())
+        entries = np.flatnonzero(self._names.indices.to_numpy() == code)
+        rows = np.searchsorted(self._offsets, entries, side="right") - 1
+        if len(rows) == len(self):
+            return self._values.take(pa.array(self._value_at[entries]))
+        picked = np.zeros(len(self), np.int64)
+        absent = np.ones(len(self), bool)
+        picked[rows] = self._value_at[entries]
+        absent[rows] = False
+        return self._values.take(pa.array(picked, mask=absent))
+
+
+def table_of(layout: Layout) -> PropertyTable:
+    """Return the properties of all messages of a layout.
+
+    The byte after each message's properties is overwritten with a separator, so call this after
+    everything in front of it has been read.
+    """
+    table = _split(layout)
+    return table_of_texts(_texts(layout)) if table is None else table
+
+
+def table_of_texts(texts: Sequence[bytes]) -> PropertyTable:
+    """Return the properties of messages from their text forms, one by one."""
+    tables = [properties_of(text) for text in texts]
+    counts = np.fromiter((len(table) for table in tables), np.int64, len(tables))
+    offsets = np.concatenate(([0], np.cumsum(counts)))
+    names = pa.array([name for table in tables for name in table], pa.string())
+    values = pa.array([value for table in tables for value in table.values()], pa.string())
+    return PropertyTable(offsets, names.dictionary_encode(), values, np.arange(len(values)))
+
+
+def properties_of(text: bytes) -> dict[str, str]:
+    """Return the properties of one message; bytes that are not UTF-8 are replaced."""
+    return decode_properties(text.decode("utf-8", "replace"))
+
+
+def _texts(layout: Layout) -> list[bytes]:
+    raw = layout.bytes
+    return [
+        raw[start : start + size].tobytes()
+        for start, size in zip(
+            layout.properties.tolist(), layout.properties_size.tolist(), strict=True
+        )
+    ]
+
+
+def _split(layout: Layout) -> PropertyTable | None:
+    """Split all texts at once; None unless every one is plain ``name 1 value 2`` pairs."""
+    starts, sizes = layout.properties, layout.properties_size
+    terminated = (sizes > 0) & (layout.bytes[starts + sizes - 1] == 2)
+    layout.bytes[starts + sizes] = 2
+    blob = gather(layout.bytes, starts, sizes + ((sizes > 0) & ~terminated))
+    ends = np.frombuffer(blob.buffers()[1], np.int32, len(blob) + 1)
+    text = np.frombuffer(blob.buffers()[2], np.uint8, int(ends[-1])) if ends[-1] else _NO_BYTES
+    marks = np.flatnonzero((text - 1) < 2)
+    if len(marks) % 2 or not _regular(text, marks):
+        return None
+    # Arrow strings lie end to end, so the separators become strings of their own, never taken.
+    edges = np.empty(2 * len(marks) + 1, np.int32)
+    edges[0::2][1:] = marks + 1
+    edges[1::2] = marks
+    edges[0] = 0
+    tokens = pa.Array.from_buffers(
+        pa.string(), 2 * len(marks), [None, pa.py_buffer(edges), blob.buffers()[2]]
+    )
+    if (text > 0x7F).any() and not _is_utf8(tokens):
+        return None
+    names = tokens.take(pa.array(np.arange(0, 2 * len(marks), 4))).dictionary_encode()
+    offsets = np.searchsorted(marks[1::2], ends).astype(np.int64)
+    value_at = np.arange(2, 2 * len(marks), 4)
+    return _without_repeats(PropertyTable(offsets, names, tokens, value_at))
+
+
+_NO_BYTES = np.zeros(0, np.uint8)
+
+
+def _regular(text: Array, marks: Array) -> bool:
+    kinds = text[marks]
+    return bool(
+        (kinds[0::2] == 1).all()
+        and (kinds[1::2] == 2).all()
+        and (np.diff(marks, prepend=-1) > 1).all()
+    )
+
+
+def _is_utf8(tokens: Any) -> bool:
+    try:
+        tokens.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _without_repeats(table: PropertyTable) -> PropertyTable | None:
+    """Merge names given twice in a message (each message of a batch carries WAIT twice)."""
+    codes = table._names.indices.to_numpy()
+    words = len(table._names.dictionary)
+    if len(table) * words > _DEDUPLICATION_CELLS_MAX:
+        return None
+    rows = np.repeat(np.arange(len(table)), np.diff(table._offsets))
+    cells = rows * words + codes
+    entries = np.arange(len(cells))
+    last = np.empty(len(table) * words, np.int64)
+    last[cells] = entries
+    if (last[cells] == entries).all():
+        return table
+    first = np.empty(len(table) * words, np.int64)
+    first[cells[::-1]] = entries[::-1]
+    kept = np.flatnonzero(first[cells] == entries)
+    offsets = np.searchsorted(kept, table._offsets)
+    names = table._names.take(pa.array(kept))
+    return PropertyTable(offsets, names, table._values, table._value_at[last[cells[kept]]])

@@ -1,0 +1,1 @@
+"""The Spark source without Spark: options, offsets, planning, pulling, decoding."""

@@ -1,0 +1,307 @@
+"""Records to Arrow: layouts of wire-and-storage 4.1, both decoders, hostile bytes."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import Any
+from unittest import mock
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rocketstream.errors import RemoteProtocolError
+from rocketstream.model import MessageQueue
+from rocketstream.protocol.compression import compress
+from rocketstream.protocol.record import RecordFields, encode_record
+from rocketstream.spark import decode as decoding
+from rocketstream.spark.columns import ALL_COLUMNS, Column
+from rocketstream.spark.decode import arrow_schema, decode
+from rocketstream.spark.layout import Piece
+
+QUEUE = MessageQueue("T1", "broker-a", 3)
+VECTOR_V4 = bytes.fromhex(
+    "00000073DAA320A73610A686000000030000000000000000000000070000000000000400000000000000018BCFE5"
+    "68000A0000090000CFDB0000018BCFE568050A00000100002A9F00000000000000000000000000000005"
+    "68656C6C6F02543100114B455953016B3102544147530154616741"
+)
+VECTOR_V6 = bytes.fromhex(
+    "0000008BDAA320A73610A686000000030000000000000000000000070000000000000400000000300000018BCFE5"
+    "680020010DB80000000000000000000000090000CFDB0000018BCFE5680520010DB8000000000000000000000001"
+    "00002A9F0000000000000000000000000000000568656C6C6F02543100114B455953016B31025441475301546167"
+    "41"
+)
+
+
+def record(
+    offset: int = 0,
+    body: bytes = b"hello",
+    properties: bytes = b"TAGS\x01TagA",
+    topic: bytes = b"T1",
+    **fields: Any,
+) -> bytes:
+    """A record built from the layout alone, so that it can also be wrong."""
+    sys_flag = fields.get("sys_flag", 0)
+    born = bytes(range(16)) if sys_flag & 0x10 else b"\x0a\x00\x00\x09"
+    store = bytes(range(16, 32)) if sys_flag & 0x20 else b"\x0a\x00\x00\x01"
+    wide = fields.get("wide_topic", len(topic) > 127)
+    rest = struct.pack(
+        ">iiiqqiq", zlib.crc32(body) & 0x7FFFFFFF, 3, fields.get("flag", 0), offset,
+        fields.get("physical", 4096 + offset), sys_flag, fields.get("born_ms", 1_700_000_000_000),
+    )  # fmt: skip
+    rest += born + struct.pack(">i", fields.get("port", 53211))
+    rest += struct.pack(">q", 1_700_000_000_005) + store + struct.pack(">i", 10911)
+    rest += struct.pack(">iqi", fields.get("reconsume", 0), 0, fields.get("body_size", len(body)))
+    rest += body + struct.pack(">h" if wide else ">B", len(topic)) + topic
+    rest += struct.pack(">H", fields.get("properties_size", len(properties))) + properties
+    magic = fields.get("magic", 0xDAA320AB if wide else 0xDAA320A7)
+    return struct.pack(">iI", fields.get("size", len(rest) + 8), magic) + rest
+
+
+def piece(*records: bytes, begin: int = 0, end: int = 1 << 62) -> Piece:
+    return Piece(QUEUE, begin, end, b"".join(records))
+
+
+def rows(pieces: list[Piece], way: str, **options: Any) -> list[dict[str, Any]]:
+    """Decode by one of the two ways and return plain rows."""
+    with mock.patch.object(decoding, "VECTOR_RECORDS_MIN", 0 if way == "vector" else 10**9):
+        columns = options.pop("columns", ALL_COLUMNS)
+        batches = list(decode(pieces, columns, **options))
+    for batch in batches:
+        assert batch.schema.equals(arrow_schema(columns))
+        batch.validate(full=True)
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+WAYS = pytest.mark.parametrize("way", ["vector", "plain"])
+
+
+@WAYS
+def test_v4_vector_decodes_to_its_row(way: str) -> None:
+    """Covers the IPv4 vector of 4.1 and the offset message id of 4.7."""
+    (row,) = rows([piece(VECTOR_V4)], way)
+    born, stored = row.pop("bornTimestamp"), row.pop("storeTimestamp")
+    assert (int(born.timestamp() * 1000), stored.microsecond) == (1_700_000_000_000, 5_000)
+    assert row == {
+        "topic": "T1", "brokerName": "broker-a", "queueId": 3, "queueOffset": 7,
+        "msgId": "0A00000100002A9F0000000000000400", "tags": "TagA", "keys": "k1",
+        "body": b"hello", "properties": [("KEYS", "k1"), ("TAGS", "TagA")], "flag": 0,
+        "bornHost": "10.0.0.9:53211", "storeHost": "10.0.0.1:10911", "reconsumeTimes": 0,
+        "sysFlag": 0, "commitLogOffset": 1024,
+    }  # fmt: skip
+
+
+@WAYS
+def test_v6_vector_decodes_to_its_row(way: str) -> None:
+    """Covers the IPv6 vector of 4.1, next to an IPv4 record in one buffer."""
+    v6, v4 = rows([piece(VECTOR_V6, record(8))], way)
+    assert (v6["bornHost"], v6["storeHost"]) == ("2001:db8::9:53211", "2001:db8::1:10911")
+    assert v6["msgId"] == "20010DB800000000000000000000000100002A9F0000000000000400"
+    assert (v6["body"], v6["tags"], v4["bornHost"]) == (b"hello", "TagA", "10.0.0.9:53211")
+
+
+@WAYS
+def test_v2_magic_carries_a_long_topic(way: str) -> None:
+    """Covers the 16-bit topic length of 5.x (4.1), mixed with V1."""
+    long = b"t" * 300
+    found = rows([piece(record(1, topic=long), record(2))], way)
+    assert [row["topic"] for row in found] == ["t" * 300, "T1"]
+
+
+@WAYS
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (b"", []),
+        (b"a\x011\x02", [("a", "1")]),
+        (b"a\x011\x02b\x012", [("a", "1"), ("b", "2")]),
+        (b"a\x01\x02b\x012", [("b", "2")]),
+        (b"\x01x\x02b\x012\x02\x02", [("b", "2")]),
+        (b"a\x01x\x01y", [("a", "x\x01y")]),
+        (b"WAIT\x01true\x02t\x01x\x02WAIT\x01false", [("WAIT", "false"), ("t", "x")]),
+        (b"a\x01\xff\xfe", [("a", "\ufffd\ufffd")]),
+        ("名\x01前".encode(), [("名", "前")]),
+        (b"nothing", []),
+    ],
+)
+def test_properties_are_read_by_the_rules(
+    way: str, text: bytes, expected: list[tuple[str, str]]
+) -> None:
+    """Covers 4.3: trailing separator, empty parts, repeated names; bad UTF-8 is replaced."""
+    found = rows([piece(record(1), record(2, properties=text), record(3))], way)
+    assert found[1]["properties"] == expected
+    assert [found[0]["tags"], found[2]["tags"]] == ["TagA", "TagA"]
+
+
+@WAYS
+@pytest.mark.parametrize("kind", ["ZLIB", "LZ4", "ZSTD"])
+def test_compressed_bodies_are_inflated_among_plain_ones(way: str, kind: str) -> None:
+    """Covers 4.6; sizes around Arrow's 12-byte inline views too."""
+    bodies = [b"", b"123456789012", b"1234567890123", b"x" * 5_000, b"short"]
+    records = []
+    for offset, body in enumerate(bodies * 2):
+        stored, bits = compress(body, kind) if offset % 2 else (body, 0)
+        records.append(record(offset, stored, sys_flag=bits))
+    assert [row["body"] for row in rows([piece(*records)], way)] == bodies * 2
+
+
+@WAYS
+def test_inflated_bodies_end_a_batch_before_it_grows_too_large(way: str) -> None:
+    """A few KiB of zlib may be gigabytes: batches are cut by inflated bytes."""
+    stored, bits = compress(bytes(1000), "ZLIB")
+    records = [record(offset, stored, sys_flag=bits) for offset in range(10)]
+    with (
+        mock.patch.object(decoding, "BATCH_BODY_BYTES_MAX", 2_500),
+        mock.patch.object(decoding, "VECTOR_RECORDS_MIN", 0 if way == "vector" else 10**9),
+    ):
+        batches = list(decode([piece(*records)], ALL_COLUMNS))
+    assert [batch.num_rows for batch in batches] == [3, 3, 3, 1]
+    assert [o for b in batches for o in b["queueOffset"].to_pylist()] == list(range(10))
+
+
+@WAYS
+def test_only_the_wanted_offsets_are_decoded(way: str) -> None:
+    """An answer may begin before and end behind what was asked; several queues share a batch."""
+    other = Piece(MessageQueue("T1", "broker-b", 0), 0, 9, record(0) + record(4))
+    found = rows([piece(*map(record, range(10)), begin=3, end=6), other], way)
+    assert [(row["brokerName"], row["queueOffset"]) for row in found] == [
+        ("broker-a", 3), ("broker-a", 4), ("broker-a", 5), ("broker-b", 0), ("broker-b", 4),
+    ]  # fmt: skip
+
+
+@WAYS
+def test_tags_are_compared_exactly(way: str) -> None:
+    """Covers C-382: brokers compare hashes; 'Aa' and 'BB' share one."""
+    records = [
+        record(offset, properties=tag)
+        for offset, tag in enumerate([b"TAGS\x01Aa", b"TAGS\x01BB", b"", b"TAGS\x01Aa"])
+    ]
+    for columns in (ALL_COLUMNS, (Column("queueOffset", "at"),)):
+        found = rows([piece(*records)], way, tags={"Aa"}, columns=columns)
+        assert [row.get("queueOffset", row.get("at")) for row in found] == [0, 3]
+    assert rows([piece(*records)], way, tags={"other"}) == []
+
+
+@WAYS
+def test_a_choice_of_columns_is_decoded_in_its_order_and_spelling(way: str) -> None:
+    """Covers S 8: the schema is the column selection."""
+    columns = (Column("tags", "TAGS"), Column("body", "body"), Column("queueId", "queueid"))
+    (row,) = rows([piece(record())], way, columns=columns)
+    assert list(row.items()) == [("TAGS", "TagA"), ("body", b"hello"), ("queueid", 3)]
+
+
+@WAYS
+@pytest.mark.parametrize(
+    "bad",
+    [
+        record(size=90),
+        record(size=0),
+        record(size=-5),
+        record(size=1 << 30),
+        record()[:-1],
+        record(magic=0xCBD43194),
+        record(body_size=-1),
+        record(body_size=1 << 30),
+        record(body_size=0x7FFFFFFF),
+        record(properties_size=9_999),
+        record(properties_size=0),
+        record(topic=b"\xff\xfe"),
+        record(5) + record(5),
+        record(5) + record(4),
+        record(sys_flag=0x30)[:100],
+        b"\x00" * 200,
+        b"\x00\x00",
+    ],
+)
+def test_malformed_records_are_refused_not_misread(way: str, bad: bytes) -> None:
+    """Covers the checks of 4.1; never IndexError or struct.error."""
+    with pytest.raises(RemoteProtocolError):
+        rows([piece(record(1), record(2)), piece(bad)], way)
+
+
+@WAYS
+@given(data=st.data())
+@settings(max_examples=150, deadline=None)
+def test_any_flipped_byte_gives_rows_or_a_protocol_error(way: str, data: st.DataObject) -> None:
+    """Peers' bytes are hostile: nothing but RemoteProtocolError may come out."""
+    raw = bytearray(VECTOR_V4 + VECTOR_V6 + record(9))
+    for _ in range(data.draw(st.integers(1, 3))):
+        raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
+    columns = tuple(column for column in ALL_COLUMNS if column.name != "body")
+    with mock.patch.object(decoding, "VECTOR_RECORDS_MIN", 0 if way == "vector" else 10**9):
+        try:
+            for batch in decode([piece(bytes(raw))], columns):
+                batch.validate(full=True)
+        except RemoteProtocolError:
+            pass
+
+
+texts = st.text(st.characters(codec="utf-8", exclude_characters="\x01\x02"), max_size=6)
+wild = st.binary(max_size=12)
+tame = st.lists(st.tuples(st.sampled_from(["TAGS", "KEYS", "WAIT", "UNIQ_KEY", "u"]), texts))
+property_bytes = wild | st.builds(
+    lambda pairs, end: "\x02".join(f"{k}\x01{v}" for k, v in pairs).encode() + end,
+    tame,
+    st.sampled_from([b"", b"\x02"]),
+)
+message = st.fixed_dictionaries(
+    {
+        "body": st.binary(max_size=30),
+        "properties": property_bytes,
+        "topic": st.sampled_from([b"T1", b"T2", "主题".encode()]),
+        "sys_flag": st.sampled_from([0, 0, 0x10, 0x20, 0x30]),
+        "flag": st.integers(-(2**31), 2**31 - 1),
+        "physical": st.integers(-(2**63), 2**63 - 1),
+        "born_ms": st.integers(-(2**45), 2**45),
+        "port": st.integers(0, 65_535),
+        "reconsume": st.integers(0, 16),
+        "wide_topic": st.booleans(),
+    }
+)
+
+
+@given(st.lists(st.lists(message, max_size=6), min_size=1, max_size=3))
+@settings(max_examples=200, deadline=None)
+def test_both_ways_give_the_same_rows(replies: list[list[dict[str, Any]]]) -> None:
+    """The plain loop and the arrays are two writings of one function."""
+    pieces = [
+        piece(*(record(offset, **fields) for offset, fields in enumerate(reply)))
+        for reply in replies
+    ]
+    columns = tuple(c for c in ALL_COLUMNS if "Timestamp" not in c.name)
+    assert rows(pieces, "vector", columns=columns) == rows(pieces, "plain", columns=columns)
+    stamps = (Column("bornTimestamp", "b"), Column("storeTimestamp", "s"))
+    assert _batches(pieces, stamps, 0) == _batches(pieces, stamps, 10**9)
+
+
+def _batches(pieces: list[Piece], columns: tuple[Column, ...], least: int) -> Any:
+    with mock.patch.object(decoding, "VECTOR_RECORDS_MIN", least):
+        return list(decode(pieces, columns))
+
+
+@WAYS
+def test_times_beyond_sparks_range_are_clamped(way: str) -> None:
+    """A hostile timestamp must not wrap around."""
+    stamps = (Column("bornTimestamp", "b"),)
+    least = 0 if way == "vector" else 10**9
+    records = [record(0, born_ms=2**63 - 1), record(1, born_ms=-(2**63))]
+    (batch,) = _batches([piece(*records)], stamps, least)
+    assert batch["b"].cast(pa.int64()).to_pylist() == [
+        9_223_372_036_854_775_000, -9_223_372_036_854_775_000,
+    ]  # fmt: skip
+
+
+def test_the_switch_to_arrays_is_at_two_hundred_records() -> None:
+    """Both sides of the bound give all rows, through the real switch."""
+    for count in (199, 200, 201):
+        records = [
+            bytes(encode_record(RecordFields(
+                "T1", 0, 0, 0, 0, ("10.0.0.1", 1), 0, ("10.0.0.1", 2), 0, 0, b"b", "", offset
+            )))
+            for offset in range(count)
+        ]  # fmt: skip
+        (batch,) = decode([piece(*records)], ALL_COLUMNS)
+        assert batch["queueOffset"].to_pylist() == list(range(count))
+    assert list(decode([piece()], ALL_COLUMNS)) == []
