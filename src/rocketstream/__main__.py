@@ -1,0 +1,13 @@
+"""``python -m rocketstream`` is the ``rocketstream`` command.
+
+Law: nothing else.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from rocketstream.cli.main import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,30 @@
+"""Typed operations on topics, groups and consumption progress; the command line renders them.
+
+Law: no printing, no formatting: what is unknown is None here, never zero.
+"""
+
+from __future__ import annotations
+
+from rocketstream.admin.admin import Admin
+from rocketstream.admin.lag import total_lag
+from rocketstream.admin.rows import (
+    BrokerRow,
+    GroupRow,
+    LagRow,
+    MemberRow,
+    RouteRow,
+    TopicRow,
+    TopicStatusRow,
+)
+
+__all__ = [
+    "Admin",
+    "BrokerRow",
+    "GroupRow",
+    "LagRow",
+    "MemberRow",
+    "RouteRow",
+    "TopicRow",
+    "TopicStatusRow",
+    "total_lag",
+]

@@ -1,0 +1,163 @@
+"""The requests behind the admin operations: one method per request code, typed answers.
+
+Law: no joins, no decisions; a peer's refusal is raised as the error of its code.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rocketstream.client.blocking import BlockingAdminClient
+from rocketstream.errors import RouteNotFoundError
+from rocketstream.protocol.bodies import (
+    ClusterInfo,
+    ConsumerConnection,
+    ConsumerOffsetTable,
+    ConsumerRunningInfo,
+    ConsumeStats,
+    QueryConsumeTimeSpanBody,
+    SubscriptionGroupWrapper,
+    TopicConfigSerializeWrapper,
+    TopicList,
+    TopicRouteData,
+    TopicStatsTable,
+)
+from rocketstream.protocol.codes import RequestCode
+from rocketstream.protocol.command import RemotingCommand
+from rocketstream.protocol.headers import (
+    CreateTopicRequestHeader,
+    GetConsumerConnectionListRequestHeader,
+    GetConsumerRunningInfoRequestHeader,
+    GetConsumeStatsRequestHeader,
+    GetTopicStatsInfoRequestHeader,
+    QueryConsumeTimeSpanRequestHeader,
+)
+
+CONSUME_STATS_TIMEOUT_FACTOR = 3
+"""examineConsumeStats waits three times as long as other questions (C-525)."""
+
+
+class AdminWire:
+    """Asks one cluster; blocking, thread safe as far as the client below is."""
+
+    def __init__(self, client: BlockingAdminClient, timeout_ms: int) -> None:
+        self._client = client
+        self._timeout_ms = timeout_ms
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._client.close()
+
+    def cluster_info(self) -> ClusterInfo:
+        """GET_BROKER_CLUSTER_INFO (106) of a name server."""
+        return ClusterInfo.decode(self._namesrv(RequestCode.GET_BROKER_CLUSTER_INFO))
+
+    def topic_names(self) -> list[str]:
+        """GET_ALL_TOPIC_LIST_FROM_NAMESERVER (206)."""
+        body = self._namesrv(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        return sorted(TopicList.decode(body).topic_list)
+
+    def system_topic_names(self) -> set[str]:
+        """GET_SYSTEM_TOPIC_LIST_FROM_NS (304): cluster and broker names, registered as topics."""
+        body = self._namesrv(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
+        return set(TopicList.decode(body).topic_list)
+
+    def route(self, topic: str) -> TopicRouteData:
+        """The topic's route, asked anew.
+
+        Raises:
+            RouteNotFoundError: no name server knows the topic.
+        """
+        return self._client.route(topic, refresh=True)
+
+    def masters(self) -> dict[str, str]:
+        """Address of each broker's master, by broker name."""
+        found: dict[str, str] = {}
+        for name, data in self.cluster_info().broker_addr_table.items():
+            address = data.broker_addrs.get(0)
+            if address:
+                found[name] = address
+        if not found:
+            raise RouteNotFoundError(
+                "no broker is registered with the name server; start one "
+                "(rocketstream serve) or check that it registers with this name server"
+            )
+        return found
+
+    def topic_configs(self, address: str) -> TopicConfigSerializeWrapper:
+        """GET_ALL_TOPIC_CONFIG (21) of one broker."""
+        body = self._broker(address, RequestCode.GET_ALL_TOPIC_CONFIG)
+        return TopicConfigSerializeWrapper.decode(body)
+
+    def create_topic(self, address: str, topic: str, queues: int, perm: int) -> None:
+        """UPDATE_AND_CREATE_TOPIC (17) on one broker."""
+        header = CreateTopicRequestHeader(
+            topic=topic,
+            default_topic="TBW102",
+            read_queue_nums=queues,
+            write_queue_nums=queues,
+            perm=perm,
+            topic_filter_type="SINGLE_TAG",
+            topic_sys_flag=0,
+            order=False,
+        )
+        self._broker(address, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+
+    def topic_stats(self, address: str, topic: str) -> TopicStatsTable:
+        """GET_TOPIC_STATS_INFO (202) of one broker."""
+        header = GetTopicStatsInfoRequestHeader(topic=topic)
+        return TopicStatsTable.decode(
+            self._broker(address, RequestCode.GET_TOPIC_STATS_INFO, header)
+        )
+
+    def group_configs(self, address: str) -> SubscriptionGroupWrapper:
+        """GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201) of one broker."""
+        body = self._broker(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+        return SubscriptionGroupWrapper.decode(body)
+
+    def all_offsets(self, address: str) -> dict[str, dict[int, int]]:
+        """GET_ALL_CONSUMER_OFFSET (43): what consumerOffset.json of one broker holds."""
+        body = self._broker(address, RequestCode.GET_ALL_CONSUMER_OFFSET)
+        return ConsumerOffsetTable.decode(body).offset_table
+
+    def consume_stats(self, address: str, group: str, topic: str | None = None) -> ConsumeStats:
+        """GET_CONSUME_STATS (208) of one broker."""
+        header = GetConsumeStatsRequestHeader(consumer_group=group, topic=topic)
+        body = self._broker(
+            address,
+            RequestCode.GET_CONSUME_STATS,
+            header,
+            timeout_ms=self._timeout_ms * CONSUME_STATS_TIMEOUT_FACTOR,
+        )
+        return ConsumeStats.decode(body)
+
+    def consumer_connection(self, address: str, group: str) -> ConsumerConnection:
+        """GET_CONSUMER_CONNECTION_LIST (203); ConsumerNotOnlineError when nobody is connected."""
+        header = GetConsumerConnectionListRequestHeader(consumer_group=group)
+        body = self._broker(address, RequestCode.GET_CONSUMER_CONNECTION_LIST, header)
+        return ConsumerConnection.decode(body)
+
+    def running_info(self, address: str, group: str, client_id: str) -> ConsumerRunningInfo:
+        """GET_CONSUMER_RUNNING_INFO (307), which the broker asks the member itself."""
+        header = GetConsumerRunningInfoRequestHeader(
+            consumer_group=group, client_id=client_id, jstack_enable=False
+        )
+        body = self._broker(address, RequestCode.GET_CONSUMER_RUNNING_INFO, header)
+        return ConsumerRunningInfo.decode(body)
+
+    def time_span(self, address: str, topic: str, group: str) -> QueryConsumeTimeSpanBody:
+        """QUERY_CONSUME_TIME_SPAN (303) of one broker."""
+        header = QueryConsumeTimeSpanRequestHeader(topic=topic, group=group)
+        body = self._broker(address, RequestCode.QUERY_CONSUME_TIME_SPAN, header)
+        return QueryConsumeTimeSpanBody.decode(body)
+
+    def _namesrv(self, code: RequestCode) -> bytes:
+        answer = self._client.request_namesrv(RemotingCommand.request(code), self._timeout_ms)
+        return bytes(answer.body)
+
+    def _broker(
+        self, address: str, code: RequestCode, header: Any = None, *, timeout_ms: int | None = None
+    ) -> bytes:
+        command = RemotingCommand.request(code, header)
+        answer = self._client.request(address, command, timeout_ms or self._timeout_ms)
+        return bytes(answer.body)

@@ -1,0 +1,187 @@
+"""``rocketstream consume TOPIC``: print a topic's messages as a member of a group.
+
+Law: options in, ``PushConsumer`` calls, messages out; a message is acknowledged after its line
+is written.
+"""
+
+from __future__ import annotations
+
+import base64
+import sys
+import threading
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rocketstream.cli.failure import say
+from rocketstream.cli.options import DEFAULT_NAMESRV, From, JsonLines, Namesrv, Topic
+from rocketstream.cli.output import json_line, plural
+from rocketstream.cli.start import StartPosition, parse_start, upstream_timestamp
+
+if TYPE_CHECKING:
+    from rocketstream import ConsumeConcurrentlyStatus, MessageExt, PushConsumer
+
+_POLL_S = 0.5
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(
+        epilog="Examples: `rocketstream consume orders --group audit --from earliest` · "
+        "`rocketstream consume orders --group audit --max 10 --json | jq .body`"
+    )(consume)
+
+
+def consume(
+    topic: Topic,
+    group: Annotated[
+        str,
+        typer.Option("--group", "-g", help="Consumer group; its progress is kept by the broker."),
+    ],
+    start: From = "latest",
+    limit: Annotated[
+        int | None, typer.Option("--max", "-m", min=1, help="End after this many messages.")
+    ] = None,
+    tags: Annotated[
+        str, typer.Option("--tags", metavar='"A || B"', help="Only messages with these tags.")
+    ] = "*",
+    idle_s: Annotated[
+        float | None,
+        typer.Option(
+            "--idle", metavar="SECONDS", min=0.1, help="End after so long without a message."
+        ),
+    ] = None,
+    namesrv: Namesrv = DEFAULT_NAMESRV,
+    as_json: JsonLines = False,
+) -> None:
+    """Print the bodies of a topic's messages, one a line, until Ctrl-C.
+
+    Members of one group share the queues. Each message is acknowledged after it is printed, so
+    what was not printed is delivered again.
+    """
+    position = parse_start(start)
+    from rocketstream.client.blocking import BlockingAdminClient
+    from rocketstream.protocol.names import check_group
+
+    check_group(group)
+    with BlockingAdminClient(namesrv) as client:
+        client.route(topic)  # a consumer would wait for ever for a topic nobody has
+    printer = Printer(limit, as_json)
+    consumer = _consumer(group, namesrv, position)
+    consumer.subscribe(topic, tags)
+    consumer.register_message_listener(printer.listen)
+    consumer.start()
+    try:
+        printer.wait(idle_s)
+    finally:
+        printer.close()
+        consumer.shutdown()
+    if printer.failure is not None:
+        raise printer.failure
+    if limit is None or printer.count < limit:
+        say(f"{plural(printer.count, 'message')} consumed")
+
+
+def _consumer(group: str, namesrv: str, position: StartPosition) -> PushConsumer:
+    from rocketstream import ConsumeFromWhere, PushConsumer
+
+    settings: dict[str, Any] = {}
+    if position.timestamp_ms is not None:
+        where = ConsumeFromWhere.TIMESTAMP
+        settings["consume_timestamp"] = upstream_timestamp(position.timestamp_ms)
+    elif position.name == "earliest":
+        where = ConsumeFromWhere.FIRST_OFFSET
+    else:
+        where = ConsumeFromWhere.LAST_OFFSET
+    return PushConsumer(
+        group,
+        namesrv_addr=namesrv,
+        consume_from_where=where,
+        consume_thread_min=1,
+        consume_thread_max=1,
+        **settings,
+    )
+
+
+class Printer:
+    """The listener: prints messages one at a time until it has printed enough."""
+
+    def __init__(self, limit: int | None, as_json: bool) -> None:
+        self._limit = limit
+        self._as_json = as_json
+        self._changed = threading.Condition()
+        self._done = False
+        self.count = 0
+        self.failure: Exception | None = None
+
+    def listen(self, messages: list[MessageExt]) -> ConsumeConcurrentlyStatus:
+        """Print one message; once enough are printed, hold on to the next until shutdown."""
+        from rocketstream import ConsumeConcurrentlyStatus
+
+        for message in messages:
+            with self._changed:
+                if self._enough():
+                    self._changed.wait_for(lambda: self._done)
+                    return ConsumeConcurrentlyStatus.RECONSUME_LATER
+                try:
+                    self._print(message)
+                except Exception as error:
+                    self.failure = error
+                    self._changed.notify_all()
+                    self._changed.wait_for(lambda: self._done)
+                    return ConsumeConcurrentlyStatus.RECONSUME_LATER
+                self.count += 1
+                self._changed.notify_all()
+        return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+
+    def wait(self, idle_s: float | None) -> None:
+        """Return when enough is printed, printing failed, or nothing came for ``idle_s``."""
+        with self._changed:
+            while not self._enough():
+                seen = self.count
+                # Waking up now and then lets a signal through on every platform.
+                woken = self._changed.wait(_POLL_S if idle_s is None else idle_s)
+                if not woken and idle_s is not None and self.count == seen:
+                    return
+
+    def close(self) -> None:
+        """Let a held message go back unacknowledged."""
+        with self._changed:
+            self._done = True
+            self._changed.notify_all()
+
+    def _enough(self) -> bool:
+        return (
+            self._done
+            or self.failure is not None
+            or (self._limit is not None and self.count >= self._limit)
+        )
+
+    def _print(self, message: MessageExt) -> None:
+        body = bytes(message.body)
+        line = json_line(message_json(message)).encode() if self._as_json else body
+        sys.stdout.buffer.write(line + b"\n")
+        sys.stdout.buffer.flush()
+
+
+def message_json(message: MessageExt) -> dict[str, Any]:
+    """Return a message as JSON; a body that is not UTF-8 text is given as ``bodyBase64``."""
+    row: dict[str, Any] = {
+        "topic": message.topic,
+        "brokerName": message.broker_name,
+        "queueId": message.queue_id,
+        "queueOffset": message.queue_offset,
+        "msgId": message.msg_id,
+        "tags": message.tags,
+        "keys": message.keys,
+        "bornTimestamp": message.born_timestamp,
+        "storeTimestamp": message.store_timestamp,
+        "reconsumeTimes": message.reconsume_times,
+        "properties": dict(message.properties),
+    }
+    body = bytes(message.body)
+    try:
+        row["body"] = body.decode()
+    except UnicodeDecodeError:
+        row["bodyBase64"] = base64.b64encode(body).decode()
+    return row

@@ -1,0 +1,127 @@
+"""How a command ends: exit codes, and errors as one line on stderr.
+
+Law: the only place that turns an exception into text and a number.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from rocketstream.errors import BrokerError, InternalError, RocketMQError
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+EXIT_TERMINATED = 143
+EXIT_BROKEN_PIPE = 141
+
+DEBUG_VARIABLE = "ROCKETSTREAM_DEBUG"
+
+
+class TerminatedError(KeyboardInterrupt):
+    """SIGTERM: ends a command the way Ctrl-C does, with its own exit code."""
+
+
+def one_line(text: str) -> str:
+    """Return the text with line breaks and runs of blanks made single blanks."""
+    return " ".join(text.split())
+
+
+def describe(error: BaseException) -> str:
+    """Return what to tell the user of an error, in one line."""
+    if isinstance(error, BrokerError):
+        who = f"{error.address} refused" if error.address else "refused"
+        return one_line(f"{who}: {error.remark or 'no reason given'} (code {error.code})")
+    if isinstance(error, RocketMQError):
+        return one_line(error.message)
+    if isinstance(error, OSError):
+        named = f"{error.filename}: " if error.filename else ""
+        return one_line(f"{named}{error.strerror or error}")
+    return one_line(f"{type(error).__name__}: {error}")
+
+
+def report(error: BaseException) -> None:
+    """Write ``error: …`` to stderr."""
+    text = describe(error)
+    if not isinstance(error, (RocketMQError, OSError)) or isinstance(error, InternalError):
+        text += f" (a mistake of rocketstream itself; {DEBUG_VARIABLE}=1 shows where)"
+    say(f"error: {text}")
+
+
+def say(line: str) -> None:
+    """Write one line to stderr."""
+    try:
+        sys.stderr.write(line + "\n")
+        sys.stderr.flush()
+    except OSError:
+        return
+
+
+def guard(action: Callable[[], int]) -> int:
+    """Run a command and return the exit code; no exception leaves, unless debugging."""
+    try:
+        with _sigterm_raises():
+            return action()
+    except TerminatedError:
+        return EXIT_TERMINATED
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        _forget_stdout()
+        return EXIT_BROKEN_PIPE
+    except Exception as error:
+        if os.environ.get(DEBUG_VARIABLE):
+            raise
+        return _failed(error)
+
+
+def _failed(error: Exception) -> int:
+    # Usage errors of typer (which may bring its own click or the installed one) are known by
+    # shape: both name them ClickException, with an exit code and a text.
+    code = getattr(error, "exit_code", None)
+    text = getattr(error, "format_message", None)
+    if code is not None and callable(text):
+        said = str(text())
+        if type(error).__name__ == "NoArgsIsHelpError":
+            # Not a mistake: a command group without a command shows its help (older versions
+            # carry it as the text, newer ones have printed it).
+            say(said) if said.strip() else None
+        else:
+            say(f"error: {one_line(said).removesuffix('.')}.{_help_hint(error)}")
+        return int(code)
+    if type(error).__name__ == "Abort":
+        return EXIT_INTERRUPTED
+    report(error)
+    return EXIT_FAILED
+
+
+def _help_hint(error: Exception) -> str:
+    context: Any = getattr(error, "ctx", None)
+    return f" Try '{context.command_path} --help'." if context is not None else ""
+
+
+def _forget_stdout() -> None:
+    """Point stdout at nothing, so that the interpreter's last flush does not fail too."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+@contextmanager
+def _sigterm_raises() -> Iterator[None]:
+    def terminate(number: int, frame: FrameType | None) -> None:
+        raise TerminatedError
+
+    try:
+        before = signal.signal(signal.SIGTERM, terminate)
+    except ValueError:  # not the main thread: the caller owns the signals
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,231 @@
+"""``rocketstream send TOPIC``: messages from the command line, a file or stdin.
+
+Law: options in, ``Producer`` calls, results out.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+
+import typer
+
+from rocketstream.cli.options import DEFAULT_NAMESRV, JsonLines, Namesrv, Topic
+from rocketstream.cli.output import json_line, plural, print_line
+
+if TYPE_CHECKING:
+    from rocketstream import Message, MessageQueue, Producer, SendResult
+
+_BATCH_MESSAGES = 500
+_BATCH_BYTES = 512 * 1024
+_DETAILS_MAX = 10
+"""Results printed one by one; beyond, one line sums them up."""
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(
+        epilog="Examples: `rocketstream send orders '{\"id\": 7}' --tags new --keys order-7` · "
+        "`rocketstream send orders --file orders.jsonl` · "
+        "`journalctl -o json | rocketstream send logs --stdin`"
+    )(send)
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """What every message of one call has besides its body."""
+
+    topic: str
+    tags: str | None
+    keys: str | None
+    properties: dict[str, str]
+    delay_level: int
+
+    def message(self, body: bytes) -> Message:
+        """Return a message with this body."""
+        from rocketstream import Message
+
+        return Message(
+            self.topic,
+            body,
+            tags=self.tags,
+            keys=self.keys,
+            properties=self.properties,
+            delay_level=self.delay_level,
+        )
+
+
+def send(
+    topic: Topic,
+    body: Annotated[
+        str | None, typer.Argument(metavar="BODY", help="The message; UTF-8 text.")
+    ] = None,
+    tags: Annotated[str | None, typer.Option("--tags", help="The tag.")] = None,
+    keys: Annotated[
+        str | None, typer.Option("--keys", help="Keys to find it by; several with blanks between.")
+    ] = None,
+    properties: Annotated[
+        list[str] | None,
+        typer.Option("--property", "-p", metavar="NAME=VALUE", help="User property; repeatable."),
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            "--file", "-f", metavar="PATH", help="Send each line as a message; - is stdin."
+        ),
+    ] = None,
+    stdin: Annotated[bool, typer.Option("--stdin", help="Send each line of stdin.")] = False,
+    queue: Annotated[
+        str | None,
+        typer.Option("--queue", metavar="ID|BROKER:ID", help="Only to this queue."),
+    ] = None,
+    delay_level: Annotated[
+        int, typer.Option("--delay-level", min=0, help="Deliver later: the broker's delay level.")
+    ] = 0,
+    count: Annotated[int, typer.Option("--count", min=1, help="Send BODY this many times.")] = 1,
+    namesrv: Namesrv = DEFAULT_NAMESRV,
+    as_json: JsonLines = False,
+) -> None:
+    """Send messages: BODY, or one per line of --file or --stdin (blank lines are skipped)."""
+    template = Template(topic, tags, keys, _parse_properties(properties or []), delay_level)
+    _check_source(body, file, stdin, count)
+    from rocketstream import Producer
+
+    with Producer("rocketstream-cli", namesrv_addr=namesrv) as producer:
+        target = None if queue is None else _find_queue(producer, topic, queue)
+        tally = _Tally(topic, as_json)
+        if body is not None:
+            _send_all(producer, template, [body.encode()] * count, target, tally)
+        else:
+            with _open_lines(file) as source:
+                _send_all(producer, template, _lines(source), target, tally)
+    tally.finish()
+
+
+def _parse_properties(pairs: list[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for pair in pairs:
+        name, separator, value = pair.partition("=")
+        if not separator or not name:
+            raise typer.BadParameter(f"--property is {pair!r}; accepted is NAME=VALUE")
+        found[name] = value
+    return found
+
+
+def _check_source(body: str | None, file: Path | None, stdin: bool, count: int) -> None:
+    given = [name for name, there in (
+        ("BODY", body is not None), ("--file", file is not None), ("--stdin", stdin)
+    ) if there]  # fmt: skip
+    if len(given) != 1:
+        said = " and ".join(given) or "nothing"
+        raise typer.BadParameter(f"{said} given to send; give exactly one of BODY, --file, --stdin")
+    if count > 1 and body is None:
+        raise typer.BadParameter("--count repeats BODY; it does not go with --file or --stdin")
+
+
+def _open_lines(file: Path | None) -> BinaryIO:
+    if file is None or str(file) == "-":
+        return sys.stdin.buffer
+    return file.open("rb")
+
+
+def _lines(source: BinaryIO) -> Iterator[bytes]:
+    for line in source:
+        body = line.rstrip(b"\r\n")
+        if body.strip():
+            yield body
+
+
+def _find_queue(producer: Producer, topic: str, text: str) -> MessageQueue:
+    broker, _, number = text.rpartition(":")
+    if not number.isdecimal():
+        raise typer.BadParameter(f"--queue is {text!r}; accepted is ID or BROKER:ID, like 3")
+    queues = sorted(producer.fetch_publish_message_queues(topic))
+    found = [q for q in queues if q.queue_id == int(number) and broker in ("", q.broker_name)]
+    if len(found) == 1:
+        return found[0]
+    there = ", ".join(f"{q.broker_name}:{q.queue_id}" for q in queues)
+    problem = "is on several brokers" if found else "is no queue of the topic"
+    raise typer.BadParameter(f"--queue {text} {problem}; {topic} has {there}")
+
+
+def _send_all(
+    producer: Producer,
+    template: Template,
+    bodies: Iterable[bytes],
+    queue: MessageQueue | None,
+    tally: _Tally,
+) -> None:
+    for batch in _batches(bodies, single=template.delay_level > 0):
+        messages = [template.message(body) for body in batch]
+        # A batch of one would be stored the same way, but a single send also takes delays and
+        # bodies too large for a batch, and reports those in its own words.
+        what: Any = messages if len(messages) > 1 else messages[0]
+        tally.add(producer.send(what, queue=queue), len(messages))
+
+
+def _batches(bodies: Iterable[bytes], *, single: bool) -> Iterator[list[bytes]]:
+    batch: list[bytes] = []
+    size = 0
+    for body in bodies:
+        if batch and (single or len(batch) >= _BATCH_MESSAGES or size + len(body) > _BATCH_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(body)
+        size += len(body)
+    if batch:
+        yield batch
+
+
+class _Tally:
+    """Prints results as they come, or one line for many."""
+
+    def __init__(self, topic: str, as_json: bool) -> None:
+        self._topic = topic
+        self._as_json = as_json
+        self._first: list[dict[str, Any]] = []
+        self._count = 0
+        self._queues: set[tuple[str, int]] = set()
+        self._odd: dict[str, int] = {}
+
+    def add(self, result: SendResult, count: int) -> None:
+        queue = result.message_queue
+        self._queues.add((queue.broker_name, queue.queue_id))
+        status = result.send_status.value
+        if status != "SEND_OK":
+            self._odd[status] = self._odd.get(status, 0) + count
+        ids = result.msg_id.split(",")
+        offset_ids = result.offset_msg_id.split(",")
+        for index in range(count):
+            row = {
+                "status": status,
+                "topic": queue.topic,
+                "brokerName": queue.broker_name,
+                "queueId": queue.queue_id,
+                "queueOffset": result.queue_offset + index,
+                "msgId": ids[index] if index < len(ids) else None,
+                "offsetMsgId": offset_ids[index] if index < len(offset_ids) else None,
+            }
+            if self._as_json:
+                print_line(json_line(row))
+            elif self._count < _DETAILS_MAX:
+                self._first.append(row)
+            self._count += 1
+
+    def finish(self) -> None:
+        if self._as_json:
+            return
+        if self._count <= _DETAILS_MAX:
+            for row in self._first:
+                print_line(
+                    f"{row['status']} {row['topic']} broker={row['brokerName']} "
+                    f"queue={row['queueId']} offset={row['queueOffset']} msgId={row['msgId']}"
+                )
+        if self._count != 1:
+            where = plural(len(self._queues), "queue")
+            print_line(f"sent {plural(self._count, 'message')} to {self._topic}, {where}")
+        for status, count in self._odd.items():
+            print_line(f"{plural(count, 'message')} stored with {status}")
