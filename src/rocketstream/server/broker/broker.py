@@ -1,0 +1,261 @@
+"""A broker: its store, its tables, its handlers and its timers, on one listening port.
+
+Law: puts the parts together and takes them apart in the right order; decides nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream.errors import ConfigurationError
+from rocketstream.protocol.command import RemotingCommand
+from rocketstream.protocol.record import pack_host
+from rocketstream.server.broker.config import BrokerConfig, is_wildcard
+from rocketstream.server.broker.controller import BrokerController
+from rocketstream.server.broker.core.schedule import parse_delay_levels
+from rocketstream.server.broker.core.topics import (
+    SCHEDULE_QUEUES,
+    SCHEDULE_TOPIC,
+    SystemTopicSettings,
+    system_topics,
+)
+from rocketstream.server.broker.flush_gate import FlushGate
+from rocketstream.server.broker.handlers.clients import ClientHandlers
+from rocketstream.server.broker.handlers.groups import GroupHandlers
+from rocketstream.server.broker.handlers.info import InfoHandlers
+from rocketstream.server.broker.handlers.messages import MessageHandlers
+from rocketstream.server.broker.handlers.offsets import OffsetHandlers
+from rocketstream.server.broker.handlers.pull import PullHandlers
+from rocketstream.server.broker.handlers.send import SendHandlers
+from rocketstream.server.broker.handlers.send_back import SendBackHandlers
+from rocketstream.server.broker.handlers.topics import TopicHandlers
+from rocketstream.server.broker.messages import MessageWriter
+from rocketstream.server.broker.persistence import Persistence
+from rocketstream.server.broker.registration import NameServerRegistrar
+from rocketstream.server.broker.schedule_service import ScheduleService
+from rocketstream.server.dispatch import Dispatcher, Handler
+from rocketstream.server.store import MessageStore, RecoveryReport
+from rocketstream.transport.aio import Connection, RemotingClient, RemotingServer
+
+logger = logging.getLogger("rocketstream.server")
+
+EXPIRE_INTERVAL_S = 10.0
+SAMPLE_INTERVAL_S = 1.0
+
+
+class Broker:
+    """One master broker.
+
+    Args:
+        config: names, addresses and behaviour.
+        store_dir: the store directory, RocketMQ's own layout; made when missing.
+        clock: where all times come from.
+    """
+
+    def __init__(self, config: BrokerConfig, store_dir: Path, clock: Clock = SYSTEM_CLOCK) -> None:
+        config.check()
+        self.config = config
+        self.store = MessageStore(
+            store_dir,
+            dataclasses.replace(
+                config.store,
+                flush=config.flush,
+                delay_levels_ms=parse_delay_levels(config.delay_levels),
+            ),
+            clock,
+        )
+        self.controller = BrokerController(config, self.store, clock)
+        self.recovery: RecoveryReport | None = None
+        self._persistence = Persistence(self.controller, store_dir)
+        self._client: RemotingClient | None = None
+        self._server: RemotingServer | None = None
+        self._dispatcher: Dispatcher | None = None
+        self._pulls: PullHandlers | None = None
+        self._gate: FlushGate | None = None
+        self._schedule: ScheduleService | None = None
+        self._registrar: NameServerRegistrar | None = None
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+
+    @property
+    def address(self) -> str:
+        """The address clients are told, ``host:port``."""
+        return self.controller.address
+
+    @property
+    def codes(self) -> list[int]:
+        """The request codes this broker answers, once started; all others get code 3."""
+        return self._dispatcher.codes if self._dispatcher else []
+
+    # --- starting --------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Open the store, listen, register. Clients can connect when this returns.
+
+        Raises:
+            PortInUseError, StoreLockedError, StoreDamagedError, DiskFullError, ConfigurationError.
+        """
+        try:
+            await self._start()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def _start(self) -> None:
+        controller = self.controller
+        controller.started_ms = controller.now_ms()
+        # The port first: nothing of the store is touched when it is taken.
+        self._server = RemotingServer(
+            self._dispatch,
+            host=self.config.host,
+            port=self.config.port,
+            ssl_context=self.config.ssl_context,
+            on_close=controller.closed,
+        )
+        await self._server.start()
+        controller.port = self._server.port
+        controller.host = self._advertised_host()
+        controller.store_host_bytes = _packed_address(controller.host, controller.port)
+        self.recovery = self.store.open()
+        self._load_tables()
+        self._client = RemotingClient()
+        self._registrar = NameServerRegistrar(controller, self._client)
+        controller.registrar = self._registrar
+        self._build()
+        await self._registrar.register()
+
+    def _load_tables(self) -> None:
+        controller, config = self.controller, self.config
+        self._persistence.load()
+        controller.saver = self._persistence
+        now_ms = controller.now_ms()
+        settings = SystemTopicSettings(
+            cluster_name=config.cluster_name,
+            broker_name=config.broker_name,
+            auto_create=config.auto_create_topics,
+            default_queue_nums=config.default_topic_queue_nums,
+            trace=config.trace_topic,
+            schedule_queues=max(SCHEDULE_QUEUES, len(controller.schedule.levels)),
+        )
+        if controller.topics.ensure_system_topics(system_topics(settings), now_ms):
+            self._persistence.save_topics()
+        if controller.groups.ensure_system_groups(now_ms):
+            self._persistence.save_groups()
+
+    def _build(self) -> None:
+        controller = self.controller
+        if self.config.flush == "sync":
+            self._gate = FlushGate(self.store, self.config.flush_timeout_ms)
+        writer = MessageWriter(controller)
+        offsets = OffsetHandlers(controller)
+        pulls = self._pulls = PullHandlers(controller, offsets, writer)
+        schedule = self._schedule = ScheduleService(controller, writer)
+        table: dict[int, Handler] = {}
+        for part in (
+            SendHandlers(controller, writer, self._gate),
+            pulls,
+            offsets,
+            ClientHandlers(controller),
+            SendBackHandlers(controller, writer, self._gate),
+            TopicHandlers(controller),
+            GroupHandlers(controller),
+            MessageHandlers(controller),
+            InfoHandlers(controller),
+        ):
+            table.update(part.table())
+        self._dispatcher = Dispatcher("broker", table)
+        self.store.on_arrival = _arrivals(pulls, schedule)
+        schedule.start()
+        self._persistence.start()
+        self._every("expire", EXPIRE_INTERVAL_S, controller.expire_members)
+        self._every("sample", SAMPLE_INTERVAL_S, controller.sample)
+
+    def _dispatch(self, connection: Connection, request: RemotingCommand) -> None:
+        dispatcher = self._dispatcher
+        if dispatcher is None:
+            connection.close("the broker is not ready yet")
+        else:
+            dispatcher(connection, request)
+
+    def _advertised_host(self) -> str:
+        host = self.config.advertise_host or self.config.host
+        return _outward_address() if is_wildcard(host) else host
+
+    def _every(self, name: str, interval_s: float, work: Callable[[], None]) -> None:
+        def tick() -> None:
+            self._every(name, interval_s, work)
+            work()
+
+        self._timers[name] = asyncio.get_running_loop().call_later(interval_s, tick)
+
+    # --- stopping --------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Leave the name servers, answer what waits, write everything down. May be called twice."""
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        if self._registrar:
+            await self._registrar.close()
+            self._registrar = None
+        if self._schedule:
+            self._schedule.close()
+        if self._pulls:
+            self._pulls.close()
+        if self._gate:
+            self._gate.close()
+        if self._server:
+            await self._server.close()
+        if self._client:
+            await self._client.close()
+        await self.controller.close_tasks()
+        self._persistence.close()
+        # Flushing may take a while; nothing else is left to do on this loop.
+        self.store.close()
+
+
+def _arrivals(
+    pulls: PullHandlers, schedule: ScheduleService
+) -> Callable[[str, int, int, int], None]:
+    """Return what the store calls for each message that can be read now."""
+    is_awaited = pulls.polls.is_awaited
+
+    def arrived(topic: str, queue_id: int, max_offset: int, tags_code: int) -> None:
+        if is_awaited(topic, queue_id):
+            pulls.arrived(topic, queue_id, max_offset, tags_code)
+        elif topic == SCHEDULE_TOPIC:
+            schedule.arrived(queue_id)
+
+    return arrived
+
+
+def _packed_address(host: str, port: int) -> bytes:
+    """Return the address as records carry it, resolving a name.
+
+    Raises:
+        ConfigurationError: the name has no address.
+    """
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise ConfigurationError(
+            f"advertise_host {host!r} has no address ({error}); give an address clients can reach",
+            advertise_host=host,
+        ) from None
+    return pack_host(str(found[0][4][0]), port)
+
+
+def _outward_address() -> str:
+    """Return the address this machine uses towards others; loopback when it has none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            # No packet is sent: connecting a datagram socket only chooses a route.
+            probe.connect(("192.0.2.1", 9))
+            return str(probe.getsockname()[0])
+        except OSError:
+            return "127.0.0.1"

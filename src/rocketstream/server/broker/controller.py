@@ -1,0 +1,180 @@
+"""What all handlers of a broker share: its tables, its store, and the effects they may have.
+
+Law: holds and connects; protocol work is the handlers', decisions are core's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Coroutine, Hashable, Iterable
+from typing import Any, Protocol
+
+from rocketstream._util.clock import Clock
+from rocketstream.errors import TransportError
+from rocketstream.protocol.bodies import SubscriptionGroupConfig, TopicConfig
+from rocketstream.protocol.codes import RequestCode
+from rocketstream.protocol.command import RemotingCommand
+from rocketstream.protocol.headers import NotifyConsumerIdsChangedRequestHeader
+from rocketstream.protocol.names import retry_topic
+from rocketstream.server.broker.config import BrokerConfig
+from rocketstream.server.broker.core.groups import GroupTable
+from rocketstream.server.broker.core.locks import QueueLocks
+from rocketstream.server.broker.core.members import ConsumerMembers, ProducerMembers
+from rocketstream.server.broker.core.offsets import ConsumerOffsets
+from rocketstream.server.broker.core.schedule import DelaySchedule, parse_delay_levels
+from rocketstream.server.broker.core.stats import Counter
+from rocketstream.server.broker.core.topics import TopicTable
+from rocketstream.server.store import MessageStore
+from rocketstream.transport.aio import Connection
+
+logger = logging.getLogger("rocketstream.server")
+
+
+class Registrar(Protocol):
+    """Tells the name servers which topics this broker has."""
+
+    def announce(self, topics: Iterable[str]) -> asyncio.Future[None]:
+        """Register changed topics; the future is done when the name servers answered."""
+        ...
+
+
+class Saver(Protocol):
+    """Writes the tables that are written at once."""
+
+    def save_topics(self) -> None:
+        """Write topics.json."""
+        ...
+
+    def save_groups(self) -> None:
+        """Write subscriptionGroup.json."""
+        ...
+
+
+class BrokerController:
+    """The state of one broker, confined to its loop."""
+
+    registrar: Registrar
+    saver: Saver
+
+    def __init__(self, config: BrokerConfig, store: MessageStore, clock: Clock) -> None:
+        self.config = config
+        self.store = store
+        self.clock = clock
+        self.topics = TopicTable(auto_create=config.auto_create_topics)
+        self.groups = GroupTable(auto_create=config.auto_create_groups)
+        self.offsets = ConsumerOffsets()
+        self.consumers = ConsumerMembers()
+        self.producers = ProducerMembers()
+        self.locks = QueueLocks()
+        self.schedule = DelaySchedule(parse_delay_levels(config.delay_levels))
+        self.put_count = Counter()
+        self.get_count = Counter()
+        self.group_gets: defaultdict[str, Counter] = defaultdict(Counter)
+        self.started_ms = 0
+        self.host = config.advertise_host or config.host
+        self.store_host_bytes = b""
+        self.port = config.port
+        self.on_closed: list[Callable[[Connection], None]] = [self._member_closed]
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    @property
+    def address(self) -> str:
+        """The address clients are told."""
+        return f"{self.host}:{self.port}"
+
+    def now_ms(self) -> int:
+        """Wall-clock milliseconds."""
+        return self.clock.now_ms()
+
+    # --- tasks -----------------------------------------------------------------------------------
+
+    def spawn(self, coro: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine that this broker owns until it is closed."""
+        task = asyncio.get_running_loop().create_task(coro)
+        self._tasks.add(task)
+        task.add_done_callback(self._task_done)
+
+    def _task_done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            logger.error("INTERNAL a task of the broker failed", exc_info=task.exception())
+
+    async def close_tasks(self) -> None:
+        """Cancel what still runs and wait for it."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # --- topics and groups -----------------------------------------------------------------------
+
+    def topics_changed(self, *topics: str) -> asyncio.Future[None]:
+        """Write the topics and tell the name servers; the future is done when they know."""
+        self.saver.save_topics()
+        return self.registrar.announce(topics)
+
+    def ensure_topic(self, topic: str, queue_nums: int, *, unit: bool = False) -> TopicConfig:
+        """Return a topic, created if missing."""
+        config, is_new = self.topics.ensure(topic, queue_nums, self.now_ms(), unit=unit)
+        if is_new:
+            self.topics_changed(topic)
+        return config
+
+    def ensure_retry_topic(
+        self, group: SubscriptionGroupConfig, *, unit: bool = False
+    ) -> TopicConfig:
+        """Return the retry topic of a group, created if missing (C-338)."""
+        return self.ensure_topic(retry_topic(group.group_name), group.retry_queue_nums, unit=unit)
+
+    def find_group(self, group: str) -> SubscriptionGroupConfig | None:
+        """Return a group's settings, created if allowed (C-350)."""
+        config, is_new = self.groups.find(group, self.now_ms())
+        if is_new:
+            self.saver.save_groups()
+        return config
+
+    # --- members ---------------------------------------------------------------------------------
+
+    def notify_members(self, group: str, channels: Iterable[Hashable]) -> None:
+        """Tell consumers that their group changed, so that they rebalance at once (code 40)."""
+        for channel in channels:
+            if isinstance(channel, Connection):
+                header = NotifyConsumerIdsChangedRequestHeader(consumer_group=group)
+                command = RemotingCommand.request(
+                    RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, header, oneway=True
+                )
+                try:
+                    channel.oneway(command)
+                except TransportError as error:
+                    logger.info("cannot notify %s of group %s: %s", channel.peer, group, error)
+
+    def closed(self, connection: Connection) -> None:
+        """A connection is gone: forget everything tied to it."""
+        for forget in self.on_closed:
+            forget(connection)
+
+    def _member_closed(self, connection: Connection) -> None:
+        self.producers.channel_closed(connection)
+        for group, left in self.consumers.channel_closed(connection).items():
+            self.notify_members(group, left)
+
+    def expire_members(self) -> None:
+        """Remove clients silent for 120 s, close their connections, tell the others (C-551)."""
+        now_ms = self.now_ms()
+        channels, left = self.consumers.expire(now_ms)
+        channels += self.producers.expire(now_ms)
+        for group, stay in left.items():
+            self.notify_members(group, stay)
+        for channel in channels:
+            if isinstance(channel, Connection):
+                channel.close("no heartbeat for 120 s")
+
+    def sample(self) -> None:
+        """Take the samples the rates are computed from."""
+        now_ms = self.now_ms()
+        self.put_count.sample(now_ms)
+        self.get_count.sample(now_ms)
+        for counter in self.group_gets.values():
+            counter.sample(now_ms)

@@ -1,0 +1,162 @@
+"""Which clients are connected: consumers by group with their subscriptions, and producers.
+
+Law: pure. Channels are opaque; what is to be told to whom is returned. Upstream: ConsumerManager,
+ProducerManager (C-336 to C-348); differs in telling the others when a member expires (C-551).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+
+from rocketstream.limits import CLIENT_EXPIRED_MS
+from rocketstream.protocol.bodies import ConsumerData, SubscriptionData
+
+
+@dataclass(slots=True)
+class Member:
+    """One client behind one channel."""
+
+    channel: Hashable
+    client_id: str
+    language: int
+    version: int
+    last_update_ms: int
+
+
+@dataclass(slots=True)
+class ConsumerGroup:
+    """The members of a group and what they subscribe."""
+
+    name: str
+    consume_type: str = ""
+    message_model: str = ""
+    consume_from_where: str = ""
+    subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
+    members: dict[Hashable, Member] = field(default_factory=dict)
+
+    def channels(self) -> list[Hashable]:
+        """Every member's channel."""
+        return list(self.members)
+
+    def client_ids(self) -> list[str]:
+        """Client ids without repetition, in order of arrival (C-346)."""
+        return list(dict.fromkeys(m.client_id for m in self.members.values()))
+
+
+class ConsumerMembers:
+    """Consumer groups with at least one member."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, ConsumerGroup] = {}
+
+    def group(self, name: str) -> ConsumerGroup | None:
+        """Return a group that has members."""
+        return self._groups.get(name)
+
+    def names(self) -> list[str]:
+        """Groups with members."""
+        return list(self._groups)
+
+    def register(self, data: ConsumerData, member: Member) -> bool:
+        """Take a heartbeat; return whether the others must rebalance (C-339, C-340)."""
+        group = self._groups.get(data.group_name)
+        if group is None:
+            group = self._groups[data.group_name] = ConsumerGroup(data.group_name)
+        group.consume_type = data.consume_type
+        group.message_model = data.message_model
+        group.consume_from_where = data.consume_from_where
+        known = group.members.get(member.channel)
+        group.members[member.channel] = member
+        is_new = known is None or known.client_id != member.client_id
+        is_resubscribed = _merge(group.subscriptions, data.subscription_data_set)
+        return is_new or is_resubscribed
+
+    def unregister(self, name: str, channel: Hashable) -> list[Hashable]:
+        """Remove one member of one group; return the channels of those that stay (C-344)."""
+        group = self._groups.get(name)
+        if group is None or group.members.pop(channel, None) is None:
+            return []
+        if not group.members:
+            del self._groups[name]
+        return group.channels()
+
+    def channel_closed(self, channel: Hashable) -> dict[str, list[Hashable]]:
+        """Remove a channel from every group; return, by group, who stays."""
+        left = [g.name for g in self._groups.values() if channel in g.members]
+        return {name: self.unregister(name, channel) for name in left}
+
+    def expire(self, now_ms: int) -> tuple[list[Hashable], dict[str, list[Hashable]]]:
+        """Remove members silent for 120 s; return their channels and, by group, who stays."""
+        late = [
+            (group.name, channel)
+            for group in self._groups.values()
+            for channel, member in group.members.items()
+            if now_ms - member.last_update_ms > CLIENT_EXPIRED_MS
+        ]
+        stay = {name: self.unregister(name, channel) for name, channel in late}
+        return [channel for _, channel in late], stay
+
+    def subscription(self, name: str, topic: str) -> SubscriptionData | None:
+        """Return what a group subscribes of a topic."""
+        group = self._groups.get(name)
+        return group.subscriptions.get(topic) if group else None
+
+    def groups_of(self, topic: str) -> set[str]:
+        """The groups whose members subscribe a topic (C-345)."""
+        return {g.name for g in self._groups.values() if topic in g.subscriptions}
+
+
+def _merge(known: dict[str, SubscriptionData], given: Iterable[SubscriptionData]) -> bool:
+    changed = False
+    wanted = {data.topic: data for data in given}
+    for topic, data in wanted.items():
+        old = known.get(topic)
+        if old is None:
+            known[topic] = data
+            changed = True
+        elif data.sub_version > old.sub_version:
+            known[topic] = data
+    for topic in [t for t in known if t not in wanted]:
+        del known[topic]
+        changed = True
+    return changed
+
+
+class ProducerMembers:
+    """Producer groups with at least one member (C-348)."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, dict[Hashable, Member]] = {}
+
+    def register(self, group: str, member: Member) -> None:
+        """Take a heartbeat."""
+        self._groups.setdefault(group, {})[member.channel] = member
+
+    def unregister(self, group: str, channel: Hashable) -> None:
+        """Remove one member of one group."""
+        members = self._groups.get(group, {})
+        members.pop(channel, None)
+        if not members:
+            self._groups.pop(group, None)
+
+    def channel_closed(self, channel: Hashable) -> None:
+        """Remove a channel from every group."""
+        for group in [g for g, members in self._groups.items() if channel in members]:
+            self.unregister(group, channel)
+
+    def expire(self, now_ms: int) -> list[Hashable]:
+        """Remove members silent for 120 s; return their channels."""
+        late = [
+            (group, channel)
+            for group, members in self._groups.items()
+            for channel, member in members.items()
+            if now_ms - member.last_update_ms > CLIENT_EXPIRED_MS
+        ]
+        for group, channel in late:
+            self.unregister(group, channel)
+        return [channel for _, channel in late]
+
+    def members(self, group: str) -> list[Member]:
+        """Return the members of a group."""
+        return list(self._groups.get(group, {}).values())

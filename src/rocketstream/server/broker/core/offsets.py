@@ -1,0 +1,91 @@
+"""How far each consumer group is: offsets by topic, group and queue.
+
+Law: pure. Upstream: ConsumerOffsetManager (C-323 to C-333), without C-567: what cannot be an
+offset of an existing queue is refused instead of stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rocketstream.protocol.bodies import ConsumerOffsetTable
+
+SEPARATOR = "@"
+
+
+class ConsumerOffsets:
+    """``topic@group`` to queue to offset.
+
+    ``generation`` moves with every change, so that a writer knows what it has saved.
+    """
+
+    def __init__(self) -> None:
+        self._table: dict[str, dict[int, int]] = {}
+        self.generation = 0
+
+    def load(self, table: ConsumerOffsetTable) -> None:
+        """Take over what a file holds."""
+        self._table = {key: dict(queues) for key, queues in table.offset_table.items()}
+
+    def snapshot(self) -> ConsumerOffsetTable:
+        """Return a copy for a file or a reply."""
+        return ConsumerOffsetTable({key: dict(queues) for key, queues in self._table.items()})
+
+    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> int | None:
+        """Store an offset, smaller ones too (a reset); return what was there before (C-324)."""
+        queues = self._table.setdefault(f"{topic}{SEPARATOR}{group}", {})
+        before = queues.get(queue_id)
+        if before != offset:
+            queues[queue_id] = offset
+            self.generation += 1
+        return before
+
+    def query(self, group: str, topic: str, queue_id: int) -> int | None:
+        """Return the stored offset, or None."""
+        queues = self._table.get(f"{topic}{SEPARATOR}{group}")
+        return queues.get(queue_id) if queues else None
+
+    def of(self, group: str, topic: str) -> Mapping[int, int]:
+        """Return the offsets of one group in one topic."""
+        return self._table.get(f"{topic}{SEPARATOR}{group}", {})
+
+    def topics_of(self, group: str) -> set[str]:
+        """The topics a group has offsets in."""
+        return {topic for topic, who in self._pairs() if who == group}
+
+    def groups_of(self, topic: str) -> set[str]:
+        """The groups with offsets in a topic."""
+        return {who for name, who in self._pairs() if name == topic}
+
+    def _pairs(self) -> list[tuple[str, str]]:
+        return [(t, g) for t, _, g in (key.partition(SEPARATOR) for key in self._table)]
+
+    def remove_group(self, group: str) -> None:
+        """Forget a group."""
+        self._remove([k for k in self._table if k.partition(SEPARATOR)[2] == group])
+
+    def remove_topic(self, topic: str) -> None:
+        """Forget a topic: a new one of the same name begins at 0 again."""
+        self._remove([k for k in self._table if k.partition(SEPARATOR)[0] == topic])
+
+    def _remove(self, keys: list[str]) -> None:
+        for key in keys:
+            del self._table[key]
+            self.generation += 1
+
+
+def commit_refusal(queue_id: int, offset: int, queue_nums: int | None) -> str | None:
+    """Return why an offset cannot be one of a topic's queue, or None when it can (C-567).
+
+    Args:
+        queue_id: queue as given.
+        offset: offset as given.
+        queue_nums: the topic's queues, or None when the topic does not exist.
+    """
+    if queue_nums is None:
+        return "the topic does not exist"
+    if not 0 <= queue_id < queue_nums:
+        return f"queue {queue_id} is not one of its {queue_nums} queues"
+    if offset < 0:
+        return f"offset {offset} is negative"
+    return None

@@ -1,0 +1,167 @@
+"""The topics a broker has: configuration, system topics, creation by a send.
+
+Law: pure. Upstream: TopicConfigManager (C-421 to C-424, W 5.9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from rocketstream.protocol import names
+from rocketstream.protocol.bodies import DataVersion, TopicConfig, TopicConfigSerializeWrapper
+from rocketstream.protocol.codes import Perm
+
+READ_WRITE = Perm.READ | Perm.WRITE
+SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
+AUTO_CREATE_TOPIC = "TBW102"
+BENCHMARK_TOPIC = "BenchmarkTest"
+OFFSET_MOVED_EVENT = "OFFSET_MOVED_EVENT"
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
+SCHEDULE_QUEUES = 18
+
+
+@dataclass(frozen=True, slots=True)
+class SystemTopicSettings:
+    """What decides which topics exist from the start."""
+
+    cluster_name: str
+    broker_name: str
+    auto_create: bool = True
+    default_queue_nums: int = 8
+    trace: bool = False
+    schedule_queues: int = SCHEDULE_QUEUES
+
+
+def system_topics(settings: SystemTopicSettings) -> list[TopicConfig]:
+    """Return the topics every broker creates at start (C-421)."""
+    found = [
+        _config(SELF_TEST_TOPIC, 1),
+        _config(BENCHMARK_TOPIC, 1024),
+        _config(settings.cluster_name, 16, READ_WRITE | Perm.INHERIT),
+        _config(settings.broker_name, 1, READ_WRITE | Perm.INHERIT),
+        _config(OFFSET_MOVED_EVENT, 1),
+        _config(SCHEDULE_TOPIC, settings.schedule_queues),
+        _config(f"{settings.cluster_name}_REPLY_TOPIC", 1),
+    ]
+    if settings.auto_create:
+        queues = settings.default_queue_nums
+        found.append(_config(AUTO_CREATE_TOPIC, queues, READ_WRITE | Perm.INHERIT))
+    if settings.trace:
+        found.append(_config(TRACE_TOPIC, 1))
+    return found
+
+
+def _config(name: str, queues: int, perm: int = READ_WRITE) -> TopicConfig:
+    return TopicConfig(name, read_queue_nums=queues, write_queue_nums=queues, perm=int(perm))
+
+
+class TopicTable:
+    """Topic name to configuration, with the data version the name server compares."""
+
+    def __init__(self, *, auto_create: bool) -> None:
+        self._auto_create = auto_create
+        self._table: dict[str, TopicConfig] = {}
+        self._counter = 0
+        self._changed_ms = 0
+        self._system: frozenset[str] = frozenset()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._table)
+
+    def get(self, topic: str) -> TopicConfig | None:
+        """Return the configuration of a topic, or None."""
+        return self._table.get(topic)
+
+    def load(self, wrapper: TopicConfigSerializeWrapper) -> None:
+        """Take over what a file holds."""
+        self._table = dict(wrapper.topic_config_table)
+        if wrapper.data_version:
+            self._counter = wrapper.data_version.counter
+            self._changed_ms = wrapper.data_version.timestamp
+
+    def ensure_system_topics(self, topics: Iterable[TopicConfig], now_ms: int) -> bool:
+        """Add the topics that must exist; return whether any was missing."""
+        wanted = list(topics)
+        self._system = frozenset(config.topic_name for config in wanted)
+        missing = [c for c in wanted if self._needs(c)]
+        for config in missing:
+            self.put(config, now_ms)
+        return bool(missing)
+
+    def _needs(self, wanted: TopicConfig) -> bool:
+        known = self._table.get(wanted.topic_name)
+        # More delay levels than the stored topic has queues: the topic has to grow.
+        return known is None or known.write_queue_nums < wanted.write_queue_nums
+
+    def is_system(self, topic: str) -> bool:
+        """Whether administration may neither create nor delete the topic."""
+        return topic in self._system or names.is_system_topic(topic)
+
+    def put(self, config: TopicConfig, now_ms: int) -> TopicConfig:
+        """Create or replace a topic."""
+        self._table[config.topic_name] = config
+        self._next_version(now_ms)
+        return config
+
+    def delete(self, topic: str, now_ms: int) -> bool:
+        """Remove a topic; return whether it was there."""
+        found = self._table.pop(topic, None)
+        if found is not None:
+            self._next_version(now_ms)
+        return found is not None
+
+    def _next_version(self, now_ms: int) -> None:
+        self._counter += 1
+        self._changed_ms = now_ms
+
+    def create_by_send(
+        self, topic: str, default_topic: str, queue_nums: int, now_ms: int
+    ) -> TopicConfig | None:
+        """Create the topic a producer sends to from its template, or return None (C-422)."""
+        known = self._table.get(topic)
+        if known is not None:
+            return known
+        template = self._table.get(default_topic)
+        if template is None or not template.perm & Perm.INHERIT:
+            return None
+        if default_topic == AUTO_CREATE_TOPIC and not self._auto_create:
+            return None
+        queues = max(0, min(queue_nums, template.write_queue_nums))
+        config = replace(
+            template,
+            topic_name=topic,
+            read_queue_nums=queues,
+            write_queue_nums=queues,
+            perm=template.perm & ~Perm.INHERIT,
+        )
+        return self.put(config, now_ms)
+
+    def ensure(
+        self, topic: str, queue_nums: int, now_ms: int, *, unit: bool = False
+    ) -> tuple[TopicConfig, bool]:
+        """Return a topic, made with the given queues if missing, and whether it was made."""
+        known = self._table.get(topic)
+        if known is not None:
+            return known, False
+        config = _config(topic, queue_nums)
+        if unit:
+            config.topic_sys_flag = 1
+        return self.put(config, now_ms), True
+
+    @property
+    def data_version(self) -> DataVersion:
+        """Moves with every change."""
+        return DataVersion(counter=self._counter, timestamp=self._changed_ms)
+
+    def wrapper(self, only: Iterable[str] | None = None) -> TopicConfigSerializeWrapper:
+        """Return the table, or the named part of it, with the full data version."""
+        table: Mapping[str, TopicConfig] = self._table
+        if only is not None:
+            table = {name: self._table[name] for name in only if name in self._table}
+        return TopicConfigSerializeWrapper(dict(table), self.data_version)
+
+    def system_topic_names(self) -> list[str]:
+        """The topics that exist from the start."""
+        return sorted(self._system)

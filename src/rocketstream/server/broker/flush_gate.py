@@ -1,0 +1,98 @@
+"""Replies that wait until what they acknowledge is on the disk.
+
+Law: one registration with the store at a time and one wake-up of the loop per flush, however many
+replies wait; a reply is given exactly once. Upstream: GroupCommitService (C-434).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rocketstream.errors import StoreError
+from rocketstream.server.store import MessageStore
+
+logger = logging.getLogger("rocketstream.server")
+
+Outcome = Callable[[str | None], None]
+"""Called with None when flushed, ``timeout`` or the text of the failure otherwise."""
+
+TIMEOUT = "timeout"
+
+
+@dataclass(slots=True)
+class _Waiting:
+    end_offset: int
+    deadline_s: float
+    done: Outcome
+
+
+class FlushGate:
+    """Everything that waits for the flusher; belongs to one loop."""
+
+    def __init__(self, store: MessageStore, timeout_ms: int) -> None:
+        self._store = store
+        self._timeout_s = timeout_ms / 1000
+        self._waiting: deque[_Waiting] = deque()
+        self._loop = asyncio.get_running_loop()
+        self._asked = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    def wait(self, end_offset: int, done: Outcome) -> None:
+        """Call ``done`` when everything below ``end_offset`` is on the disk, or will not be."""
+        self._waiting.append(_Waiting(end_offset, self._loop.time() + self._timeout_s, done))
+        if not self._asked:
+            self._asked = True
+            # At the end of this turn of the loop: sends that came together are flushed so.
+            self._loop.call_soon(self._ask)
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._timeout_s, self._check_deadlines)
+
+    def _ask(self) -> None:
+        if self._closed or not self._waiting:
+            self._asked = False
+            return
+        self._asked = True
+        end_offset = self._waiting[-1].end_offset
+        self._store.when_flushed(end_offset, lambda error: self._flushed(end_offset, error))
+
+    def _flushed(self, end_offset: int, error: Exception | None) -> None:
+        """Called from the flusher's thread."""
+        try:
+            self._loop.call_soon_threadsafe(self._release, end_offset, error)
+        except RuntimeError:
+            logger.info("a flush ended after the broker's loop did")
+
+    def _release(self, end_offset: int, error: Exception | None) -> None:
+        outcome = None if error is None else str(error)
+        waiting = self._waiting
+        while waiting and (waiting[0].end_offset <= end_offset or outcome is not None):
+            waiting.popleft().done(outcome)
+        self._ask()
+
+    def _check_deadlines(self) -> None:
+        now = self._loop.time()
+        waiting = self._waiting
+        while waiting and waiting[0].deadline_s <= now:
+            waiting.popleft().done(TIMEOUT)
+        self._timer = None
+        if waiting:
+            self._timer = self._loop.call_at(waiting[0].deadline_s, self._check_deadlines)
+
+    def close(self) -> None:
+        """Flush once more and answer what still waits; blocks."""
+        self._closed = True
+        if self._timer:
+            self._timer.cancel()
+        outcome = None
+        if self._waiting:
+            try:
+                self._store.flush()
+            except StoreError as error:
+                outcome = error.message
+        while self._waiting:
+            self._waiting.popleft().done(outcome)

@@ -1,0 +1,1 @@
+"""Thin handlers by subject: decode, ask core and store, encode."""

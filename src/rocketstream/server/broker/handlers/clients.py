@@ -1,0 +1,189 @@
+"""Clients: heartbeats, leaving, member lists, queue locks (codes 34, 35, 38, 41, 42, 46, 203, 204).
+
+Law: thin over core.members and core.locks (C-336 to C-356).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rocketstream.errors import ConfigurationError
+from rocketstream.protocol import names
+from rocketstream.protocol.bodies import (
+    CheckClientRequestBody,
+    ConsumerConnection,
+    ConsumerData,
+    GetConsumerListByGroupResponseBody,
+    HeartbeatData,
+    LockBatchRequestBody,
+    LockBatchResponseBody,
+    ProducerConnection,
+    UnlockBatchRequestBody,
+)
+from rocketstream.protocol.bodies import Connection as ConnectionBody
+from rocketstream.protocol.codes import LanguageCode, RequestCode, ResponseCode
+from rocketstream.protocol.command import RemotingCommand
+from rocketstream.protocol.headers import (
+    GetConsumerConnectionListRequestHeader,
+    GetConsumerListByGroupRequestHeader,
+    GetProducerConnectionListRequestHeader,
+    UnregisterClientRequestHeader,
+)
+from rocketstream.server.broker.controller import BrokerController
+from rocketstream.server.broker.core.members import Member
+from rocketstream.server.broker.handlers.pull import SQL_REFUSED
+from rocketstream.server.dispatch import Handler, ok, refusal
+from rocketstream.transport.aio import Connection
+
+
+class ClientHandlers:
+    """Who is connected and who holds which queue."""
+
+    def __init__(self, controller: BrokerController) -> None:
+        self._controller = controller
+
+    def table(self) -> dict[int, Handler]:
+        """The codes of this module."""
+        return {
+            RequestCode.HEART_BEAT: self.heartbeat,
+            RequestCode.UNREGISTER_CLIENT: self.unregister,
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP: self.consumer_ids,
+            RequestCode.CHECK_CLIENT_CONFIG: self.check_client,
+            RequestCode.LOCK_BATCH_MQ: self.lock,
+            RequestCode.UNLOCK_BATCH_MQ: self.unlock,
+            RequestCode.GET_CONSUMER_CONNECTION_LIST: self.consumer_connections,
+            RequestCode.GET_PRODUCER_CONNECTION_LIST: self.producer_connections,
+        }
+
+    # --- coming and going ------------------------------------------------------------------------
+
+    def heartbeat(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """Code 34."""
+        data = HeartbeatData.decode(_body(request))
+        for consumer in data.consumer_data_set:
+            member = self._member(connection, request, data.client_id)
+            self._register_consumer(consumer, member)
+        for producer in data.producer_data_set:
+            member = self._member(connection, request, data.client_id)
+            self._controller.producers.register(producer.group_name, member)
+        return ok()
+
+    def _member(self, connection: Connection, request: RemotingCommand, client_id: str) -> Member:
+        now_ms = self._controller.now_ms()
+        return Member(connection, client_id, request.language, request.version, now_ms)
+
+    def _register_consumer(self, data: ConsumerData, member: Member) -> None:
+        controller = self._controller
+        try:
+            names.check_group(data.group_name)
+        except ConfigurationError as error:
+            raise refusal(ResponseCode.SYSTEM_ERROR, error.message) from None
+        settings = controller.find_group(data.group_name)
+        notify = True
+        if settings is not None:
+            notify = settings.notify_consumer_ids_changed_enable
+            controller.ensure_retry_topic(settings, unit=data.unit_mode)
+        changed = controller.consumers.register(data, member)
+        group = controller.consumers.group(data.group_name)
+        if changed and notify and group is not None:
+            controller.notify_members(data.group_name, group.channels())
+
+    def unregister(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """Code 35."""
+        header = request.header(UnregisterClientRequestHeader)
+        controller = self._controller
+        if header.producer_group:
+            controller.producers.unregister(header.producer_group, connection)
+        if header.consumer_group:
+            left = controller.consumers.unregister(header.consumer_group, connection)
+            settings = controller.groups.get(header.consumer_group)
+            if settings is None or settings.notify_consumer_ids_changed_enable:
+                controller.notify_members(header.consumer_group, left)
+        return ok()
+
+    def check_client(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """Code 46: only tag subscriptions are served."""
+        body = CheckClientRequestBody.decode(_body(request))
+        subscription = body.subscription_data
+        if subscription is not None and subscription.expression_type not in ("TAG", "", None):
+            raise refusal(ResponseCode.SYSTEM_ERROR, SQL_REFUSED)
+        return ok()
+
+    # --- questions -------------------------------------------------------------------------------
+
+    def consumer_ids(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """Code 38."""
+        header = request.header(GetConsumerListByGroupRequestHeader)
+        group = self._controller.consumers.group(header.consumer_group)
+        if group is None:
+            text = f"no consumer for this group, {header.consumer_group}"
+            raise refusal(ResponseCode.SYSTEM_ERROR, text)
+        return ok(body=GetConsumerListByGroupResponseBody(group.client_ids()).encode())
+
+    def consumer_connections(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """Code 203."""
+        header = request.header(GetConsumerConnectionListRequestHeader)
+        group = self._controller.consumers.group(header.consumer_group)
+        if group is None:
+            text = f"the consumer group[{header.consumer_group}] not online"
+            raise refusal(ResponseCode.CONSUMER_NOT_ONLINE, text)
+        body = ConsumerConnection(
+            connection_set=_connections(group.members.values()),
+            subscription_table=dict(group.subscriptions),
+            consume_type=group.consume_type,
+            message_model=group.message_model,
+            consume_from_where=group.consume_from_where,
+        )
+        return ok(body=body.encode())
+
+    def producer_connections(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """Code 204."""
+        header = request.header(GetProducerConnectionListRequestHeader)
+        members = self._controller.producers.members(header.producer_group)
+        if not members:
+            text = f"the producer group[{header.producer_group}] not exist"
+            raise refusal(ResponseCode.SYSTEM_ERROR, text)
+        return ok(body=ProducerConnection(_connections(members)).encode())
+
+    # --- locks -----------------------------------------------------------------------------------
+
+    def lock(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """Code 41."""
+        body = LockBatchRequestBody.decode(_body(request))
+        got = self._controller.locks.lock(
+            body.consumer_group, body.client_id, body.mq_set, self._controller.now_ms()
+        )
+        return ok(body=LockBatchResponseBody(got).encode())
+
+    def unlock(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """Code 42."""
+        body = UnlockBatchRequestBody.decode(_body(request))
+        self._controller.locks.unlock(body.consumer_group, body.client_id, body.mq_set)
+        return ok()
+
+
+def _body(request: RemotingCommand) -> bytes:
+    if not request.body:
+        text = f"request {request.code} has no body; send its JSON body"
+        raise refusal(ResponseCode.SYSTEM_ERROR, text)
+    return bytes(request.body)
+
+
+def _connections(members: Iterable[Member]) -> list[ConnectionBody]:
+    return [
+        ConnectionBody(
+            client_id=member.client_id,
+            client_addr=getattr(member.channel, "peer", ""),
+            language=language_name(member.language),
+            version=member.version,
+        )
+        for member in members
+    ]
+
+
+def language_name(code: int) -> str:
+    """Return the name of a language code, OTHER for one nobody defined."""
+    try:
+        return LanguageCode(code).name
+    except ValueError:
+        return LanguageCode.OTHER.name

@@ -1,0 +1,90 @@
+"""Looking messages up: code 12 by key, code 33 by physical offset.
+
+Law: thin (W 2.3).
+"""
+
+from __future__ import annotations
+
+from rocketstream.errors import RemoteProtocolError
+from rocketstream.protocol.codes import RequestCode, ResponseCode
+from rocketstream.protocol.command import RemotingCommand
+from rocketstream.protocol.headers import (
+    QueryMessageRequestHeader,
+    QueryMessageResponseHeader,
+    ViewMessageRequestHeader,
+)
+from rocketstream.protocol.record import read_head
+from rocketstream.server.broker.controller import BrokerController
+from rocketstream.server.broker.messages import index_keys, read_stored
+from rocketstream.server.dispatch import Handler, refusal
+from rocketstream.transport.aio import Connection
+
+UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
+MESSAGES_MAX = 64
+UNIQUE_MESSAGES_MAX = 32
+
+
+class MessageHandlers:
+    """Finding single messages."""
+
+    def __init__(self, controller: BrokerController) -> None:
+        self._store = controller.store
+
+    def table(self) -> dict[int, Handler]:
+        """The codes of this module."""
+        return {
+            RequestCode.QUERY_MESSAGE: self.query,
+            RequestCode.VIEW_MESSAGE_BY_ID: self.view,
+        }
+
+    def query(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+        """Code 12."""
+        header = request.header(QueryMessageRequestHeader)
+        most = header.max_num
+        if (request.ext_fields or {}).get(UNIQUE_KEY_QUERY) == "true":
+            most = UNIQUE_MESSAGES_MAX
+        found = self._store.query_by_key(
+            header.topic,
+            header.key,
+            min(max(most, 1), MESSAGES_MAX),
+            header.begin_timestamp,
+            header.end_timestamp,
+        )
+        # The index knows hashes only: another key may share one.
+        records = [r for r in found.records if _is_found_by(r, header.topic, header.key)]
+        response = RemotingCommand.response(
+            ResponseCode.SUCCESS if records else ResponseCode.QUERY_NOT_FOUND,
+            None if records else "can not find message, maybe time range not correct",
+            QueryMessageResponseHeader(
+                index_last_update_timestamp=found.index_last_update_timestamp,
+                index_last_update_phyoffset=found.index_last_update_physical_offset,
+            ),
+        )
+        connection.reply(request, response, records)
+        return None
+
+    def view(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+        """Code 33."""
+        header = request.header(ViewMessageRequestHeader)
+        record = self._store.read(header.offset) if header.offset >= 0 else None
+        if record is None or not _is_at(record, header.offset):
+            text = f"can not find message by the offset, {header.offset}"
+            raise refusal(ResponseCode.SYSTEM_ERROR, text)
+        connection.reply(request, RemotingCommand.response(ResponseCode.SUCCESS), [record])
+        return None
+
+
+def _is_found_by(record: bytes, topic: str, key: str) -> bool:
+    try:
+        stored = read_stored(record)
+    except RemoteProtocolError:
+        return False
+    return stored.head.topic == topic and key in index_keys(stored.properties)
+
+
+def _is_at(record: bytes, offset: int) -> bool:
+    """Whether the bytes are a record and not the middle of one."""
+    try:
+        return read_head(record).physical_offset == offset
+    except RemoteProtocolError:
+        return False

@@ -1,0 +1,306 @@
+"""Pulls: codes 11 and 361, held when there is nothing yet (C-357 to C-382).
+
+Law: looks up and holds within one step, so that no arrival is missed; the waiting itself is
+core.long_poll's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+
+from rocketstream.errors import SubscriptionError
+from rocketstream.model import MessageQueue
+from rocketstream.protocol import names
+from rocketstream.protocol.bodies import OffsetMovedEvent, SubscriptionData, TopicConfig
+from rocketstream.protocol.codes import Perm, PullSysFlag, RequestCode, ResponseCode
+from rocketstream.protocol.command import RemotingCommand
+from rocketstream.protocol.headers import PullMessageRequestHeader
+from rocketstream.protocol.properties import PROPERTY_KEYS, PROPERTY_TAGS
+from rocketstream.protocol.subscription import build_subscription
+from rocketstream.server.broker.controller import BrokerController
+from rocketstream.server.broker.core.long_poll import HeldPull, LongPolls, TagMatch
+from rocketstream.server.broker.handlers.offsets import OffsetHandlers
+from rocketstream.server.broker.messages import InnerMessage, MessageWriter
+from rocketstream.server.dispatch import Handler, guarded, refusal
+from rocketstream.server.store import GetMessageStatus, GetResult
+from rocketstream.transport.aio import Connection
+
+logger = logging.getLogger("rocketstream.server")
+
+SQL_REFUSED = "The broker does not support consumer to filter message by SQL92"
+SUSPEND_MS_MAX = 10 * 60_000
+FAQ_SUBSCRIPTION = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
+
+_CODES = {
+    GetMessageStatus.FOUND: ResponseCode.SUCCESS,
+    GetMessageStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetMessageStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetMessageStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
+    GetMessageStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    GetMessageStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
+    GetMessageStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+}
+
+
+def response_code(status: GetMessageStatus, offset: int) -> ResponseCode:
+    """Return the answer's code for what the store found (C-359)."""
+    if status is GetMessageStatus.NO_MESSAGE_IN_QUEUE:
+        return ResponseCode.PULL_NOT_FOUND if offset == 0 else ResponseCode.PULL_OFFSET_MOVED
+    return _CODES[status]
+
+
+def tag_match(subscription: SubscriptionData) -> TagMatch | None:
+    """Return the test of a tags code, or None when everything matches (C-381)."""
+    if subscription.sub_string == "*" or subscription.class_filter_mode:
+        return None
+    return subscription.code_set.__contains__
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingPull:
+    """What is needed to run a held pull again."""
+
+    connection: Connection
+    request: RemotingCommand
+    header: PullMessageRequestHeader
+
+
+class PullHandlers:
+    """Answering pulls now or later."""
+
+    def __init__(
+        self, controller: BrokerController, offsets: OffsetHandlers, writer: MessageWriter
+    ) -> None:
+        self._controller = controller
+        self._store = controller.store
+        self._offsets = offsets
+        self._writer = writer
+        self._loop = asyncio.get_running_loop()
+        self.polls: LongPolls[WaitingPull] = LongPolls()
+        self._woken: list[HeldPull[WaitingPull]] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._closed = False
+        controller.on_closed.append(self._forget)
+
+    def table(self) -> dict[int, Handler]:
+        """The codes of this module."""
+        return {
+            RequestCode.PULL_MESSAGE: self.pull,
+            RequestCode.LITE_PULL_MESSAGE: self.pull,
+        }
+
+    def pull(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+        """Codes 11 and 361."""
+        header = request.header(PullMessageRequestHeader)
+        return self._pull(WaitingPull(connection, request, header), first=True)
+
+    def _pull(self, pull: WaitingPull, *, first: bool) -> RemotingCommand | None:
+        header = pull.header
+        match = self._check(pull)
+        result = self._store.get(
+            header.topic, header.queue_id, header.queue_offset, header.max_msg_nums, match
+        )
+        code = response_code(result.status, header.queue_offset)
+        if first and header.sys_flag & PullSysFlag.COMMIT_OFFSET:
+            self._offsets.commit(
+                header.consumer_group,
+                header.topic,
+                header.queue_id,
+                header.commit_offset,
+                pull.connection.peer,
+            )
+        if code == ResponseCode.PULL_NOT_FOUND and first and self._hold(pull, match):
+            return None
+        if code == ResponseCode.PULL_OFFSET_MOVED:
+            self._note_offset_moved(header, result)
+        return self._reply(pull, code, result)
+
+    def _reply(
+        self, pull: WaitingPull, code: ResponseCode, result: GetResult
+    ) -> RemotingCommand | None:
+        response = RemotingCommand.response(int(code), result.status.value)
+        response.ext_fields = {
+            "suggestWhichBrokerId": "0",
+            "nextBeginOffset": str(result.next_begin_offset),
+            "minOffset": str(result.min_offset),
+            "maxOffset": str(result.max_offset),
+        }
+        if code != ResponseCode.SUCCESS:
+            return response
+        self._controller.get_count.total += result.count
+        self._controller.group_gets[pull.header.consumer_group].total += result.count
+        pull.connection.reply(pull.request, response, result.records)
+        return None
+
+    # --- checks (C-357) ------------------------------------------------------------------------
+
+    def _check(self, pull: WaitingPull) -> TagMatch | None:
+        """Run upstream's checks in upstream's order; return the filter."""
+        header = pull.header
+        group = self._controller.find_group(header.consumer_group)
+        if group is None:
+            text = f"subscription group [{header.consumer_group}] does not exist, "
+            raise refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, text + FAQ_SUBSCRIPTION)
+        if not group.consume_enable:
+            text = f"subscription group no permission, {header.consumer_group}"
+            raise refusal(ResponseCode.NO_PERMISSION, text)
+        topic = self._controller.topics.get(header.topic)
+        if topic is None:
+            text = f"topic[{header.topic}] not exist, apply first please!{FAQ_SUBSCRIPTION}"
+            raise refusal(ResponseCode.TOPIC_NOT_EXIST, text)
+        self._check_queue(pull, topic)
+        subscription = self._subscription(header, group.consume_broadcast_enable)
+        if subscription.expression_type not in ("TAG", "", None):
+            raise refusal(ResponseCode.SYSTEM_ERROR, SQL_REFUSED)
+        return tag_match(subscription)
+
+    def _check_queue(self, pull: WaitingPull, topic: TopicConfig) -> None:
+        header = pull.header
+        if not topic.perm & Perm.READ:
+            text = f"the topic[{header.topic}] pulling message is forbidden"
+            raise refusal(ResponseCode.NO_PERMISSION, text)
+        if not 0 <= header.queue_id < topic.read_queue_nums:
+            raise refusal(
+                ResponseCode.SYSTEM_ERROR,
+                f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
+                f"topicConfig.readQueueNums:[{topic.read_queue_nums}] "
+                f"consumer:[{pull.connection.peer}]",
+            )
+
+    def _subscription(
+        self, header: PullMessageRequestHeader, broadcast_enabled: bool
+    ) -> SubscriptionData:
+        if header.sys_flag & PullSysFlag.SUBSCRIPTION:
+            return _given_subscription(header)
+        group = self._controller.consumers.group(header.consumer_group)
+        if group is None:
+            text = "the consumer's group info not exist" + FAQ_SUBSCRIPTION
+            raise refusal(ResponseCode.SUBSCRIPTION_NOT_EXIST, text)
+        if group.message_model == "BROADCASTING" and not broadcast_enabled:
+            text = f"the consumer group[{header.consumer_group}] can not consume by broadcast way"
+            raise refusal(ResponseCode.NO_PERMISSION, text)
+        subscription = group.subscriptions.get(header.topic)
+        if subscription is None:
+            text = "the consumer's subscription not exist" + FAQ_SUBSCRIPTION
+            raise refusal(ResponseCode.SUBSCRIPTION_NOT_EXIST, text)
+        if subscription.sub_version < header.sub_version:
+            text = "the consumer's subscription not latest"
+            raise refusal(ResponseCode.SUBSCRIPTION_NOT_LATEST, text)
+        return subscription
+
+    # --- waiting ---------------------------------------------------------------------------------
+
+    def _hold(self, pull: WaitingPull, match: TagMatch | None) -> bool:
+        header = pull.header
+        wait_ms = min(header.suspend_timeout_millis, SUSPEND_MS_MAX)
+        if not header.sys_flag & PullSysFlag.SUSPEND or wait_ms <= 0 or self._closed:
+            return False
+        deadline_ms = self._loop.time() * 1000 + wait_ms
+        held = HeldPull(header.topic, header.queue_id, match, deadline_ms, pull.connection, pull)
+        if not self.polls.hold(held):
+            return False
+        self._set_timer(deadline_ms)
+        return True
+
+    def _set_timer(self, deadline_ms: float) -> None:
+        if self._timer is not None:
+            if self._timer_at <= deadline_ms:
+                return
+            self._timer.cancel()
+        self._timer_at = deadline_ms
+        self._timer = self._loop.call_at(deadline_ms / 1000, self._expire)
+
+    def _expire(self) -> None:
+        self._timer = None
+        # Half a millisecond of grace: timers may fire a hair early on a coarse clock.
+        for held in self.polls.expired(self._loop.time() * 1000 + 0.5):
+            self._again(held)
+        deadline_ms = self.polls.next_deadline_ms()
+        if deadline_ms is not None:
+            self._set_timer(deadline_ms)
+
+    def arrived(self, topic: str, queue_id: int, _max_offset: int, tags_code: int) -> None:
+        """A message was stored: wake who waits for it, once this turn of the loop is done."""
+        woken = self.polls.arrived(topic, queue_id, tags_code)
+        if not woken:
+            return
+        if not self._woken:
+            # Later in this turn, so that all messages that came together go in one answer.
+            self._loop.call_soon(self._wake)
+        self._woken.extend(woken)
+
+    def _wake(self) -> None:
+        woken, self._woken = self._woken, []
+        for held in woken:
+            self._again(held)
+
+    def _again(self, held: HeldPull[WaitingPull]) -> None:
+        """Answer a held pull: all checks again, but neither a commit nor a second wait (C-380)."""
+        pull = held.pull
+        answer = guarded(
+            "broker", lambda _c, _r: self._pull(pull, first=False), pull.connection, pull.request
+        )
+        if answer is not None:
+            pull.connection.reply(pull.request, answer)
+
+    def _forget(self, connection: Connection) -> None:
+        self.polls.owner_gone(connection)
+
+    def close(self) -> None:
+        """Answer everything that waits; nothing is held any more."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for held in self.polls.take_all():
+            self._again(held)
+
+    # --- side effects ----------------------------------------------------------------------------
+
+    def _note_offset_moved(self, header: PullMessageRequestHeader, result: GetResult) -> None:
+        """Leave a message about a pull outside its queue (C-364)."""
+        queue = MessageQueue(header.topic, self._controller.config.broker_name, header.queue_id)
+        event = OffsetMovedEvent(
+            consumer_group=header.consumer_group,
+            message_queue=queue,
+            offset_request=header.queue_offset,
+            offset_new=result.next_begin_offset,
+        )
+        group = header.consumer_group
+        host = self._controller.store_host_bytes
+        message = InnerMessage(
+            topic=names.OFFSET_MOVED_EVENT,
+            queue_id=0,
+            body=event.encode(),
+            properties={PROPERTY_TAGS: group, PROPERTY_KEYS: group},
+            flag=0,
+            sys_flag=0,
+            born_timestamp=self._controller.now_ms(),
+            born_host=host,
+            store_host=host,
+        )
+        logger.info(
+            "offset moved group=%s topic=%s queue=%d asked=%d next=%d",
+            group,
+            header.topic,
+            header.queue_id,
+            header.queue_offset,
+            result.next_begin_offset,
+        )
+        self._writer.put(message)
+
+
+def _given_subscription(header: PullMessageRequestHeader) -> SubscriptionData:
+    """Return the subscription a pull carries itself."""
+    try:
+        return build_subscription(
+            header.topic,
+            header.subscription,
+            header.sub_version,
+            header.expression_type or "TAG",
+        )
+    except SubscriptionError as error:
+        text = f"parse the consumer's subscription failed: {error.message}"
+        raise refusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, text) from None

@@ -1,0 +1,377 @@
+"""Sends: codes 10, 310 and 320 (C-425 to C-431, W 2.2).
+
+Law: the hot path of the broker. One message is parsed, checked, stored and answered in one go;
+whatever only some messages need lives in functions of its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+from rocketstream.errors import BrokerError, ConfigurationError, ProtocolError, StoreError
+from rocketstream.limits import PROPERTIES_BYTES_MAX
+from rocketstream.protocol import names
+from rocketstream.protocol.bodies import TopicConfig
+from rocketstream.protocol.codes import MessageSysFlag, RequestCode, ResponseCode
+from rocketstream.protocol.command import RemotingCommand
+from rocketstream.protocol.headers import SendMessageRequestHeader
+from rocketstream.protocol.properties import (
+    PROPERTY_CLUSTER,
+    PROPERTY_DELAY,
+    PROPERTY_TAGS,
+    PROPERTY_TRAN_MSG,
+    PROPERTY_WAIT,
+    decode_properties,
+    encode_properties,
+)
+from rocketstream.protocol.record import decode_batch, new_record, pack_host
+from rocketstream.protocol.tag_hash import tags_code
+from rocketstream.server.broker.controller import BrokerController
+from rocketstream.server.broker.flush_gate import TIMEOUT, FlushGate
+from rocketstream.server.broker.messages import (
+    InnerMessage,
+    MessageWriter,
+    delay_level_of,
+    index_keys,
+)
+from rocketstream.server.dispatch import Handler, refusal
+from rocketstream.server.store import PutResult
+from rocketstream.transport.aio import Connection
+
+TAG_CACHE_MAX = 4096
+ILLEGAL = (
+    "the message is illegal, maybe msg body or properties length not matched. msg body length "
+    "limit {body}B, msg properties length limit 32KB."
+)
+FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
+
+
+def topic_config_text(config: TopicConfig) -> str:
+    """Return a topic's configuration as upstream prints it in remarks."""
+    perm = "".join(
+        letter if config.perm & bit else "-" for letter, bit in (("R", 4), ("W", 2), ("X", 1))
+    )
+    return (
+        f"TopicConfig [topicName={config.topic_name}, readQueueNums={config.read_queue_nums}, "
+        f"writeQueueNums={config.write_queue_nums}, perm={perm}, "
+        f"topicFilterType={config.topic_filter_type}, topicSysFlag={config.topic_sys_flag}, "
+        f"order={str(config.order).lower()}]"
+    )
+
+
+class SendHandlers:
+    """Storing what producers send."""
+
+    def __init__(
+        self, controller: BrokerController, writer: MessageWriter, gate: FlushGate | None
+    ) -> None:
+        self._controller = controller
+        self._topics = controller.topics
+        self._store = controller.store
+        self._writer = writer
+        self._gate = gate
+        config = controller.config
+        self._cluster = config.cluster_name
+        self._region = config.region
+        self._body_max = config.message_body_bytes_max
+        self._next_queue = itertools.count()
+        self._tag_codes: dict[str | None, int] = {None: 0}
+        self._id_prefix = controller.store_host_bytes.hex().upper()
+
+    def table(self) -> dict[int, Handler]:
+        """The codes of this module."""
+        return {
+            RequestCode.SEND_MESSAGE: self.send_v1,
+            RequestCode.SEND_MESSAGE_V2: self.send_v2,
+            RequestCode.SEND_BATCH_MESSAGE: self.send_v2,
+        }
+
+    def send_v1(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+        """Code 10."""
+        return self._answer(connection, request, request.header(SendMessageRequestHeader))
+
+    def send_v2(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+        """Codes 310 and 320; which of the two it is, the header says."""
+        header = SendMessageRequestHeader.from_ext_v2(request.ext_fields or {})
+        return self._answer(connection, request, header)
+
+    def _answer(
+        self, connection: Connection, request: RemotingCommand, header: SendMessageRequestHeader
+    ) -> RemotingCommand | None:
+        try:
+            response = self._send(connection, request, header)
+        except BrokerError as error:
+            response = self._refuse(error.code, error.remark)
+        except StoreError as error:
+            response = self._refuse(
+                ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {error.message}"
+            )
+        except (ProtocolError, ConfigurationError) as error:
+            response = self._refuse(ResponseCode.SYSTEM_ERROR, error.message)
+        return response
+
+    def _send(
+        self, connection: Connection, request: RemotingCommand, header: SendMessageRequestHeader
+    ) -> RemotingCommand | None:
+        topic = header.topic
+        config = self._topics.get(topic)
+        if config is None or topic in names.NOT_ALLOWED_SEND_TOPICS:
+            config = self._unusual_topic(header)
+        queue_id = header.queue_id
+        if queue_id >= config.write_queue_nums and queue_id >= config.read_queue_nums:
+            return self._refuse(
+                ResponseCode.SYSTEM_ERROR,
+                f"request queueId[{queue_id}] is illegal, {topic_config_text(config)} "
+                f"Producer: {connection.peer}",
+            )
+        if queue_id < 0:
+            queue_id = next(self._next_queue) % max(1, config.write_queue_nums)
+        if header.batch:
+            return self._send_batch(connection, request, header, config, queue_id)
+        properties = decode_properties(header.properties) if header.properties else {}
+        sys_flag = header.sys_flag
+        if config.topic_filter_type == "MULTI_TAG":
+            sys_flag |= MessageSysFlag.MULTI_TAGS
+        body = request.body
+        if len(body) > self._body_max:
+            return self._illegal()
+        properties[PROPERTY_CLUSTER] = self._cluster
+        if (
+            PROPERTY_DELAY in properties
+            or PROPERTY_TRAN_MSG in properties
+            or topic.startswith(names.RETRY_PREFIX)
+        ):
+            return self._send_unusual(
+                connection, request, header, queue_id, sys_flag, body, properties
+            )
+        wait = properties.pop(PROPERTY_WAIT, None)
+        text = encode_properties(properties).encode()
+        if len(text) > PROPERTIES_BYTES_MAX:
+            return self._illegal()
+        record = new_record(
+            topic.encode(),
+            queue_id,
+            header.flag,
+            sys_flag,
+            header.born_timestamp,
+            self._born_host(connection),
+            self._controller.store_host_bytes,
+            header.reconsume_times or 0,
+            0,
+            body,
+            text,
+        )
+        code = self._tag_code(properties.get(PROPERTY_TAGS))
+        result = self._store.put(topic, queue_id, record, code, index_keys(properties))
+        self._controller.put_count.total += 1
+        response = self._stored(f"{self._id_prefix}{result.physical_offset:016X}", queue_id, result)
+        if self._gate is None or wait == "false":
+            return response
+        self._when_flushed(connection, request, response, result)
+        return None
+
+    # --- what only some messages need ------------------------------------------------------------
+
+    def _unusual_topic(self, header: SendMessageRequestHeader) -> TopicConfig:
+        """Check the topic of a send that is unknown or not open to clients (C-425, C-422)."""
+        topic = header.topic
+        names.check_topic(topic)
+        if names.is_not_allowed_send_topic(topic):
+            raise refusal(
+                ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden."
+            )
+        config = self._topics.create_by_send(
+            topic,
+            header.default_topic,
+            header.default_topic_queue_nums,
+            self._controller.now_ms(),
+        )
+        if config is None and topic.startswith(names.RETRY_PREFIX):
+            return self._controller.ensure_topic(topic, 1)
+        if config is None:
+            raise refusal(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{topic}] not exist, apply first please!{FAQ}",
+            )
+        self._controller.topics_changed(topic)
+        return config
+
+    def _send_unusual(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        header: SendMessageRequestHeader,
+        queue_id: int,
+        sys_flag: int,
+        body: bytes | memoryview,
+        properties: dict[str, str],
+    ) -> RemotingCommand | None:
+        """Delayed and retried messages; transactions are refused."""
+        if properties.get(PROPERTY_TRAN_MSG, "").lower() == "true":
+            return self._refuse(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{self._controller.host}] sending transaction message is forbidden: "
+                "this broker does not support transactions",
+            )
+        topic = header.topic
+        if topic.startswith(names.RETRY_PREFIX):
+            topic, queue_id = self._retry_or_dead_letter(header, queue_id, properties)
+        wait = properties.get(PROPERTY_WAIT)
+        if delay_level_of(properties) <= 0:
+            properties.pop(PROPERTY_WAIT, None)
+        if len(encode_properties(properties).encode()) > PROPERTIES_BYTES_MAX:
+            return self._illegal()
+        message = InnerMessage(
+            topic=topic,
+            queue_id=queue_id,
+            body=body,
+            properties=properties,
+            flag=header.flag,
+            sys_flag=sys_flag,
+            born_timestamp=header.born_timestamp,
+            born_host=self._born_host(connection),
+            store_host=self._controller.store_host_bytes,
+            reconsume_times=header.reconsume_times or 0,
+        )
+        result = self._writer.put(message)
+        self._controller.put_count.total += 1
+        response = self._stored(f"{self._id_prefix}{result.physical_offset:016X}", queue_id, result)
+        if self._gate is None or wait == "false":
+            return response
+        self._when_flushed(connection, request, response, result)
+        return None
+
+    def _retry_or_dead_letter(
+        self, header: SendMessageRequestHeader, queue_id: int, properties: dict[str, str]
+    ) -> tuple[str, int]:
+        """Return where a message sent to a retry topic goes.
+
+        One rule with the send-back path (C-592): more attempts than allowed means the dead-letter
+        topic at once. The header counts the attempts made, so ``>`` here is ``>=`` there. Ordered
+        consumers send only what they gave up, which is why a group that holds locks uses ``>=``.
+        """
+        group = header.topic[len(names.RETRY_PREFIX) :]
+        settings = self._controller.find_group(group)
+        if settings is None:
+            raise refusal(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group not exist, {group}",
+            )
+        most = header.max_reconsume_times
+        if most is None:
+            most = settings.retry_max_times
+        attempts = header.reconsume_times or 0
+        if self._controller.locks.is_locked(group, self._controller.now_ms()):
+            attempts += 1
+        if attempts <= most:
+            return header.topic, queue_id
+        properties[PROPERTY_DELAY] = "0"
+        topic = names.dlq_topic(group)
+        self._controller.ensure_topic(topic, 1)
+        return topic, 0
+
+    def _send_batch(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        header: SendMessageRequestHeader,
+        config: TopicConfig,
+        queue_id: int,
+    ) -> RemotingCommand | None:
+        """Store every message of a batch with consecutive offsets (C-431, W 4.5)."""
+        if len(request.body) > self._body_max:
+            return self._illegal()
+        items = decode_batch(request.body)
+        if not items or header.topic.startswith(names.RETRY_PREFIX):
+            return self._illegal()
+        common = decode_properties(header.properties) if header.properties else {}
+        common[PROPERTY_CLUSTER] = self._cluster
+        records, codes, keys = [], [], []
+        for item in items:
+            properties = {**decode_properties(item.properties), **common}
+            if delay_level_of(properties) > 0 or PROPERTY_TRAN_MSG in properties:
+                return self._illegal()
+            text = encode_properties(properties).encode()
+            if len(text) > PROPERTIES_BYTES_MAX:
+                return self._illegal()
+            records.append(
+                new_record(
+                    header.topic.encode(),
+                    queue_id,
+                    item.flag,
+                    header.sys_flag,
+                    header.born_timestamp,
+                    self._born_host(connection),
+                    self._controller.store_host_bytes,
+                    header.reconsume_times or 0,
+                    0,
+                    item.body,
+                    text,
+                )
+            )
+            codes.append(self._tag_code(properties.get(PROPERTY_TAGS)))
+            keys.append(index_keys(properties))
+        result = self._store.put_batch(header.topic, queue_id, records, codes, keys)
+        self._controller.put_count.total += len(records)
+        ids = ",".join([f"{self._id_prefix}{at:016X}" for at in result.physical_offsets])
+        response = self._stored(ids, queue_id, result)
+        if self._gate is None or common.get(PROPERTY_WAIT) == "false":
+            return response
+        self._when_flushed(connection, request, response, result)
+        return None
+
+    # --- replies ---------------------------------------------------------------------------------
+
+    def _stored(self, msg_id: str, queue_id: int, result: PutResult) -> RemotingCommand:
+        response = RemotingCommand.response(0)
+        response.ext_fields = {
+            "msgId": msg_id,
+            "queueId": str(queue_id),
+            "queueOffset": str(result.queue_offset),
+            "MSG_REGION": self._region,
+            "TRACE_ON": "true",
+        }
+        return response
+
+    def _when_flushed(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        response: RemotingCommand,
+        result: PutResult,
+    ) -> None:
+        def done(failure: str | None) -> None:
+            if failure == TIMEOUT:
+                response.code = ResponseCode.FLUSH_DISK_TIMEOUT
+            elif failure is not None:
+                response.code = ResponseCode.SERVICE_NOT_AVAILABLE
+                response.remark = f"the message may be lost, the store failed to flush: {failure}"
+            connection.reply(request, response)
+
+        assert self._gate is not None
+        self._gate.wait(result.end_offset, done)
+
+    def _refuse(self, code: int, remark: str) -> RemotingCommand:
+        response = RemotingCommand.response(code, remark)
+        response.ext_fields = {"MSG_REGION": self._region, "TRACE_ON": "true"}
+        return response
+
+    def _illegal(self) -> RemotingCommand:
+        return self._refuse(ResponseCode.MESSAGE_ILLEGAL, ILLEGAL.format(body=self._body_max))
+
+    # --- small things ----------------------------------------------------------------------------
+
+    def _born_host(self, connection: Connection) -> bytes:
+        packed: bytes | None = connection.attributes.get("born_host")
+        if packed is None:
+            packed = connection.attributes["born_host"] = pack_host(*connection.peer_host)
+        return packed
+
+    def _tag_code(self, tags: str | None) -> int:
+        codes = self._tag_codes
+        code = codes.get(tags)
+        if code is None:
+            if len(codes) >= TAG_CACHE_MAX:
+                codes.clear()
+            code = codes[tags] = tags_code(tags)
+        return code

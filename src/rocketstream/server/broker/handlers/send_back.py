@@ -1,0 +1,142 @@
+"""Messages consumers send back: code 36 (C-398 to C-402, C-592).
+
+Law: one rule with the retry sends of handlers.send: more attempts than allowed means the
+dead-letter topic at once, without delay.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+from rocketstream.errors import RemoteProtocolError, StoreError
+from rocketstream.protocol import names
+from rocketstream.protocol.bodies import SubscriptionGroupConfig
+from rocketstream.protocol.codes import (
+    VERSION_MAX_RECONSUME_TIMES,
+    Perm,
+    RequestCode,
+    ResponseCode,
+)
+from rocketstream.protocol.command import RemotingCommand
+from rocketstream.protocol.headers import ConsumerSendMsgBackRequestHeader
+from rocketstream.protocol.message_id import encode_offset_msg_id
+from rocketstream.protocol.properties import (
+    PROPERTY_DELAY,
+    PROPERTY_ORIGIN_MESSAGE_ID,
+    PROPERTY_RETRY_TOPIC,
+    PROPERTY_WAIT,
+)
+from rocketstream.protocol.record import unpack_host
+from rocketstream.server.broker.controller import BrokerController
+from rocketstream.server.broker.flush_gate import TIMEOUT, FlushGate
+from rocketstream.server.broker.messages import (
+    InnerMessage,
+    MessageWriter,
+    StoredMessage,
+    copy_of,
+    read_stored,
+)
+from rocketstream.server.dispatch import Handler, ok, refusal
+from rocketstream.transport.aio import Connection
+
+FIRST_RETRY_LEVEL = 3
+
+
+class SendBackHandlers:
+    """Parking a message for another attempt, or giving it up."""
+
+    def __init__(
+        self, controller: BrokerController, writer: MessageWriter, gate: FlushGate | None
+    ) -> None:
+        self._controller = controller
+        self._writer = writer
+        self._gate = gate
+        self._next_queue = itertools.count()
+
+    def table(self) -> dict[int, Handler]:
+        """The codes of this module."""
+        return {RequestCode.CONSUMER_SEND_MSG_BACK: self.send_back}
+
+    def send_back(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+        """Code 36."""
+        header = request.header(ConsumerSendMsgBackRequestHeader)
+        settings = self._controller.find_group(header.group)
+        if settings is None:
+            text = f"subscription group not exist, {header.group}"
+            raise refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, text)
+        if settings.retry_queue_nums <= 0:
+            return ok()
+        topic = self._controller.ensure_retry_topic(settings, unit=bool(header.unit_mode))
+        if not topic.perm & Perm.WRITE:
+            text = f"the topic[{topic.topic_name}] sending message is forbidden"
+            raise refusal(ResponseCode.NO_PERMISSION, text)
+        stored = self._stored(header.offset)
+        message = self._next_attempt(header, settings, stored, request.version)
+        return self._put(connection, request, message)
+
+    def _stored(self, offset: int) -> StoredMessage:
+        record = self._controller.store.read(offset)
+        if record is not None:
+            try:
+                stored = read_stored(record)
+            except RemoteProtocolError:
+                pass
+            else:
+                if stored.head.physical_offset == offset:
+                    return stored
+        raise refusal(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}")
+
+    def _next_attempt(
+        self,
+        header: ConsumerSendMsgBackRequestHeader,
+        settings: SubscriptionGroupConfig,
+        stored: StoredMessage,
+        version: int,
+    ) -> InnerMessage:
+        most = settings.retry_max_times
+        if version >= VERSION_MAX_RECONSUME_TIMES and header.max_reconsume_times is not None:
+            most = header.max_reconsume_times
+        message = copy_of(stored, "", 0)
+        properties = message.properties
+        properties.setdefault(PROPERTY_RETRY_TOPIC, stored.head.topic)
+        properties[PROPERTY_WAIT] = "false"
+        properties.setdefault(PROPERTY_ORIGIN_MESSAGE_ID, _offset_id(stored))
+        attempts = stored.head.reconsume_times
+        if attempts >= most or header.delay_level < 0:
+            message.topic = names.dlq_topic(header.group)
+            self._controller.ensure_topic(message.topic, 1)
+            level = 0
+        else:
+            message.topic = names.retry_topic(header.group)
+            message.queue_id = next(self._next_queue) % settings.retry_queue_nums
+            level = header.delay_level or FIRST_RETRY_LEVEL + attempts
+        properties[PROPERTY_DELAY] = str(level)
+        message.reconsume_times = attempts + 1
+        return message
+
+    def _put(
+        self, connection: Connection, request: RemotingCommand, message: InnerMessage
+    ) -> RemotingCommand | None:
+        try:
+            result = self._writer.put(message)
+        except StoreError as error:
+            text = f"the message was not stored: {error.message}"
+            raise refusal(ResponseCode.SYSTEM_ERROR, text) from error
+        self._controller.put_count.total += 1
+        response = ok()
+        if self._gate is None:
+            return response
+
+        def done(failure: str | None) -> None:
+            if failure is not None:
+                response.code = ResponseCode.SYSTEM_ERROR
+                response.remark = "FLUSH_DISK_TIMEOUT" if failure == TIMEOUT else failure
+            connection.reply(request, response)
+
+        self._gate.wait(result.end_offset, done)
+        return None
+
+
+def _offset_id(stored: StoredMessage) -> str:
+    host, port = unpack_host(stored.head.store_host_bytes)
+    return encode_offset_msg_id(host, port, stored.head.physical_offset)

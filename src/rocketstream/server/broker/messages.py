@@ -1,0 +1,164 @@
+"""Messages on their way into the store: from what they are to a record in the right queue.
+
+Law: the one place that turns a message into a record, delays included; no sockets.
+Upstream: MessageExtBrokerInner and the head of CommitLog.asyncPutMessage (C-403, C-404).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rocketstream.protocol.codes import MessageSysFlag
+from rocketstream.protocol.properties import (
+    PROPERTY_DELAY,
+    PROPERTY_KEYS,
+    PROPERTY_REAL_QID,
+    PROPERTY_REAL_TOPIC,
+    PROPERTY_TAGS,
+    PROPERTY_UNIQ_KEY,
+    decode_properties,
+    encode_properties,
+)
+from rocketstream.protocol.record import RecordHead, new_record, read_head
+from rocketstream.protocol.tag_hash import tags_code
+from rocketstream.server.broker.controller import BrokerController
+from rocketstream.server.broker.core.schedule import queue_of_level
+from rocketstream.server.broker.core.topics import SCHEDULE_TOPIC
+from rocketstream.server.store import PutResult
+
+_NO_DELAY = (MessageSysFlag.TRANSACTION_PREPARED, MessageSysFlag.TRANSACTION_ROLLBACK)
+
+
+@dataclass(slots=True)
+class InnerMessage:
+    """A message with everything its record needs but the offsets; hosts are packed bytes."""
+
+    topic: str
+    queue_id: int
+    body: bytes | memoryview
+    properties: dict[str, str]
+    flag: int
+    sys_flag: int
+    born_timestamp: int
+    born_host: bytes
+    store_host: bytes
+    reconsume_times: int = 0
+    prepared_transaction_offset: int = 0
+
+
+def index_keys(properties: dict[str, str]) -> list[str]:
+    """Return the words a message is found by: its id and its keys."""
+    unique = properties.get(PROPERTY_UNIQ_KEY)
+    keys = properties.get(PROPERTY_KEYS)
+    found = [unique] if unique else []
+    if keys:
+        found.extend(keys.split())
+    return found
+
+
+def delay_level_of(properties: dict[str, str]) -> int:
+    """Return the delay level asked for; text that is no number asks for none."""
+    text = properties.get(PROPERTY_DELAY)
+    if not text:
+        return 0
+    try:
+        return int(text)
+    except ValueError:
+        return 0
+
+
+class MessageWriter:
+    """Puts messages into a broker's store."""
+
+    def __init__(self, controller: BrokerController) -> None:
+        self._controller = controller
+
+    def record(self, message: InnerMessage, topic: str, queue_id: int) -> bytearray:
+        """Return the record of a message in a topic's queue."""
+        return new_record(
+            topic.encode(),
+            queue_id,
+            message.flag,
+            message.sys_flag,
+            message.born_timestamp,
+            message.born_host,
+            message.store_host,
+            message.reconsume_times,
+            message.prepared_transaction_offset,
+            message.body,
+            encode_properties(message.properties).encode(),
+        )
+
+    def put(self, message: InnerMessage, *, delayed: bool = True) -> PutResult:
+        """Store a message; one with a delay level waits in the schedule topic first (C-404).
+
+        Args:
+            message: its properties are changed when it is delayed.
+            delayed: False delivers a message whose delay is over.
+
+        Raises:
+            StoreError: it is not stored.
+            LocalProtocolError: its properties do not fit a record.
+        """
+        level = delay_level_of(message.properties) if delayed else 0
+        if level > 0 and (message.sys_flag & MessageSysFlag.TRANSACTION_MASK) not in _NO_DELAY:
+            return self._put_delayed(message, level)
+        record = self.record(message, message.topic, message.queue_id)
+        code = tags_code(message.properties.get(PROPERTY_TAGS))
+        return self._controller.store.put(
+            message.topic, message.queue_id, record, code, index_keys(message.properties)
+        )
+
+    def _put_delayed(self, message: InnerMessage, level: int) -> PutResult:
+        controller = self._controller
+        level = controller.schedule.clamp(level)
+        message.properties[PROPERTY_REAL_TOPIC] = message.topic
+        message.properties[PROPERTY_REAL_QID] = str(message.queue_id)
+        message.properties[PROPERTY_DELAY] = str(level)
+        queue_id = queue_of_level(level)
+        record = self.record(message, SCHEDULE_TOPIC, queue_id)
+        due_ms = controller.now_ms() + controller.schedule.delay_ms(level)
+        return controller.store.put(
+            SCHEDULE_TOPIC, queue_id, record, due_ms, index_keys(message.properties)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMessage:
+    """A record read back, with its properties."""
+
+    record: bytes
+    head: RecordHead
+    properties: dict[str, str]
+
+    @property
+    def body(self) -> bytes:
+        """The body as stored."""
+        start = self.head.body_start
+        return self.record[start : start + self.head.body_size]
+
+
+def read_stored(record: bytes) -> StoredMessage:
+    """Read a record of the store."""
+    head = read_head(record)
+    start = head.properties_start
+    properties = decode_properties(record[start : start + head.properties_size])
+    return StoredMessage(bytes(record), head, properties)
+
+
+def copy_of(stored: StoredMessage, topic: str, queue_id: int) -> InnerMessage:
+    """Return a message with the same content and origin for another queue."""
+    head = stored.head
+    return InnerMessage(
+        topic=topic,
+        queue_id=queue_id,
+        body=stored.body,
+        properties=dict(stored.properties),
+        flag=head.flag,
+        sys_flag=head.sys_flag,
+        born_timestamp=head.born_timestamp,
+        born_host=head.born_host_bytes,
+        store_host=head.store_host_bytes,
+        reconsume_times=head.reconsume_times,
+        prepared_transaction_offset=head.prepared_transaction_offset,
+    )

@@ -1,0 +1,79 @@
+"""From a request to its handler and from a handler's outcome to a reply.
+
+Law: knows codes and replies, nothing of what a request means. Runs on the server's loop; a handler
+is a plain function that must not block, since a task per request would cost more than the request.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+
+from rocketstream.errors import BrokerError, ProtocolError, RocketMQError
+from rocketstream.protocol.codes import ResponseCode
+from rocketstream.protocol.command import RemotingCommand
+from rocketstream.protocol.headers import Header
+from rocketstream.transport.aio import Connection
+
+logger = logging.getLogger("rocketstream.server")
+
+Handler = Callable[[Connection, RemotingCommand], RemotingCommand | None]
+"""Returns the reply, or None when it was or will be given by other means (a held pull, a flush)."""
+
+
+def ok(header: Header | None = None, body: bytes = b"") -> RemotingCommand:
+    """Return a successful reply."""
+    return RemotingCommand.response(ResponseCode.SUCCESS, None, header, body)
+
+
+def refusal(code: int, remark: str) -> BrokerError:
+    """Return the error that a handler raises to answer with a code and a remark."""
+    return BrokerError(int(code), remark)
+
+
+class Dispatcher:
+    """One table ``code -> handler``; an unknown code is answered, never ignored."""
+
+    def __init__(self, name: str, handlers: Mapping[int, Handler]) -> None:
+        self._name = name
+        self._handlers = {int(code): handler for code, handler in handlers.items()}
+
+    @property
+    def codes(self) -> list[int]:
+        """The request codes answered, ascending."""
+        return sorted(self._handlers)
+
+    def __call__(self, connection: Connection, request: RemotingCommand) -> None:
+        """Answer one request of a peer."""
+        handler = self._handlers.get(request.code)
+        if handler is None:
+            remark = f" request type {request.code} not supported"
+            response = RemotingCommand.response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
+            connection.reply(request, response)
+            return
+        answer = guarded(self._name, handler, connection, request)
+        if answer is not None:
+            connection.reply(request, answer)
+
+
+def guarded(
+    name: str, handler: Handler, connection: Connection, request: RemotingCommand
+) -> RemotingCommand | None:
+    """Run a handler; every way it can fail becomes a reply."""
+    try:
+        return handler(connection, request)
+    except BrokerError as error:
+        return RemotingCommand.response(error.code, error.remark)
+    except ProtocolError as error:
+        logger.info(
+            "%s: bad request code=%d peer=%s: %s", name, request.code, connection.peer, error
+        )
+        return RemotingCommand.response(ResponseCode.SYSTEM_ERROR, error.message)
+    except RocketMQError as error:
+        logger.error("%s: code=%d failed: %s", name, request.code, error)
+        return RemotingCommand.response(ResponseCode.SYSTEM_ERROR, error.message)
+    except Exception as error:
+        # The one place where a mistake of ours must not become a caller's timeout.
+        logger.exception("%s: INTERNAL code=%d peer=%s", name, request.code, connection.peer)
+        text = f"internal error of the {name}, see its log: {type(error).__name__}"
+        return RemotingCommand.response(ResponseCode.SYSTEM_ERROR, text)

@@ -1,0 +1,1 @@
+"""What a name server knows and decides, free of sockets and clocks."""

@@ -1,0 +1,274 @@
+"""The routing table of a name server: who registered, which topics it has, who is gone.
+
+Law: pure. Every call is an event with the time it happened; nothing is looked up outside.
+Upstream: RouteInfoManager (C-441 to C-444, W 2.7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
+
+from rocketstream.limits import BROKER_EXPIRED_MS
+from rocketstream.protocol.bodies import (
+    BrokerData,
+    ClusterInfo,
+    DataVersion,
+    QueueData,
+    TopicConfig,
+    TopicRouteData,
+)
+from rocketstream.protocol.codes import Perm
+
+MASTER_ID = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerIdentity:
+    """The four names a broker registers under."""
+
+    cluster: str
+    name: str
+    id: int
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """What a registration tells the broker: where its master is, if it is a slave of a live one."""
+
+    master_address: str | None = None
+    ha_server_address: str | None = None
+
+
+@dataclass(slots=True)
+class LiveBroker:
+    """One registered address and when it was last heard of."""
+
+    identity: BrokerIdentity
+    last_update_ms: int
+    data_version: DataVersion | None
+    channel: Hashable
+    ha_server_address: str
+
+
+class RouteTable:
+    """All registrations of one name server."""
+
+    def __init__(self) -> None:
+        self._queues: dict[str, dict[str, QueueData]] = {}
+        self._brokers: dict[str, BrokerData] = {}
+        self._clusters: dict[str, set[str]] = {}
+        self._live: dict[str, LiveBroker] = {}
+        self._filter_servers: dict[str, list[str]] = {}
+
+    # --- registrations ---------------------------------------------------------------------------
+
+    def register(
+        self,
+        identity: BrokerIdentity,
+        *,
+        ha_server_address: str,
+        topics: Mapping[str, TopicConfig] | None,
+        data_version: DataVersion | None,
+        filter_servers: Iterable[str],
+        channel: Hashable,
+        now_ms: int,
+    ) -> Registered:
+        """Take one registration; topics count only from a master with news (C-442)."""
+        first = self._join(identity)
+        has_news = first or self.is_changed(identity.address, data_version)
+        if topics is not None and identity.id == MASTER_ID and has_news:
+            for config in topics.values():
+                self._put_queue_data(identity.name, config)
+        self._live[identity.address] = LiveBroker(
+            identity, now_ms, data_version, channel, ha_server_address
+        )
+        servers = list(filter_servers)
+        if servers:
+            self._filter_servers[identity.address] = servers
+        else:
+            self._filter_servers.pop(identity.address, None)
+        return self._answer(identity)
+
+    def _join(self, identity: BrokerIdentity) -> bool:
+        self._clusters.setdefault(identity.cluster, set()).add(identity.name)
+        data = self._brokers.get(identity.name)
+        if data is None:
+            data = BrokerData(identity.cluster, identity.name, {})
+            self._brokers[identity.name] = data
+        # A slave that became master registers the same address under another id.
+        for other in [i for i, a in data.broker_addrs.items() if a == identity.address]:
+            if other != identity.id:
+                del data.broker_addrs[other]
+        first = identity.id not in data.broker_addrs
+        data.broker_addrs[identity.id] = identity.address
+        return first
+
+    def _answer(self, identity: BrokerIdentity) -> Registered:
+        if identity.id == MASTER_ID:
+            return Registered()
+        master = self._brokers[identity.name].broker_addrs.get(MASTER_ID)
+        live = self._live.get(master) if master else None
+        return Registered(master, live.ha_server_address) if live else Registered()
+
+    def _put_queue_data(self, broker_name: str, config: TopicConfig) -> None:
+        self._queues.setdefault(config.topic_name, {})[broker_name] = QueueData(
+            broker_name=broker_name,
+            read_queue_nums=config.read_queue_nums,
+            write_queue_nums=config.write_queue_nums,
+            perm=config.perm,
+            topic_sys_flag=config.topic_sys_flag,
+        )
+
+    def is_changed(self, address: str, data_version: DataVersion | None) -> bool:
+        """Whether the topics of the broker differ from what is known."""
+        live = self._live.get(address)
+        return live is None or live.data_version != data_version
+
+    def data_version(self, address: str) -> DataVersion | None:
+        """The version of the topics last registered from an address."""
+        live = self._live.get(address)
+        return live.data_version if live else None
+
+    def refresh(self, address: str, now_ms: int) -> None:
+        """A sign of life without news."""
+        live = self._live.get(address)
+        if live:
+            live.last_update_ms = now_ms
+
+    # --- leaving ---------------------------------------------------------------------------------
+
+    def unregister(self, identity: BrokerIdentity) -> None:
+        """Remove one address; with its last address the broker and its topics go."""
+        self._live.pop(identity.address, None)
+        self._filter_servers.pop(identity.address, None)
+        data = self._brokers.get(identity.name)
+        if data is None:
+            return
+        if data.broker_addrs.get(identity.id) == identity.address:
+            del data.broker_addrs[identity.id]
+        if not data.broker_addrs:
+            self._drop_broker(identity.name, data.cluster)
+
+    def _drop_broker(self, name: str, cluster: str) -> None:
+        del self._brokers[name]
+        members = self._clusters.get(cluster, set())
+        members.discard(name)
+        if not members:
+            self._clusters.pop(cluster, None)
+        for topic in [t for t, queues in self._queues.items() if name in queues]:
+            self._drop_queue_data(topic, name)
+
+    def _drop_queue_data(self, topic: str, broker_name: str) -> None:
+        queues = self._queues[topic]
+        queues.pop(broker_name, None)
+        if not queues:
+            del self._queues[topic]
+
+    def channel_closed(self, channel: Hashable) -> list[BrokerIdentity]:
+        """Remove what registered over a connection that is gone; return it."""
+        gone = [live.identity for live in self._live.values() if live.channel is channel]
+        for identity in gone:
+            self.unregister(identity)
+        return gone
+
+    def expire(self, now_ms: int) -> list[Hashable]:
+        """Remove brokers silent for 120 s; return their channels, which are to be closed."""
+        late = [b for b in self._live.values() if b.last_update_ms + BROKER_EXPIRED_MS < now_ms]
+        for live in late:
+            self.unregister(live.identity)
+        return [live.channel for live in late]
+
+    # --- questions -------------------------------------------------------------------------------
+
+    def route(self, topic: str) -> TopicRouteData | None:
+        """The brokers of a topic, or None when none of them is known (C-443)."""
+        queues = self._queues.get(topic, {})
+        brokers = [self._brokers[name] for name in queues if name in self._brokers]
+        if not queues or not brokers:
+            return None
+        filters = {
+            address: self._filter_servers[address]
+            for broker in brokers
+            for address in broker.broker_addrs.values()
+            if address in self._filter_servers
+        }
+        return TopicRouteData(
+            queue_datas=list(queues.values()), broker_datas=brokers, filter_server_table=filters
+        )
+
+    def cluster_info(self) -> ClusterInfo:
+        """Clusters, their brokers and addresses."""
+        return ClusterInfo(
+            broker_addr_table=dict(self._brokers),
+            cluster_addr_table={name: sorted(who) for name, who in self._clusters.items()},
+        )
+
+    def topics(self) -> list[str]:
+        """Every topic any broker registered."""
+        return list(self._queues)
+
+    def topics_of_cluster(self, cluster: str) -> list[str]:
+        """The topics of one cluster's brokers."""
+        names = self._clusters.get(cluster, set())
+        return [t for t, queues in self._queues.items() if not names.isdisjoint(queues)]
+
+    def system_topics(self) -> tuple[list[str], str | None]:
+        """Cluster names and broker names, with one broker's address (W 2.7, code 304)."""
+        names = [*self._clusters, *(n for who in self._clusters.values() for n in sorted(who))]
+        address = next((a for b in self._brokers.values() for a in b.broker_addrs.values()), None)
+        return names, address
+
+    # --- administration --------------------------------------------------------------------------
+
+    def delete_topic(self, topic: str, cluster: str | None = None) -> None:
+        """Forget a topic everywhere, or on one cluster's brokers."""
+        if topic not in self._queues:
+            return
+        if not cluster:
+            del self._queues[topic]
+            return
+        for name in self._clusters.get(cluster, set()) & set(self._queues[topic]):
+            self._drop_queue_data(topic, name)
+
+    def wipe_write_permission(self, broker_name: str) -> int:
+        """Clear the write bit of a broker's queues; return how many topics it has (C-444)."""
+        found = self._queue_datas_of(broker_name)
+        for data in found:
+            data.perm &= ~Perm.WRITE
+        return len(found)
+
+    def add_write_permission(self, broker_name: str) -> int:
+        """Make a broker's queues readable and writable again; return how many topics it has."""
+        found = self._queue_datas_of(broker_name)
+        for data in found:
+            data.perm = Perm.READ | Perm.WRITE
+        return len(found)
+
+    def _queue_datas_of(self, broker_name: str) -> list[QueueData]:
+        return [queues[broker_name] for queues in self._queues.values() if broker_name in queues]
+
+
+class KeyValueTable:
+    """Small settings by namespace and key, such as the order configuration of topics."""
+
+    def __init__(self) -> None:
+        self._table: dict[str, dict[str, str]] = {}
+
+    def put(self, namespace: str, key: str, value: str) -> None:
+        """Set a value."""
+        self._table.setdefault(namespace, {})[key] = value
+
+    def get(self, namespace: str, key: str) -> str | None:
+        """Return a value, or None."""
+        return self._table.get(namespace, {}).get(key)
+
+    def delete(self, namespace: str, key: str) -> None:
+        """Remove a value if there."""
+        self._table.get(namespace, {}).pop(key, None)
+
+    def namespace(self, namespace: str) -> dict[str, str] | None:
+        """Return all pairs of a namespace, or None when it was never used."""
+        found = self._table.get(namespace)
+        return dict(found) if found is not None else None

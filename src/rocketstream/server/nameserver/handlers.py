@@ -1,0 +1,213 @@
+"""What a name server answers to each request code (W 2.7).
+
+Law: thin. Decode, ask the tables, encode; no sockets beyond the connection handed in.
+"""
+
+from __future__ import annotations
+
+from rocketstream._util.clock import Clock
+from rocketstream.protocol.bodies import (
+    DataVersion,
+    KVTable,
+    RegisterBrokerBody,
+    TopicConfigSerializeWrapper,
+    TopicList,
+)
+from rocketstream.protocol.codes import RequestCode, ResponseCode
+from rocketstream.protocol.command import RemotingCommand
+from rocketstream.protocol.headers import (
+    AddWritePermOfBrokerRequestHeader,
+    AddWritePermOfBrokerResponseHeader,
+    DeleteKVConfigRequestHeader,
+    DeleteTopicFromNamesrvRequestHeader,
+    GetKVConfigRequestHeader,
+    GetKVConfigResponseHeader,
+    GetKVListByNamespaceRequestHeader,
+    GetRouteInfoRequestHeader,
+    GetTopicsByClusterRequestHeader,
+    PutKVConfigRequestHeader,
+    QueryDataVersionRequestHeader,
+    QueryDataVersionResponseHeader,
+    RegisterBrokerRequestHeader,
+    RegisterBrokerResponseHeader,
+    UnRegisterBrokerRequestHeader,
+    WipeWritePermOfBrokerRequestHeader,
+    WipeWritePermOfBrokerResponseHeader,
+)
+from rocketstream.protocol.record import body_crc
+from rocketstream.server.dispatch import Handler, ok, refusal
+from rocketstream.server.nameserver.core.routes import BrokerIdentity, KeyValueTable, RouteTable
+from rocketstream.transport.aio import Connection
+
+ORDER_NAMESPACE = "ORDER_TOPIC_CONFIG"
+STANDARD_JSON_SINCE = 401
+"""Senders from 4.9.4 on read quoted map keys (W 1.5)."""
+FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
+
+
+class NameServerHandlers:
+    """The handlers over one pair of tables."""
+
+    def __init__(self, routes: RouteTable, settings: KeyValueTable, clock: Clock) -> None:
+        self._routes = routes
+        self._settings = settings
+        self._clock = clock
+
+    def table(self) -> dict[int, Handler]:
+        """The dispatch table; every other code is answered with code 3."""
+        return {
+            RequestCode.REGISTER_BROKER: self.register_broker,
+            RequestCode.UNREGISTER_BROKER: self.unregister_broker,
+            RequestCode.QUERY_DATA_VERSION: self.query_data_version,
+            RequestCode.GET_ROUTEINFO_BY_TOPIC: self.get_route,
+            RequestCode.GET_BROKER_CLUSTER_INFO: self.get_cluster_info,
+            RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self.get_topics,
+            RequestCode.GET_TOPICS_BY_CLUSTER: self.get_topics_by_cluster,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: self.get_system_topics,
+            RequestCode.DELETE_TOPIC_IN_NAMESRV: self.delete_topic,
+            RequestCode.WIPE_WRITE_PERM_OF_BROKER: self.wipe_write_permission,
+            RequestCode.ADD_WRITE_PERM_OF_BROKER: self.add_write_permission,
+            RequestCode.PUT_KV_CONFIG: self.put_setting,
+            RequestCode.GET_KV_CONFIG: self.get_setting,
+            RequestCode.DELETE_KV_CONFIG: self.delete_setting,
+            RequestCode.GET_KVLIST_BY_NAMESPACE: self.get_settings,
+        }
+
+    # --- brokers ---------------------------------------------------------------------------------
+
+    def register_broker(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """Code 103."""
+        header = request.header(RegisterBrokerRequestHeader)
+        body = bytes(request.body)
+        if header.body_crc32 and header.body_crc32 != body_crc(body):
+            raise refusal(ResponseCode.SYSTEM_ERROR, "crc32 not match")
+        wrapper, filter_servers = _topics_of(body, bool(header.compressed))
+        result = self._routes.register(
+            BrokerIdentity(
+                header.cluster_name, header.broker_name, header.broker_id, header.broker_addr
+            ),
+            ha_server_address=header.ha_server_addr,
+            topics=wrapper.topic_config_table if wrapper else None,
+            data_version=wrapper.data_version if wrapper else None,
+            filter_servers=filter_servers,
+            channel=connection,
+            now_ms=self._clock.now_ms(),
+        )
+        order = self._settings.namespace(ORDER_NAMESPACE)
+        return ok(
+            RegisterBrokerResponseHeader(
+                ha_server_addr=result.ha_server_address, master_addr=result.master_address
+            ),
+            KVTable(order).encode() if order is not None else b"",
+        )
+
+    def unregister_broker(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """Code 104."""
+        header = request.header(UnRegisterBrokerRequestHeader)
+        self._routes.unregister(
+            BrokerIdentity(
+                header.cluster_name, header.broker_name, header.broker_id, header.broker_addr
+            )
+        )
+        return ok()
+
+    def query_data_version(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """Code 322: asked before registering; "unchanged" counts as a sign of life."""
+        header = request.header(QueryDataVersionRequestHeader)
+        version = DataVersion.decode(bytes(request.body))
+        changed = self._routes.is_changed(header.broker_addr, version)
+        if not changed:
+            self._routes.refresh(header.broker_addr, self._clock.now_ms())
+        known = self._routes.data_version(header.broker_addr)
+        return ok(QueryDataVersionResponseHeader(changed=changed), known.encode() if known else b"")
+
+    # --- questions -------------------------------------------------------------------------------
+
+    def get_route(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """Code 105: standard JSON for senders that can read it, else fastjson's own form."""
+        header = request.header(GetRouteInfoRequestHeader)
+        route = self._routes.route(header.topic)
+        if route is None:
+            text = f"No topic route info in name server for the topic: {header.topic}{FAQ}"
+            raise refusal(ResponseCode.TOPIC_NOT_EXIST, text)
+        standard = request.version >= STANDARD_JSON_SINCE or bool(header.accept_standard_json_only)
+        return ok(body=route.encode(standard=standard))
+
+    def get_cluster_info(self, _: Connection, __: RemotingCommand) -> RemotingCommand:
+        """Code 106: always fastjson's form with bare integer keys."""
+        return ok(body=self._routes.cluster_info().encode())
+
+    def get_topics(self, _: Connection, __: RemotingCommand) -> RemotingCommand:
+        """Code 206."""
+        return ok(body=TopicList(set(self._routes.topics())).encode())
+
+    def get_topics_by_cluster(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """Code 224."""
+        header = request.header(GetTopicsByClusterRequestHeader)
+        topics = self._routes.topics_of_cluster(header.cluster)
+        return ok(body=TopicList(set(topics)).encode())
+
+    def get_system_topics(self, _: Connection, __: RemotingCommand) -> RemotingCommand:
+        """Code 304."""
+        names, address = self._routes.system_topics()
+        return ok(body=TopicList(set(names), address).encode())
+
+    # --- administration --------------------------------------------------------------------------
+
+    def delete_topic(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """Code 216."""
+        header = request.header(DeleteTopicFromNamesrvRequestHeader)
+        self._routes.delete_topic(header.topic, header.cluster_name)
+        return ok()
+
+    def wipe_write_permission(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """Code 205."""
+        header = request.header(WipeWritePermOfBrokerRequestHeader)
+        count = self._routes.wipe_write_permission(header.broker_name)
+        return ok(WipeWritePermOfBrokerResponseHeader(wipe_topic_count=count))
+
+    def add_write_permission(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """Code 327."""
+        header = request.header(AddWritePermOfBrokerRequestHeader)
+        count = self._routes.add_write_permission(header.broker_name)
+        return ok(AddWritePermOfBrokerResponseHeader(add_topic_count=count))
+
+    def put_setting(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """Code 100."""
+        header = request.header(PutKVConfigRequestHeader)
+        self._settings.put(header.namespace, header.key, header.value)
+        return ok()
+
+    def get_setting(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """Code 101."""
+        header = request.header(GetKVConfigRequestHeader)
+        value = self._settings.get(header.namespace, header.key)
+        if value is None:
+            text = f"No config item, Namespace: {header.namespace} Key: {header.key}"
+            raise refusal(ResponseCode.QUERY_NOT_FOUND, text)
+        return ok(GetKVConfigResponseHeader(value=value))
+
+    def delete_setting(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """Code 102."""
+        header = request.header(DeleteKVConfigRequestHeader)
+        self._settings.delete(header.namespace, header.key)
+        return ok()
+
+    def get_settings(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """Code 219."""
+        header = request.header(GetKVListByNamespaceRequestHeader)
+        found = self._settings.namespace(header.namespace)
+        if found is None:
+            text = f"No config item, Namespace: {header.namespace}"
+            raise refusal(ResponseCode.QUERY_NOT_FOUND, text)
+        return ok(body=KVTable(found).encode())
+
+
+def _topics_of(
+    body: bytes, compressed: bool
+) -> tuple[TopicConfigSerializeWrapper | None, list[str]]:
+    if not body:
+        return None, []
+    decode = RegisterBrokerBody.decode_compressed if compressed else RegisterBrokerBody.decode
+    decoded = decode(body)
+    return decoded.topic_config_serialize_wrapper, decoded.filter_server_list

@@ -1,0 +1,97 @@
+"""The name server's shell: a listening socket, the tables, and the expiry scan.
+
+Law: decides nothing; core.routes does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+
+from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream.server.dispatch import Dispatcher
+from rocketstream.server.nameserver.core.routes import KeyValueTable, RouteTable
+from rocketstream.server.nameserver.handlers import NameServerHandlers
+from rocketstream.transport.aio import Connection, RemotingServer
+
+logger = logging.getLogger("rocketstream.server")
+
+SCAN_INTERVAL_S = 10.0
+
+
+class NameServer:
+    """A name server on one port.
+
+    Args:
+        host: address to listen on.
+        port: 0 takes a free one; see ``address`` after ``start``.
+        clock: where the time of registrations comes from.
+        ssl_context: serves TLS and plain text on the same port when given (W 1.6).
+    """
+
+    def __init__(
+        self,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 9876,
+        clock: Clock = SYSTEM_CLOCK,
+        ssl_context: ssl.SSLContext | None = None,
+    ) -> None:
+        self.routes = RouteTable()
+        self.settings = KeyValueTable()
+        self._clock = clock
+        self.dispatcher = Dispatcher(
+            "name server", NameServerHandlers(self.routes, self.settings, clock).table()
+        )
+        self._server = RemotingServer(
+            self.dispatcher,
+            host=host,
+            port=port,
+            ssl_context=ssl_context,
+            on_close=self._closed,
+        )
+        self._scan: asyncio.TimerHandle | None = None
+
+    @property
+    def address(self) -> str:
+        """``host:port`` listened on, once started."""
+        return f"{self._server.host}:{self._server.port}"
+
+    @property
+    def port(self) -> int:
+        """The port listened on, once started."""
+        return self._server.port
+
+    async def start(self) -> None:
+        """Listen.
+
+        Raises:
+            PortInUseError: the port is taken.
+        """
+        await self._server.start()
+        self._scan_later()
+
+    async def close(self) -> None:
+        """Stop listening and close every connection."""
+        if self._scan:
+            self._scan.cancel()
+            self._scan = None
+        await self._server.close()
+
+    def _scan_later(self) -> None:
+        self._scan = asyncio.get_running_loop().call_later(SCAN_INTERVAL_S, self._scan_now)
+
+    def _scan_now(self) -> None:
+        self.expire()
+        self._scan_later()
+
+    def expire(self) -> None:
+        """Remove brokers silent for 120 s and close their connections."""
+        for channel in self.routes.expire(self._clock.now_ms()):
+            if isinstance(channel, Connection):
+                channel.close("the broker was silent for 120 s")
+
+    def _closed(self, connection: Connection) -> None:
+        for identity in self.routes.channel_closed(connection):
+            logger.info("broker %s %s left", identity.name, identity.address)

@@ -1,0 +1,45 @@
+"""Pytest fixtures: an embedded RocketMQ cluster per test.
+
+Law: imports nothing heavy until a fixture is used, since every pytest run loads this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from rocketstream.server.embedded import EmbeddedCluster
+
+
+@pytest.fixture
+def rocketmq_cluster_factory(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Callable[..., EmbeddedCluster]]:
+    """Return a function that starts a cluster with the given ``EmbeddedCluster`` arguments.
+
+    Every cluster gets a fresh directory unless ``store_dir`` is given, free ports, and is stopped
+    when the test ends (stopping it earlier is fine).
+    """
+    from rocketstream.server.embedded import SMALL_STORE, EmbeddedCluster
+
+    with ExitStack() as stack:
+
+        def start(**arguments: Any) -> EmbeddedCluster:
+            if "store_dir" not in arguments:
+                arguments["store_dir"] = tmp_path_factory.mktemp("rocketmq") / "store"
+            arguments.setdefault("store_config", SMALL_STORE)
+            return stack.enter_context(EmbeddedCluster(**arguments))
+
+        yield start
+
+
+@pytest.fixture
+def rocketmq_cluster(
+    rocketmq_cluster_factory: Callable[..., EmbeddedCluster],
+) -> EmbeddedCluster:
+    """Return a running cluster: ``namesrv_addr``, ``broker_addr``, ``create_topic(...)``."""
+    return rocketmq_cluster_factory()
