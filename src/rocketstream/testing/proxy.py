@@ -20,6 +20,7 @@ from rocketstream.transport.addresses import format_address, parse_address
 
 Direction = Literal["to_target", "to_client"]
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+_TIMER_SLACK_S = 0.001
 
 
 class FaultProxy:
@@ -164,8 +165,8 @@ class FaultProxy:
     def _set_paused(self, paused: bool) -> None:
         self._paused = paused
         for pair in self._pairs:
-            pair.client.adjust_reading()
-            pair.target.adjust_reading()
+            pair.client.adjust()
+            pair.target.adjust()
 
 
 class _Pair:
@@ -222,50 +223,56 @@ class _Side(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)
         if self is self.pair.client:
             self.pair.connect()
-        self.adjust_reading()
-        self.other.adjust_reading()
+        self.adjust()
+        self.other.adjust()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.lost = True
-        self._forward_due(everything=True)
+        self._drain(everything=True)
         if self.other.transport is not None and not self.other.lost:
             self.other.transport.close()
         self.pair.check_ended()
 
     def pause_writing(self) -> None:
         self.other._other_full = True
-        self.other.adjust_reading()
+        self.other.adjust()
 
     def resume_writing(self) -> None:
         self.other._other_full = False
-        self.other.adjust_reading()
+        self.other.adjust()
 
-    def adjust_reading(self) -> None:
-        """Read only while it can be forwarded, so that the sender feels a deaf peer as TCP does."""
+    def data_received(self, data: bytes) -> None:
+        delay_s = self.pair.proxy._delay_s
+        due = self.pair.loop.time() + delay_s if delay_s else 0.0
+        self._held.append((due, data))
+        if due:
+            self.pair.loop.call_at(due, self._drain)
+        self._drain()
+
+    def adjust(self) -> None:
+        """Read only while it can be forwarded, so that the sender feels a deaf peer as TCP does.
+
+        A loop may deliver bytes once more after that; they are held.
+        """
         if self.transport is None or self.transport.is_closing():
             return
-        proxy = self.pair.proxy
-        wanted = not (proxy._paused or self._other_full or self.other.transport is None)
+        wanted = self._open_way()
         if wanted != self._reading:
             self._reading = wanted
             if wanted:
                 self.transport.resume_reading()
             else:
                 self.transport.pause_reading()
+        self._drain()
 
-    def data_received(self, data: bytes) -> None:
-        delay_s = self.pair.proxy._delay_s
-        if not delay_s and not self._held:
-            self._forward(data)
-            return
-        loop = self.pair.loop
-        due = loop.time() + delay_s
-        self._held.append((due, data))
-        loop.call_at(due, self._forward_due)
+    def _open_way(self) -> bool:
+        blocked = self.pair.proxy._paused or self._other_full
+        return not blocked and self.other.transport is not None
 
-    def _forward_due(self, everything: bool = False) -> None:
-        now = self.pair.loop.time()
-        while self._held and (everything or self._held[0][0] <= now + 0.001):
+    def _drain(self, everything: bool = False) -> None:
+        """Forward what is held, is due and has a way; ``everything`` does not wait for the time."""
+        horizon = self.pair.loop.time() + _TIMER_SLACK_S
+        while self._held and self._open_way() and (everything or self._held[0][0] <= horizon):
             self._forward(self._held.popleft()[1])
 
     def _forward(self, data: bytes) -> None:

@@ -6,6 +6,8 @@ Law: connects and reuses; routes, retries and meaning are the caller's.
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 import ssl
 from collections.abc import Callable
 
@@ -147,7 +149,7 @@ class RemotingClient:
                 address, f"no answer within {self._connect_timeout_ms:g} ms"
             ) from error
         except OSError as error:  # includes ssl.SSLError and failed name look-ups
-            raise self._connect_error(address, str(error)) from error
+            raise self._connect_error(address, _reason(error)) from error
         self._connections[address] = connection
         return connection
 
@@ -178,3 +180,11 @@ class RemotingClient:
             f"cannot connect to {address}: {reason}; check the address and that the server runs",
             address=address,
         )
+
+
+def _reason(error: OSError) -> str:
+    """Say in the system's words why; asyncio's own say only that the call failed."""
+    foreign = isinstance(error, ssl.SSLError | socket.gaierror)  # numbers of their own
+    if error.errno is not None and not foreign:
+        return os.strerror(error.errno)
+    return str(error) or type(error).__name__

@@ -117,7 +117,9 @@ class RemotingServer:
         self.port = listener.getsockname()[1]
         try:
             if self._ssl is not None and self._tls_mode == "permissive":
-                self._acceptor = _PeekingAcceptor(listener, self._new_connection, self._ssl)
+                self._acceptor = _PeekingAcceptor(
+                    listener, self._new_connection, self._ssl, self._is_full
+                )
                 self._acceptor.start(self._loop)
             else:
                 handshake_s = None if self._ssl is None else _HANDSHAKE_TIMEOUT_S
@@ -156,6 +158,10 @@ class RemotingServer:
             on_close=self._lost,
         )
 
+    def _is_full(self) -> bool:
+        in_progress = 0 if self._acceptor is None else self._acceptor.in_progress
+        return len(self.connections) + in_progress >= self._connections_max
+
     def _opened(self, connection: Connection) -> None:
         if self._closed:
             self._refuse(connection, "the server is shutting down")
@@ -192,8 +198,10 @@ class _PeekingAcceptor:
         listener: socket.socket,
         new_connection: Callable[[], Connection],
         ssl_context: ssl.SSLContext,
+        is_full: Callable[[], bool],
     ) -> None:
         self._listener = listener
+        self._is_full = is_full
         self._new_connection = new_connection
         self._ssl = ssl_context
         self._waiting: dict[socket.socket, asyncio.TimerHandle] = {}
@@ -211,7 +219,14 @@ class _PeekingAcceptor:
                 " use tls_mode='enforcing' or 'disabled'"
             ) from error
 
+    @property
+    def in_progress(self) -> int:
+        """Sockets accepted that are no connections yet."""
+        return len(self._waiting) + len(self._tasks)
+
     async def close(self) -> None:
+        if self._listener.fileno() < 0:
+            return
         if self._resume is not None:
             self._resume.cancel()
         self._loop.remove_reader(self._listener)
@@ -234,6 +249,9 @@ class _PeekingAcceptor:
                 self._loop.remove_reader(self._listener)
                 self._resume = self._loop.call_later(_ACCEPT_PAUSE_S, self.start, self._loop)
                 return
+            if self._is_full():
+                sock.close()
+                continue
             sock.setblocking(False)
             timer = self._loop.call_later(_HANDSHAKE_TIMEOUT_S, self._drop, sock)
             self._waiting[sock] = timer

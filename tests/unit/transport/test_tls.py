@@ -1,0 +1,197 @@
+"""TLS and plain on one port, by the first byte (W 1.6)."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rocketstream.errors import ConfigurationError, ConnectError, TransportError
+from rocketstream.transport.addresses import format_address
+from rocketstream.transport.aio import RemotingClient, RemotingServer
+from rocketstream.transport.blocking import BlockingConnection, BlockingPool
+from rocketstream.transport.tls import TlsMode, client_context, server_context
+from tests.unit.transport.conftest import CERT, KEY, Run, ThreadedServer, echo, request
+
+LONG_MS = 20_000
+
+
+@asynccontextmanager
+async def serving(
+    mode: TlsMode, context: ssl.SSLContext | None, **settings: Any
+) -> AsyncIterator[RemotingServer]:
+    server = RemotingServer(echo, ssl_context=context, tls_mode=mode, **settings)
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.close()
+
+
+async def ask(server: RemotingServer, context: ssl.SSLContext | None) -> bytes:
+    client = RemotingClient(ssl_context=context, connect_timeout_ms=5000)
+    try:
+        body = bytes(range(256)) * 8000
+        answer = await client.request(server.address, request(body=body), LONG_MS)
+        assert answer.body == body
+        return b"ok"
+    finally:
+        await client.close()
+
+
+def test_permissive_serves_both_on_one_port(
+    run: Run, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext
+) -> None:
+    async def main() -> None:
+        async with serving("permissive", server_tls) as server:
+            answers = await asyncio.gather(
+                *(ask(server, context) for context in (None, client_tls) * 4)
+            )
+            assert answers == [b"ok"] * 8
+
+    run(main())
+
+
+def test_enforcing_takes_tls_only(
+    run: Run, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext
+) -> None:
+    async def main() -> None:
+        async with serving("enforcing", server_tls) as server:
+            assert await ask(server, client_tls) == b"ok"
+            with pytest.raises(TransportError):
+                await ask(server, None)
+
+    run(main())
+
+
+@pytest.mark.parametrize("mode", ["disabled", "permissive"])
+def test_without_tls_a_handshake_is_closed(
+    run: Run, mode: TlsMode, client_tls: ssl.SSLContext, server_tls: ssl.SSLContext
+) -> None:
+    """Permissive without a certificate is the same as disabled."""
+
+    async def main() -> None:
+        async with serving(mode, server_tls if mode == "disabled" else None) as server:
+            assert await ask(server, None) == b"ok"
+            with pytest.raises(ConnectError):
+                await ask(server, client_tls)
+
+    run(main())
+
+
+def test_untrusted_certificate_is_refused_by_the_client(
+    run: Run, server_tls: ssl.SSLContext
+) -> None:
+    async def main() -> None:
+        async with serving("permissive", server_tls) as server:
+            with pytest.raises(ConnectError, match=r"(?i)certificate"):
+                await ask(server, client_context())
+            assert await ask(server, client_context(verify=False)) == b"ok"
+
+    run(main())
+
+
+def test_client_certificate_is_asked_for_when_required(
+    run: Run, client_tls: ssl.SSLContext
+) -> None:
+    async def main() -> None:
+        strict = server_context(
+            str(CERT), str(KEY), client_auth="require", client_ca_file=str(CERT)
+        )
+        async with serving("enforcing", strict) as server:
+            with pytest.raises(TransportError):
+                await ask(server, client_tls)
+            known = client_context(ca_file=str(CERT), cert_file=str(CERT), key_file=str(KEY))
+            assert await ask(server, known) == b"ok"
+
+    run(main())
+
+
+def test_silent_and_vanished_peers_do_not_hold_the_server_up(
+    run: Run, server_tls: ssl.SSLContext
+) -> None:
+    """A peer that sends nothing has no protocol yet; close must end it all the same."""
+
+    async def main() -> None:
+        async with serving("permissive", server_tls) as server:
+            reader, writer = await asyncio.open_connection(server.host, server.port)
+            _, gone = await asyncio.open_connection(server.host, server.port)
+            gone.close()
+            broken_reader, broken = await asyncio.open_connection(server.host, server.port)
+            broken.write(b"\x16\x03\x01\x00\x02no handshake at all")
+            await broken_reader.read()
+            assert await ask(server, None) == b"ok"
+            await server.close()
+            assert await reader.read() == b""
+            writer.close()
+            broken.close()
+
+    run(main())
+
+
+def test_connections_are_bounded_while_their_first_byte_is_awaited(
+    run: Run, server_tls: ssl.SSLContext
+) -> None:
+    async def main() -> None:
+        async with serving("permissive", server_tls, connections_max=1) as server:
+            _, silent = await asyncio.open_connection(server.host, server.port)
+            reader, writer = await asyncio.open_connection(server.host, server.port)
+            assert await reader.read() == b""
+            silent.close()
+            writer.close()
+
+    run(main())
+
+
+def test_blocking_connection_and_pool_speak_tls(
+    server_tls: ssl.SSLContext, client_tls: ssl.SSLContext
+) -> None:
+    body = bytes(range(256)) * 8000
+    with ThreadedServer(ssl_context=server_tls) as server:
+        with BlockingConnection(server.address, ssl_context=client_tls) as connection:
+            assert connection.request(request(body=body), LONG_MS).body == body
+            for _ in range(8):
+                connection.submit(request(body=body))
+            for _ in range(8):
+                assert connection.receive(LONG_MS).body == body
+            assert not connection.is_stale()
+            assert connection.request(request(body=b"x"), LONG_MS).body == b"x"
+        with BlockingPool(ssl_context=client_tls) as pool:
+            for _ in range(3):
+                assert pool.request(server.address, request(body=b"y"), LONG_MS).body == b"y"
+            assert len(server.server.connections) <= 2
+
+
+def test_blocking_connection_to_a_deaf_peer_times_out(client_tls: ssl.SSLContext) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        address = format_address(*deaf.getsockname())
+        with pytest.raises(ConnectError, match="no answer within 50 ms"):
+            BlockingConnection(address, connect_timeout_ms=50, ssl_context=client_tls)
+
+
+def test_bad_settings_name_the_file_or_the_choice(
+    tmp_path: Path, server_tls: ssl.SSLContext
+) -> None:
+    junk = tmp_path / "junk.pem"
+    junk.write_text("not a certificate")
+    calls: list[Callable[[], object]] = [
+        lambda: client_context(ca_file=str(junk)),
+        lambda: client_context(ca_file=str(tmp_path / "absent.pem")),
+        lambda: server_context(str(junk)),
+        lambda: client_context(cert_file=str(CERT), key_file=str(junk)),
+    ]
+    for call in calls:
+        with pytest.raises(ConfigurationError, match=r"junk\.pem|absent\.pem"):
+            call()
+    with pytest.raises(ConfigurationError, match="require"):
+        server_context(str(CERT), str(KEY), client_auth="always")  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="permissive"):
+        RemotingServer(echo, ssl_context=server_tls, tls_mode="on")  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="ssl_context"):
+        RemotingServer(echo, tls_mode="enforcing")
