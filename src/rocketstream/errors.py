@@ -35,9 +35,12 @@ __all__ = [
     "RequestTimeoutError",
     "RocketMQError",
     "RouteNotFoundError",
+    "SendConnectError",
     "SendError",
     "SendOutcome",
+    "SendRouteError",
     "ServerError",
+    "SparkQueryError",
     "StoreDamagedError",
     "StoreError",
     "StoreLockedError",
@@ -299,6 +302,22 @@ class SendError(RocketMQError):
         return self
 
 
+class SendRouteError(SendError, RouteNotFoundError):
+    """No queue to send to is known for the topic; nothing was sent."""
+
+    condition = "ROUTE_NOT_FOUND"
+
+    def __init__(self, message: str, **parameters: Any) -> None:
+        super().__init__(message, SendOutcome.NOT_SENT, **parameters)
+        self.retriable = True
+
+
+class SendConnectError(SendError, ConnectError):
+    """No broker, or no name server, could be reached; nothing was sent."""
+
+    condition = "CONNECT"
+
+
 class MessageInvalidError(SendError, ValueError):
     """The message itself is not acceptable (C-453); nothing was sent."""
 
@@ -358,3 +377,15 @@ class DataLossError(RocketMQError):
     """Offsets that were to be read are no longer (or not any more) in the queue."""
 
     condition = "DATA_LOSS"
+
+
+# --- Spark ------------------------------------------------------------------------------------
+
+
+class SparkQueryError(RocketMQError):
+    """A Spark query this package runs ended with an error; the checkpoint is as it was before.
+
+    ``parameters["spark_text"]`` holds Spark's full account.
+    """
+
+    condition = "SPARK_QUERY"

@@ -46,3 +46,11 @@ CLIENT_EXPIRED_MS: Final = 120_000
 BROKER_EXPIRED_MS: Final = 120_000
 TRANSFER_BYTES_IN_MEMORY_MAX: Final = 262_144
 TRANSFER_COUNT_IN_MEMORY_MAX: Final = 32
+
+# --- client -------------------------------------------------------------------------------------------
+ASYNC_SENDS_IN_FLIGHT_MAX: Final = 10_000
+"""Messages one producer has on their way at once; more callers wait."""
+ASYNC_SEND_BYTES_IN_FLIGHT_MAX: Final = 32 * 1024 * 1024
+"""Their bodies together; half of what one connection buffers."""
+TOPIC_QUEUES_MAX: Final = 65_536
+"""Queues of one broker in one topic; a route that names more is refused."""

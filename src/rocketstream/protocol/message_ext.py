@@ -15,6 +15,7 @@ from rocketstream.model import MessageQueue
 from rocketstream.protocol.codes import MessageSysFlag
 from rocketstream.protocol.compression import decompress
 from rocketstream.protocol.properties import (
+    PROPERTY_CONSUME_START_TIME,
     PROPERTY_DELAY,
     PROPERTY_KEYS,
     PROPERTY_TAGS,
@@ -52,6 +53,8 @@ class MessageExt:
         queue_offset: position in its queue.
         reconsume_times: how often it was sent back; settable.
         broker_name: broker it came from; settable.
+        consume_start_ms: when it was given to a listener, ms since 1970; 0 before. Becomes the
+            property CONSUME_START_TIME when the properties are read afterwards (C-233).
         store_size: bytes of the stored record.
     """
 
@@ -64,6 +67,7 @@ class MessageExt:
         "_properties",
         "_properties_start",
         "broker_name",
+        "consume_start_ms",
         "queue_offset",
         "reconsume_times",
         "store_size",
@@ -89,6 +93,7 @@ class MessageExt:
         self._body: bytes | None = None
         self.topic = topic
         self.broker_name = broker_name
+        self.consume_start_ms = 0
         self.queue_offset: int = head[5]
         self.reconsume_times: int = head[12]
         self.store_size: int = head[0]
@@ -144,6 +149,11 @@ class MessageExt:
         return self._head[_PREPARED_OFFSET]  # type: ignore[no-any-return]
 
     @property
+    def body_size(self) -> int:
+        """Length of the stored body in bytes."""
+        return self._head[_BODY_SIZE]  # type: ignore[no-any-return]
+
+    @property
     def stored_body(self) -> bytes:
         """The body as stored: still compressed if it was sent so."""
         start = self._body_start
@@ -179,6 +189,8 @@ class MessageExt:
             properties = decode_properties(self.properties_bytes)
             if self._extra:
                 properties.update(self._extra)
+            if self.consume_start_ms:
+                properties[PROPERTY_CONSUME_START_TIME] = str(self.consume_start_ms)
             self._properties = properties
         return properties
 

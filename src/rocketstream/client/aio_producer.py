@@ -1,0 +1,242 @@
+"""The producer of the asyncio face: everything on the caller's loop.
+
+Law: the same rules as the sync producer; no threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, Self
+
+from rocketstream import limits
+from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream.client.async_sender import AsyncSender, SendTarget, selector_failed
+from rocketstream.client.config import ClientConfig
+from rocketstream.client.core.send import queue_of_key
+from rocketstream.client.engine import Engine, loop_engine
+from rocketstream.client.producer_base import (
+    Messages,
+    ProducerBase,
+    QueueSelector,
+    ServiceState,
+    joined,
+    target_of,
+)
+from rocketstream.client.sending import PreparedSend
+from rocketstream.errors import NotSupportedError, RocketMQError, SendError, SendOutcome
+from rocketstream.model import Message, MessageQueue, SendResult
+
+
+class AsyncProducer(ProducerBase):
+    """Sends messages from one event loop; an async context manager.
+
+    Arguments, settings and errors are those of ``rocketstream.Producer``. Many sends may be
+    awaited at once: they share one connection per broker.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        namesrv_addr: str | None = None,
+        config: ClientConfig | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        **settings: Any,
+    ) -> None:
+        super().__init__(group, namesrv_addr=namesrv_addr, config=config, clock=clock, **settings)
+        self._engine: Engine | None = None
+        self._sender: AsyncSender | None = None
+        self._in_flight = 0
+        self._bytes_in_flight = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def start(self) -> None:
+        """Begin; needs no network yet.
+
+        Raises:
+            ClientStateError: started before, or the group exists in this client instance.
+            ConfigurationError: no name server address.
+        """
+        self._begin_start()
+        engine = await loop_engine(self.config, self._clock)
+        try:
+            engine.instance.register_producer(self.group, [self.settings.create_topic_key])
+        except BaseException:
+            self.state = ServiceState.CREATE_JUST
+            if engine.release():
+                await engine.instance.close()
+            raise
+        self._engine = engine
+        self._sender = AsyncSender(engine.instance, self.settings)
+        self.state = ServiceState.RUNNING
+
+    async def shutdown(self) -> None:
+        """Tell the brokers and close. What is still awaited fails. Does nothing unless running."""
+        if self.state is not ServiceState.RUNNING:
+            return
+        self.state = ServiceState.SHUTDOWN_ALREADY
+        engine = self._engine
+        assert engine is not None
+        try:
+            await engine.instance.unregister_producer(self.group)
+        finally:
+            if engine.release():
+                await engine.instance.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.shutdown()
+
+    async def send(
+        self,
+        message: Messages,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        arg: Any = None,
+        sharding_key: str | None = None,
+        timeout_ms: float | None = None,
+    ) -> SendResult:
+        """Send one message, or several as batches; see ``rocketstream.Producer.send``."""
+        if isinstance(message, Message):
+            target = target_of(message, queue, selector, arg, sharding_key)
+            return await self._send(self._preparer.one(message), target, self._timeout(timeout_ms))
+        return joined(
+            await self.send_batch(
+                list(message),
+                queue=queue,
+                selector=selector,
+                arg=arg,
+                sharding_key=sharding_key,
+                timeout_ms=timeout_ms,
+            )
+        )
+
+    async def send_batch(
+        self,
+        messages: Sequence[Message],
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        arg: Any = None,
+        sharding_key: str | None = None,
+        timeout_ms: float | None = None,
+    ) -> list[SendResult]:
+        """Send messages of one topic to one queue, in order; one result per batch it took."""
+        parts = self._preparer.batches(messages)
+        target = target_of(messages[0], queue, selector, arg, sharding_key)
+        results: list[SendResult] = []
+        for part in parts:
+            try:
+                results.append(await self._send(part, target, self._timeout(timeout_ms)))
+            except SendError as error:
+                error.parameters["sent"] = results
+                raise
+            target = SendTarget(queue=results[0].message_queue)
+        return results
+
+    async def send_oneway(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        arg: Any = None,
+        sharding_key: str | None = None,
+    ) -> None:
+        """Write one message to its broker and do not wait: it may be lost without a trace."""
+        sender = self._running()
+        target = target_of(message, queue, selector, arg, sharding_key)
+        prepared = self._preparer.one(message)
+        queues = await sender.publish_queues(message.topic)
+        try:
+            chosen = sender.turn.choose(queues, target, None)
+        except Exception as error:
+            raise selector_failed(error) from error
+        try:
+            address = sender.addresses.master(chosen.broker_name)
+            connection = await sender.instance.remoting.connection(address)
+            connection.oneway(prepared.command(chosen))
+        except RocketMQError as error:
+            raise SendError(f"one-way send failed: {error}", SendOutcome.NOT_SENT) from error
+
+    async def fetch_publish_message_queues(self, topic: str) -> list[MessageQueue]:
+        """Return the queues messages of ``topic`` can be sent to.
+
+        Raises:
+            SendRouteError: the topic has no route.
+            SendConnectError: no name server answered.
+        """
+        return list(await self._running().publish_queues(topic))
+
+    async def queue_of(self, topic: str, sharding_key: str) -> MessageQueue:
+        """Return the queue that messages of a sharding key go to; raises as the above."""
+        return queue_of_key(await self._running().publish_queues(topic), sharding_key)
+
+    async def _send(
+        self, prepared: PreparedSend, target: SendTarget, timeout_ms: float
+    ) -> SendResult:
+        sender = self._running()
+        size = len(prepared.body)
+        await self._enter(size)
+        future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
+
+        def done(result: SendResult | None, error: SendError | None) -> None:
+            self._leave(size)
+            if future.done():
+                return  # the caller was cancelled; the message is on its way all the same
+            if error is not None:
+                future.set_exception(error)
+            elif result is not None:
+                future.set_result(result)
+
+        sender.send(prepared, target, timeout_ms, done)
+        return await future
+
+    async def _enter(self, size: int) -> None:
+        while (
+            self._in_flight >= limits.ASYNC_SENDS_IN_FLIGHT_MAX
+            or self._bytes_in_flight >= limits.ASYNC_SEND_BYTES_IN_FLIGHT_MAX
+        ):
+            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(turn)
+            await turn
+        self._in_flight += 1
+        self._bytes_in_flight += size
+
+    def _leave(self, size: int) -> None:
+        self._in_flight -= 1
+        self._bytes_in_flight -= size
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                break
+
+    def _running(self) -> AsyncSender:
+        engine, sender = self._engine, self._sender
+        if self.state is not ServiceState.RUNNING or engine is None or sender is None:
+            raise self._not_running()
+        engine.check_process()
+        return sender
+
+    async def send_message_in_transaction(self, message: Message, arg: Any = None) -> SendResult:
+        """Not supported yet.
+
+        Raises:
+            NotSupportedError: always.
+        """
+        raise NotSupportedError("transactional messages are not supported yet; use send()")
+
+    async def request(self, message: Message, timeout_ms: float | None = None) -> Message:
+        """Not supported yet.
+
+        Raises:
+            NotSupportedError: always.
+        """
+        raise NotSupportedError("request-reply is not supported yet; use send() and a consumer")

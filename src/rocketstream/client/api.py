@@ -1,0 +1,203 @@
+"""Requests a client instance makes, as coroutines: routes, heartbeats, members, offsets.
+
+Law: one request each, typed in and out; retries and meaning are the callers'.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from rocketstream.client.config import ClientConfig
+from rocketstream.errors import (
+    BrokerError,
+    ConnectError,
+    OffsetNotFoundError,
+    TransportError,
+    broker_error,
+)
+from rocketstream.model import MessageQueue
+from rocketstream.protocol.bodies import (
+    GetConsumerListByGroupResponseBody,
+    HeartbeatData,
+    TopicRouteData,
+)
+from rocketstream.protocol.codes import RequestCode, ResponseCode
+from rocketstream.protocol.command import RemotingCommand
+from rocketstream.protocol.headers import (
+    ConsumerSendMsgBackRequestHeader,
+    GetConsumerListByGroupRequestHeader,
+    GetMaxOffsetRequestHeader,
+    GetMaxOffsetResponseHeader,
+    GetRouteInfoRequestHeader,
+    Header,
+    QueryConsumerOffsetRequestHeader,
+    QueryConsumerOffsetResponseHeader,
+    SearchOffsetRequestHeader,
+    SearchOffsetResponseHeader,
+    UnregisterClientRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+from rocketstream.transport.addresses import format_address, parse_address
+from rocketstream.transport.aio import RemotingClient
+
+OFFSET_TIMEOUT_MS = 5_000
+SEARCH_TIMEOUT_MS = 6_000
+SEND_BACK_TIMEOUT_MS = 5_000
+
+
+def vip_address(address: str) -> str:
+    """Return the broker's fast port: two below (C-13)."""
+    host, port = parse_address(address)
+    return format_address(host, port - 2)
+
+
+class MQClientAPI:
+    """Typed requests over the connections of one instance; belongs to its loop."""
+
+    def __init__(self, remoting: RemotingClient, config: ClientConfig) -> None:
+        self.remoting = remoting
+        self._timeout_ms = config.api_timeout_ms
+        self._vip = config.vip_channel_enabled
+        self._name_servers = config.name_servers()
+        # Clients spread over the name servers; each stays with one while it answers (C-139).
+        random.shuffle(self._name_servers)
+        self._preferred = 0
+
+    @property
+    def name_servers(self) -> Sequence[str]:
+        """The addresses, in the order this client tries them."""
+        return self._name_servers
+
+    def channel(self, address: str) -> str:
+        """Return the address to use for everything but pulls and heartbeats."""
+        return vip_address(address) if self._vip else address
+
+    async def invoke(
+        self, address: str, command: RemotingCommand, timeout_ms: float
+    ) -> RemotingCommand:
+        """Send one request and return its successful answer.
+
+        Raises:
+            BrokerError: an error code (a subclass where one exists).
+            TransportError: no connection, connection lost, or no answer in time.
+        """
+        answer = await self.remoting.request(address, command, timeout_ms)
+        if answer.code != ResponseCode.SUCCESS:
+            raise broker_error(answer.code, answer.remark, address)
+        return answer
+
+    # --- name servers -----------------------------------------------------------------------------
+
+    async def route(self, topic: str) -> TopicRouteData:
+        """Ask for a topic's route (105), each name server once until one answers.
+
+        Raises:
+            TopicNotExistError: the name server does not know the topic.
+            ConnectError: no name server answered; the text names every address tried and why.
+        """
+        header = GetRouteInfoRequestHeader(topic=topic)
+        failures: list[str] = []
+        for _ in self._name_servers:
+            address = self._name_servers[self._preferred % len(self._name_servers)]
+            command = RemotingCommand.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
+            try:
+                answer = await self.invoke(address, command, self._timeout_ms)
+            except TransportError as error:
+                failures.append(f"{address} ({error})")
+                self._preferred += 1
+                continue
+            return TopicRouteData.decode(bytes(answer.body))
+        raise ConnectError(
+            f"no name server answered for the route of topic {topic!r}; tried "
+            f"{'; '.join(failures)}",
+            topic=topic,
+            addresses=list(self._name_servers),
+        )
+
+    # --- membership -------------------------------------------------------------------------------
+
+    async def heartbeat(self, address: str, data: HeartbeatData) -> int:
+        """Tell a broker who we are (34); return its version."""
+        command = RemotingCommand.request(RequestCode.HEART_BEAT, body=data.encode())
+        return (await self.invoke(address, command, self._timeout_ms)).version
+
+    async def unregister(
+        self, address: str, client_id: str, *, producer: str | None, consumer: str | None
+    ) -> None:
+        """Tell a broker that a group of this client is gone (35)."""
+        header = UnregisterClientRequestHeader(client_id, producer, consumer)
+        command = RemotingCommand.request(RequestCode.UNREGISTER_CLIENT, header)
+        await self.invoke(address, command, self._timeout_ms)
+
+    async def consumer_ids(self, address: str, group: str) -> list[str]:
+        """Ask a broker for a group's members (38)."""
+        header = GetConsumerListByGroupRequestHeader(group)
+        answer = await self._ask(
+            address, RequestCode.GET_CONSUMER_LIST_BY_GROUP, header, self._timeout_ms
+        )
+        body = GetConsumerListByGroupResponseBody.decode(bytes(answer.body))
+        return list(body.consumer_id_list)
+
+    # --- offsets ----------------------------------------------------------------------------------
+
+    async def query_consumer_offset(self, address: str, group: str, mq: MessageQueue) -> int | None:
+        """Ask for a committed offset (14); None when the broker has none.
+
+        Any other error is an error, not "no offset" (C-316).
+        """
+        header = QueryConsumerOffsetRequestHeader(
+            group, mq.topic, mq.queue_id, bname=mq.broker_name
+        )
+        try:
+            answer = await self._ask(
+                address, RequestCode.QUERY_CONSUMER_OFFSET, header, OFFSET_TIMEOUT_MS
+            )
+        except OffsetNotFoundError:
+            return None
+        offset = answer.header(QueryConsumerOffsetResponseHeader).offset
+        return offset if offset >= 0 else None
+
+    async def update_consumer_offset(
+        self, address: str, group: str, mq: MessageQueue, offset: int
+    ) -> None:
+        """Commit an offset (15) and wait until the broker has it."""
+        header = UpdateConsumerOffsetRequestHeader(
+            group, mq.topic, mq.queue_id, offset, bname=mq.broker_name
+        )
+        await self._ask(address, RequestCode.UPDATE_CONSUMER_OFFSET, header, OFFSET_TIMEOUT_MS)
+
+    async def max_offset(self, address: str, mq: MessageQueue) -> int:
+        """Ask for the end of a queue (30)."""
+        header = GetMaxOffsetRequestHeader(mq.topic, mq.queue_id, bname=mq.broker_name)
+        answer = await self._ask(address, RequestCode.GET_MAX_OFFSET, header, SEARCH_TIMEOUT_MS)
+        return answer.header(GetMaxOffsetResponseHeader).offset
+
+    async def search_offset(self, address: str, mq: MessageQueue, timestamp_ms: int) -> int:
+        """Ask for the offset nearest to a store time (29, C-372)."""
+        header = SearchOffsetRequestHeader(
+            mq.topic, mq.queue_id, timestamp_ms, bname=mq.broker_name
+        )
+        answer = await self._ask(
+            address, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header, SEARCH_TIMEOUT_MS
+        )
+        return answer.header(SearchOffsetResponseHeader).offset
+
+    # --- send-back --------------------------------------------------------------------------------
+
+    async def send_message_back(
+        self, address: str, header: ConsumerSendMsgBackRequestHeader
+    ) -> None:
+        """Have the broker store a message for another try (36)."""
+        await self._ask(address, RequestCode.CONSUMER_SEND_MSG_BACK, header, SEND_BACK_TIMEOUT_MS)
+
+    async def _ask(
+        self, address: str, code: int, header: Header, timeout_ms: float
+    ) -> RemotingCommand:
+        command = RemotingCommand.request(code, header)
+        return await self.invoke(self.channel(address), command, timeout_ms)
+
+
+def is_unknown_topic(error: Exception) -> bool:
+    """Whether a name server said that it does not know the topic (C-134)."""
+    return isinstance(error, BrokerError) and error.code == ResponseCode.TOPIC_NOT_EXIST

@@ -1,0 +1,262 @@
+"""Sending on the engine's loop: many messages in flight on one connection per broker.
+
+Law: no task per message; everything runs on the loop (upstream's sendKernelImpl, ASYNC).
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rocketstream.client.api import vip_address
+from rocketstream.client.core.send import SendAttempts, choose_queue
+from rocketstream.client.core.settings import ProducerSettings
+from rocketstream.client.instance import MQClientInstance
+from rocketstream.client.sending import PreparedSend
+from rocketstream.errors import (
+    ConnectError,
+    InternalError,
+    RocketMQError,
+    RouteNotFoundError,
+    SendConnectError,
+    SendError,
+    SendOutcome,
+    SendRouteError,
+)
+from rocketstream.model import MessageQueue, SendResult, SendStatus
+from rocketstream.protocol.command import RemotingCommand
+
+SendDone = Callable[[SendResult | None, SendError | None], None]
+QueueChoice = Callable[[tuple[MessageQueue, ...]], MessageQueue]
+
+
+@dataclass(slots=True)
+class SendTarget:
+    """Where a message goes: one fixed queue, one picked from all, or the next in turn."""
+
+    queue: MessageQueue | None = None
+    pick: QueueChoice | None = None
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether a retry must not go elsewhere: one try only (C-469, C-470)."""
+        return self.queue is not None or self.pick is not None
+
+
+ANY_QUEUE = SendTarget()
+
+
+class QueueTurn:
+    """Takes queues in turn, from a random start (C-460). Thread safe."""
+
+    __slots__ = ("_counter",)
+
+    def __init__(self) -> None:
+        self._counter = itertools.count(random.randrange(1 << 16))
+
+    def choose(
+        self, queues: tuple[MessageQueue, ...], target: SendTarget, last_broker: str | None
+    ) -> MessageQueue:
+        """Return the queue of the next try."""
+        if target.queue is not None:
+            return target.queue
+        if target.pick is not None:
+            return target.pick(queues)
+        return choose_queue(queues, self._counter.__next__, last_broker)
+
+
+class BrokerAddresses:
+    """Finds the address to send to; fast port if configured."""
+
+    __slots__ = ("_instance", "_vip")
+
+    def __init__(self, instance: MQClientInstance) -> None:
+        self._instance = instance
+        self._vip = instance.config.vip_channel_enabled
+
+    def master(self, broker_name: str) -> str:
+        """Return the master's address.
+
+        Raises:
+            RouteNotFoundError: the broker has none (any more).
+        """
+        address = self._instance.routes.master(broker_name)
+        if address is None:
+            raise RouteNotFoundError(f"The broker[{broker_name}] not exist", broker=broker_name)
+        return vip_address(address) if self._vip else address
+
+
+class AsyncSender:
+    """Sends prepared messages on the loop of one instance."""
+
+    def __init__(self, instance: MQClientInstance, settings: ProducerSettings) -> None:
+        self.instance = instance
+        self.settings = settings
+        self.turn = QueueTurn()
+        self.addresses = BrokerAddresses(instance)
+        self.now = instance.clock.monotonic_ms
+
+    def send(
+        self, prepared: PreparedSend, target: SendTarget, timeout_ms: float, on_done: SendDone
+    ) -> None:
+        """Send one message; ``on_done`` is called once, on the loop."""
+        _Sending(self, prepared, target, timeout_ms, on_done).begin()
+
+    async def publish_queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """Return the queues to send to, asking the name server if need be.
+
+        Raises:
+            SendRouteError: the topic has no route and cannot be created.
+            SendConnectError: no name server answered.
+        """
+        info = self.instance.routes.publish_info(topic)
+        if info is None:
+            try:
+                await self.instance.publish_route(
+                    topic, self.settings.create_topic_key, self.settings.default_topic_queue_nums
+                )
+            except RouteNotFoundError as error:
+                raise SendRouteError(str(error), **error.parameters) from error
+            except ConnectError as error:
+                raise SendConnectError(
+                    str(error), SendOutcome.NOT_SENT, **error.parameters
+                ) from error
+            info = self.instance.routes.publish_info(topic)
+        if info is None:
+            raise SendRouteError(f"No route info of this topic: {topic}", topic=topic)
+        return info.queues
+
+    def oneway(self, prepared: PreparedSend, queue: MessageQueue, address: str) -> bool:
+        """Write a one-way send if the broker is connected; tell whether it was."""
+        connection = self.instance.remoting.connected(address)
+        if connection is None:
+            return False
+        connection.oneway(prepared.command(queue))
+        return True
+
+
+class _Sending:
+    """One message on its way, through its tries."""
+
+    __slots__ = (
+        "_address", "_attempts", "_on_done", "_prepared", "_queue", "_sender", "_target",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        sender: AsyncSender,
+        prepared: PreparedSend,
+        target: SendTarget,
+        timeout_ms: float,
+        on_done: SendDone,
+    ) -> None:
+        tries = 1 if target.is_fixed else 1 + sender.settings.retry_times_when_send_async_failed
+        self._sender = sender
+        self._prepared = prepared
+        self._target = target
+        self._on_done = on_done
+        self._attempts = SendAttempts(prepared.topic, sender.now(), timeout_ms, tries)
+        self._queue = target.queue
+        self._address = ""
+
+    def begin(self) -> None:
+        info = self._sender.instance.routes.publish_info(self._prepared.topic)
+        if info is not None:
+            self._try(info.queues)
+        else:
+            self._sender.instance.run_soon(self._with_route(), self._dropped)
+
+    async def _with_route(self) -> None:
+        try:
+            queues = await self._sender.publish_queues(self._prepared.topic)
+        except SendError as error:
+            self._on_done(None, error)
+            return
+        self._try(queues)
+
+    def _try(self, queues: tuple[MessageQueue, ...]) -> None:
+        sender = self._sender
+        attempts = self._attempts
+        try:
+            remaining_ms = attempts.remaining_ms(sender.now())
+            queue = sender.turn.choose(queues, self._target, attempts.last_broker)
+        except SendError as error:
+            self._on_done(None, error)
+            return
+        except Exception as error:
+            self._on_done(None, selector_failed(error))
+            return
+        self._queue = queue
+        try:
+            self._address = address = sender.addresses.master(queue.broker_name)
+            connection = sender.instance.remoting.connected(address)
+            if connection is None:
+                sender.instance.run_soon(self._with_connection(queues), self._dropped)
+                return
+            connection.request_callback(self._prepared.command(queue), remaining_ms, self._answered)
+        except RocketMQError as error:
+            self._failed(error)
+
+    async def _with_connection(self, queues: tuple[MessageQueue, ...]) -> None:
+        remoting = self._sender.instance.remoting
+        queue = self._queue
+        if queue is None:
+            raise InternalError("a send connects before it has a queue")
+        try:
+            connection = await remoting.connection(self._address)
+            remaining_ms = self._attempts.remaining_ms(self._sender.now())
+            connection.request_callback(self._prepared.command(queue), remaining_ms, self._answered)
+        except SendError as error:
+            self._on_done(None, error)
+        except RocketMQError as error:
+            self._failed(error)
+
+    def _answered(self, answer: RemotingCommand | None, error: Exception | None) -> None:
+        queue = self._queue
+        if answer is None or queue is None:
+            self._failed(error or InternalError("a request ended without answer and error"))
+            return
+        try:
+            result = self._prepared.result(answer, queue, self._address)
+        except RocketMQError as failure:
+            self._failed(failure)
+            return
+        if (
+            result.send_status is not SendStatus.SEND_OK
+            and self._sender.settings.retry_another_broker_when_not_store_ok
+            and self._attempts.may_retry
+        ):
+            self._attempts.not_stored_ok(queue.broker_name)
+            self._again()
+            return
+        self._on_done(result, None)
+
+    def _failed(self, error: Exception) -> None:
+        broker_name = self._queue.broker_name if self._queue is not None else ""
+        try:
+            self._attempts.failed(broker_name, error, self._sender.now())
+        except SendError as failure:
+            self._on_done(None, failure)
+            return
+        self._again()
+
+    def _again(self) -> None:
+        info = self._sender.instance.routes.publish_info(self._prepared.topic)
+        if info is None:
+            self._sender.instance.run_soon(self._with_route(), self._dropped)
+        else:
+            self._try(info.queues)
+
+    def _dropped(self) -> None:
+        text = "the client was shut down before the message was sent"
+        outcome = self._attempts.outcome
+        self._on_done(None, SendError(text, outcome, topic=self._prepared.topic))
+
+
+def selector_failed(error: Exception) -> SendError:
+    """Return the error of a queue selector that raised (C-470)."""
+    failure = SendError(f"select message queue threw exception: {error!r}", SendOutcome.NOT_SENT)
+    failure.__cause__ = error
+    return failure

@@ -1,0 +1,180 @@
+"""Which queues of a topic belong to which member of a group.
+
+Law: pure. Every member computes the same answer from the same sorted lists (C-155, C-161).
+"""
+
+from __future__ import annotations
+
+import bisect
+import hashlib
+from collections.abc import Sequence
+from typing import Protocol
+
+from rocketstream.errors import ConfigurationError
+from rocketstream.model import MessageQueue
+
+
+class AllocateMessageQueueStrategy(Protocol):
+    """How a group divides the queues of a topic; all members must use the same one."""
+
+    @property
+    def name(self) -> str:
+        """Short name, as upstream reports it."""
+        ...
+
+    def allocate(
+        self,
+        consumer_group: str,
+        current_cid: str,
+        mq_all: Sequence[MessageQueue],
+        cid_all: Sequence[str],
+    ) -> Sequence[MessageQueue]:
+        """Return the queues of member ``current_cid``; both lists come sorted."""
+        ...
+
+
+def _is_member(current_cid: str, mq_all: Sequence[MessageQueue], cid_all: Sequence[str]) -> bool:
+    """Check the arguments as every strategy but CONFIG does (C-165)."""
+    if not current_cid:
+        raise ConfigurationError("currentCID is empty")
+    if not mq_all:
+        raise ConfigurationError("mqAll is null or mqAll empty")
+    if not cid_all:
+        raise ConfigurationError("cidAll is null or cidAll empty")
+    return current_cid in cid_all
+
+
+class AllocateMessageQueueAveragely:
+    """Contiguous blocks, the first members getting one more (C-166); the default."""
+
+    name = "AVG"
+
+    def allocate(
+        self,
+        consumer_group: str,
+        current_cid: str,
+        mq_all: Sequence[MessageQueue],
+        cid_all: Sequence[str],
+    ) -> Sequence[MessageQueue]:
+        """Return the member's block."""
+        if not _is_member(current_cid, mq_all, cid_all):
+            return []
+        share, extra = divmod(len(mq_all), len(cid_all))
+        index = cid_all.index(current_cid)
+        start = index * share + min(index, extra)
+        return mq_all[start : start + share + (index < extra)]
+
+
+class AllocateMessageQueueAveragelyByCircle:
+    """One queue each in turn (C-167)."""
+
+    name = "AVG_BY_CIRCLE"
+
+    def allocate(
+        self,
+        consumer_group: str,
+        current_cid: str,
+        mq_all: Sequence[MessageQueue],
+        cid_all: Sequence[str],
+    ) -> Sequence[MessageQueue]:
+        """Return every m-th queue, beginning at the member's place."""
+        if not _is_member(current_cid, mq_all, cid_all):
+            return []
+        return mq_all[cid_all.index(current_cid) :: len(cid_all)]
+
+
+class AllocateMessageQueueByConfig:
+    """The list given to it, whatever the members are (C-169)."""
+
+    name = "CONFIG"
+
+    def __init__(self, message_queues: Sequence[MessageQueue]) -> None:
+        self.message_queues = list(message_queues)
+
+    def allocate(
+        self,
+        consumer_group: str,
+        current_cid: str,
+        mq_all: Sequence[MessageQueue],
+        cid_all: Sequence[str],
+    ) -> Sequence[MessageQueue]:
+        """Return the configured queues."""
+        return self.message_queues
+
+
+class AllocateMessageQueueByMachineRoom:
+    """Queues of some rooms only; broker names look like ``room@broker`` (C-170)."""
+
+    name = "MACHINE_ROOM"
+
+    def __init__(self, consumer_idcs: Sequence[str]) -> None:
+        self.consumer_idcs = frozenset(consumer_idcs)
+
+    def allocate(
+        self,
+        consumer_group: str,
+        current_cid: str,
+        mq_all: Sequence[MessageQueue],
+        cid_all: Sequence[str],
+    ) -> Sequence[MessageQueue]:
+        """Return the member's block of the rooms' queues, and one of what is left over."""
+        if not _is_member(current_cid, mq_all, cid_all):
+            return []
+        kept = [mq for mq in mq_all if self._room(mq) in self.consumer_idcs]
+        share, extra = divmod(len(kept), len(cid_all))
+        index = cid_all.index(current_cid)
+        block = kept[index * share : (index + 1) * share]
+        if extra > index:
+            block.append(kept[index + share * len(cid_all)])
+        return block
+
+    @staticmethod
+    def _room(mq: MessageQueue) -> str | None:
+        parts = mq.broker_name.split("@")
+        return parts[0] if len(parts) == 2 else None
+
+
+class AllocateMessageQueueConsistentHash:
+    """A ring of hashed member names; few queues move when members change (C-172)."""
+
+    name = "CONSISTENT_HASH"
+
+    def __init__(self, virtual_node_cnt: int = 10) -> None:
+        if virtual_node_cnt < 0:
+            raise ConfigurationError(
+                f"illegal virtualNodeCnt :{virtual_node_cnt}", virtual_node_cnt=virtual_node_cnt
+            )
+        self.virtual_node_cnt = virtual_node_cnt
+
+    def allocate(
+        self,
+        consumer_group: str,
+        current_cid: str,
+        mq_all: Sequence[MessageQueue],
+        cid_all: Sequence[str],
+    ) -> Sequence[MessageQueue]:
+        """Return the queues whose next ring position is one of the member's."""
+        if not _is_member(current_cid, mq_all, cid_all):
+            return []
+        ring = {
+            ring_hash(f"{cid}-{k}"): cid for cid in cid_all for k in range(self.virtual_node_cnt)
+        }
+        positions = sorted(ring)
+        if not positions:
+            return []
+        return [mq for mq in mq_all if ring[_next(positions, queue_key(mq))] == current_cid]
+
+
+def queue_key(mq: MessageQueue) -> str:
+    """Return the text a queue is hashed by: upstream's ``MessageQueue.toString``."""
+    return f"MessageQueue [topic={mq.topic}, brokerName={mq.broker_name}, queueId={mq.queue_id}]"
+
+
+def ring_hash(text: str) -> int:
+    """Return the first four bytes of the MD5 digest as an unsigned number."""
+    digest = hashlib.md5(text.encode(), usedforsecurity=False).digest()
+    return int.from_bytes(digest[:4], "big")
+
+
+def _next(positions: Sequence[int], key: str) -> int:
+    return positions[bisect.bisect_left(positions, ring_hash(key)) % len(positions)]

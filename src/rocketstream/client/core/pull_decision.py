@@ -1,0 +1,87 @@
+"""What follows from the answer to a pull.
+
+Law: pure; the shell performs the decision (C-224 to C-230).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rocketstream.errors import BrokerError, broker_error
+from rocketstream.model import PullStatus
+from rocketstream.protocol.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from rocketstream.protocol.message_ext import MessageExt
+
+FLOW_CONTROL_DELAY_MS = 20
+SUSPENDED_DELAY_MS = 1_000
+
+_STATUS = {
+    int(ResponseCode.SUCCESS): PullStatus.FOUND,
+    int(ResponseCode.PULL_NOT_FOUND): PullStatus.NO_NEW_MSG,
+    int(ResponseCode.PULL_RETRY_IMMEDIATELY): PullStatus.NO_MATCHED_MSG,
+    int(ResponseCode.PULL_OFFSET_MOVED): PullStatus.OFFSET_ILLEGAL,
+}
+_STALE_SUBSCRIPTION = frozenset(
+    {
+        int(ResponseCode.SUBSCRIPTION_NOT_EXIST),
+        int(ResponseCode.SUBSCRIPTION_NOT_LATEST),
+        int(ResponseCode.FILTER_DATA_NOT_EXIST),
+        int(ResponseCode.FILTER_DATA_NOT_LATEST),
+    }
+)
+
+
+class AfterFailure(enum.Enum):
+    """What to do about a failed pull besides trying again."""
+
+    NOTHING = "NOTHING"
+    HEARTBEAT = "HEARTBEAT"
+    """The broker does not know our subscription: tell it now, not in 30 s (C-580)."""
+    ROUTE = "ROUTE"
+    """The broker or queue may be gone: ask the name server again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Pull the same offset again after ``delay_ms``."""
+
+    delay_ms: int
+    after: AfterFailure = AfterFailure.NOTHING
+
+
+def pull_status(code: int, remark: str | None, address: str) -> PullStatus:
+    """Return the status a response code stands for (C-218).
+
+    Raises:
+        BrokerError: any other code.
+    """
+    status = _STATUS.get(code)
+    if status is None:
+        raise broker_error(code, remark, address)
+    return status
+
+
+def after_failure(error: Exception, exception_delay_ms: int) -> Retry:
+    """Return when to try again and what to do first (C-230)."""
+    if not isinstance(error, BrokerError):
+        return Retry(exception_delay_ms, AfterFailure.ROUTE)
+    if error.code == ResponseCode.FLOW_CONTROL:
+        return Retry(FLOW_CONTROL_DELAY_MS)
+    if error.code in _STALE_SUBSCRIPTION:
+        return Retry(exception_delay_ms, AfterFailure.HEARTBEAT)
+    return Retry(exception_delay_ms)
+
+
+def keep_tagged(messages: list[MessageExt], tags: Collection[str]) -> list[MessageExt]:
+    """Return the messages whose tag is exactly one of ``tags``; all when there are none.
+
+    The broker compares 32-bit hashes only, so collisions end here (C-220).
+    """
+    if not tags:
+        return messages
+    return [message for message in messages if message.tags in tags]

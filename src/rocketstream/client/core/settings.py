@@ -1,0 +1,199 @@
+"""Settings of producers and consumers, checked in upstream's order with upstream's texts.
+
+Law: pure values; what is not built yet is refused with NotSupportedError, never ignored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from rocketstream import limits
+from rocketstream.client.core.allocate import (
+    AllocateMessageQueueAveragely,
+    AllocateMessageQueueStrategy,
+)
+from rocketstream.client.core.flow_control import Thresholds
+from rocketstream.errors import ConfigurationError, NotSupportedError
+from rocketstream.model import ConsumeFromWhere, MessageModel
+from rocketstream.protocol.compression import COMPRESSION_TYPES
+from rocketstream.protocol.names import (
+    AUTO_CREATE_TOPIC,
+    DEFAULT_CONSUMER_GROUP,
+    DEFAULT_PRODUCER_GROUP,
+    check_group,
+)
+
+TIMESTAMP_FORMAT = "%Y%m%d%H%M%S"
+OFF = -1
+"""Value of a per-topic threshold that is not used."""
+
+
+@dataclass(frozen=True, slots=True)
+class PushConsumerSettings:
+    """Settings of a push consumer (C-21 to C-43); names and defaults are upstream's."""
+
+    consumer_group: str
+    message_model: MessageModel = MessageModel.CLUSTERING
+    consume_from_where: ConsumeFromWhere = ConsumeFromWhere.LAST_OFFSET
+    consume_timestamp: str = ""
+    allocate_message_queue_strategy: AllocateMessageQueueStrategy = field(
+        default_factory=AllocateMessageQueueAveragely
+    )
+    consume_thread_min: int = 20
+    consume_thread_max: int = 20
+    consume_concurrently_max_span: int = 2_000
+    pull_threshold_for_queue: int = 1_000
+    pull_threshold_for_topic: int = OFF
+    pull_threshold_size_for_queue: int = 100
+    pull_threshold_size_for_topic: int = OFF
+    pull_interval_ms: int = 0
+    consume_message_batch_max_size: int = 1
+    pull_batch_size: int = 32
+    post_subscription_when_pull: bool = False
+    max_reconsume_times: int = -1
+    consume_timeout_minutes: float = 15
+    await_termination_ms_when_shutdown: int = 30_000
+    local_retry_delay_ms: int = 5_000
+    """Pause before messages whose send-back failed are consumed again (C-264)."""
+
+    def check(self) -> None:
+        """Check every value; the first wrong one in upstream's order is reported.
+
+        Raises:
+            ConfigurationError: a value out of its range; the text begins as upstream's does.
+            NotSupportedError: broadcasting.
+        """
+        check_group(self.consumer_group)
+        if self.consumer_group == DEFAULT_CONSUMER_GROUP:
+            raise ConfigurationError(
+                f"consumerGroup can not equal {DEFAULT_CONSUMER_GROUP}, please specify another one."
+            )
+        _not_none("messageModel", self.message_model)
+        if self.message_model is not MessageModel.CLUSTERING:
+            raise NotSupportedError(
+                "message_model BROADCASTING is not supported yet; use CLUSTERING with a group of "
+                "its own per consumer"
+            )
+        _not_none("consumeFromWhere", self.consume_from_where)
+        self.consume_timestamp_ms()
+        _not_none("allocateMessageQueueStrategy", self.allocate_message_queue_strategy)
+        for name, attribute, low, high in _RANGES:
+            value = getattr(self, attribute)
+            if not (value == OFF and attribute.endswith("_for_topic")):
+                _in_range(name, value, low, high)
+            if attribute == "consume_thread_max":
+                self._check_threads()
+        if self.consume_timeout_minutes <= 0:
+            raise ConfigurationError(
+                f"consumeTimeout must be more than 0 minutes, not {self.consume_timeout_minutes!r}"
+            )
+        if self.await_termination_ms_when_shutdown < 0 or self.local_retry_delay_ms < 0:
+            raise ConfigurationError("a time to wait cannot be negative")
+
+    def _check_threads(self) -> None:
+        if self.consume_thread_min > self.consume_thread_max:
+            raise ConfigurationError(
+                f"consumeThreadMin ({self.consume_thread_min}) is larger than "
+                f"consumeThreadMax ({self.consume_thread_max})"
+            )
+
+    def consume_timestamp_ms(self) -> int | None:
+        """Return where TIMESTAMP begins, ms since 1970; None when not given (C-24).
+
+        Raises:
+            ConfigurationError: not ``yyyyMMddHHmmss``.
+        """
+        text = self.consume_timestamp
+        if not text:
+            return None
+        try:
+            if len(text) != 14:
+                raise ValueError("not 14 digits")
+            parsed = datetime.strptime(text, TIMESTAMP_FORMAT)
+        except (TypeError, ValueError) as error:
+            raise ConfigurationError(
+                "consumeTimestamp is invalid, the valid format is yyyyMMddHHmmss,"
+                f"but received {text}"
+            ) from error
+        return int(parsed.timestamp() * 1000)
+
+    def thresholds(self) -> Thresholds:
+        """Return the flow-control bounds of one queue."""
+        return Thresholds(
+            self.pull_threshold_for_queue,
+            self.pull_threshold_size_for_queue,
+            self.consume_concurrently_max_span,
+        )
+
+
+_RANGES = (
+    ("consumeThreadMin", "consume_thread_min", 1, 1000),
+    ("consumeThreadMax", "consume_thread_max", 1, 1000),
+    ("consumeConcurrentlyMaxSpan", "consume_concurrently_max_span", 1, 65_535),
+    ("pullThresholdForQueue", "pull_threshold_for_queue", 1, 65_535),
+    ("pullThresholdForTopic", "pull_threshold_for_topic", 1, 6_553_500),
+    ("pullThresholdSizeForQueue", "pull_threshold_size_for_queue", 1, 1024),
+    ("pullThresholdSizeForTopic", "pull_threshold_size_for_topic", 1, 102_400),
+    ("pullInterval", "pull_interval_ms", 0, 65_535),
+    ("consumeMessageBatchMaxSize", "consume_message_batch_max_size", 1, 1024),
+    ("pullBatchSize", "pull_batch_size", 1, 1024),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerSettings:
+    """Settings of a producer (C-77 to C-87); names and defaults are upstream's."""
+
+    producer_group: str
+    create_topic_key: str = AUTO_CREATE_TOPIC
+    default_topic_queue_nums: int = 4
+    send_msg_timeout_ms: int = 3_000
+    compress_msg_body_over_howmuch: int = 4_096
+    compress_type: str = "ZLIB"
+    compress_level: int = 5
+    retry_times_when_send_failed: int = 2
+    retry_times_when_send_async_failed: int = 2
+    retry_another_broker_when_not_store_ok: bool = False
+    max_message_size: int = limits.MESSAGE_BODY_BYTES_MAX
+
+    def check(self) -> None:
+        """Check every value.
+
+        Raises:
+            ConfigurationError: a value that cannot be used; the text names it.
+        """
+        check_group(self.producer_group)
+        if self.producer_group == DEFAULT_PRODUCER_GROUP:
+            raise ConfigurationError(
+                f"producerGroup can not equal {DEFAULT_PRODUCER_GROUP}, please specify another one."
+            )
+        for name, low in _PRODUCER_MINIMA:
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < low:
+                raise ConfigurationError(f"{name} must be at least {low}, not {value!r}")
+        if self.compress_type.upper() not in COMPRESSION_TYPES:
+            raise ConfigurationError(
+                f"compress_type {self.compress_type!r} is unknown; accepted are "
+                f"{', '.join(COMPRESSION_TYPES)}"
+            )
+
+
+_PRODUCER_MINIMA = (
+    ("default_topic_queue_nums", 1),
+    ("send_msg_timeout_ms", 1),
+    ("compress_msg_body_over_howmuch", 0),
+    ("retry_times_when_send_failed", 0),
+    ("retry_times_when_send_async_failed", 0),
+    ("max_message_size", 1),
+)
+
+
+def _not_none(name: str, value: object) -> None:
+    if value is None:
+        raise ConfigurationError(f"{name} is null")
+
+
+def _in_range(name: str, value: int, low: int, high: int) -> None:
+    if not isinstance(value, int) or not low <= value <= high:
+        raise ConfigurationError(f"{name} Out of range [{low}, {high}]", value=value)

@@ -1,0 +1,139 @@
+"""Client instances by id: the sync face's run on threads of their own, shared and counted.
+
+Law: makes and ends instances; decides nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream._util.loops import LoopThread
+from rocketstream.client.config import ClientConfig
+from rocketstream.client.instance import MQClientInstance
+from rocketstream.errors import ForkedClientError
+
+T = TypeVar("T")
+
+
+class Engine:
+    """One instance and the loop it runs on; released by each of its users.
+
+    Attributes:
+        instance: the client instance; use it on ``loop`` only.
+        loop: the event loop.
+        loop_thread_id: the thread it runs on.
+        thread: the loop's own thread; None when it is the caller's loop (asyncio face).
+    """
+
+    def __init__(
+        self,
+        key: tuple[object, ...],
+        instance: MQClientInstance,
+        loop: asyncio.AbstractEventLoop,
+        loop_thread_id: int,
+        thread: LoopThread | None,
+    ) -> None:
+        self.instance = instance
+        self.loop = loop
+        self.thread = thread
+        self.loop_thread_id = loop_thread_id
+        self.users = 1
+        self.pid = os.getpid()
+        self._key = key
+
+    def run(self, coro: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the loop and wait; for the sync face only.
+
+        Raises:
+            ForkedClientError: called in a child of the process that made the client.
+        """
+        if self.thread is None:
+            coro.close()
+            raise TypeError("an asyncio client is awaited, not waited for")
+        return self.thread.run(coro)
+
+    def release(self) -> bool:
+        """Stop using it; tell whether this was the last user, who must then ``close`` it."""
+        with _lock:
+            self.users -= 1
+            if self.users == 0 and _engines.get(self._key) is self:
+                del _engines[self._key]
+            return self.users == 0
+
+    def close(self) -> None:
+        """End instance and thread (sync face)."""
+        if self.thread is not None:
+            try:
+                self.thread.run(self.instance.close())
+            finally:
+                self.thread.close()
+
+    def check_process(self) -> None:
+        """Refuse to go on in a forked child.
+
+        Raises:
+            ForkedClientError: this is another process than the one that made the client.
+        """
+        if os.getpid() != self.pid:
+            raise ForkedClientError(
+                "this client was created before fork(); create a new one in the child process"
+            )
+
+
+_lock = threading.Lock()
+_engines: dict[tuple[object, ...], Engine] = {}
+
+
+def threaded_engine(config: ClientConfig, clock: Clock = SYSTEM_CLOCK) -> Engine:
+    """Return the engine of a client id, on a thread of its own; made if there is none (C-127).
+
+    Users of one id share the settings of the first (C-18).
+    """
+    client_id = config.client_id()
+    key = (os.getpid(), client_id)
+    with _lock:
+        engine = _engines.get(key)
+        if engine is not None:
+            engine.users += 1
+            return engine
+    thread = LoopThread(f"rocketstream-{client_id}")
+    try:
+        instance, thread_id = thread.run(_make(config, client_id, clock))
+    except BaseException:
+        thread.close()
+        raise
+    fresh = Engine(key, instance, thread.loop, thread_id, thread)
+    with _lock:
+        engine = _engines.setdefault(key, fresh)
+        if engine is not fresh:
+            engine.users += 1
+    if engine is not fresh:
+        fresh.close()
+    return engine
+
+
+async def loop_engine(config: ClientConfig, clock: Clock = SYSTEM_CLOCK) -> Engine:
+    """Return the engine of a client id on the running loop; made if there is none."""
+    loop = asyncio.get_running_loop()
+    client_id = config.client_id()
+    key = (os.getpid(), client_id, id(loop))
+    with _lock:
+        engine = _engines.get(key)
+        if engine is not None:
+            engine.users += 1
+            return engine
+        instance = MQClientInstance(config, client_id, clock)
+        engine = _engines[key] = Engine(key, instance, loop, threading.get_ident(), None)
+    instance.start()
+    return engine
+
+
+async def _make(config: ClientConfig, client_id: str, clock: Clock) -> tuple[MQClientInstance, int]:
+    instance = MQClientInstance(config, client_id, clock)
+    instance.start()
+    return instance, threading.get_ident()

@@ -1,0 +1,383 @@
+"""One client instance: connections, routes, heartbeats and timers shared by its groups.
+
+Law: everything runs on one loop and is used from it; only ``routes`` may be read elsewhere.
+Upstream's MQClientInstance (C-127 to C-145).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from typing import Protocol
+
+from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream.client.api import MQClientAPI
+from rocketstream.client.blocking import signer
+from rocketstream.client.config import ClientConfig
+from rocketstream.client.core.routes import RouteTable, default_topic_route
+from rocketstream.errors import (
+    ClientStateError,
+    RocketMQError,
+    RouteNotFoundError,
+    TopicNotExistError,
+)
+from rocketstream.protocol.bodies import ConsumerData, HeartbeatData, ProducerData
+from rocketstream.protocol.codes import RequestCode
+from rocketstream.protocol.command import RemotingCommand
+from rocketstream.protocol.names import CLIENT_INNER_PRODUCER_GROUP
+from rocketstream.transport.aio import Connection, RemotingClient
+from rocketstream.transport.connection import refuse_request
+
+logger = logging.getLogger("rocketstream.client")
+
+UNBALANCED_RETRY_MS = 1_000
+"""Pause before a rebalance that could not take all its queues is repeated (C-153)."""
+_UNBALANCED_DOUBLINGS = 4
+
+
+class ConsumerInner(Protocol):
+    """What the instance needs of a consumer."""
+
+    group: str
+
+    def subscribed_topics(self) -> Iterable[str]:
+        """Topics whose routes are wanted."""
+        ...
+
+    def heartbeat_data(self) -> ConsumerData:
+        """The consumer's part of a heartbeat."""
+        ...
+
+    async def rebalance(self) -> bool:
+        """Divide the queues anew; tell whether everything wanted was obtained."""
+        ...
+
+    async def persist_offsets(self) -> None:
+        """Send changed offsets to their brokers."""
+        ...
+
+
+class MQClientInstance:
+    """Connections, routes and timers of one client id."""
+
+    def __init__(self, config: ClientConfig, client_id: str, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.config = config
+        self.client_id = client_id
+        self.clock = clock
+        self.routes = RouteTable()
+        self.remoting = RemotingClient(
+            on_request=self._on_request,
+            ssl_context=config.ssl_context,
+            connect_timeout_ms=config.connect_timeout_ms,
+            before_request=signer(config.access_key, config.secret_key, config.security_token),
+        )
+        self.api = MQClientAPI(self.remoting, config)
+        self._consumers: dict[str, ConsumerInner] = {}
+        self._producers: dict[str, None] = {}
+        self._producer_topics: set[str] = set()
+        self._versions: dict[str, int] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._updates: dict[tuple[str, int | None], asyncio.Task[bool]] = {}
+        self._heartbeat_lock = asyncio.Lock()
+        self._rebalance_wanted = asyncio.Event()
+        self._background: set[asyncio.Task[None]] = set()
+        self._started = False
+        self._closed = False
+
+    # --- life cycle -------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the timers (C-129); does nothing the second time."""
+        if self._started:
+            return
+        self._started = True
+        config = self.config
+        beat, poll = config.heartbeat_broker_interval_ms, config.poll_name_server_interval_ms
+        persist = config.persist_consumer_offset_interval_ms
+        loop = asyncio.get_running_loop()
+        for name, first_ms, period_ms, work in (
+            ("routes", poll, poll, self.refresh_routes),
+            ("heartbeat", min(1_000, beat), beat, self._beat),
+            ("offsets", min(10_000, persist), persist, self._persist_all),
+        ):
+            timer = self._every(name, first_ms, period_ms, work)
+            self._tasks.append(loop.create_task(timer, name=f"rocketstream-{name}"))
+        self._tasks.append(
+            loop.create_task(self._rebalance_forever(), name="rocketstream-rebalance")
+        )
+
+    async def close(self) -> None:
+        """Stop the timers and close the connections. May be called twice."""
+        self._closed = True
+        pending = [*self._tasks, *self._background, *self._updates.values()]
+        for task in pending:
+            task.cancel()
+        await asyncio.gather(*pending, return_exceptions=True)
+        self._tasks.clear()
+        await self.remoting.close()
+
+    # --- groups -----------------------------------------------------------------------------------
+
+    def register_consumer(self, consumer: ConsumerInner) -> None:
+        """Take a consumer in.
+
+        Raises:
+            ClientStateError: this instance already has one of the group (C-116).
+        """
+        if consumer.group in self._consumers:
+            raise ClientStateError(
+                f"The consumer group[{consumer.group}] has been created before, "
+                "specify another name please."
+            )
+        self._consumers[consumer.group] = consumer
+
+    def register_producer(self, group: str, topics: Iterable[str] = ()) -> None:
+        """Take a producer group in and keep the routes of its topics fresh.
+
+        Raises:
+            ClientStateError: this instance already has one of the group (C-446).
+        """
+        if group in self._producers:
+            raise ClientStateError(
+                f"The producer group[{group}] has been created before, specify another name please."
+            )
+        self._producers[group] = None
+        self._producer_topics.update(topics)
+
+    async def unregister_consumer(self, group: str) -> None:
+        """Forget a consumer and tell every known broker (C-119)."""
+        if self._consumers.pop(group, None) is not None:
+            await self._unregister(None, group)
+
+    async def unregister_producer(self, group: str) -> None:
+        """Forget a producer group and tell every known broker (C-448)."""
+        if group in self._producers:
+            del self._producers[group]
+            await self._unregister(group, None)
+
+    async def _unregister(self, producer: str | None, consumer: str | None) -> None:
+        # Only brokers that know us: connecting anew just to say goodbye helps nobody.
+        addresses = [
+            address
+            for address in self.routes.addresses(masters_only=False)
+            if self.remoting.connected(address) is not None
+        ]
+        calls = [
+            self.api.unregister(address, self.client_id, producer=producer, consumer=consumer)
+            for address in addresses
+        ]
+        for address, result in zip(
+            addresses, await asyncio.gather(*calls, return_exceptions=True), strict=True
+        ):
+            if isinstance(result, Exception):
+                logger.info("unregister at %s failed: %s", address, result)
+
+    # --- routes -----------------------------------------------------------------------------------
+
+    async def update_route(self, topic: str, default_topic: tuple[str, int] | None = None) -> bool:
+        """Ask the name server for a topic's route and take it in.
+
+        Args:
+            topic: whose route.
+            default_topic: template topic and queue number to use when the topic is unknown
+                (C-138).
+
+        Returns:
+            Whether the topic now has a route.
+
+        Raises:
+            ConnectError: no name server answered; every address tried is named.
+        """
+        key = (topic, default_topic[1] if default_topic else None)
+        task = self._updates.get(key)
+        if task is None:
+            coro = self._update_route(topic, default_topic)
+            task = asyncio.get_running_loop().create_task(coro)
+            self._updates[key] = task
+            task.add_done_callback(lambda done: self._update_done(key, done))
+        return await asyncio.shield(task)
+
+    async def _update_route(self, topic: str, default_topic: tuple[str, int] | None) -> bool:
+        try:
+            route = await self.api.route(topic)
+        except TopicNotExistError:
+            if default_topic is None:
+                return False
+            try:
+                route = default_topic_route(
+                    await self.api.route(default_topic[0]), default_topic[1]
+                )
+            except TopicNotExistError:
+                return False
+        known = self.routes.subscribe_queues(topic)
+        changed = self.routes.apply(topic, route)
+        if changed and known is not None and known != self.routes.subscribe_queues(topic):
+            self.rebalance_soon()
+        return True
+
+    def _update_done(self, key: tuple[str, int | None], task: asyncio.Task[bool]) -> None:
+        self._updates.pop(key, None)
+        if not task.cancelled():
+            task.exception()  # retrieved: whoever asked may have gone meanwhile
+
+    async def publish_route(self, topic: str, create_topic_key: str, queue_nums: int) -> None:
+        """Have a route for sending to ``topic``, the template's where it has none (C-457).
+
+        Raises:
+            RouteNotFoundError: neither has one, or no queue can be written.
+            ConnectError: no name server answered.
+        """
+        self._producer_topics.add(topic)
+        await self.update_route(topic)
+        if self.routes.publish_info(topic) is None:
+            await self.update_route(topic, (create_topic_key, queue_nums))
+        if self.routes.publish_info(topic) is None:
+            self._producer_topics.discard(topic)
+            raise RouteNotFoundError(
+                f"No route info of this topic: {topic}; name servers asked: "
+                f"{', '.join(self.api.name_servers)}; create the topic or check its name",
+                topic=topic,
+            )
+
+    async def refresh_routes(self) -> None:
+        """Refresh the route of every topic somebody uses."""
+        topics = set(self._producer_topics)
+        for consumer in self._consumers.values():
+            topics.update(consumer.subscribed_topics())
+        results = await asyncio.gather(
+            *(self.update_route(topic) for topic in topics), return_exceptions=True
+        )
+        for topic, result in zip(topics, results, strict=True):
+            if isinstance(result, Exception):
+                logger.warning("route of topic %s could not be refreshed: %s", topic, result)
+
+    # --- heartbeats -------------------------------------------------------------------------------
+
+    async def _beat(self) -> None:
+        for address in self.routes.forget_offline_brokers():
+            self.remoting.close_address(address, "the broker left every route")
+        await self.heartbeat()
+
+    async def heartbeat(self) -> None:
+        """Tell every known broker which groups live here (C-143); failures are logged."""
+        async with self._heartbeat_lock:
+            data = self._heartbeat_data()
+            if not data.consumer_data_set and not data.producer_data_set:
+                return
+            addresses = self.routes.addresses(masters_only=not self._consumers)
+            results = await asyncio.gather(
+                *(self.api.heartbeat(address, data) for address in addresses),
+                return_exceptions=True,
+            )
+        for address, result in zip(addresses, results, strict=True):
+            if isinstance(result, int):
+                self._versions[address] = result
+            elif isinstance(result, Exception):
+                logger.info("heartbeat to %s failed: %s", address, result)
+
+    def heartbeat_soon(self) -> None:
+        """Send a heartbeat in the background, as when a broker does not know us (C-580)."""
+        self.run_soon(self.heartbeat())
+
+    def broker_version(self, address: str) -> int:
+        """Return what a broker said of itself in its last heartbeat answer, 0 if never."""
+        return self._versions.get(address, 0)
+
+    def _heartbeat_data(self) -> HeartbeatData:
+        consumers = [consumer.heartbeat_data() for consumer in self._consumers.values()]
+        groups = list(self._producers)
+        if consumers:
+            groups.append(CLIENT_INNER_PRODUCER_GROUP)
+        return HeartbeatData(
+            client_id=self.client_id,
+            consumer_data_set=consumers,
+            producer_data_set=[ProducerData(group) for group in groups],
+        )
+
+    # --- rebalance and offsets --------------------------------------------------------------------
+
+    def rebalance_soon(self) -> None:
+        """Rebalance now instead of at the next turn (C-150)."""
+        self._rebalance_wanted.set()
+
+    async def _rebalance_forever(self) -> None:
+        failures = 0
+        while not self._closed:
+            wait_ms = self.config.rebalance_interval_ms
+            if failures:
+                backoff = UNBALANCED_RETRY_MS << min(failures - 1, _UNBALANCED_DOUBLINGS)
+                wait_ms = min(wait_ms, backoff)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait_ms / 1000):
+                    await self._rebalance_wanted.wait()
+                    failures = 0
+            self._rebalance_wanted.clear()
+            failures = 0 if await self._rebalance_all() else failures + 1
+
+    async def _rebalance_all(self) -> bool:
+        balanced = True
+        for consumer in list(self._consumers.values()):
+            try:
+                balanced = await consumer.rebalance() and balanced
+            except Exception:
+                balanced = False
+                logger.exception("rebalance of group %s failed", consumer.group)
+        return balanced
+
+    async def _persist_all(self) -> None:
+        for consumer in list(self._consumers.values()):
+            await consumer.persist_offsets()
+
+    # --- what runs in the background --------------------------------------------------------------
+
+    def run_soon(
+        self, work: Coroutine[None, None, None], on_dropped: Callable[[], None] | None = None
+    ) -> None:
+        """Run ``work`` on the loop, owned by this instance; its failure is logged.
+
+        Args:
+            work: what to run.
+            on_dropped: called instead when the instance is closed before it is done.
+        """
+        if self._closed:
+            work.close()
+            if on_dropped is not None:
+                on_dropped()
+            return
+        task = asyncio.get_running_loop().create_task(self._logged(work))
+        self._background.add(task)
+
+        def done(finished: asyncio.Task[None]) -> None:
+            self._background.discard(finished)
+            if finished.cancelled() and on_dropped is not None:
+                on_dropped()
+
+        task.add_done_callback(done)
+
+    async def _logged(self, work: Awaitable[None]) -> None:
+        try:
+            await work
+        except RocketMQError as error:
+            logger.warning("background work failed: %s", error)
+        except Exception:
+            logger.exception("background work failed")
+
+    async def _every(
+        self, name: str, first_ms: int, period_ms: int, work: Callable[[], Awaitable[None]]
+    ) -> None:
+        pause_ms = first_ms
+        while True:
+            await asyncio.sleep(pause_ms / 1000)
+            pause_ms = period_ms
+            try:
+                await work()
+            except Exception:
+                logger.exception("timer %s failed", name)
+
+    def _on_request(self, connection: Connection, command: RemotingCommand) -> None:
+        if command.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
+            self.rebalance_soon()
+        else:
+            refuse_request(connection, command)

@@ -1,0 +1,436 @@
+"""The producer of the sync face: many threads may send, each on a connection of its own.
+
+Law: the hot path is one blocking round trip on the caller's thread; futures go through the
+engine's loop (upstream's DefaultMQProducer).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+from rocketstream import limits
+from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream.client.async_sender import (
+    ANY_QUEUE,
+    AsyncSender,
+    QueueTurn,
+    SendTarget,
+    selector_failed,
+)
+from rocketstream.client.blocking import signer
+from rocketstream.client.config import ClientConfig
+from rocketstream.client.core.send import SendAttempts, queue_of_key
+from rocketstream.client.engine import Engine, threaded_engine
+from rocketstream.client.producer_base import (
+    Messages,
+    ProducerBase,
+    QueueSelector,
+    ServiceState,
+    joined,
+    target_of,
+)
+from rocketstream.client.send_future import CallbackThread, SendFuture, SendWindow
+from rocketstream.client.sending import PreparedSend
+from rocketstream.errors import (
+    MessageInvalidError,
+    NotSupportedError,
+    RocketMQError,
+    SendError,
+    SendOutcome,
+)
+from rocketstream.model import Message, MessageQueue, SendResult, SendStatus
+from rocketstream.transport.blocking import BlockingPool
+
+
+class Producer(ProducerBase):
+    """Sends messages; thread safe; a context manager that starts and shuts down.
+
+    Args:
+        group: producer group, 1 to 255 characters of ``[%|a-zA-Z0-9_-]``.
+        namesrv_addr: ``host:port``, several joined by ``;``; None takes NAMESRV_ADDR.
+        config: settings shared by all clients; ``namesrv_addr`` overrides its address.
+        clock: where time comes from.
+        **settings: ``send_msg_timeout_ms`` (3000, for all tries together),
+            ``retry_times_when_send_failed`` (2), ``retry_times_when_send_async_failed`` (2),
+            ``retry_another_broker_when_not_store_ok`` (False),
+            ``compress_msg_body_over_howmuch`` (4096 bytes), ``compress_type`` (ZLIB, LZ4, ZSTD),
+            ``compress_level`` (5), ``max_message_size`` (4 MiB), ``default_topic_queue_nums`` (4),
+            ``create_topic_key`` (TBW102).
+
+    Raises:
+        ConfigurationError: a setting that cannot be used; the text names it.
+        NotSupportedError: a setting of something that is not built yet.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        namesrv_addr: str | None = None,
+        config: ClientConfig | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        **settings: Any,
+    ) -> None:
+        super().__init__(group, namesrv_addr=namesrv_addr, config=config, clock=clock, **settings)
+        self._lock = threading.Lock()  # start and shutdown only
+        self._engine: Engine | None = None
+        self._sender: AsyncSender | None = None
+        self._turn = QueueTurn()
+        self._pool: BlockingPool | None = None
+        self._callbacks = CallbackThread()
+        self._window = SendWindow(
+            limits.ASYNC_SENDS_IN_FLIGHT_MAX, limits.ASYNC_SEND_BYTES_IN_FLIGHT_MAX
+        )
+        self._outbox: deque[tuple[PreparedSend, SendTarget, float, SendFuture]] = deque()
+        self._outbox_due = False
+
+    # --- life cycle -------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin; needs no network yet: routes are asked for when first needed.
+
+        Raises:
+            ClientStateError: started before, or the group exists in this client instance.
+            ConfigurationError: no name server address.
+        """
+        with self._lock:
+            self._begin_start()
+            engine = threaded_engine(self.config, self._clock)
+            try:
+                engine.run(self._register(engine))
+            except BaseException:
+                self.state = ServiceState.CREATE_JUST
+                if engine.release():
+                    engine.close()
+                raise
+            config = self.config
+            self._pool = BlockingPool(
+                connect_timeout_ms=config.connect_timeout_ms,
+                ssl_context=config.ssl_context,
+                before_request=signer(config.access_key, config.secret_key, config.security_token),
+                clock=self._clock,
+            )
+            self._engine = engine
+            self.state = ServiceState.RUNNING
+
+    async def _register(self, engine: Engine) -> None:
+        engine.instance.register_producer(self.group, [self.settings.create_topic_key])
+        self._sender = AsyncSender(engine.instance, self.settings)
+
+    def shutdown(self) -> None:
+        """Wait for what ``send_async`` has on its way, tell the brokers, close. Blocks.
+
+        Bounded by the send timeout plus the API timeout. Does nothing unless running.
+        """
+        with self._lock:
+            if self.state is not ServiceState.RUNNING:
+                return
+            self.state = ServiceState.SHUTDOWN_ALREADY
+        engine = self._engine
+        if engine is None:
+            return
+        engine.check_process()
+        self._window.wait_empty(self.settings.send_msg_timeout_ms)
+        try:
+            engine.run(engine.instance.unregister_producer(self.group))
+        finally:
+            if self._pool is not None:
+                self._pool.close()
+            if engine.release():
+                engine.close()
+            self._give_up_outbox()
+            self._callbacks.close()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+
+    # --- sending and waiting ----------------------------------------------------------------------
+
+    def send(
+        self,
+        message: Messages,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        arg: Any = None,
+        sharding_key: str | None = None,
+        timeout_ms: float | None = None,
+    ) -> SendResult:
+        """Send one message, or several as batches, and wait until the broker has stored it.
+
+        Args:
+            message: a message, or several of one topic; several go to one queue, in order, in as
+                many batches as the size limit asks for.
+            queue: send to this queue, one try.
+            selector: ``selector(queues, message, arg)`` picks the queue, one try.
+            arg: handed to ``selector``.
+            sharding_key: messages of one key go to one queue, in order; one try.
+            timeout_ms: for all tries together; ``send_msg_timeout_ms`` by default.
+
+        Raises:
+            SendError: not sent, refused, or unknown; see its ``outcome``.
+            ClientStateError: not running.
+            ForkedClientError: called in a forked child.
+        """
+        if isinstance(message, Message):
+            target = target_of(message, queue, selector, arg, sharding_key)
+            return self._send(self._preparer.one(message), target, self._timeout(timeout_ms))
+        return joined(
+            self.send_batch(
+                list(message),
+                queue=queue,
+                selector=selector,
+                arg=arg,
+                sharding_key=sharding_key,
+                timeout_ms=timeout_ms,
+            )
+        )
+
+    def send_batch(
+        self,
+        messages: Sequence[Message],
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        arg: Any = None,
+        sharding_key: str | None = None,
+        timeout_ms: float | None = None,
+    ) -> list[SendResult]:
+        """Send messages of one topic to one queue, in order; one result per batch it took.
+
+        Raises:
+            SendError: as ``send``; ``parameters["sent"]`` holds the results of the batches that
+                were stored before it failed.
+        """
+        parts = self._preparer.batches(messages)
+        target = target_of(messages[0], queue, selector, arg, sharding_key)
+        results: list[SendResult] = []
+        for part in parts:
+            try:
+                results.append(self._send(part, target, self._timeout(timeout_ms)))
+            except SendError as error:
+                error.parameters["sent"] = results
+                raise
+            target = SendTarget(queue=results[0].message_queue)
+        return results
+
+    def send_oneway(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        arg: Any = None,
+        sharding_key: str | None = None,
+    ) -> None:
+        """Write one message to its broker and do not wait: it may be lost without a trace.
+
+        Raises:
+            SendError: it could not be written.
+        """
+        pool = self._running()
+        target = target_of(message, queue, selector, arg, sharding_key)
+        prepared = self._preparer.one(message)
+        chosen = self._choose(self._queues(message.topic), target, None)
+        command = prepared.command(chosen)
+        try:
+            pool.oneway(self._address(chosen), command)
+        except RocketMQError as error:
+            raise SendError(f"one-way send failed: {error}", SendOutcome.NOT_SENT) from error
+
+    def _send(self, prepared: PreparedSend, target: SendTarget, timeout_ms: float) -> SendResult:
+        pool = self._running()
+        now = self._clock.monotonic_ms
+        tries = 1 if target.is_fixed else 1 + self.settings.retry_times_when_send_failed
+        attempts = SendAttempts(prepared.topic, now(), timeout_ms, tries)
+        while True:
+            queues = self._queues(prepared.topic)
+            remaining_ms = attempts.remaining_ms(now())
+            chosen = self._choose(queues, target, attempts.last_broker)
+            try:
+                address = self._address(chosen)
+                answer = pool.request(address, prepared.command(chosen), remaining_ms)
+                result = prepared.result(answer, chosen, address)
+            except RocketMQError as error:
+                attempts.failed(chosen.broker_name, error, now())
+                continue
+            if (
+                result.send_status is not SendStatus.SEND_OK
+                and self.settings.retry_another_broker_when_not_store_ok
+                and attempts.may_retry
+            ):
+                attempts.not_stored_ok(chosen.broker_name)
+                continue
+            return result
+
+    # --- sending without waiting ------------------------------------------------------------------
+
+    def send_async(
+        self,
+        message: Messages,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        arg: Any = None,
+        sharding_key: str | None = None,
+        timeout_ms: float | None = None,
+        callback: Callable[[SendFuture], object] | None = None,
+    ) -> SendFuture:
+        """Send without waiting; the future gets the result or a ``SendError``.
+
+        Any number may be on their way; beyond 10,000 messages or 32 MiB the call waits for some
+        to be answered. Order is kept only among messages of one queue that did not fail.
+
+        Args:
+            message: one message, or several that fit one batch.
+            queue: as in ``send``.
+            selector: as in ``send``; called on the network thread, so it must not block.
+            arg: as in ``send``.
+            sharding_key: as in ``send``.
+            timeout_ms: as in ``send``.
+            callback: added to the future; callbacks run on a thread of their own.
+
+        Raises:
+            MessageInvalidError: the message cannot be sent.
+            SendError: too many are on their way and none was answered within the timeout.
+            ClientStateError: not running.
+        """
+        if isinstance(message, Message):
+            target = target_of(message, queue, selector, arg, sharding_key)
+            prepared = self._preparer.one(message)
+        else:
+            messages = list(message)
+            parts = self._preparer.batches(messages)
+            if len(parts) > 1:
+                raise MessageInvalidError(
+                    f"the batch needs {len(parts)} requests; send_async takes one, "
+                    "use send_batch or send the parts yourself"
+                )
+            prepared = parts[0]
+            target = target_of(messages[0], queue, selector, arg, sharding_key)
+        self._running()
+        engine = self._engine
+        assert engine is not None
+        timeout = self._timeout(timeout_ms)
+        size = len(prepared.body)
+        self._window.enter(size, timeout, waits=not self._callbacks.is_current)
+        future = SendFuture(self._callbacks, engine.loop_thread_id)
+        if callback is not None:
+            future.add_done_callback(callback)
+        self._outbox.append((prepared, target, timeout, future))
+        if not self._outbox_due:
+            # One wake-up of the loop for all that is appended until it gets to them.
+            self._outbox_due = True
+            try:
+                engine.loop.call_soon_threadsafe(self._drain_outbox)
+            except RuntimeError:  # shut down by another thread meanwhile: the loop is closed
+                self._give_up_outbox()
+        return future
+
+    def _drain_outbox(self) -> None:
+        self._outbox_due = False
+        sender = self._sender
+        assert sender is not None
+        outbox = self._outbox
+        while outbox:
+            prepared, target, timeout, future = outbox.popleft()
+            sender.send(prepared, target, timeout, _Completion(self._window, prepared, future))
+
+    def _give_up_outbox(self) -> None:
+        while self._outbox:
+            prepared, _, _, future = self._outbox.popleft()
+            text = "the producer was shut down before the message was sent"
+            error = SendError(text, SendOutcome.NOT_SENT, topic=prepared.topic)
+            _Completion(self._window, prepared, future)(None, error)
+
+    # --- queues -----------------------------------------------------------------------------------
+
+    def fetch_publish_message_queues(self, topic: str) -> list[MessageQueue]:
+        """Return the queues messages of ``topic`` can be sent to.
+
+        Raises:
+            SendRouteError: the topic has no route.
+            SendConnectError: no name server answered.
+        """
+        self._running()
+        return list(self._queues(topic))
+
+    def queue_of(self, topic: str, sharding_key: str) -> MessageQueue:
+        """Return the queue that messages of a sharding key go to; raises as the above."""
+        self._running()
+        return queue_of_key(self._queues(topic), sharding_key)
+
+    def _queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        sender, engine = self._sender, self._engine
+        assert sender is not None
+        assert engine is not None
+        info = sender.instance.routes.publish_info(topic)
+        if info is not None:
+            return info.queues
+        return engine.run(sender.publish_queues(topic))
+
+    def _address(self, queue: MessageQueue) -> str:
+        assert self._sender is not None
+        return self._sender.addresses.master(queue.broker_name)
+
+    def _choose(
+        self, queues: tuple[MessageQueue, ...], target: SendTarget, last_broker: str | None
+    ) -> MessageQueue:
+        if target is ANY_QUEUE:
+            return self._turn.choose(queues, target, last_broker)
+        try:
+            return self._turn.choose(queues, target, last_broker)
+        except SendError:
+            raise
+        except Exception as error:
+            raise selector_failed(error) from error
+
+    def _running(self) -> BlockingPool:
+        pool, engine = self._pool, self._engine
+        if self.state is not ServiceState.RUNNING or pool is None or engine is None:
+            raise self._not_running()
+        engine.check_process()
+        return pool
+
+    # --- not built yet ----------------------------------------------------------------------------
+
+    def send_message_in_transaction(self, message: Message, arg: Any = None) -> SendResult:
+        """Not supported yet.
+
+        Raises:
+            NotSupportedError: always.
+        """
+        raise NotSupportedError("transactional messages are not supported yet; use send()")
+
+    def request(self, message: Message, timeout_ms: float | None = None) -> Message:
+        """Not supported yet.
+
+        Raises:
+            NotSupportedError: always.
+        """
+        raise NotSupportedError("request-reply is not supported yet; use send() and a consumer")
+
+
+class _Completion:
+    """What to do when a message of ``send_async`` is answered, on the loop."""
+
+    __slots__ = ("_future", "_prepared", "_window")
+
+    def __init__(self, window: SendWindow, prepared: PreparedSend, future: SendFuture) -> None:
+        self._window = window
+        self._prepared = prepared
+        self._future = future
+
+    def __call__(self, result: SendResult | None, error: SendError | None) -> None:
+        self._window.leave(len(self._prepared.body))
+        if error is not None:
+            self._future.set_exception(error)
+        elif result is not None:
+            self._future.set_result(result)

@@ -1,0 +1,298 @@
+"""A message made ready to send, the command for a queue, and the answer read back.
+
+Law: no I/O; shared by the sync, future and asyncio producers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rocketstream import limits
+from rocketstream._util.clock import Clock
+from rocketstream.client.config import unique_ids
+from rocketstream.client.core.send import split_batches
+from rocketstream.client.core.settings import ProducerSettings
+from rocketstream.errors import (
+    ConfigurationError,
+    LocalProtocolError,
+    MessageInvalidError,
+    broker_error,
+)
+from rocketstream.model import (
+    PROPERTY_DELAY,
+    PROPERTY_UNIQ_KEY,
+    PROPERTY_WAIT,
+    Message,
+    MessageQueue,
+    SendResult,
+    SendStatus,
+)
+from rocketstream.protocol.codes import RequestCode, ResponseCode
+from rocketstream.protocol.command import RemotingCommand
+from rocketstream.protocol.compression import compress
+from rocketstream.protocol.headers import SendMessageRequestHeader, SendMessageResponseHeader
+from rocketstream.protocol.names import (
+    DEFAULT_REGION,
+    RETRY_PREFIX,
+    check_topic,
+    is_not_allowed_send_topic,
+)
+from rocketstream.protocol.properties import (
+    PROPERTY_MAX_RECONSUME_TIMES,
+    PROPERTY_MSG_REGION,
+    PROPERTY_RECONSUME_TIME,
+    PROPERTY_TRACE_ON,
+    PROPERTY_TRAN_MSG,
+    encode_properties,
+)
+from rocketstream.protocol.record import encode_batch
+
+_STATUS = {
+    int(ResponseCode.SUCCESS): SendStatus.SEND_OK,
+    int(ResponseCode.FLUSH_DISK_TIMEOUT): SendStatus.FLUSH_DISK_TIMEOUT,
+    int(ResponseCode.FLUSH_SLAVE_TIMEOUT): SendStatus.FLUSH_SLAVE_TIMEOUT,
+    int(ResponseCode.SLAVE_NOT_AVAILABLE): SendStatus.SLAVE_NOT_AVAILABLE,
+}
+_CHECKED_TOPICS_MAX = 4096
+_BATCH_RECORD_BYTES = 22
+
+
+class PreparedSend:
+    """One message, or one batch, ready for any queue and any number of tries."""
+
+    __slots__ = (
+        "_default_topic", "_default_topic_queue_nums", "_group", "body", "born_timestamp", "code",
+        "flag", "max_reconsume_times", "msg_id", "properties", "reconsume_times", "sys_flag",
+        "topic",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        settings: ProducerSettings,
+        topic: str,
+        body: bytes,
+        properties: str,
+        msg_id: str,
+        born_timestamp: int,
+        flag: int = 0,
+        sys_flag: int = 0,
+        code: int = RequestCode.SEND_MESSAGE_V2,
+    ) -> None:
+        self._group = settings.producer_group
+        self._default_topic = settings.create_topic_key
+        self._default_topic_queue_nums = settings.default_topic_queue_nums
+        self.topic = topic
+        self.body = body
+        self.properties = properties
+        self.msg_id = msg_id
+        self.born_timestamp = born_timestamp
+        self.flag = flag
+        self.sys_flag = sys_flag
+        self.code = code
+        self.reconsume_times = 0
+        self.max_reconsume_times: int | None = None
+
+    def command(self, mq: MessageQueue) -> RemotingCommand:
+        """Return the request that stores it in ``mq``."""
+        header = SendMessageRequestHeader(
+            self._group,
+            self.topic,
+            self._default_topic,
+            self._default_topic_queue_nums,
+            mq.queue_id,
+            self.sys_flag,
+            self.born_timestamp,
+            self.flag,
+            self.properties,
+            self.reconsume_times,
+            False,
+            self.max_reconsume_times,
+            self.code == RequestCode.SEND_BATCH_MESSAGE,
+            mq.broker_name,
+        )
+        command = RemotingCommand(self.code)
+        command.ext_fields = header.to_ext_v2()
+        command.body = self.body
+        return command
+
+    def result(self, answer: RemotingCommand, mq: MessageQueue, address: str) -> SendResult:
+        """Read the broker's answer.
+
+        Raises:
+            BrokerError: it did not store the message.
+            RemoteProtocolError: the answer cannot be read.
+        """
+        status = _STATUS.get(answer.code)
+        if status is None:
+            raise broker_error(answer.code, answer.remark, address)
+        header = answer.header(SendMessageResponseHeader)
+        if header.queue_id != mq.queue_id:
+            mq = MessageQueue(mq.topic, mq.broker_name, header.queue_id)
+        ext = answer.ext_fields or {}
+        return SendResult(
+            status,
+            self.msg_id,
+            header.msg_id,
+            mq,
+            header.queue_offset,
+            ext.get(PROPERTY_MSG_REGION) or DEFAULT_REGION,
+            ext.get(PROPERTY_TRACE_ON) != "false",
+        )
+
+
+class MessagePreparer:
+    """Checks messages and makes them ready (C-449 to C-456, C-476, C-477). Thread safe."""
+
+    def __init__(self, settings: ProducerSettings, clock: Clock) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._ids = unique_ids()
+        self._checked_topics: set[str] = set()
+
+    def one(self, message: Message) -> PreparedSend:
+        """Make one message ready; gives it a UNIQ_KEY if it has none.
+
+        Raises:
+            MessageInvalidError: topic, body or properties cannot be sent.
+        """
+        self._check(message)
+        now = self._clock.now_ms()
+        properties = message.properties
+        msg_id = properties.get(PROPERTY_UNIQ_KEY)
+        if msg_id is None:
+            msg_id = properties[PROPERTY_UNIQ_KEY] = self._ids.next(now)
+        body = message.body if type(message.body) is bytes else bytes(message.body)
+        sys_flag = 0
+        if len(body) >= self._settings.compress_msg_body_over_howmuch:
+            packed, sys_flag = compress(
+                body, self._settings.compress_type, self._settings.compress_level
+            )
+            body = packed
+        text = _properties_text(properties)
+        prepared = PreparedSend(
+            self._settings, message.topic, body, text, msg_id, now, message.flag, sys_flag
+        )
+        if message.topic.startswith(RETRY_PREFIX):
+            prepared.reconsume_times = int(properties.get(PROPERTY_RECONSUME_TIME, "0"))
+            limit = properties.get(PROPERTY_MAX_RECONSUME_TIMES)
+            prepared.max_reconsume_times = None if limit is None else int(limit)
+        return prepared
+
+    def batches(self, messages: Sequence[Message]) -> list[PreparedSend]:
+        """Make a batch ready, cut into parts that each fit the size limit.
+
+        Raises:
+            MessageInvalidError: empty, or messages that cannot go together (C-476).
+        """
+        self._check_batch(messages)
+        now = self._clock.now_ms()
+        ids: list[str] = []
+        items: list[tuple[int, bytes, bytes]] = []
+        for message in messages:
+            self._check(message)
+            properties = message.properties
+            msg_id = properties.get(PROPERTY_UNIQ_KEY)
+            if msg_id is None:
+                msg_id = properties[PROPERTY_UNIQ_KEY] = self._ids.next(now)
+            ids.append(msg_id)
+            items.append((message.flag, message.body, _properties_text(properties).encode()))
+        sizes = [_BATCH_RECORD_BYTES + len(body) + len(text) for _, body, text in items]
+        bytes_max = self._settings.max_message_size
+        if max(sizes) > bytes_max:
+            raise _too_large(bytes_max)
+        wait = messages[0].properties.get(PROPERTY_WAIT, "true")
+        return [
+            PreparedSend(
+                self._settings,
+                messages[0].topic,
+                _batch_body(items[part]),
+                f"{PROPERTY_WAIT}\x01{wait}",
+                ",".join(ids[part]),
+                now,
+                code=RequestCode.SEND_BATCH_MESSAGE,
+            )
+            for part in split_batches(sizes, bytes_max)
+        ]
+
+    def _check(self, message: Message) -> None:
+        """Check topic and body in upstream's order (C-453)."""
+        topic = message.topic
+        if topic not in self._checked_topics:
+            self._check_topic(topic)
+        body = message.body
+        if body is None:
+            raise MessageInvalidError("CODE: 13: the message body is null", topic=topic)
+        if not isinstance(body, bytes | bytearray | memoryview):
+            raise MessageInvalidError(
+                f"the message body must be bytes, not {type(body).__name__}", topic=topic
+            )
+        if not body:
+            raise MessageInvalidError("CODE: 13: the message body length is zero", topic=topic)
+        if len(body) > self._settings.max_message_size:
+            raise _too_large(self._settings.max_message_size)
+
+    def _check_topic(self, topic: str) -> None:
+        try:
+            check_topic(topic)
+        except ConfigurationError as error:
+            raise MessageInvalidError(str(error), topic=topic) from None
+        if is_not_allowed_send_topic(topic):
+            raise MessageInvalidError(
+                f"Sending message to topic[{topic}] is forbidden.", topic=topic
+            )
+        if len(self._checked_topics) < _CHECKED_TOPICS_MAX:
+            self._checked_topics.add(topic)
+
+    @staticmethod
+    def _check_batch(messages: Sequence[Message]) -> None:
+        if not messages:
+            raise _bad_batch("it is empty")
+        first = messages[0]
+        wait = first.properties.get(PROPERTY_WAIT)
+        for message in messages:
+            if message.topic != first.topic:
+                raise _bad_batch("the topic of its messages must be the same")
+            if message.properties.get(PROPERTY_WAIT) != wait:
+                raise _bad_batch("waitStoreMsgOK of its messages must be the same")
+            if message.properties.get(PROPERTY_DELAY, "0") != "0":
+                raise _bad_batch("delayed messages are not supported in a batch")
+            if message.properties.get(PROPERTY_TRAN_MSG) is not None:
+                raise _bad_batch("transactional messages are not supported in a batch")
+        if first.topic.startswith(RETRY_PREFIX):
+            raise _bad_batch("a retry topic is not supported in a batch")
+
+
+def _properties_text(properties: dict[str, str]) -> str:
+    text = encode_properties(properties)
+    count = len(properties)
+    if text.count("\x01") != count or text.count("\x02") != max(count - 1, 0):
+        raise MessageInvalidError(
+            "a property name or value contains the separator U+0001 or U+0002"
+        )
+    if len(text) > limits.PROPERTIES_BYTES_MAX or not text.isascii():
+        try:
+            size = len(text.encode())
+        except UnicodeEncodeError as error:
+            raise MessageInvalidError(f"a property cannot be written as UTF-8: {error}") from None
+        if size > limits.PROPERTIES_BYTES_MAX:
+            raise MessageInvalidError(
+                f"the properties take {size} bytes as text, MAX: {limits.PROPERTIES_BYTES_MAX}"
+            )
+    return text
+
+
+def _batch_body(items: Sequence[tuple[int, bytes, bytes]]) -> bytes:
+    try:
+        return encode_batch(items)
+    except LocalProtocolError as error:
+        raise MessageInvalidError(str(error)) from None
+
+
+def _too_large(bytes_max: int) -> MessageInvalidError:
+    return MessageInvalidError(
+        f"CODE: 13: the message body size over max value, MAX: {bytes_max}", max_bytes=bytes_max
+    )
+
+
+def _bad_batch(why: str) -> MessageInvalidError:
+    return MessageInvalidError(f"Failed to initiate the MessageBatch: {why}")
