@@ -101,7 +101,7 @@ def test_target_may_move_and_may_be_away(proxy: FaultProxy) -> None:
         assert len(other.server.connections) == 1
         gone = other.address
     proxy.set_target(gone)
-    with BlockingConnection(proxy.address) as connection, pytest.raises(LOST):
+    with pytest.raises(LOST), BlockingConnection(proxy.address) as connection:
         connection.request(request(), LONG_MS)
 
 
