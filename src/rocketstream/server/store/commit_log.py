@@ -41,7 +41,7 @@ class CommitLog:
         self._allocation = threading.Lock()
 
     def load(self) -> None:
-        """Map the files found.
+        """Map the files found; until :meth:`set_end` all their bytes can be read.
 
         Raises:
             StoreDamagedError: a wrong size or name, or a file missing in between.
@@ -58,7 +58,8 @@ class CommitLog:
                     path=str(path),
                 )
             self._segments.append(MappedFile.open(path, base, self.file_bytes, self._files))
-        self.set_end(self.min_offset)
+        if self._segments:
+            self.end = self._segments[-1].base + self.file_bytes
 
     @property
     def segments(self) -> tuple[MappedFile, ...]:
@@ -130,9 +131,20 @@ class CommitLog:
         active = self._active
         assert active is not None
         end = self.end
-        if self._files.pwrite(active.fd, data, end - active.base) != len(data):
-            self._write(active, end, data)
+        try:
+            if self._files.pwrite(active.fd, data, end - active.base) != len(data):
+                active.write(end - active.base, data)
+        except OSError as error:
+            self._unmark(active, end)
+            raise no_room(active.path, len(data), error) from error
         self.end = end + len(data)
+
+    def _unmark(self, segment: MappedFile, offset: int) -> None:
+        # What was written of the record must not look like a torn tail at the next start.
+        try:
+            segment.write(offset - segment.base, bytes(COMMIT_LOG_END_BLANK_BYTES))
+        except OSError:
+            _log.warning("part of a record stays behind the end of %s", segment.path)
 
     def _write(self, segment: MappedFile, offset: int, data: bytes | bytearray) -> None:
         try:
@@ -177,10 +189,6 @@ class CommitLog:
 
     # --- reading ------------------------------------------------------------------------------
 
-    def holds(self, start: int, size: int) -> bool:
-        """Tell whether a record of this size can be at an offset."""
-        return self.min_offset <= start and start + size <= self.end
-
     def next_file(self, offset: int) -> int:
         """Return where the file after the one an offset lies in begins."""
         return offset - offset % self.file_bytes + self.file_bytes
@@ -192,6 +200,15 @@ class CommitLog:
             return None
         base = segment.base
         return segment.map[start - base : end - base]
+
+    def slice(self, start: int, end: int) -> bytes:
+        """Return a copy of a range that lies between the minimum and :attr:`end`, in one file."""
+        active = self._active
+        if active is None or start < active.base:
+            active = self.segment_at(start)
+        assert active is not None
+        base = active.base
+        return active.map[start - base : end - base]
 
     # --- files --------------------------------------------------------------------------------
 

@@ -22,8 +22,8 @@ from rocketstream.server.store.files import (
 UNIT_BYTES = 20
 UNIT = struct.Struct(">qiq")
 """commitLogOffset, size, tagsCode."""
-_FILLER_SIZE = 0x7FFFFFFF
-_FILLER = UNIT.pack(0, _FILLER_SIZE, 0)
+FILLER_SIZE = 0x7FFFFFFF
+_FILLER = UNIT.pack(0, FILLER_SIZE, 0)
 
 
 class ConsumeQueue:
@@ -87,7 +87,6 @@ class ConsumeQueue:
                 )
             self._segments.append(MappedFile.open(path, base, self._file_bytes, self._files))
         self._set_max(self._find_max())
-        self.synced_offset = self.max_offset
         for segment in self._segments:
             segment.release_fd()
 
@@ -185,7 +184,7 @@ class ConsumeQueue:
             self.max_offset = self.min_offset = self.synced_offset = first_in_file
         while self.max_offset < offset:
             self.reserve()
-            self.append(0, _FILLER_SIZE, 0)
+            self.append(0, FILLER_SIZE, 0)
 
     def truncate(self, offset: int) -> int:
         """Drop all units from a logical offset on; returns how many there were."""
@@ -196,8 +195,7 @@ class ConsumeQueue:
             self._drop_segment(0)
         if self._segments:
             tail = self._segments[-1]
-            self._reserve_tail()
-            _zero(tail, offset * UNIT_BYTES - tail.base)
+            tail.zero_from(offset * UNIT_BYTES - tail.base)
         self._set_max(min(offset, self.max_offset) if self._segments else 0)
         self.synced_offset = min(self.synced_offset, self.max_offset)
         return dropped
@@ -212,7 +210,7 @@ class ConsumeQueue:
         keep = self._bisect(
             self.first_offset,
             self.max_offset,
-            lambda start, size: size == _FILLER_SIZE or start + size <= physical,
+            lambda start, size: size == FILLER_SIZE or start + size <= physical,
         )
         return self.truncate(keep)
 
@@ -270,7 +268,7 @@ class ConsumeQueue:
         self.min_offset = self._bisect(
             self.first_offset,
             self.max_offset,
-            lambda physical, size: size == _FILLER_SIZE or physical < log_min,
+            lambda physical, size: size == FILLER_SIZE or physical < log_min,
         )
 
     # --- files --------------------------------------------------------------------------------
@@ -294,7 +292,7 @@ class ConsumeQueue:
         while len(self._segments) > 1:
             segment = self._segments[0]
             physical, size, _ = UNIT.unpack_from(segment.map, self._file_bytes - UNIT_BYTES)
-            if size != _FILLER_SIZE and physical >= log_min:
+            if size != FILLER_SIZE and physical >= log_min:
                 break
             self._drop_segment(0)
             dropped += 1
@@ -312,6 +310,8 @@ class ConsumeQueue:
         """Close and delete the files and the directory."""
         paths = [segment.path for segment in self._segments]
         self.close()
+        self.max_offset = self.min_offset = self.synced_offset = 0
+        self.created = False
         for path in paths:
             path.unlink(missing_ok=True)
         if self.directory.is_dir():
@@ -320,10 +320,4 @@ class ConsumeQueue:
 
 def is_filler(size: int) -> bool:
     """Tell the filler of :meth:`ConsumeQueue.skip_to` (and a unit never written) by its size."""
-    return size == _FILLER_SIZE or size <= 0
-
-
-def _zero(segment: MappedFile, start: int) -> None:
-    zeros = bytes(segment.size - start)
-    if segment.map[start:] != zeros:
-        segment.map[start:] = zeros
+    return size == FILLER_SIZE or size <= 0

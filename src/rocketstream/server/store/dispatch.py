@@ -5,12 +5,15 @@ Law: bytes in, values out; used when queues and indexes are built from the log a
 
 from __future__ import annotations
 
+import struct
 from functools import lru_cache
+from mmap import mmap
 from typing import NamedTuple
+from zlib import crc32
 
 from rocketstream.protocol.codes import MessageSysFlag
 from rocketstream.protocol.names import SCHEDULE_TOPIC
-from rocketstream.protocol.record import RecordHead
+from rocketstream.protocol.record import HEAD_V4, MAGIC_V1, RECORD_BYTES_MIN, RecordHead
 from rocketstream.protocol.tag_hash import tags_code
 
 
@@ -27,7 +30,55 @@ class DispatchEntry(NamedTuple):
     properties: bytes
 
 
-def dispatch_entry(buffer: bytes, position: int, head: RecordHead) -> DispatchEntry:
+_SHORT = struct.Struct(">h")
+_V6_HOSTS = MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6
+
+
+@lru_cache(maxsize=4096)
+def _topic(data: bytes) -> str:
+    return data.decode()
+
+
+def plain_entry(data: memoryview, position: int, base: int, crc: bool) -> DispatchEntry | None:
+    """Read the usual record (V1, IPv4 hosts) in one go; None for anything else, or a doubt.
+
+    Recovery walks millions of them; ``check_record`` says the same five times as slowly.
+    """
+    if len(data) - position < RECORD_BYTES_MIN:
+        return None
+    (size, magic, body_crc, queue_id, _, queue_offset, physical, sys_flag, _, _, stored, _, _, _,
+     body_size) = HEAD_V4.unpack_from(data, position)  # fmt: skip
+    body_at = position + HEAD_V4.size
+    topic_at = body_at + body_size
+    end = position + size
+    if (
+        magic != MAGIC_V1
+        or sys_flag & _V6_HOSTS
+        or physical != base + position
+        or body_size < 0
+        or end > len(data)
+        or topic_at + 3 > end
+    ):
+        return None
+    properties_at = topic_at + 1 + data[topic_at]
+    if properties_at + 2 > end:
+        return None
+    (properties_size,) = _SHORT.unpack_from(data, properties_at)
+    if properties_size < 0 or properties_at + 2 + properties_size != end:
+        return None
+    if crc and body_size and crc32(data[body_at:topic_at]) & 0x7FFFFFFF != body_crc:
+        return None
+    try:
+        topic = _topic(bytes(data[topic_at + 1 : properties_at]))
+    except UnicodeDecodeError:
+        return None
+    properties = bytes(data[properties_at + 2 : end])
+    return DispatchEntry(
+        topic, queue_id, queue_offset, physical, size, sys_flag, stored, properties
+    )
+
+
+def dispatch_entry(buffer: mmap | memoryview, position: int, head: RecordHead) -> DispatchEntry:
     """Pick the fields out of a checked record."""
     start = position + head.properties_start
     return DispatchEntry(

@@ -84,7 +84,11 @@ class MappedFile:
         self.size = size
         self._files = files
         self.fd = fd
-        self.map = mmap.mmap(fd, size)
+        if sys.version_info >= (3, 13) and sys.platform != "win32":
+            # Without it every map keeps a descriptor: a broker of many queues would run out.
+            self.map = mmap.mmap(fd, size, trackfd=False)
+        else:
+            self.map = mmap.mmap(fd, size)
 
     @classmethod
     def open(cls, path: Path, base: int, size: int, files: Files) -> MappedFile:
@@ -102,7 +106,14 @@ class MappedFile:
 
     @classmethod
     def create(
-        cls, path: Path, base: int, size: int, files: Files, *, via: Path, reserve: int | None = None
+        cls,
+        path: Path,
+        base: int,
+        size: int,
+        files: Files,
+        *,
+        via: Path,
+        reserve: int | None = None,
     ) -> MappedFile:
         """Make a file of zeros that appears under its name only when it is complete.
 
@@ -161,31 +172,40 @@ class MappedFile:
             os.close(self.fd)
             self.fd = -1
 
-    def data_extents(self, start: int) -> Iterator[tuple[int, int]]:
-        """Yield the ranges from ``start`` on that may hold anything but zeros."""
+    def data_chunks(self, start: int) -> list[tuple[int, int]]:
+        """Return the ranges from ``start`` on, at most 1 MiB each, that are not all zero."""
+        chunks = []
+        for low, high in self._extents(start):
+            for position in range(low, high, len(_ZEROS)):
+                end = min(position + len(_ZEROS), high)
+                if self.map[position:end] != _ZEROS[: end - position]:
+                    chunks.append((position, end))
+        return chunks
+
+    def _extents(self, start: int) -> list[tuple[int, int]]:
+        """Return where the file system has data; all at once, for reading makes more of it."""
         if not hasattr(os, "SEEK_DATA"):
-            yield start, self.size
-            return
+            return [(start, self.size)]
+        extents = []
         with self.opened() as fd:
             position = start
             while position < self.size:
                 try:
                     position = os.lseek(fd, position, os.SEEK_DATA)
-                except OSError:
-                    return
+                except OSError:  # ENXIO: no data behind this
+                    break
                 end = min(os.lseek(fd, position, os.SEEK_HOLE), self.size)
-                yield position, end
+                extents.append((position, end))
                 position = end
+        return extents
 
     def data_end(self, start: int) -> int:
         """Return where the last non-zero byte at or after ``start`` ends, ``start`` if none."""
-        end = start
-        for low, high in self.data_extents(start):
-            for position in range(low, high, len(_ZEROS)):
-                chunk = self.map[position : min(position + len(_ZEROS), high)].rstrip(b"\0")
-                if chunk:
-                    end = position + len(chunk)
-        return end
+        chunks = self.data_chunks(start)
+        if not chunks:
+            return start
+        low, high = chunks[-1]
+        return low + len(self.map[low:high].rstrip(b"\0"))
 
     def zero_from(self, start: int) -> int:
         """Zero everything from ``start`` on; returns how many bytes up to the last data there were.
@@ -193,11 +213,11 @@ class MappedFile:
         From the end backwards, so that a crash in between leaves a shorter tail of the same kind.
         """
         end = self.data_end(start)
-        position = end
-        while position > start:
-            size = min(position - start, len(_ZEROS))
-            position -= size
-            self.write(position, _ZEROS[:size])
+        with self.opened() as fd:
+            for low, high in reversed(self.data_chunks(start)):
+                position = low
+                while position < high:
+                    position += self._files.pwrite(fd, _ZEROS[: high - position], position)
         return end - start
 
     def close(self) -> None:

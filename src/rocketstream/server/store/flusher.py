@@ -51,6 +51,8 @@ class LogFlusher:
         """Begin; everything before the offset is on the disk already."""
         self.flushed_offset = flushed_offset
         self.flushed_timestamp = flushed_timestamp
+        self._wanted = self._stopping = False
+        self.error = None
         self._thread = threading.Thread(target=self._run, name="store-flusher", daemon=True)
         self._thread.start()
 
@@ -113,7 +115,7 @@ class LogFlusher:
         ready: list[FlushCallback] = []
         with self._condition:
             waiters = self._waiters
-            if failure is not None or waiters and waiters[0][0] <= self.flushed_offset:
+            if failure is not None or (waiters and waiters[0][0] <= self.flushed_offset):
                 keep: deque[tuple[int, FlushCallback]] = deque()
                 for end, callback in waiters:
                     if failure is None and end > self.flushed_offset:

@@ -5,8 +5,11 @@ Law: never on the path of a put; a checkpoint is written after what it describes
 
 from __future__ import annotations
 
+import errno
+import logging
 import threading
-from typing import Protocol
+from collections import deque
+from collections.abc import Callable
 
 from rocketstream.errors import FlushFailedError
 from rocketstream.server.store.checkpoint import Checkpoint, write_checkpoint
@@ -17,25 +20,23 @@ from rocketstream.server.store.flusher import LogFlusher
 from rocketstream.server.store.key_index import KeyIndex
 from rocketstream.server.store.results import StoreConfig
 
+_log = logging.getLogger(__name__)
 _POLL_S = 0.1
 _INDEX_RECORDS = 64
 """Indexed at a time: short enough not to keep the server's loop from the interpreter."""
 _INDEX_PAUSE_S = 0.001
 
 
-class _Kept(Protocol):
-    root: object
-
-    @property
-    def last_store_timestamp(self) -> int: ...
-
-
 class Keeper:
-    """One thread; see :class:`MessageStore` for what the parts are."""
+    """One thread, and what it does on request too.
+
+    Args:
+        timestamp: returns the store timestamp of the newest record whose unit is written.
+    """
 
     def __init__(
         self,
-        store: _Kept,
+        timestamp: Callable[[], int],
         config: StoreConfig,
         log: CommitLog,
         flusher: LogFlusher,
@@ -44,14 +45,14 @@ class Keeper:
     ) -> None:
         self.queues_guard = threading.Lock()
         """Held while queues are synced, and while files of queues are removed."""
-        self._store = store
+        self._timestamp = timestamp
         self._checkpoint_path = log.directory.parent / "checkpoint"
         self._interval_s = config.keep_interval_ms / 1000
         self._log = log
         self._flusher = flusher
         self._index = index
         self._files = files
-        self._dirty: list[ConsumeQueue] = []
+        self._dirty: deque[ConsumeQueue] = deque()
         self._last_marks: Checkpoint | None = None
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -107,16 +108,25 @@ class Keeper:
             with self.queues_guard:
                 self._keep()
         except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                # Nothing was synced in vain, and nothing is claimed: the next round tries again.
+                _log.warning("queues not synced now: %s", error)
+                return
             self._flusher.fail(error)
             raise self._flusher.error or error from error
 
     def _keep(self) -> None:
         # Taken before syncing: a unit written meanwhile is not covered by the mark.
-        timestamp = self._store.last_store_timestamp
-        dirty, self._dirty = self._dirty, []
-        for queue in dirty:
+        timestamp = self._timestamp()
+        for _ in range(len(self._dirty)):
+            # The flag goes first: a unit written from here on marks the queue again.
+            queue = self._dirty.popleft()
             queue.dirty = False
-            queue.sync()
+            try:
+                queue.sync()
+            except OSError:
+                self.mark_dirty(queue)
+                raise
         self._logics_timestamp = timestamp
         index_timestamp = 0
         if self._index is not None:

@@ -6,13 +6,13 @@ Law: knows the index format and nothing else; what it lacks it reads from the lo
 from __future__ import annotations
 
 import logging
-import os
 import struct
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
+from operator import mul
 from pathlib import Path
 
 from rocketstream.errors import StoreError
@@ -26,25 +26,37 @@ _SLOT = struct.Struct(">i")
 _ENTRY = struct.Struct(">iqii")
 ENTRY_BYTES = 20
 _RESERVE_BYTES = 1024 * 1024
-PENDING_MAX = 100_000
+PENDING_MAX = 20_000
 """Records that may wait for indexing; beyond it a put does some of the work itself."""
 
 Pending = tuple[int, int, str, Sequence[str]]
 """Log offset, store timestamp, topic, keys."""
 
 
+_UNITS_MAX = 256
+_POWERS: tuple[int, ...] = tuple(
+    pow(31, _UNITS_MAX - 1 - n, 0x1_0000_0000) for n in range(_UNITS_MAX)
+)
+_POWERS_BY_LENGTH = tuple(_POWERS[_UNITS_MAX - n :] for n in range(_UNITS_MAX + 1))
+
+
 @lru_cache(maxsize=1024)
 def _topic_hash(topic: str) -> int:
-    return java_hash(topic + "#") & 0xFFFFFFFF
+    return java_hash(topic + "#")
 
 
 def key_hash(topic: str, key: str) -> int:
     """Return the index's hash of a key of a topic: Java's, made positive, 0 for its minimum."""
-    units = len(key) if key.isascii() else len(key.encode("utf-16-be", "surrogatepass")) // 2
-    value = (_topic_hash(topic) * pow(31, units, 0x1_0000_0000) + java_hash(key)) & 0xFFFFFFFF
+    units = len(key)
+    if units < _UNITS_MAX and key.isascii():
+        # The same sum as java_hash(topic + "#" + key), without a loop in Python.
+        powers = _POWERS_BY_LENGTH[units]
+        value: int = sum(map(mul, key.encode(), powers))
+        value = (value + _topic_hash(topic) * _POWERS[_UNITS_MAX - 1 - units]) & 0xFFFFFFFF
+    else:
+        value = java_hash(f"{topic}#{key}") & 0xFFFFFFFF
     if value & 0x8000_0000:
-        value = 0x1_0000_0000 - value
-        return 0 if value == 0x8000_0000 else value
+        return (0x1_0000_0000 - value) & 0x7FFFFFFF
     return value
 
 
@@ -59,9 +71,12 @@ class IndexFile:
         self._entries_at = HEADER_BYTES + slots * 4
         self._reserved = 0
         fields = _HEADER.unpack_from(mapped.map)
-        self.begin_timestamp, self.end_timestamp, self.begin_offset, self.end_offset = fields[:4]
-        self.slot_count = fields[4]
-        self.count = max(fields[5], 1)
+        self.begin_timestamp: int = fields[0]
+        self.end_timestamp: int = fields[1]
+        self.begin_offset: int = fields[2]
+        self.end_offset: int = fields[3]
+        self.slot_count: int = fields[4]
+        self.count: int = max(fields[5], 1)
 
     @staticmethod
     def size(slots: int, entries: int) -> int:
@@ -187,6 +202,8 @@ class KeyIndex:
         dropped = 0
         for path in sorted(self._directory.iterdir()) if self._directory.is_dir() else ():
             size = IndexFile.size(self._slots, self._entries)
+            if len(path.name) != 17 or not path.name.isdigit():
+                continue
             if dropped or path.stat().st_size != size:
                 path.unlink()
                 dropped += 1
@@ -346,8 +363,3 @@ class KeyIndex:
 def _file_name(now_ms: int) -> str:
     local = datetime.fromtimestamp(now_ms / 1000, UTC).astimezone()
     return local.strftime("%Y%m%d%H%M%S") + f"{now_ms % 1000:03d}"
-
-
-def file_time(path: Path) -> float:
-    """Modification time of a file in seconds, for retention."""
-    return os.stat(path).st_mtime

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Callable
 
 from rocketstream.server.store.commit_log import CommitLog
-from rocketstream.server.store.consume_queue import UNIT, ConsumeQueue, is_filler
+from rocketstream.server.store.consume_queue import FILLER_SIZE, UNIT, ConsumeQueue, is_filler
 from rocketstream.server.store.results import GetMessageStatus, GetResult, StoreConfig
 
 _SCAN_UNITS_MIN = 800
@@ -45,6 +45,7 @@ def get(
     outside = get_bounds(queue, offset)
     if outside is not None:
         return outside
+    count_max = max(count_max, 1)
     scan_max = count_max if match is None else max(_SCAN_UNITS_MIN, count_max)
     units = queue.units(offset, scan_max)
     low, high = queue.min_offset, queue.max_offset
@@ -72,41 +73,37 @@ def _scan(
 ) -> None:
     on_disk_before = log.end - memory_bytes
     bytes_max = config.transfer_bytes_in_memory_max
-    total = count = scanned = skip_before = 0
-    start = end = -1  # the range of neighbouring records being collected
     limit = min(count_max, config.transfer_count_in_memory_max)
+    total = count = scanned = skip_before = 0
+    low, high = log.min_offset, log.end
+    start = end = -1  # the range of neighbouring records being collected
     gone = False
-    read = log.read
+    records = result.records
     for physical, size, code in UNIT.iter_unpack(units):
         if physical < on_disk_before:
             result.on_disk = True
             full = _full_on_disk(count, total + size, count_max, config)
         else:
             full = count >= limit or total + size > bytes_max
-        if count and full:
+        if full and count:
             break
         scanned += 1
         if physical < skip_before or (match is not None and not match(code)):
             continue
-        if physical != end or size <= 0:
-            if is_filler(size):
-                gone = True
-                continue
-            if not log.holds(physical, size):
-                gone = True
-                skip_before = log.next_file(physical)
-                continue
-            if end >= 0:
-                result.records.append(read(start, end) or b"")
-            start = physical
-        elif not log.holds(physical, size):
+        if physical < low or physical + size > high or size <= 0 or size == FILLER_SIZE:
             gone = True
+            if not is_filler(size):
+                skip_before = log.next_file(physical)
             continue
-        end = physical + size
+        if physical != end:
+            if end >= 0:
+                records.append(log.slice(start, end))
+            start = end = physical
+        end += size
         total += size
         count += 1
     if end >= 0:
-        result.records.append(read(start, end) or b"")
+        records.append(log.slice(start, end))
         result.status = GetMessageStatus.FOUND
     elif gone:
         result.status = GetMessageStatus.MESSAGE_WAS_REMOVING

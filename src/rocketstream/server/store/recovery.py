@@ -12,7 +12,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rocketstream.errors import StoreDamagedError
-from rocketstream.protocol.record import MAGIC_V1, MAGIC_V2, RecordHead, RecordState, check_record
+from rocketstream.protocol.record import (
+    MAGIC_V1,
+    MAGIC_V2,
+    RecordCheck,
+    RecordHead,
+    RecordState,
+    check_record,
+)
 from rocketstream.server.store.checkpoint import Checkpoint
 from rocketstream.server.store.commit_log import CommitLog
 from rocketstream.server.store.consume_queue import ConsumeQueue, is_filler
@@ -21,6 +28,7 @@ from rocketstream.server.store.dispatch import (
     dispatch_entry,
     enters_queue,
     index_keys,
+    plain_entry,
     queue_code,
 )
 from rocketstream.server.store.files import MappedFile
@@ -65,48 +73,53 @@ class _UnitsLostError(Exception):
 # --- walking the log ------------------------------------------------------------------------------
 
 
-def walk(log: CommitLog, start: int, visit: Callable[[DispatchEntry], None]) -> WalkEnd:
-    """Visit every whole record from an offset on; returns where the run ends."""
-    end = WalkEnd(start)
-    offset = start
-    while (segment := log.segment_at(offset)) is not None:
-        offset = _walk_file(segment, offset, visit, end)
-        if offset < segment.base + segment.size:
-            break
-        if log.segment_at(offset) is not None:
-            end.offset = offset
-    return end
+def walk(log: CommitLog, end: WalkEnd, *, crc: bool = True) -> Iterator[DispatchEntry]:
+    """Yield every whole record from ``end.offset`` on; afterwards ``end`` says where the run ends.
+
+    Args:
+        crc: check bodies too; not needed a second time.
+    """
+    while (segment := log.segment_at(end.offset)) is not None:
+        yield from _walk_file(segment, end, crc)
+        if end.offset < segment.base + segment.size:
+            return
 
 
-def _walk_file(
-    segment: MappedFile, offset: int, visit: Callable[[DispatchEntry], None], end: WalkEnd
-) -> int:
-    """Walk within one file; returns the file's end when a blank marker closes it."""
-    data = memoryview(segment.map)
+def _walk_file(segment: MappedFile, end: WalkEnd, crc: bool) -> Iterator[DispatchEntry]:
+    """Walk within one file; ``end`` is at the file's end when a blank marker closes it."""
     base = segment.base
-    position = offset - base
-    try:
+    position = end.offset - base
+    with memoryview(segment.map) as data:
         while True:
-            check = check_record(data, position)
-            head = check.head
-            if check.state is RecordState.BLANK:
-                if position + check.size == segment.size:
-                    return base + segment.size
-                end.reason = f"a blank marker of {check.size} bytes that does not end the file"
-                return base + position
-            if check.state is not RecordState.OK or head is None:
-                end.reason = check.reason
-                return base + position
-            if head.physical_offset != base + position:
-                end.reason = f"a record that says it belongs at {head.physical_offset}"
-                return base + position
-            visit(dispatch_entry(data, position, head))
-            position += check.size
+            entry = plain_entry(data, position, base, crc)
+            if entry is None:
+                check = check_record(data, position, crc=crc)
+                if check.state is RecordState.BLANK and position + check.size == segment.size:
+                    end.offset = base + segment.size
+                    return
+                entry = _checked_entry(data, position, base, check, end)
+                if entry is None:
+                    return
+            position += entry.size
             end.records += 1
             end.offset = base + position
-            end.last_timestamp = head.store_timestamp
-    finally:
-        data.release()
+            end.last_timestamp = entry.store_timestamp
+            yield entry
+
+
+def _checked_entry(
+    data: memoryview, position: int, base: int, check: RecordCheck, end: WalkEnd
+) -> DispatchEntry | None:
+    """Return the record of a check, or None with the reason in ``end``."""
+    if check.state is RecordState.BLANK:
+        end.reason = f"a blank marker of {check.size} bytes that does not end the file"
+    elif check.head is None:
+        end.reason = check.reason
+    elif check.head.physical_offset != base + position:
+        end.reason = f"a record that says it belongs at {check.head.physical_offset}"
+    else:
+        return dispatch_entry(data, position, check.head)
+    return None
 
 
 def record_at(log: CommitLog, offset: int) -> RecordHead | None:
@@ -114,7 +127,8 @@ def record_at(log: CommitLog, offset: int) -> RecordHead | None:
     segment = log.segment_at(offset)
     if segment is None:
         return None
-    check = check_record(segment.map, offset - segment.base)
+    with memoryview(segment.map) as data:
+        check = check_record(data, offset - segment.base)
     if check.head is None or check.head.physical_offset != offset:
         return None
     return check.head
@@ -130,15 +144,15 @@ def find_record_after(log: CommitLog, offset: int, timestamp: int) -> int | None
         if segment.base + segment.size <= offset:
             continue
         start = max(offset - segment.base, 0)
-        for low, high in segment.data_extents(start):
+        for low, high in segment.data_chunks(start):
             for magic in _MAGICS:
-                found = _find_in_extent(log, segment, low, high, magic, timestamp)
+                found = _find_in_chunk(log, segment, low, high, magic, timestamp)
                 if found is not None and found > offset:
                     return found
     return None
 
 
-def _find_in_extent(
+def _find_in_chunk(
     log: CommitLog, segment: MappedFile, low: int, high: int, magic: bytes, timestamp: int
 ) -> int | None:
     position = segment.map.find(magic, low, min(high + 8, segment.size))
@@ -151,24 +165,24 @@ def _find_in_extent(
 
 
 def index_backlog(log: CommitLog, indexed_offset: int) -> Iterator[Pending]:
-    """Yield what the key index lacks: the records behind an offset up to the log's present end."""
-    stop = log.end
+    """Return what the key index lacks: the records behind an offset up to the log's present end."""
     offset = log.min_offset
     if indexed_offset >= offset:
         head = record_at(log, indexed_offset)
         offset = indexed_offset + head.total_size if head is not None else offset
-    while offset < stop:
-        segment = log.segment_at(offset)
-        if segment is None:
-            return
-        check = check_record(segment.map, offset - segment.base, crc=False)
+    return _pending_between(log, offset, log.end)
+
+
+def _pending_between(log: CommitLog, offset: int, stop: int) -> Iterator[Pending]:
+    while offset < stop and (segment := log.segment_at(offset)) is not None:
+        with memoryview(segment.map) as data:
+            check = check_record(data, offset - segment.base, crc=False)
         if check.state is RecordState.BLANK:
             offset = segment.base + segment.size
             continue
         if check.head is None:
             return
-        raw = segment.map[offset - segment.base : offset - segment.base + check.size]
-        entry = dispatch_entry(memoryview(raw), 0, check.head)
+        entry = dispatch_entry(segment.map, offset - segment.base, check.head)
         yield offset, entry.store_timestamp, entry.topic, index_keys(entry)
         offset += check.size
 
@@ -189,7 +203,7 @@ def start_after_crash(log: CommitLog, queues: Queues, marks: Checkpoint) -> int:
         while low < high:
             middle = (low + high) // 2
             physical, size, _ = queue.unit(middle)
-            if is_filler(size) or 0 <= store_timestamp_in_file(log, physical) <= safe:
+            if is_filler(size) or 0 <= store_timestamp_at(log, physical) <= safe:
                 low = middle + 1
             else:
                 high = middle
@@ -230,18 +244,6 @@ def _better_boundary(log: CommitLog, queue: ConsumeQueue, offset: int, best: int
         and head.total_size == size
     )
     return physical if belongs else best
-
-
-def store_timestamp_in_file(log: CommitLog, physical: int) -> int:
-    """Like ``store_timestamp_at`` before the log's end is known."""
-    segment = log.segment_at(physical)
-    if segment is None:
-        return -1
-    end, log.end = log.end, segment.base + segment.size
-    try:
-        return store_timestamp_at(log, physical)
-    finally:
-        log.end = end
 
 
 # --- recovering -----------------------------------------------------------------------------------
@@ -292,29 +294,45 @@ class Recovery:
             return self._rebuild(repair)
         try:
             if clean_exit:
-                start = start_after_close(self._log, self._queues, self._config)
-                return self._settle(walk(self._log, start, self._check_unit), repair)
-            start = start_after_crash(self._log, self._queues, self._marks)
-            # First only look: damage must be refused before any queue is touched.
-            outcome = self._settle(walk(self._log, start, _ignore), repair)
-            for queue in self._queues.values():
-                outcome.entries_dropped += queue.truncate_physical(start)
-            walk(self._log, start, self._dispatch)
+                return self._check_after_close()
+            return self._dispatch_after_crash()
         except _UnitsLostError:
             return self._rebuild(repair)
+
+    def _check_after_close(self) -> Outcome:
+        end = WalkEnd(start_after_close(self._log, self._queues, self._config))
+        for entry in walk(self._log, end):
+            self._check_unit(entry)
+        return self._settle(end, repair=False)
+
+    def _dispatch_after_crash(self) -> Outcome:
+        start = start_after_crash(self._log, self._queues, self._marks)
+        outcome = self._settle(self._checked_end(start), repair=False)
+        for queue in self._queues.values():
+            outcome.entries_dropped += queue.truncate_physical(start)
+        self._dispatch_from(start)
         return outcome
 
     def _rebuild(self, repair: bool) -> Outcome:
         start = self._log.min_offset
-        outcome = self._settle(walk(self._log, start, _ignore), repair)
-        self._rebuilding = any(queue.max_offset for queue in self._queues.values()) or (
-            outcome.end.records > 0
-        )
+        outcome = self._settle(self._checked_end(start), repair)
+        self._rebuilding = outcome.end.records > 0
         self._dispatched = 0
         for queue in self._queues.values():
             queue.truncate(0)
-        walk(self._log, start, self._dispatch)
+        self._dispatch_from(start)
         return outcome
+
+    def _checked_end(self, start: int) -> WalkEnd:
+        # Only looks: damage must be refused before any queue is touched.
+        end = WalkEnd(start)
+        for _ in walk(self._log, end):
+            pass
+        return end
+
+    def _dispatch_from(self, start: int) -> None:
+        for entry in walk(self._log, WalkEnd(start), crc=False):
+            self._dispatch(entry)
 
     # --- queues -------------------------------------------------------------------------------
 
@@ -386,9 +404,7 @@ class Recovery:
                 outcome.torn_bytes += segment.zero_from(start)
                 with segment.opened() as fd:
                     os.fsync(fd)
-        outcome.torn_flushed = (
-            outcome.torn_bytes > 0 and end.offset < self._marks.flushed_offset
-        )
+        outcome.torn_flushed = outcome.torn_bytes > 0 and end.offset < self._marks.flushed_offset
         return outcome
 
     def _damage(self, end: WalkEnd, follower: int) -> StoreDamagedError:
@@ -430,10 +446,6 @@ class Recovery:
             shutil.copystat(segment.path, path)
             made.append(path)
         return made
-
-
-def _ignore(entry: DispatchEntry) -> None:
-    """Visit nothing: the walk itself is the check."""
 
 
 def _free_name(directory: Path, name: str) -> Path:

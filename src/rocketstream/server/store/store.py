@@ -5,6 +5,7 @@ Law: one thread calls put and the readers; the threads started here only sync, i
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,7 +24,7 @@ from rocketstream.server.store.checkpoint import (
     remove_abort,
 )
 from rocketstream.server.store.commit_log import CommitLog
-from rocketstream.server.store.consume_queue import ConsumeQueue
+from rocketstream.server.store.consume_queue import UNIT, ConsumeQueue
 from rocketstream.server.store.files import Files
 from rocketstream.server.store.flusher import FlushCallback, LogFlusher
 from rocketstream.server.store.keeper import Keeper
@@ -37,9 +38,12 @@ from rocketstream.server.store.results import (
     StoreConfig,
 )
 
+_log = logging.getLogger(__name__)
 _MEMORY_SHARE = 0.4
 """accessMessageInMemoryMaxRatio."""
 _VIA_NAMES = (".allocating-log", ".allocating-queue", ".allocating-index")
+_BACKLOG_AT_ONCE = 20_000
+"""Records a query or close indexes of what a crash left unindexed; the rest waits its turn."""
 OnArrival = Callable[[str, int, int, int], None]
 
 
@@ -88,7 +92,14 @@ class MessageStore:
             interval_ms=config.flush_interval_ms,
             at_once=config.flush == "sync",
         )
-        self._keeper = Keeper(self, config, self._log, self._flusher, self._index, self._files)
+        self._keeper = Keeper(
+            lambda: self._last_timestamp,
+            config,
+            self._log,
+            self._flusher,
+            self._index,
+            self._files,
+        )
         self._memory_bytes = config.memory_bytes or int(_memory_bytes() * _MEMORY_SHARE)
         self._last_timestamp = 0
         self._is_open = False
@@ -117,10 +128,23 @@ class MessageStore:
         except BaseException:
             self._close_files()
             raise
-        self._flusher.start(self._log.end, self._last_timestamp)
-        self._keeper.start(self._last_timestamp)
+        self._start_threads(report)
         self._is_open = True
+        _log_report(self.root, report)
         return report
+
+    def _start_threads(self, report: RecoveryReport) -> None:
+        # What a killed process wrote is whole in the files, but maybe not on the disk: only what
+        # the checkpoint vouches for counts as flushed.
+        marks = read_checkpoint(self.root / "checkpoint")
+        flushed = max(min(marks.flushed_offset, self._log.end), self._log.min_offset)
+        self._flusher.start(flushed, min(marks.physic_msg_timestamp, self._last_timestamp))
+        for queue in self._queues.values():
+            if report.clean_exit and not report.rebuilt:
+                queue.synced_offset = queue.max_offset
+            else:
+                self._keeper.mark_dirty(queue)
+        self._keeper.start(min(marks.logics_msg_timestamp, self._last_timestamp))
 
     def _load_and_recover(self, repair: bool, started: float) -> RecoveryReport:
         for name in _VIA_NAMES:
@@ -167,6 +191,8 @@ class MessageStore:
                     queue.load()
 
     def _make_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
+        if queue_id < 0 or quote(topic, safe="%|") != topic or topic in ("", ".", ".."):
+            raise StoreError(f"{topic!r}/{queue_id} cannot be the name of a queue's directory")
         queue = ConsumeQueue(
             topic,
             queue_id,
@@ -190,9 +216,7 @@ class MessageStore:
         self._keeper.stop()
         self._flusher.stop()
         try:
-            if self._index is not None and self._index.backlog_done:
-                while self._index.step(1000):
-                    pass
+            self._index_all(_BACKLOG_AT_ONCE)
             self.flush()
             remove_abort(self.root, self._files)
         finally:
@@ -247,16 +271,16 @@ class MessageStore:
         offset = queue.max_offset if in_queue else 0
         stamp_record(record, offset, physical, timestamp)
         log.append(record)
-        self._last_timestamp = timestamp
         if in_queue:
             queue.append(physical, size, tags_code)
             if not queue.dirty:
                 self._keeper.mark_dirty(queue)
+        self._last_timestamp = timestamp
         index = self._index
         if index is not None:
             index.pending.append((physical, timestamp, topic, keys))
             if len(index.pending) > PENDING_MAX:
-                index.step(16)
+                index.step(2)
         if in_queue and self.on_arrival is not None:
             self.on_arrival(topic, queue_id, offset + 1, tags_code)
         return PutResult(physical, offset, timestamp, size, physical + size)
@@ -279,8 +303,8 @@ class MessageStore:
         queue = self._writable_queue(topic, queue_id)
         timestamp = max(self._clock.now_ms(), self._last_timestamp)
         queue.reserve(len(records))
-        data = b"".join(records)
-        first = self._log.room(len(data))
+        size = sum(map(len, records))
+        first = self._log.room(size)
         offset = queue.max_offset
         physical = first
         physicals = []
@@ -289,17 +313,17 @@ class MessageStore:
             physicals.append(physical)
             physical += len(record)
         self._log.append(b"".join(records))
-        self._last_timestamp = timestamp
         for start, record, code, words in zip(physicals, records, tags_codes, keys, strict=True):
             queue.append(start, len(record), code)
             if self._index is not None:
                 self._index.pending.append((start, timestamp, topic, words))
         if not queue.dirty:
             self._keeper.mark_dirty(queue)
+        self._last_timestamp = timestamp
         if self.on_arrival is not None:
             for number, code in enumerate(tags_codes):
                 self.on_arrival(topic, queue_id, offset + number + 1, code)
-        return PutResult(first, offset, timestamp, len(data), physical, tuple(physicals))
+        return PutResult(first, offset, timestamp, size, physical, tuple(physicals))
 
     def _writable_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
         if self._flusher.error is not None:
@@ -309,8 +333,6 @@ class MessageStore:
         queue = self._queues.get((topic, queue_id))
         if queue is not None:
             return queue
-        if queue_id < 0 or quote(topic, safe="%|") != topic or topic in ("", ".", ".."):
-            raise StoreError(f"{topic!r}/{queue_id} cannot be the name of a queue's directory")
         return self._make_queue(topic, queue_id)
 
     def _written(self) -> tuple[int, int]:
@@ -389,7 +411,7 @@ class MessageStore:
         queue = self._queues.get((topic, queue_id))
         if queue is None or not 0 <= offset < queue.max_offset:
             return []
-        return list(reading.UNIT.iter_unpack(queue.units(offset, count)))
+        return list(UNIT.iter_unpack(queue.units(offset, count)))
 
     def read(self, physical_offset: int) -> bytes | None:
         """Return the record at a log offset, None when no whole record begins there."""
@@ -398,9 +420,7 @@ class MessageStore:
             return None
         return self._log.read(physical_offset, physical_offset + head.total_size)
 
-    def query_by_key(
-        self, topic: str, key: str, max_num: int, begin: int, end: int
-    ) -> QueryResult:
+    def query_by_key(self, topic: str, key: str, max_num: int, begin: int, end: int) -> QueryResult:
         """Find records by a key (UNIQ_KEY or a word of KEYS) and a time range in ms.
 
         Hash collisions are included: callers check topic and key of what they get (W 5.4).
@@ -408,8 +428,7 @@ class MessageStore:
         index = self._index
         if index is None:
             return QueryResult([], 0, 0)
-        while index.backlog_done and index.pending:
-            index.step(1000)
+        self._index_all(_BACKLOG_AT_ONCE)
         count_max = min(max_num, self.config.query_messages_max)
         offsets = index.query(topic, key, count_max, begin, end)
         records = [record for offset in offsets if (record := self.read(offset)) is not None]
@@ -421,6 +440,17 @@ class MessageStore:
         if queue is None or queue.max_offset == 0 or queue.first_offset > 0:
             return True
         return self._log.end - queue.unit(0)[0] <= self._memory_bytes
+
+    def _index_all(self, backlog_max: int) -> None:
+        """Index what waits; of a long backlog after a crash only a part."""
+        index = self._index
+        if index is None:
+            return
+        while not index.backlog_done and backlog_max > 0:
+            index.step(1000)
+            backlog_max -= 1000
+        while index.backlog_done and index.step(1000):
+            pass
 
     # --- what there is ------------------------------------------------------------------------
 
@@ -468,6 +498,18 @@ class MessageStore:
     def last_store_timestamp(self) -> int:
         """Store timestamp of the newest record in ms, 0 when there is none."""
         return self._last_timestamp
+
+
+def _log_report(root: Path, report: RecoveryReport) -> None:
+    if report.torn_flushed:
+        _log.error(
+            "condition=FLUSHED_TAIL_TORN store=%s %d bytes that had been flushed were no whole "
+            "records and were cut off: check the disk",
+            root,
+            report.torn_bytes,
+        )
+    if not report.clean_exit or report.rebuilt:
+        _log.info("store=%s recovered: %s", root, report)
 
 
 def _memory_bytes() -> int:
