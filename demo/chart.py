@@ -44,7 +44,7 @@ def draw(
             if not np.isnan(grid[y, x]):
                 dark = grid[y, x] > _COLOURS_AT_MINUTES * 0.65
                 axes.text(
-                    x, y, f"{grid[y, x]:.0f}", ha="center", va="center", fontsize=9,
+                    x, y, str(round(grid[y, x])), ha="center", va="center", fontsize=9,
                     color="white" if dark else "black",
                 )  # fmt: skip
     axes.set_xticks(range(len(hours)), [f"{hour:02d}" for hour in hours])

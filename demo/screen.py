@@ -172,4 +172,4 @@ def _delay_cell(flights: int, delay: float) -> Text:
     if flights < FLIGHTS_MIN:
         return Text("·", style="dim")
     style = "green" if delay < 5 else "" if delay < 15 else "yellow" if delay < 25 else "red"
-    return Text(f"{delay:.0f}", style=style)
+    return Text(str(round(delay)), style=style)

@@ -442,7 +442,8 @@ def _topic_kind(topic: str, system: set[str]) -> str:
         return "retry"
     if topic.startswith(names.DLQ_PREFIX):
         return "dead letter"
-    if topic in system or names.is_system_topic(topic):
+    owner = topic.removesuffix(names.REPLY_TOPIC_SUFFIX)  # every cluster has its own reply topic
+    if topic in system or names.is_system_topic(topic) or (owner != topic and owner in system):
         return "system"
     return "normal"
 

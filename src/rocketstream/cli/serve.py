@@ -5,7 +5,7 @@ Law: options in, one ready line out; the servers live in ``rocketstream.server``
 
 from __future__ import annotations
 
-import ipaddress
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -35,7 +35,7 @@ def add_to(app: typer.Typer) -> None:
 def serve(
     host: Annotated[
         str,
-        typer.Option(help="Address to listen on and to tell clients; loopback unless --insecure."),
+        typer.Option(help="Address to listen on; loopback unless --insecure."),
     ] = "127.0.0.1",
     namesrv_port: Annotated[
         int, typer.Option(min=0, max=65535, help="Name server port; 0 takes a free one.")
@@ -64,6 +64,10 @@ def serve(
             help="Create unknown topics when something is sent to them.",
         ),
     ] = True,
+    advertise: Annotated[
+        str | None,
+        typer.Option(metavar="HOST", help="Address clients are told, when it is not --host."),
+    ] = None,
     insecure: Annotated[
         bool,
         typer.Option("--insecure", help="Allow an address others can reach; there is no login."),
@@ -74,37 +78,24 @@ def serve(
     Prints one line, `ready namesrv=HOST:PORT broker=HOST:PORT store=DIR`, as soon as clients can
     connect. Ends with code 0 after everything is on disk.
     """
-    _check_host(host, insecure)
+    from rocketstream.server.embedded import EmbeddedCluster, ReadyInfo
     from rocketstream.server.embedded import serve as run_server
 
-    def ready(namesrv_addr: str, broker_addr: str, store_dir: Path) -> None:
-        print_line(f"ready namesrv={namesrv_addr} broker={broker_addr} store={store_dir}")
+    def ready(info: ReadyInfo) -> None:
+        print_line(
+            f"ready namesrv={info.namesrv_addr} broker={info.broker_addr} store={info.store_dir}"
+        )
 
-    run_server(
-        store_dir=store.expanduser(),
+    cluster = EmbeddedCluster(
+        store.expanduser().absolute(),
         host=host,
+        advertise_host=advertise,
         namesrv_port=namesrv_port,
         broker_port=broker_port,
-        flush=flush.value,
+        flush="sync" if flush is Flush.SYNC else "async",
         delay_levels=delay_levels,
         auto_create_topics=auto_create,
-        on_ready=ready,
+        insecure=insecure,
     )
-
-
-def _check_host(host: str, insecure: bool) -> None:
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        loopback = host == "localhost"
-    else:
-        if address.is_unspecified:
-            raise typer.BadParameter(
-                f"--host is {host}, which nobody can connect to; give this machine's own address"
-            )
-        loopback = address.is_loopback
-    if not loopback and not insecure:
-        raise typer.BadParameter(
-            f"--host is {host}, which others can reach and use without any login; "
-            "add --insecure if that is meant, or use 127.0.0.1"
-        )
+    with suppress(KeyboardInterrupt):  # a signal that comes before the servers listen for it
+        run_server(cluster, ready)

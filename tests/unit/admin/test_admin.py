@@ -1,0 +1,110 @@
+"""The admin client against an embedded cluster: rows for what is there, errors for what is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from rocketstream.admin import Admin
+from rocketstream.client.blocking import BlockingAdminClient
+from rocketstream.errors import ConfigurationError, ConnectError, RouteNotFoundError
+from rocketstream.model import MessageQueue
+from rocketstream.server.embedded import EmbeddedCluster
+
+
+@pytest.fixture
+def admin(rocketmq_cluster: EmbeddedCluster) -> Iterator[Admin]:
+    with Admin(rocketmq_cluster.namesrv_addr) as admin:
+        yield admin
+
+
+def test_cluster_info_names_the_master(rocketmq_cluster: EmbeddedCluster, admin: Admin) -> None:
+    (row,) = admin.cluster_info()
+    assert (row.broker_name, row.broker_id) == ("broker-a", 0)
+    assert row.address == rocketmq_cluster.broker_addr
+
+
+def test_created_topic_is_routed_when_create_returns(admin: Admin) -> None:
+    (row,) = admin.topic_create("orders", 3)
+    assert (row.read_queues, row.write_queues, row.permission) == (3, 3, "RW")
+    assert len(admin.topic_status("orders")) == 3
+
+
+def test_creating_again_changes_the_queues(admin: Admin) -> None:
+    admin.topic_create("orders", 3)
+    admin.topic_create("orders", 5)
+    assert len(admin.topic_status("orders")) == 5
+
+
+def test_topic_list_tells_the_kinds_apart(admin: Admin) -> None:
+    admin.topic_create("orders", 1)
+    kinds = {row.topic: row.kind for row in admin.topic_list()}
+    assert kinds["orders"] == "normal"
+    assert kinds["SCHEDULE_TOPIC_XXXX"] == "system"
+    assert [topic for topic, kind in kinds.items() if kind == "normal"] == ["orders"]
+
+
+def test_empty_queue_has_no_last_update(admin: Admin) -> None:
+    admin.topic_create("orders", 1)
+    (row,) = admin.topic_status("orders")
+    assert (row.min_offset, row.max_offset, row.last_update_ms) == (0, 0, None)
+
+
+def test_unknown_topic_is_a_route_error(admin: Admin) -> None:
+    with pytest.raises(RouteNotFoundError, match="nowhere"):
+        admin.topic_status("nowhere")
+
+
+@pytest.mark.parametrize(
+    ("name", "queues", "perm"), [("bad name!", 8, 6), ("", 8, 6), ("fine", 0, 6), ("fine", 8, 9)]
+)
+def test_bad_topic_settings_are_refused_before_asking(
+    admin: Admin, name: str, queues: int, perm: int
+) -> None:
+    """Covers C-95."""
+    with pytest.raises(ConfigurationError):
+        admin.topic_create(name, queues, perm)
+
+
+def test_group_that_only_committed_offsets_can_be_examined(
+    rocketmq_cluster: EmbeddedCluster, admin: Admin
+) -> None:
+    """Upstream needs a route of the retry topic (C-526); a Spark query's group never has one."""
+    admin.topic_create("orders", 2)
+    with BlockingAdminClient(rocketmq_cluster.namesrv_addr) as client:
+        client.update_consumer_offset("reader", MessageQueue("orders", "broker-a", 1), 0)
+    rows = admin.group_lag("reader")
+    assert [(row.queue_id, row.consumer_offset, row.lag) for row in rows] == [
+        (0, None, 0),
+        (1, 0, 0),
+    ]
+    (group,) = admin.group_list()
+    assert (group.group, group.members, group.topics) == ("reader", 0, ("orders",))
+
+
+def test_unknown_group_is_refused_by_name(admin: Admin) -> None:
+    with pytest.raises(ConfigurationError, match="nobody"):
+        admin.group_lag("nobody")
+
+
+def test_lag_of_an_unknown_topic_is_a_route_error(admin: Admin) -> None:
+    with pytest.raises(RouteNotFoundError):
+        admin.group_lag("reader", "nowhere")
+
+
+def test_no_name_server_is_a_connect_error(free_port: Callable[[], int]) -> None:
+    with Admin(f"127.0.0.1:{free_port()}") as admin, pytest.raises(ConnectError):
+        admin.topic_list()
+
+
+@pytest.fixture
+def free_port() -> Callable[[], int]:
+    import socket
+
+    def find() -> int:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            return int(probe.getsockname()[1])
+
+    return find
