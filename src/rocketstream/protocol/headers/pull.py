@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Self
 
-from rocketstream.errors import RemoteProtocolError
 from rocketstream.protocol.headers.base import Header, Long, header, unreadable
 
 
@@ -130,11 +129,14 @@ class PullMessageResponseHeader(Header):
             )
         except (KeyError, ValueError) as error:
             raise unreadable(cls, ext, error) from None
-        most = max(made.next_begin_offset, made.max_offset, made.min_offset)
-        least = min(made.next_begin_offset, made.max_offset, made.min_offset)
-        if most > 0x7FFF_FFFF_FFFF_FFFF or least < -0x8000_0000_0000_0000:
-            raise RemoteProtocolError(f"{cls.__name__}: an offset is out of 64 bits")
-        return made
+        if (
+            -0x8000_0000_0000_0000 <= made.next_begin_offset <= 0x7FFF_FFFF_FFFF_FFFF
+            and -0x8000_0000_0000_0000 <= made.min_offset <= 0x7FFF_FFFF_FFFF_FFFF
+            and -0x8000_0000_0000_0000 <= made.max_offset <= 0x7FFF_FFFF_FFFF_FFFF
+            and -0x8000_0000_0000_0000 <= made.suggest_which_broker_id <= 0x7FFF_FFFF_FFFF_FFFF
+        ):
+            return made
+        raise unreadable(cls, ext, OverflowError("number out of range"))
 
 
 @header()

@@ -1,0 +1,490 @@
+"""JSON bodies: exact text of fastjson, tolerant reading, compressed registration (W 3.2, 3.3)."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from rocketstream.errors import LocalProtocolError, RemoteProtocolError
+from rocketstream.model import MessageQueue
+from rocketstream.protocol import bodies
+from rocketstream.protocol.bodies import (
+    Body,
+    BrokerData,
+    CheckClientRequestBody,
+    ClusterInfo,
+    Connection,
+    ConsumeMessageDirectlyResult,
+    ConsumerConnection,
+    ConsumerData,
+    ConsumerRunningInfo,
+    ConsumeStats,
+    ConsumeStatsList,
+    DataVersion,
+    GetConsumerListByGroupResponseBody,
+    GetConsumerStatusBody,
+    GroupList,
+    HeartbeatData,
+    KVTable,
+    LockBatchRequestBody,
+    LockBatchResponseBody,
+    OffsetMovedEvent,
+    OffsetWrapper,
+    ProcessQueueInfo,
+    ProducerConnection,
+    ProducerData,
+    ProducerTableInfo,
+    QueryConsumeQueueResponseBody,
+    QueryConsumeTimeSpanBody,
+    QueryCorrectionOffsetBody,
+    QueueData,
+    RegisterBrokerBody,
+    ResetOffsetBody,
+    SubscriptionData,
+    SubscriptionGroupConfig,
+    SubscriptionGroupWrapper,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+    TopicList,
+    TopicOffset,
+    TopicRouteData,
+    TopicStatsTable,
+    UnlockBatchRequestBody,
+)
+from rocketstream.protocol.bodies.admin import (
+    BrokerStatsData,
+    BrokerStatsItem,
+    ConsumeQueueData,
+    ConsumeStatus,
+    ProducerInfo,
+    QueueTimeSpan,
+)
+from rocketstream.protocol.record import body_crc
+from tests.protocol import vectors
+
+CLIENT = "10.0.0.9@4242"
+MQ0 = MessageQueue("T1", "broker-a", 0)
+MQ1 = MessageQueue("T1", "broker-a", 1)
+MQ0_TEXT = '{"brokerName":"broker-a","queueId":0,"topic":"T1"}'
+MQ1_TEXT = '{"brokerName":"broker-a","queueId":1,"topic":"T1"}'
+VERSION = DataVersion(7, 1700000000000)
+VERSION_TEXT = '{"counter":7,"timestamp":1700000000000}'
+T1 = TopicConfig("T1", 8, 8)
+T1_TEXT = (
+    '{"order":false,"perm":6,"readQueueNums":8,"topicFilterType":"SINGLE_TAG","topicName":"T1",'
+    '"topicSysFlag":0,"writeQueueNums":8}'
+)
+TOPICS = TopicConfigSerializeWrapper({"T1": T1}, VERSION)
+TOPICS_TEXT = f'{{"dataVersion":{VERSION_TEXT},"topicConfigTable":{{"T1":{T1_TEXT}}}}}'
+SUB = SubscriptionData("T1", "TagA || TagB", {"TagA", "TagB"}, {2598919, 2598920}, 1700000000001)
+SUB_TEXT = (
+    '{"classFilterMode":false,"codeSet":[2598919,2598920],"expressionType":"TAG",'
+    '"subString":"TagA || TagB","subVersion":1700000000001,"tagsSet":["TagA","TagB"],"topic":"T1"}'
+)
+GROUP = SubscriptionGroupConfig("cg")
+GROUP_TEXT = (
+    '{"brokerId":0,"consumeBroadcastEnable":true,"consumeEnable":true,"consumeFromMinEnable":true,'
+    '"groupName":"cg","notifyConsumerIdsChangedEnable":true,"retryMaxTimes":16,'
+    '"retryQueueNums":1,"whichBrokerWhenConsumeSlowly":1}'
+)
+CONNECTION = Connection(CLIENT, "10.0.0.9:53211", "JAVA", 409)
+CONNECTION_TEXT = (
+    '{"clientAddr":"10.0.0.9:53211","clientId":"10.0.0.9@4242","language":"JAVA","version":409}'
+)
+STATS = ConsumeStats({MQ0: OffsetWrapper(100, 90, 1700000000000)}, 0.5)
+STATS_TEXT = (
+    '{"consumeTps":0.5,"offsetTable":{' + MQ0_TEXT + ':{"brokerOffset":100,"consumerOffset":90,'
+    '"lastTimestamp":1700000000000}}}'
+)
+CLUSTER_TEXT = (
+    '{"brokerAddrTable":{"broker-a":{"brokerAddrs":{0:"10.0.0.1:10911"},"brokerName":"broker-a",'
+    '"cluster":"DefaultCluster"}},"clusterAddrTable":{"DefaultCluster":["broker-a"]}}'
+)
+RUNNING_TEXT = (
+    '{"mqTable":{' + MQ0_TEXT + ':{"cachedMsgCount":0,"cachedMsgMaxOffset":0,'
+    '"cachedMsgMinOffset":0,"cachedMsgSizeInMiB":0,"commitOffset":0,"droped":false,'
+    '"lastConsumeTimestamp":0,"lastLockTimestamp":0,"lastPullTimestamp":0,"locked":false,'
+    '"transactionMsgCount":0,"transactionMsgMaxOffset":0,"transactionMsgMinOffset":0,'
+    '"tryUnlockTimes":0}},"properties":{"PROP_CONSUME_TYPE":"CONSUME_PASSIVELY",'
+    '"PROP_CONSUMEORDERLY":"false"},"statusTable":{"T1":{"consumeFailedMsgs":0,'
+    '"consumeFailedTPS":0.0,"consumeOKTPS":0.0,"consumeRT":0.0,"pullRT":1.5,"pullTPS":0.0}},'
+    '"subscriptionSet":[' + SUB_TEXT + "]}"
+)
+
+SAMPLES: list[tuple[Body, str]] = [
+    (VERSION, VERSION_TEXT),
+    (
+        HeartbeatData(
+            CLIENT,
+            [ProducerData("pg")],
+            [
+                ConsumerData(
+                    "cg",
+                    "CONSUME_PASSIVELY",
+                    "CLUSTERING",
+                    "CONSUME_FROM_LAST_OFFSET",
+                    [SUB],
+                    False,
+                )
+            ],
+        ),
+        '{"clientID":"10.0.0.9@4242","consumerDataSet":[{"consumeFromWhere":'
+        '"CONSUME_FROM_LAST_OFFSET","consumeType":"CONSUME_PASSIVELY","groupName":"cg",'
+        '"messageModel":"CLUSTERING","subscriptionDataSet":[' + SUB_TEXT + '],"unitMode":false}],'
+        '"producerDataSet":[{"groupName":"pg"}]}',
+    ),
+    (SUB, SUB_TEXT),
+    (
+        SubscriptionData("T1", sub_version=1700000000001),
+        '{"classFilterMode":false,"codeSet":[],"expressionType":"TAG","subString":"*",'
+        '"subVersion":1700000000001,"tagsSet":[],"topic":"T1"}',
+    ),
+    (
+        SubscriptionData("T1", "a > 1", sub_version=1700000000001, expression_type="SQL92"),
+        '{"classFilterMode":false,"codeSet":[],"expressionType":"SQL92","subString":"a > 1",'
+        '"subVersion":1700000000001,"tagsSet":[],"topic":"T1"}',
+    ),
+    (
+        CheckClientRequestBody(CLIENT, "cg", SUB),
+        '{"clientId":"10.0.0.9@4242","group":"cg","subscriptionData":' + SUB_TEXT + "}",
+    ),
+    (
+        GetConsumerListByGroupResponseBody([CLIENT, "10.0.0.10@77"]),
+        '{"consumerIdList":["10.0.0.9@4242","10.0.0.10@77"]}',
+    ),
+    (
+        LockBatchRequestBody("cg", CLIENT, {MQ0}),
+        '{"clientId":"10.0.0.9@4242","consumerGroup":"cg","mqSet":[' + MQ0_TEXT + "]}",
+    ),
+    (
+        UnlockBatchRequestBody("cg", CLIENT, {MQ0}),
+        '{"clientId":"10.0.0.9@4242","consumerGroup":"cg","mqSet":[' + MQ0_TEXT + "]}",
+    ),
+    (LockBatchResponseBody({MQ0}), '{"lockOKMQSet":[' + MQ0_TEXT + "]}"),
+    (T1, T1_TEXT),
+    (TOPICS, TOPICS_TEXT),
+    (
+        RegisterBrokerBody(TOPICS),
+        '{"filterServerList":[],"topicConfigSerializeWrapper":' + TOPICS_TEXT + "}",
+    ),
+    (GROUP, GROUP_TEXT),
+    (
+        SubscriptionGroupWrapper({"cg": GROUP}, VERSION),
+        f'{{"dataVersion":{VERSION_TEXT},"subscriptionGroupTable":{{"cg":{GROUP_TEXT}}}}}',
+    ),
+    (
+        ConsumerConnection([CONNECTION], {"T1": SUB}),
+        '{"connectionSet":[' + CONNECTION_TEXT + '],"consumeFromWhere":'
+        '"CONSUME_FROM_LAST_OFFSET","consumeType":"CONSUME_PASSIVELY","messageModel":'
+        '"CLUSTERING","subscriptionTable":{"T1":' + SUB_TEXT + "}}",
+    ),
+    (ProducerConnection([CONNECTION]), '{"connectionSet":[' + CONNECTION_TEXT + "]}"),
+    (
+        ProducerTableInfo(
+            {"pg": [ProducerInfo(CLIENT, "10.0.0.9:53211", "JAVA", 409, 1700000000000)]}
+        ),
+        '{"data":{"pg":[{"clientId":"10.0.0.9@4242","language":"JAVA","lastUpdateTimestamp":'
+        '1700000000000,"remoteIP":"10.0.0.9:53211","version":409}]}}',
+    ),
+    (
+        ConsumerRunningInfo(
+            {"PROP_CONSUME_TYPE": "CONSUME_PASSIVELY", "PROP_CONSUMEORDERLY": "false"},
+            [SUB],
+            {MQ0: ProcessQueueInfo()},
+            {"T1": ConsumeStatus(pull_rt=1.5)},
+        ),
+        RUNNING_TEXT,
+    ),
+    (
+        ConsumeMessageDirectlyResult(spent_time_mills=3),
+        '{"autoCommit":true,"consumeResult":"CR_SUCCESS","order":false,"spentTimeMills":3}',
+    ),
+    (STATS, STATS_TEXT),
+    (
+        ConsumeStatsList("10.0.0.1:10911", [{"cg": [STATS]}], 10),
+        '{"brokerAddr":"10.0.0.1:10911","consumeStatsList":[{"cg":[' + STATS_TEXT + "]}],"
+        '"totalDiff":10}',
+    ),
+    (
+        TopicStatsTable({MQ0: TopicOffset(0, 100, 1700000000000)}),
+        '{"offsetTable":{' + MQ0_TEXT + ':{"lastUpdateTimestamp":1700000000000,"maxOffset":100,'
+        '"minOffset":0}}}',
+    ),
+    (
+        ResetOffsetBody({MQ1: 6, MQ0: 5}),
+        '{"offsetTable":{' + MQ1_TEXT + ":6," + MQ0_TEXT + ":5}}",
+    ),
+    (
+        GetConsumerStatusBody({MQ0: 6}),
+        '{"consumerTable":{},"messageQueueTable":{' + MQ0_TEXT + ":6}}",
+    ),
+    (
+        GetConsumerStatusBody({}, {CLIENT: {MQ0: 6}}),
+        '{"consumerTable":{"10.0.0.9@4242":{' + MQ0_TEXT + ':6}},"messageQueueTable":{}}',
+    ),
+    (KVTable({"k": "v"}), '{"table":{"k":"v"}}'),
+    (GroupList({"cg"}), '{"groupList":["cg"]}'),
+    (TopicList({"T1"}), '{"topicList":["T1"]}'),
+    (
+        TopicList({"T1"}, "10.0.0.1:10911"),
+        '{"brokerAddr":"10.0.0.1:10911","topicList":["T1"]}',
+    ),
+    (
+        QueryCorrectionOffsetBody({0: 5, 1: 9223372036854775807}),
+        '{"correctionOffsets":{0:5,1:9223372036854775807}}',
+    ),
+    (
+        QueryConsumeTimeSpanBody([QueueTimeSpan(MQ0, 1, 2)]),
+        '{"consumeTimeSpanSet":[{"consumeTimeStamp":0,"delayTime":0,"maxTimeStamp":2,'
+        '"messageQueue":' + MQ0_TEXT + ',"minTimeStamp":1}]}',
+    ),
+    (
+        QueryConsumeQueueResponseBody(SUB, "x", [ConsumeQueueData(0, 214, 2598919)], 4, 0),
+        '{"filterData":"x","maxQueueIndex":4,"minQueueIndex":0,"queueData":[{"eval":false,'
+        '"physicOffset":0,"physicSize":214,"tagsCode":2598919}],"subscriptionData":'
+        + SUB_TEXT
+        + "}",
+    ),
+    (
+        BrokerStatsData(BrokerStatsItem(1, 2.0, 0.5)),
+        '{"statsDay":{"avgpt":0.0,"sum":0,"tps":0.0},"statsHour":{"avgpt":0.0,"sum":0,"tps":0.0},'
+        '"statsMinute":{"avgpt":0.5,"sum":1,"tps":2.0}}',
+    ),
+    (
+        OffsetMovedEvent("cg", MQ0, 0, 1),
+        '{"consumerGroup":"cg","messageQueue":' + MQ0_TEXT + ',"offsetNew":1,"offsetRequest":0}',
+    ),
+    (
+        ClusterInfo(
+            {"broker-a": BrokerData("DefaultCluster", "broker-a", {0: "10.0.0.1:10911"})},
+            {"DefaultCluster": ["broker-a"]},
+        ),
+        CLUSTER_TEXT,
+    ),
+]
+
+CLASSES: list[type[Body]] = [
+    value
+    for value in vars(bodies).values()
+    if isinstance(value, type) and issubclass(value, Body) and value is not Body
+]
+
+
+@pytest.mark.parametrize(("body", "text"), SAMPLES, ids=lambda one: type(one).__name__)
+def test_body_is_fastjsons_text_and_reads_back(body: Body, text: str) -> None:
+    assert body.encode().decode() == text
+    assert type(body).decode(text) == body
+    assert type(body).decode(body.encode(pretty=True)) == body
+    assert type(body).from_json(body.to_json()) == body
+
+
+@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
+def test_defaults_round_trip_and_unknown_names_are_ignored(cls: type[Body]) -> None:
+    body = cls()
+    assert cls.decode(body.encode()) == body
+    assert cls.decode(b'{"noSuchName":{"x":[1]},"attributes":{}}') == body
+
+
+@pytest.mark.parametrize("junk", [b"", b"[]", b"5", b"null", b'"x"', b"{", b"\xff"])
+def test_body_that_is_no_object_is_refused(junk: bytes) -> None:
+    for cls in CLASSES:
+        with pytest.raises(RemoteProtocolError):
+            cls.decode(junk)
+
+
+@pytest.mark.parametrize(
+    "junk", [[], {}, [[]], [None], [5], "x", 5, 1.5, 1e400, True, {"a": 1}, {"a": []}, 2**70]
+)
+def test_field_of_another_kind_reads_or_is_refused(junk: Any) -> None:
+    for cls in CLASSES:
+        for field in cls.body_fields:
+            with suppress(RemoteProtocolError):
+                cls.from_json({field.wire: junk})
+
+
+# --- routes ------------------------------------------------------------------------------------
+
+ROUTE = TopicRouteData(
+    [QueueData("broker-a", 4, 4, 6, 0)],
+    [BrokerData("DefaultCluster", "broker-a", {0: "10.0.0.1:10911", 1: "10.0.0.2:10911"})],
+)
+ROUTE_STANDARD = (
+    '{"brokerDatas":[{"brokerAddrs":{"0":"10.0.0.1:10911","1":"10.0.0.2:10911"},'
+    '"brokerName":"broker-a","cluster":"DefaultCluster"}],"filterServerTable":{},"queueDatas":'
+    '[{"brokerName":"broker-a","perm":6,"readQueueNums":4,"topicSysFlag":0,"writeQueueNums":4}]}'
+)
+
+
+def test_route_in_standard_form() -> None:
+    assert ROUTE.encode().decode() == ROUTE_STANDARD
+    assert TopicRouteData.decode(ROUTE_STANDARD) == ROUTE
+
+
+def test_route_in_fastjson_form_has_bare_keys() -> None:
+    text = ROUTE_STANDARD.replace('"0":', "0:").replace('"1":', "1:")
+    assert ROUTE.encode(standard=False).decode() == text
+    assert TopicRouteData.decode(text) == ROUTE
+
+
+def test_order_conf_stands_between_filter_servers_and_queues() -> None:
+    route = TopicRouteData(order_topic_conf="broker-a:4;broker-b:4")
+    assert route.encode().decode() == (
+        '{"brokerDatas":[],"filterServerTable":{},"orderTopicConf":"broker-a:4;broker-b:4",'
+        '"queueDatas":[]}'
+    )
+
+
+def test_route_of_a_5x_name_server_is_read() -> None:
+    """covers W 7.2: zoneName, enableActingMaster, topicQueueMappingByBroker are ignored."""
+    text = ROUTE_STANDARD.replace(
+        '"cluster"', '"zoneName":"z","enableActingMaster":false,"cluster"'
+    )
+    text = text[:-1] + ',"topicQueueMappingByBroker":{}}'
+    assert TopicRouteData.decode(text) == ROUTE
+
+
+def test_master_or_lowest_id_is_selected() -> None:
+    assert ROUTE.broker_datas[0].master_addr == "10.0.0.1:10911"
+    slaves = BrokerData("c", "b", {2: "x:2", 1: "x:1"})
+    assert (slaves.master_addr, slaves.select_addr()) == (None, "x:1")
+    assert BrokerData().select_addr() is None
+
+
+# --- tolerance ---------------------------------------------------------------------------------
+
+
+def test_names_are_compared_loosely() -> None:
+    """covers W 3.1, reading: case and '_' '-' do not matter."""
+    assert DataVersion.decode(b'{"Counter":7,"time_stamp":1700000000000}') == VERSION
+    assert HeartbeatData.decode(b'{"clientId":"x"}').client_id == "x"
+
+
+def test_numbers_and_texts_convert() -> None:
+    assert DataVersion.decode(b'{"counter":"7","timestamp":1700000000000.0}') == VERSION
+    config = TopicConfig.decode(b'{"topicName":5,"order":"true","perm":"4"}')
+    assert (config.topic_name, config.order, config.perm) == ("5", True, 4)
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        ('"CONSUME_POP"', "CONSUME_POP"),
+        ('"consume_actively"', "CONSUME_ACTIVELY"),
+        ("0", "CONSUME_ACTIVELY"),
+        ('"SOMETHING"', "CONSUME_PASSIVELY"),
+        ("99", "CONSUME_PASSIVELY"),
+        ("null", "CONSUME_PASSIVELY"),
+    ],
+)
+def test_enums_are_read_by_name_or_ordinal(value: str, kind: str) -> None:
+    """covers W 3.1 and 2.9: CONSUME_POP of 5.x is accepted."""
+    assert ConsumerData.decode(f'{{"consumeType":{value}}}').consume_type == kind
+
+
+def test_heartbeat_of_a_5x_client_is_read() -> None:
+    """covers W 2.9."""
+    text = SAMPLES[1][1][:-1] + ',"heartbeatFingerprint":0,"withoutSub":false}'
+    assert HeartbeatData.decode(text) == SAMPLES[1][0]
+
+
+def test_queue_keys_may_be_quoted_text() -> None:
+    key = MQ0_TEXT.replace('"', '\\"')
+    text = f'{{"offsetTable":{{"{key}":5}}}}'
+    assert ResetOffsetBody.decode(text).offset_table == {MQ0: 5}
+
+
+def test_reset_offset_body_for_c_is_read_and_written() -> None:
+    """covers W 2.6: a client that is not Java may receive the list form."""
+    text = '{"offsetTable":[{"brokerName":"broker-a","offset":5,"queueId":0,"topic":"T1"}]}'
+    assert ResetOffsetBody.decode(text) == ResetOffsetBody({MQ0: 5})
+    assert ResetOffsetBody({MQ0: 5}).encode_for_c().decode() == text
+    with pytest.raises(RemoteProtocolError):
+        ResetOffsetBody.decode('{"offsetTable":[5]}')
+
+
+def test_reference_as_a_key_does_not_break_the_rest() -> None:
+    """covers W 3.1 rule 9."""
+    text = '{"offsetTable":{' + MQ0_TEXT + ':5,{"$ref":"$.x"}:6}}'
+    assert ResetOffsetBody.decode(text).offset_table == {MQ0: 5}
+
+
+def test_broken_queue_is_refused() -> None:
+    with pytest.raises(RemoteProtocolError):
+        LockBatchRequestBody.decode('{"mqSet":["x"]}')
+
+
+# --- compressed registration (W 3.3) -----------------------------------------------------------
+
+
+def registration(*parts: bytes) -> bytes:
+    """Return a compressed registration of raw parts."""
+    return zlib.compress(b"".join(parts))
+
+
+def part(data: bytes) -> bytes:
+    """Return length-prefixed bytes."""
+    return struct.pack(">i", len(data)) + data
+
+
+def test_compressed_registration_is_byte_equal_to_java() -> None:
+    body = RegisterBrokerBody(TOPICS)
+    packed = body.encode_compressed()
+    assert packed == vectors.REGISTER_COMPRESSED
+    assert body_crc(packed) == vectors.REGISTER_COMPRESSED_CRC
+    assert RegisterBrokerBody.decode_compressed(vectors.REGISTER_COMPRESSED) == body
+
+
+def test_plain_registration_has_javas_crc() -> None:
+    assert body_crc(RegisterBrokerBody(TOPICS).encode()) == vectors.REGISTER_PLAIN_CRC
+
+
+def test_sixth_part_of_5x_topic_lines_is_ignored() -> None:
+    """covers W 2.9: accept five parts or more."""
+    data = registration(
+        part(VERSION.encode()),
+        struct.pack(">i", 1),
+        part(b'T1 8 8 6 SINGLE_TAG {"+a":"b c"}'),
+        part(b"[]"),
+    )
+    assert RegisterBrokerBody.decode_compressed(data) == RegisterBrokerBody(TOPICS)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"junk",
+        vectors.REGISTER_COMPRESSED[:-5],
+        registration(),
+        registration(b"\0\0\0\x05{}"),
+        registration(struct.pack(">i", -1)),
+        registration(part(b"[]")),
+        registration(part(b"{}"), struct.pack(">i", 2**31 - 1)),
+        registration(part(b"{}"), struct.pack(">i", 1), part(b"T1 8 8 6"), part(b"[]")),
+        registration(part(b"{}"), struct.pack(">i", 1), part(b"T1 x 8 6 SINGLE_TAG"), part(b"[]")),
+        registration(
+            part(b"{}"), struct.pack(">i", 1), part(b"\xff 8 8 6 SINGLE_TAG"), part(b"[]")
+        ),
+        registration(part(b"{}"), struct.pack(">i", 0)),
+        registration(part(b"{}"), struct.pack(">i", 0), part(b"5")),
+    ],
+)
+def test_damaged_registration_is_refused(data: bytes) -> None:
+    with pytest.raises(RemoteProtocolError):
+        RegisterBrokerBody.decode_compressed(data)
+
+
+def test_registration_that_inflates_too_far_is_refused() -> None:
+    bomb = zlib.compress(bytes(1_000_000))
+    with pytest.raises(RemoteProtocolError, match="more than 1000 bytes"):
+        RegisterBrokerBody.decode_compressed(bomb, bytes_max=1000)
+
+
+def test_topic_with_a_space_cannot_be_registered_compressed() -> None:
+    wrapper = TopicConfigSerializeWrapper({"a b": TopicConfig("a b")})
+    with pytest.raises(LocalProtocolError):
+        RegisterBrokerBody(wrapper).encode_compressed()
