@@ -2,3 +2,35 @@
 
 Law: importing this package imports neither Spark nor Arrow.
 """
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def register(spark: Any, by_value: bool = False) -> None:
+    """Register the source with a session, so that ``format("rocketmq")`` is found.
+
+    Not needed where the package ``pyspark_rocketmq`` is installed, which is with this one.
+
+    Parameters
+    ----------
+    spark
+        The ``SparkSession``, also of Spark Connect.
+    by_value
+        Send this package along with the source, to executors and driver processes that do not
+        have it. Needed instead of ``addPyFile``, which no streaming read survives. Dependencies
+        (pyarrow, numpy, orjson) must be there.
+    """
+    from rocketstream.spark.datasource import RocketMQDataSource
+
+    if by_value:
+        from pyspark import cloudpickle
+
+        import rocketstream
+
+        cloudpickle.register_pickle_by_value(rocketstream)
+    spark.dataSource.register(RocketMQDataSource)
+
+
+__all__ = ["register"]

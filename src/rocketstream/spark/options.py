@@ -42,6 +42,7 @@ READ_OPTIONS: Final = (
     "requestTimeoutMs",
     "connectTimeoutMs",
     "retryTimeoutMs",
+    "queueRefreshMs",
     "accessKey",
     "secretKey",
     "securityToken",
@@ -84,6 +85,7 @@ class ReadOptions:
         request_timeout_ms: bound of one request.
         connect_timeout_ms: bound of one connect.
         retry_timeout_ms: how long failures that may pass are retried.
+        queue_refresh_ms: how often a stream looks for new queues.
     """
 
     name_server: str
@@ -100,6 +102,7 @@ class ReadOptions:
     request_timeout_ms: int
     connect_timeout_ms: int
     retry_timeout_ms: int
+    queue_refresh_ms: int
     access_key: str | None
     secret_key: str | None
     security_token: str | None
@@ -132,6 +135,7 @@ def read_options(given: Mapping[str, str], mode: Mode) -> ReadOptions:
         request_timeout_ms=_number(values, "requestTimeoutMs", 10_000, 1),
         connect_timeout_ms=_number(values, "connectTimeoutMs", 3_000, 1),
         retry_timeout_ms=_number(values, "retryTimeoutMs", 30_000, 0),
+        queue_refresh_ms=_number(values, "queueRefreshMs", 10_000, 0),
         access_key=values.get("accessKey"),
         secret_key=values.get("secretKey"),
         security_token=values.get("securityToken"),

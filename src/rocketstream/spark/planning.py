@@ -5,7 +5,7 @@ Law: pure arithmetic on offsets; deterministic, so that a replay plans the same.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import pairwise
@@ -102,3 +102,37 @@ def _pack(pieces: Sequence[QueueRange], count: int) -> list[tuple[QueueRange, ..
         bins[index].append(piece)
         heappush(fill, (rows + piece.count, index))
     return [tuple(sorted(filled)) for filled in bins if filled]
+
+
+def first_at(low: int, high: int, hint: int, reached: Callable[[int], bool]) -> int:
+    """Return the smallest offset from ``low`` for which ``reached``, ``high`` when there is none.
+
+    Args:
+        low: first candidate.
+        high: one past the last candidate.
+        hint: where to begin looking; the nearer, the fewer questions.
+        reached: a question that, once true, stays true for all larger offsets.
+    """
+    if low >= high:
+        return high
+    hint = min(max(hint, low), high - 1)
+    step = 1
+    if reached(hint):
+        high = hint
+        while low < high and reached(probe := max(low, high - step)):
+            high, step = probe, step * 2
+        else:
+            low = min(high, probe + 1) if low < high else low
+    else:
+        low = hint + 1
+        while low < high and not reached(probe := min(high - 1, low + step - 1)):
+            low, step = probe + 1, step * 2
+        else:
+            high = probe if low < high else high
+    while low < high:
+        middle = (low + high) // 2
+        if reached(middle):
+            high = middle
+        else:
+            low = middle + 1
+    return low

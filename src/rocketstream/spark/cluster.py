@@ -1,0 +1,202 @@
+"""What the driver asks a RocketMQ cluster: which queues there are, and where they begin and end.
+
+Law: questions and answers for one set of options; what follows from them is ``streaming``'s and
+``reader``'s business.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, TypeVar
+
+from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream.errors import (
+    BrokerError,
+    ConfigurationError,
+    RouteNotFoundError,
+    TransportError,
+)
+from rocketstream.model import MessageQueue
+from rocketstream.protocol.codes import PullSysFlag, RequestCode, ResponseCode
+from rocketstream.protocol.command import RemotingCommand
+from rocketstream.protocol.headers import PullMessageRequestHeader
+from rocketstream.protocol.record import read_head
+from rocketstream.spark.fetch import admin_client
+from rocketstream.spark.options import EARLIEST, LATEST, OffsetTable, Position, ReadOptions
+from rocketstream.spark.planning import first_at
+from rocketstream.spark.scan import DEFAULT_GROUP
+from rocketstream.spark.worker import Patience
+
+logger = logging.getLogger("rocketstream.spark")
+
+T = TypeVar("T")
+
+_NO_MESSAGE: Final = frozenset(
+    {
+        ResponseCode.PULL_NOT_FOUND,
+        ResponseCode.PULL_RETRY_IMMEDIATELY,
+        ResponseCode.PULL_OFFSET_MOVED,
+    }
+)
+
+
+class Cluster:
+    """Answers about the topics of a read; blocking; close it.
+
+    Args:
+        options: of the read.
+        clock: bounds retries.
+    """
+
+    def __init__(self, options: ReadOptions, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._options = options
+        self._clock = clock
+        self._client = admin_client(options)
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._client.close()
+
+    def queues(self, *, refresh: bool = False) -> list[MessageQueue]:
+        """Return the readable queues of all topics, sorted.
+
+        Raises:
+            RouteNotFoundError: a topic is unknown.
+            ConfigurationError: a topic has no readable queue.
+        """
+        found: list[MessageQueue] = []
+        for topic in self._options.topics:
+            queues = self._client.subscribe_queues(topic, refresh=refresh)
+            if not queues:
+                raise ConfigurationError(
+                    f"topic {topic!r} has no readable queue: no broker grants it read permission",
+                    topic=topic,
+                )
+            found += queues
+        return sorted(found)
+
+    def min_offsets(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
+        """Return the oldest offset of each queue."""
+        return self._client.min_offsets(queues)
+
+    def max_offsets(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
+        """Return the end of each queue."""
+        return self._client.max_offsets(queues)
+
+    def addresses(self, queues: Iterable[MessageQueue]) -> dict[str, str]:
+        """Return where each broker of some queues is."""
+        names = {queue.broker_name for queue in queues}
+        return {name: self._client.address(name) for name in sorted(names)}
+
+    def report(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
+        """Tell the brokers how far a group is, one-way.
+
+        Raises:
+            TransportError: a broker cannot be reached.
+        """
+        for queue, offset in offsets.items():
+            self._client.update_consumer_offset(group, queue, offset, oneway=True)
+
+    def resolve(
+        self, position: Position, queues: Sequence[MessageQueue], option: str
+    ) -> dict[MessageQueue, int]:
+        """Return the offset of each queue that ``position`` means now.
+
+        Args:
+            position: what the user asked for.
+            queues: the queues there are.
+            option: name of the option it came from, for messages.
+        """
+        match position.kind:
+            case "earliest":
+                return self.min_offsets(queues)
+            case "latest":
+                return self.max_offsets(queues)
+            case "timestamp":
+                return {queue: self._offset_at(queue, position.timestamp_ms) for queue in queues}
+        table = position.offsets or {}
+        check_named(table, queues, option)
+        ends = {EARLIEST: self.min_offsets, LATEST: self.max_offsets}
+        resolved = dict(table)
+        for mark, ask in ends.items():
+            marked = [queue for queue, offset in table.items() if offset == mark]
+            resolved.update(ask(marked) if marked else {})
+        return resolved
+
+    def patiently(self, ask: Callable[[], T], *, topics_known: bool = False) -> T:
+        """Ask, and again after failures that may pass, for ``retryTimeoutMs``.
+
+        Args:
+            ask: the question, blocking.
+            topics_known: a topic without a route is then a broker that is away, not a typing error.
+        """
+        patience = Patience(self._options.retry_timeout_ms, self._clock)
+        while True:
+            try:
+                return ask()
+            except (TransportError, BrokerError, RouteNotFoundError) as error:
+                passing = topics_known or not isinstance(error, RouteNotFoundError)
+                if not (error.retriable and passing) or patience.exhausted():
+                    raise
+                logger.warning("no answer from the cluster, asking again: %s", error)
+                patience.pause()
+
+    def _offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """Return the first offset stored at or after a time.
+
+        The broker's own search gives the nearest one, any of several of the same millisecond,
+        and never the end of the queue (C-372); it is where we begin to look.
+        """
+        low, high = self.min_offsets([queue])[queue], self.max_offsets([queue])[queue]
+        if low >= high:
+            return high
+        hint = self._client.search_offset(queue, timestamp_ms)
+        return first_at(low, high, hint, lambda at: self._store_time(queue, at) >= timestamp_ms)
+
+    def _store_time(self, queue: MessageQueue, offset: int) -> int:
+        header = PullMessageRequestHeader(
+            consumer_group=self._options.group or DEFAULT_GROUP,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=offset,
+            max_msg_nums=1,
+            sys_flag=PullSysFlag.SUBSCRIPTION,
+            commit_offset=0,
+            suspend_timeout_millis=0,
+            sub_version=0,
+            subscription="*",
+            expression_type="TAG",
+        )
+        address = self._client.address(queue.broker_name)
+        try:
+            answer = self._client.request(
+                address, RemotingCommand.request(RequestCode.PULL_MESSAGE, header)
+            )
+        except BrokerError as error:
+            if error.code in _NO_MESSAGE:
+                return -1  # deleted meanwhile: older than anything still there
+            raise
+        return read_head(answer.body).store_timestamp
+
+
+def check_named(table: OffsetTable, queues: Sequence[MessageQueue], option: str) -> None:
+    """Refuse offsets that leave queues out or name queues that do not exist.
+
+    Raises:
+        ConfigurationError: they do; the text lists the queues.
+    """
+    missing = sorted(set(queues) - set(table))
+    strange = sorted(set(table) - set(queues))
+    if missing or strange:
+        problem = f"names no offset for {_list(missing)}" if missing else ""
+        problem += " and " if missing and strange else ""
+        problem += f"names queues that do not exist: {_list(strange)}" if strange else ""
+        raise ConfigurationError(
+            f"option {option!r} {problem}; name every readable queue (-2 earliest, -1 latest)",
+            option=option,
+        )
+
+
+def _list(queues: Sequence[MessageQueue]) -> str:
+    return ", ".join(f"{q.topic}/{q.broker_name}/{q.queue_id}" for q in queues)

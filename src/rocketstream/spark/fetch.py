@@ -1,0 +1,262 @@
+"""Pulling queue ranges from a broker over one connection, several pulls under way.
+
+Law: sockets and answers; which pull comes next is ``pulling``'s business, what is inside a message
+``decode``'s.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from typing import Final
+
+from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream.client.blocking import BlockingAdminClient
+from rocketstream.errors import (
+    BrokerError,
+    DataLossError,
+    RemoteProtocolError,
+    RocketMQError,
+    TransportError,
+    broker_error,
+)
+from rocketstream.model import MessageQueue
+from rocketstream.protocol.codes import PullSysFlag, RequestCode, ResponseCode
+from rocketstream.protocol.command import RemotingCommand
+from rocketstream.protocol.headers import PullMessageRequestHeader, PullMessageResponseHeader
+from rocketstream.spark.layout import Piece
+from rocketstream.spark.options import ReadOptions
+from rocketstream.spark.planning import QueueRange
+from rocketstream.spark.pulling import Ask, QueuePull
+from rocketstream.spark.scan import PartitionPlan, Scan
+from rocketstream.spark.worker import Patience, pool
+from rocketstream.transport.blocking import BlockingConnection, BlockingPool
+
+logger = logging.getLogger("rocketstream.spark")
+
+FILTERED_STRIDE_MAX: Final = 4_096
+"""With tags one answer skips 800 and more offsets (C-368), however few messages it brings."""
+END_LAG_MS: Final = 2_000
+"""How long a queue may be shorter than the driver saw it: a broker that is just coming back."""
+
+_ANSWERED = frozenset(
+    {
+        ResponseCode.SUCCESS,
+        ResponseCode.PULL_NOT_FOUND,
+        ResponseCode.PULL_RETRY_IMMEDIATELY,
+        ResponseCode.PULL_OFFSET_MOVED,
+    }
+)
+_MAY_PASS = frozenset(
+    {ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.SYSTEM_ERROR}
+)
+_SYSTEM_ERRORS_MAX: Final = 5
+
+
+def fetch(scan: Scan, plan: PartitionPlan, clock: Clock = SYSTEM_CLOCK) -> Iterator[Piece]:
+    """Yield everything of a partition's ranges, each queue's offsets ascending.
+
+    Blocks on the network; failures that may pass are retried for ``retryTimeoutMs``.
+
+    Raises:
+        DataLossError: offsets are gone and ``failOnDataLoss`` is set.
+        TransportError, BrokerError: the broker did not answer, or refuses.
+    """
+    by_broker = sorted(plan.spans, key=lambda span: span.queue.broker_name)
+    for broker_name, spans in groupby(by_broker, key=lambda span: span.queue.broker_name):
+        address = plan.addresses[broker_name]
+        source = BrokerFetch(scan, list(spans), address, pool(scan.options), clock)
+        yield from source.pieces()
+
+
+class BrokerFetch:
+    """Pulls ranges of one broker's queues.
+
+    Args:
+        scan: what to ask for.
+        spans: ranges, all of one broker.
+        address: where the broker was when the partition was planned.
+        connections: where to borrow a connection.
+        clock: bounds retries.
+    """
+
+    def __init__(
+        self,
+        scan: Scan,
+        spans: Sequence[QueueRange],
+        address: str,
+        connections: BlockingPool,
+        clock: Clock,
+    ) -> None:
+        self._scan = scan
+        options = scan.options
+        self._filtered = scan.tags is not None
+        stride_max = FILTERED_STRIDE_MAX if self._filtered else options.pull_batch_size
+        self._pulls = [QueuePull(span, stride_max) for span in spans]
+        self._address = address
+        self._connections = connections
+        self._waiting: dict[int, tuple[QueuePull, Ask]] = {}
+        self._patience = Patience(options.retry_timeout_ms, clock)
+        self._end_patience = Patience(min(END_LAG_MS, options.retry_timeout_ms), clock)
+        self._system_errors = 0
+        self._warned: set[MessageQueue] = set()
+
+    def pieces(self) -> Iterator[Piece]:
+        """Yield what the pulls bring, in order per queue."""
+        while self._pulls:
+            try:
+                with self._connections.connection(self._address) as connection:
+                    yield from self._pull_all(connection)
+            except TransportError as error:
+                self._give_back_all()
+                self._retry(error)
+                self._find_broker()
+
+    def _pull_all(self, connection: BlockingConnection) -> Iterator[Piece]:
+        timeout_ms = self._scan.options.request_timeout_ms
+        while True:
+            self._ask(connection)
+            if not self._waiting:
+                return
+            answer = connection.receive(timeout_ms)
+            pull, ask = self._waiting.pop(answer.opaque)
+            self._take(pull, ask, answer)
+            queue = pull.span.queue
+            for part in pull.take():
+                if part.body:
+                    yield Piece(queue, part.begin, part.end, part.body)
+            if pull.done:
+                self._pulls.remove(pull)
+
+    def _ask(self, connection: BlockingConnection) -> None:
+        """Fill the pipeline, earlier ranges first."""
+        room = self._scan.options.pulls_in_flight - len(self._waiting)
+        for pull in self._pulls:
+            while room > 0 and (ask := pull.next_ask()) is not None:
+                try:
+                    opaque = connection.submit(self._request(pull.span.queue, ask))
+                except TransportError:
+                    pull.failed(ask)
+                    raise
+                self._waiting[opaque] = (pull, ask)
+                room -= 1
+
+    def _request(self, queue: MessageQueue, ask: Ask) -> RemotingCommand:
+        scan = self._scan
+        header = PullMessageRequestHeader(
+            consumer_group=scan.group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=ask.begin,
+            max_msg_nums=min(ask.end - ask.begin, scan.options.pull_batch_size),
+            sys_flag=PullSysFlag.SUBSCRIPTION,
+            commit_offset=0,
+            suspend_timeout_millis=0,
+            sub_version=0,
+            subscription=scan.options.tags,
+            expression_type="TAG",
+            bname=queue.broker_name,
+        )
+        return RemotingCommand.request(RequestCode.PULL_MESSAGE, header)
+
+    def _take(self, pull: QueuePull, ask: Ask, answer: RemotingCommand) -> None:
+        code = answer.code
+        if code not in _ANSWERED:
+            pull.failed(ask)
+            self._refused(broker_error(code, answer.remark, self._address))
+            return
+        header = answer.header(PullMessageResponseHeader)
+        next_offset = header.next_begin_offset
+        self._patience.succeeded()
+        if code == ResponseCode.SUCCESS:
+            if next_offset <= ask.begin:
+                raise RemoteProtocolError(
+                    f"{self._address} answered a pull of {pull.span.queue} from {ask.begin} "
+                    f"with next offset {next_offset}"
+                )
+            pull.answered(ask, next_offset, answer.body)
+        elif next_offset > ask.begin:
+            if not (self._filtered and answer.remark == "NO_MATCHED_MESSAGE"):
+                self._lost(pull.span.queue, ask.begin, min(next_offset, ask.end), header)
+            pull.answered(ask, next_offset)
+        elif self._end_patience.exhausted():
+            self._lost(pull.span.queue, ask.begin, ask.end, header)
+            pull.answered(ask, ask.end)
+        else:
+            pull.failed(ask)
+            self._end_patience.pause()
+
+    def _refused(self, error: BrokerError) -> None:
+        if error.code not in _MAY_PASS:
+            raise error
+        if error.code == ResponseCode.SYSTEM_ERROR:
+            # Also the code of requests that can never succeed, such as a queue id out of range.
+            self._system_errors += 1
+            if self._system_errors > _SYSTEM_ERRORS_MAX:
+                raise error
+        self._retry(error)
+
+    def _retry(self, error: RocketMQError) -> None:
+        if self._patience.exhausted():
+            raise error
+        logger.info("retrying address=%s error=%s", self._address, error)
+        self._patience.pause()
+
+    def _give_back_all(self) -> None:
+        for pull, ask in self._waiting.values():
+            pull.failed(ask)
+        self._waiting.clear()
+
+    def _find_broker(self) -> None:
+        """Ask the name server where the broker is now; keep the old address if it cannot say."""
+        options = self._scan.options
+        broker_name = self._pulls[0].span.queue.broker_name
+        try:
+            with admin_client(options) as client:
+                self._address = client.address(broker_name, refresh=True)
+        except RocketMQError as error:
+            logger.info("broker=%s cannot be looked up: %s", broker_name, error)
+
+    def _lost(
+        self, queue: MessageQueue, begin: int, end: int, header: PullMessageResponseHeader
+    ) -> None:
+        report_loss(
+            self._scan.options.fail_on_data_loss,
+            queue,
+            f"offsets {begin} to {end - 1} are gone; the queue now holds "
+            f"{header.min_offset} to {header.max_offset - 1}",
+            logger.warning if queue not in self._warned else logger.debug,
+        )
+        self._warned.add(queue)
+
+
+def report_loss(
+    fail: bool, queue: MessageQueue, what: str, log: Callable[[str], None] = logger.warning
+) -> None:
+    """Raise or log that offsets cannot be read any more.
+
+    Raises:
+        DataLossError: ``fail`` is set.
+    """
+    text = (
+        f"data loss in topic {queue.topic!r}, broker {queue.broker_name!r}, "
+        f"queue {queue.queue_id}: {what}"
+    )
+    if fail:
+        raise DataLossError(
+            f"{text}. Set option failOnDataLoss=false to go on without them", queue=tuple(queue)
+        )
+    log(f"{text}. Going on without them (failOnDataLoss=false)")
+
+
+def admin_client(options: ReadOptions) -> BlockingAdminClient:
+    """Return a client for the questions of a read; close it."""
+    return BlockingAdminClient(
+        options.name_server,
+        timeout_ms=options.request_timeout_ms,
+        connect_timeout_ms=options.connect_timeout_ms,
+        access_key=options.access_key,
+        secret_key=options.secret_key,
+        security_token=options.security_token,
+    )

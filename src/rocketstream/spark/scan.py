@@ -1,0 +1,64 @@
+"""What an executor needs to read: the scan, and the partitions planned for it.
+
+Law: plain values that pickle; nothing is opened here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rocketstream.protocol.subscription import build_subscription
+from rocketstream.spark.columns import Column
+from rocketstream.spark.options import ReadOptions
+from rocketstream.spark.planning import QueueRange
+
+SUBSCRIBE_ALL = "*"
+DEFAULT_GROUP = "rocketstream-spark"
+"""Named in pulls when the user names no group; its offsets are neither read nor written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """A read as it travels to the executors.
+
+    Attributes:
+        options: the user's options.
+        columns: columns to decode, in order.
+        tags: exact tags wanted, None for all messages.
+    """
+
+    options: ReadOptions
+    columns: tuple[Column, ...]
+    tags: frozenset[str] | None
+
+    @property
+    def group(self) -> str:
+        """The group named in pulls."""
+        return self.options.group or DEFAULT_GROUP
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionPlan:
+    """What one Spark partition reads.
+
+    Attributes:
+        spans: queue ranges, possibly of several brokers.
+        addresses: ``host:port`` of each broker named in ``spans``.
+    """
+
+    spans: tuple[QueueRange, ...]
+    addresses: Mapping[str, str]
+
+
+def new_scan(options: ReadOptions, columns: tuple[Column, ...]) -> Scan:
+    """Return the scan of some options.
+
+    Raises:
+        SubscriptionError: ``tags`` is not an expression (C-99 to C-101).
+    """
+    tags = None
+    if options.tags != SUBSCRIBE_ALL:
+        subscription = build_subscription(options.topics[0], options.tags, 0)
+        tags = frozenset(subscription.tags_set) or None
+    return Scan(options, columns, tags)
