@@ -25,6 +25,8 @@ except ImportError:  # pragma: no cover - depends on the installation
 
 COMPRESSION_TYPES: Final = ("ZLIB", "LZ4", "ZSTD")
 
+_ZSTD_PIECE_BYTES: Final = 1024
+
 _ZLIB_OLD: Final = 0
 """Type bits of producers before 4.9.4, who knew zlib only."""
 
@@ -112,23 +114,24 @@ def _lz4_decompress(body: bytes, bytes_max: int) -> bytes:
 
 
 def _zstd_decompress(body: bytes, bytes_max: int) -> bytes:
+    # Java's frames do not tell their size. Fed in small pieces, since one byte of input can become
+    # 32 KiB: so at most 32 MiB are made beyond the ceiling before it is noticed.
     zstd = _need(_zstd, "zstandard")
+    inflater = zstd.ZstdDecompressor().decompressobj()
     parts: list[bytes] = []
-    room = bytes_max + 1
+    size = 0
     try:
-        with zstd.ZstdDecompressor().stream_reader(body, read_across_frames=False) as reader:
-            while room > 0 and (part := reader.read(min(room, 1 << 20))):
-                parts.append(part)
-                room -= len(part)
-        whole = zstd.get_frame_parameters(body).content_size
+        for start in range(0, len(body), _ZSTD_PIECE_BYTES):
+            part = inflater.decompress(body[start : start + _ZSTD_PIECE_BYTES])
+            parts.append(part)
+            size += len(part)
+            if size > bytes_max:
+                raise _too_large(bytes_max)
+            if inflater.eof:
+                return b"".join(parts)
     except (zstd.ZstdError, MemoryError) as error:
         raise RemoteProtocolError(f"zstd body is damaged: {error}") from None
-    data = b"".join(parts)
-    if len(data) > bytes_max:
-        raise _too_large(bytes_max)
-    if whole not in (zstd.CONTENTSIZE_UNKNOWN, len(data)):
-        raise RemoteProtocolError("zstd body is cut short")
-    return data
+    raise RemoteProtocolError("zstd body is cut short")
 
 
 def _too_large(bytes_max: int) -> RemoteProtocolError:

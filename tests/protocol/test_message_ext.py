@@ -1,0 +1,244 @@
+"""Received messages: decoding, laziness, what is refused."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rocketstream.errors import RemoteProtocolError
+from rocketstream.model import MessageQueue
+from rocketstream.protocol import message_ext
+from rocketstream.protocol.compression import compress
+from rocketstream.protocol.message_ext import (
+    MessageExt,
+    decode_message,
+    decode_messages,
+    is_compressed,
+)
+from rocketstream.protocol.record import RecordFields, encode_record
+from tests.protocol import vectors
+from tests.protocol.test_records import RECORDS, V4
+
+VALUES = {name: getattr(V4, name) for name in RecordFields.__slots__}
+
+
+def record(**changes: object) -> bytes:
+    """Return the golden record with changes."""
+    return bytes(encode_record(RecordFields(**{**VALUES, **changes})))
+
+
+def test_golden_message() -> None:
+    message = decode_message(vectors.RECORD_V4, "broker-a")
+    assert (message.topic, message.queue_id, message.queue_offset) == ("T1", 3, 7)
+    assert (message.commit_log_offset, message.store_size) == (1024, 115)
+    assert (message.flag, message.sys_flag, message.reconsume_times) == (0, 0, 0)
+    assert (message.born_timestamp, message.store_timestamp) == (1700000000000, 1700000000005)
+    assert (message.born_host, message.store_host) == ("10.0.0.9:53211", "10.0.0.1:10911")
+    assert message.prepared_transaction_offset == 0
+    assert message.body == message.stored_body == b"hello"
+    assert message.body_crc == 907060870
+    assert message.properties == {"KEYS": "k1", "TAGS": "TagA"}
+    assert (message.keys, message.tags, message.delay_level) == ("k1", "TagA", 0)
+    assert message.get_property("KEYS") == "k1"
+    assert message.get_property("none") is None
+    assert message.message_queue == MessageQueue("T1", "broker-a", 3)
+    assert not is_compressed(message)
+
+
+def test_golden_message_with_ipv6_hosts() -> None:
+    message = decode_message(vectors.RECORD_V6)
+    assert message.born_host == "2001:db8::9:53211"
+    assert message.store_host == "2001:db8::1:10911"
+    assert (message.body, message.keys, message.sys_flag) == (b"hello", "k1", 48)
+    assert message.offset_msg_id == "20010DB800000000000000000000000100002A9F0000000000000400"
+    assert len(message.offset_msg_id) == 56
+
+
+def test_ids_of_a_message() -> None:
+    """covers W 4.1 and 4.7: the client's id where there is one, else the broker's."""
+    message = decode_message(vectors.RECORD_V4)
+    assert message.offset_msg_id == "0A00000100002A9F0000000000000400"
+    assert message.msg_id == message.offset_msg_id
+    message.properties["UNIQ_KEY"] = "7F"
+    assert message.msg_id == "7F"
+
+
+def test_messages_of_one_buffer_keep_their_order_and_parts() -> None:
+    parts = [vectors.RECORD_V4, vectors.RECORD_V6, record(topic="t" * 128, queue_offset=8)]
+    buffer = b"".join(parts)
+    for given_buffer in (buffer, bytearray(buffer), memoryview(buffer)):
+        messages = decode_messages(given_buffer, "b")
+        assert [m.topic for m in messages] == ["T1", "T1", "t" * 128]
+        assert [m.queue_offset for m in messages] == [7, 7, 8]
+        assert [m.body for m in messages] == [b"hello"] * 3
+        assert [m.store_size for m in messages] == [len(part) for part in parts]
+        assert [m.keys for m in messages] == ["k1"] * 3
+    assert decode_messages(b"") == []
+
+
+def test_mutable_buffer_is_copied_once_not_followed() -> None:
+    buffer = bytearray(vectors.RECORD_V4)
+    message = decode_message(buffer)
+    buffer[:] = bytes(len(buffer))
+    assert message.body == b"hello"
+
+
+def test_topic_reconsume_times_and_broker_are_settable() -> None:
+    """A retried message gets its original topic back; see W 7.3 number 11."""
+    first, second = decode_messages(vectors.RECORD_V4 * 2)
+    first.topic, first.reconsume_times, first.broker_name = "Origin", 3, "b"
+    assert first.message_queue == MessageQueue("Origin", "b", 3)
+    assert (second.topic, second.reconsume_times) == ("T1", 0)
+
+
+def test_changed_properties_stay_with_their_message() -> None:
+    first, second = decode_messages(vectors.RECORD_V4 * 2)
+    first.properties["X"] = "1"
+    assert second.get_property("X") is None
+    assert first.properties_bytes == second.properties_bytes == b"KEYS\x01k1\x02TAGS\x01TagA"
+
+
+def test_extra_properties_are_added_to_each_message() -> None:
+    """covers W 4.3: MIN_OFFSET and MAX_OFFSET are added by the consumer after a pull."""
+    extra = {"MIN_OFFSET": "0", "MAX_OFFSET": "9"}
+    first, second = decode_messages(vectors.RECORD_V4 * 2, extra_properties=extra)
+    first.properties["MIN_OFFSET"] = "5"
+    assert second.properties == {"KEYS": "k1", "TAGS": "TagA", **extra}
+
+
+@pytest.mark.parametrize("kind", ["ZLIB", "LZ4", "ZSTD"])
+def test_compressed_body_is_inflated_once(kind: str) -> None:
+    packed, bits = compress(vectors.X200, kind)
+    message = decode_message(record(body=packed, sys_flag=bits))
+    assert is_compressed(message)
+    assert message.body == vectors.X200
+    assert message.body is message.body
+    assert message.stored_body == packed
+
+
+def test_old_zlib_body_without_type_bits_is_inflated() -> None:
+    """covers W 4.2: producers before 4.9.4 send bit 0 alone."""
+    message = decode_message(record(body=vectors.X200_ZLIB, sys_flag=1))
+    assert message.body == vectors.X200
+
+
+@pytest.mark.parametrize("sys_flag", [0x401, 0x501, 0x601, 0x701])
+def test_unknown_compression_type_is_refused_when_the_body_is_asked_for(sys_flag: int) -> None:
+    """covers W 4.2: the rest of the message stays readable."""
+    message = decode_message(record(body=b"x", sys_flag=sys_flag))
+    assert message.keys == "k1"
+    with pytest.raises(RemoteProtocolError, match="compression type"):
+        _ = message.body
+
+
+def test_crc_is_checked_on_demand() -> None:
+    data = bytearray(vectors.RECORD_V4)
+    data[88] ^= 1
+    assert decode_message(data).body == b"iello"
+    with pytest.raises(RemoteProtocolError, match="CRC"):
+        decode_messages(data, check_crc=True)
+    decode_messages(vectors.RECORD_V4 + vectors.RECORD_V6, check_crc=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "level"), [("DELAY\x013", 3), ("DELAY\x01x", 0), ("DELAY\x01" + "9" * 5000, 0)]
+)
+def test_delay_level_is_a_number_or_none(text: str, level: int) -> None:
+    assert decode_message(record(properties=text)).delay_level == level
+
+
+@pytest.mark.parametrize("golden", [vectors.RECORD_V4, vectors.RECORD_V6], ids=["v4", "v6"])
+def test_buffer_cut_anywhere_is_refused(golden: bytes) -> None:
+    for size in range(1, len(golden)):
+        with pytest.raises(RemoteProtocolError):
+            decode_messages(golden[:size])
+        with pytest.raises(RemoteProtocolError):
+            decode_messages(vectors.RECORD_V4 + golden[:size])
+
+
+@pytest.mark.parametrize(
+    ("at", "value"),
+    [
+        (0, b"\0\0\0\x72"),
+        (0, b"\0\0\0\x74"),
+        (0, b"\0\0\0\0"),
+        (0, b"\xff\xff\xff\xff"),
+        (4, b"\0\0\0\0"),
+        (4, b"\xcb\xd4\x31\x94"),
+        (4, b"\xda\xa3\x20\xab"),
+        (84, b"\xff\xff\xff\xff"),
+        (84, b"\x7f\xff\xff\xff"),
+        (84, b"\0\0\0\x06"),
+        (93, b"\xff"),
+        (93, b"\x03"),
+        (94, b"\xff\xff"),
+        (96, b"\xff\xff"),
+        (96, b"\0\x10"),
+    ],
+)
+def test_impossible_length_is_refused(at: int, value: bytes) -> None:
+    data = bytearray(vectors.RECORD_V4)
+    data[at : at + len(value)] = value
+    with pytest.raises(RemoteProtocolError):
+        decode_messages(data)
+
+
+def test_negative_topic_length_of_v2_is_refused() -> None:
+    data = bytearray(record(topic="t" * 128))
+    data[93:95] = b"\xff\x80"
+    with pytest.raises(RemoteProtocolError):
+        decode_messages(data)
+
+
+def test_topic_that_is_not_utf8_is_refused() -> None:
+    data = bytearray(vectors.RECORD_V4)
+    data[94] = 0xFF
+    with pytest.raises(RemoteProtocolError, match="UTF-8"):
+        decode_messages(data)
+
+
+def test_properties_that_are_not_utf8_are_refused_when_asked_for() -> None:
+    data = bytearray(vectors.RECORD_V4)
+    data[-1] = 0xFF
+    message = decode_message(data)
+    assert message.body == b"hello"
+    with pytest.raises(RemoteProtocolError, match="UTF-8"):
+        _ = message.properties
+
+
+@pytest.mark.parametrize("data", [b"", vectors.RECORD_V4 * 2])
+def test_one_message_means_one(data: bytes) -> None:
+    with pytest.raises(RemoteProtocolError, match="one message"):
+        decode_message(data)
+
+
+@given(st.lists(RECORDS, max_size=4))
+def test_messages_round_trip(records: list[RecordFields]) -> None:
+    messages = decode_messages(b"".join(encode_record(fields) for fields in records))
+    for message, fields in zip(messages, records, strict=True):
+        assert message.topic == fields.topic
+        assert message.stored_body == fields.body
+        assert message.queue_offset == fields.queue_offset
+        assert message.commit_log_offset == fields.physical_offset
+        assert message.properties_bytes.decode() == fields.properties
+
+
+def test_topic_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(message_ext, "_TOPICS_MAX", 2)
+    monkeypatch.setattr(message_ext, "_topics", {})
+    for number in range(10):
+        assert decode_message(record(topic=f"topic{number}")).topic == f"topic{number}"
+    assert len(message_ext._topics) <= 2
+
+
+def test_message_is_light_and_shares_its_buffer() -> None:
+    buffer = vectors.RECORD_V4 * 2
+    first, second = decode_messages(buffer)
+    assert not hasattr(first, "__dict__")
+    assert sys.getsizeof(first) <= 160
+    assert first._buffer is second._buffer is buffer
+    assert isinstance(first, MessageExt)
+    assert "queue_offset=7" in repr(first)

@@ -1,0 +1,251 @@
+"""Stored records and batch bodies (wire-and-storage 4.1, 4.5, 4.6)."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rocketstream.errors import LocalProtocolError, RemoteProtocolError
+from rocketstream.protocol.record import (
+    MAGIC_V1,
+    MAGIC_V2,
+    BatchItem,
+    RecordFields,
+    RecordState,
+    body_crc,
+    check_record,
+    decode_batch,
+    encode_batch,
+    encode_record,
+    new_record,
+    pack_host,
+    read_head,
+    stamp_record,
+    unpack_host,
+)
+from tests.protocol import vectors
+from tests.protocol.strategies import HOSTS, INT32, INT64, NAME, PORTS, TEXT
+
+V4 = RecordFields(
+    topic="T1",
+    queue_id=3,
+    flag=0,
+    sys_flag=0,
+    born_timestamp=1700000000000,
+    born_host=("10.0.0.9", 53211),
+    store_timestamp=1700000000005,
+    store_host=("10.0.0.1", 10911),
+    reconsume_times=0,
+    prepared_transaction_offset=0,
+    body=b"hello",
+    properties="KEYS\x01k1\x02TAGS\x01TagA",
+    queue_offset=7,
+    physical_offset=1024,
+)
+
+RECORDS = st.builds(
+    RecordFields,
+    topic=NAME | st.just("t" * 127) | st.just("t" * 128),
+    queue_id=INT32,
+    flag=INT32,
+    sys_flag=INT32,
+    born_timestamp=INT64,
+    born_host=st.tuples(HOSTS, PORTS),
+    store_timestamp=INT64,
+    store_host=st.tuples(HOSTS, PORTS),
+    reconsume_times=INT32,
+    prepared_transaction_offset=INT64,
+    body=st.binary(max_size=60),
+    properties=TEXT,
+    queue_offset=INT64,
+    physical_offset=INT64,
+)
+
+
+def test_record_with_ipv4_hosts_is_byte_equal_to_java() -> None:
+    assert encode_record(V4) == vectors.RECORD_V4
+
+
+def test_record_with_ipv6_hosts_is_byte_equal_to_java() -> None:
+    fields = RecordFields(**{name: getattr(V4, name) for name in RecordFields.__slots__})
+    fields.born_host = ("2001:db8::9", 53211)
+    fields.store_host = ("2001:db8::1", 10911)
+    assert encode_record(fields) == vectors.RECORD_V6
+
+
+def test_fixed_positions_are_where_the_store_patches() -> None:
+    """covers W 4.1: queueOffset 20, physicalOffset 28, sysFlag 36, storeTimestamp 56 or 68."""
+    for golden, stamp_at in ((vectors.RECORD_V4, 56), (vectors.RECORD_V6, 68)):
+        record = bytearray(golden)
+        stamp_record(record, 1, 2, 3)
+        assert struct.unpack_from(">qq", record, 20) == (1, 2)
+        assert struct.unpack_from(">q", record, stamp_at) == (3,)
+        stamp_record(record, 7, 1024, 1700000000005)
+        assert record == golden
+
+
+def test_head_of_the_golden_record() -> None:
+    head = read_head(b"????" + vectors.RECORD_V4 + b"rest", 4)
+    assert (head.total_size, head.magic, head.body_crc) == (115, MAGIC_V1, 907060870)
+    assert (head.queue_id, head.queue_offset, head.physical_offset) == (3, 7, 1024)
+    assert (head.born_timestamp, head.store_timestamp) == (1700000000000, 1700000000005)
+    assert unpack_host(head.born_host_bytes) == ("10.0.0.9", 53211)
+    assert unpack_host(head.store_host_bytes) == ("10.0.0.1", 10911)
+    record = vectors.RECORD_V4
+    assert record[head.body_start : head.body_start + head.body_size] == b"hello"
+    end = head.properties_start + head.properties_size
+    assert record[head.properties_start : end] == b"KEYS\x01k1\x02TAGS\x01TagA"
+    assert end == len(record)
+
+
+@given(RECORDS)
+def test_record_round_trip(fields: RecordFields) -> None:
+    record = encode_record(fields)
+    head = read_head(record)
+    assert head.total_size == len(record)
+    assert head.magic == (MAGIC_V1 if len(fields.topic) <= 127 else MAGIC_V2)
+    assert head.topic == fields.topic
+    assert head.sys_flag & ~0x30 == fields.sys_flag & ~0x30
+    for name in ("queue_id", "flag", "queue_offset", "physical_offset", "reconsume_times"):
+        assert getattr(head, name) == getattr(fields, name)
+    for name in ("born_timestamp", "store_timestamp", "prepared_transaction_offset"):
+        assert getattr(head, name) == getattr(fields, name)
+    assert unpack_host(head.born_host_bytes)[1] == fields.born_host[1]
+    assert pack_host(*unpack_host(head.store_host_bytes)) == head.store_host_bytes
+    assert record[head.body_start : head.body_start + head.body_size] == fields.body
+    assert bytes(record[head.properties_start :]).decode() == fields.properties
+    check = check_record(record, 0)
+    assert (check.state, check.size) == (RecordState.OK, len(record))
+
+
+def test_empty_record_has_91_bytes() -> None:
+    record = new_record(b"", 0, 0, 0, 0, bytes(8), bytes(8), 0, 0, b"", b"")
+    assert len(record) == 91
+    assert read_head(record).topic == ""
+
+
+def test_stale_host_bits_of_a_sender_are_corrected() -> None:
+    """A client may not make a record unreadable by claiming IPv6 hosts."""
+    record = new_record(b"T", 0, 0, 0x30, 0, bytes(8), bytes(8), 0, 0, b"x", b"")
+    assert read_head(record).sys_flag == 0
+    record = new_record(b"T", 0, 0, 0x20, 0, bytes(20), bytes(8), 0, 0, b"x", b"")
+    assert read_head(record).sys_flag == 0x10
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"topic": "t" * 40_000},
+        {"properties": "p" * 32_768},
+        {"queue_id": 2**31},
+        {"sys_flag": -(2**31) - 1},
+        {"born_timestamp": 2**63},
+        {"born_host": ("localhost", 1)},
+        {"store_host": ("10.0.0.1", 2**31)},
+    ],
+)
+def test_what_a_record_cannot_carry_is_refused_here(change: dict[str, object]) -> None:
+    values = {name: getattr(V4, name) for name in RecordFields.__slots__}
+    with pytest.raises(LocalProtocolError):
+        encode_record(RecordFields(**{**values, **change}))
+
+
+def test_host_with_a_scope_is_packed_without_it() -> None:
+    assert pack_host("fe80::1%eth0", 1) == pack_host("fe80::1", 1)
+
+
+@pytest.mark.parametrize("size", [0, 7, 9, 16, 21])
+def test_host_of_another_length_is_refused(size: int) -> None:
+    with pytest.raises(RemoteProtocolError):
+        unpack_host(bytes(size))
+
+
+@pytest.mark.parametrize("golden", [vectors.RECORD_V4, vectors.RECORD_V6], ids=["v4", "v6"])
+def test_record_cut_anywhere_is_refused(golden: bytes) -> None:
+    for size in range(len(golden)):
+        with pytest.raises(RemoteProtocolError):
+            read_head(golden[:size])
+        assert check_record(golden[:size], 0).state in (RecordState.BAD, RecordState.END)
+    with pytest.raises(RemoteProtocolError):
+        read_head(golden, -1)
+
+
+# --- recovery ----------------------------------------------------------------------------------
+
+
+def test_blank_marker_of_a_full_file() -> None:
+    """covers W 5.2: a 4096-byte file ends at 3557 with 0000021B CBD43194."""
+    file = bytes(3557) + bytes.fromhex("0000021BCBD43194") + bytes(531)
+    check = check_record(file, 3557)
+    assert (check.state, check.size) == (RecordState.BLANK, 539)
+    assert check_record(bytes.fromhex("00000008CBD43194"), 0).state is RecordState.BLANK
+    for size in ("00000007", "0000000A", "FFFFFFFF"):
+        data = bytes.fromhex(size + "CBD43194")
+        assert check_record(data, 0).state is RecordState.BAD
+
+
+def test_zeroes_and_short_tails_are_the_end() -> None:
+    assert check_record(bytes(100), 0).state is RecordState.END
+    assert check_record(bytes(7), 0).state is RecordState.END
+    assert check_record(vectors.RECORD_V4, 115).state is RecordState.END
+
+
+def test_wrong_crc_is_bad_unless_it_is_not_checked() -> None:
+    """covers W 5.6: checkCRCOnRecover."""
+    record = bytearray(vectors.RECORD_V4)
+    record[88] ^= 1
+    check = check_record(record, 0)
+    assert (check.state, check.size) == (RecordState.BAD, 0)
+    assert "CRC" in check.reason
+    assert check_record(record, 0, crc=False).state is RecordState.OK
+
+
+def test_check_hands_the_head_on() -> None:
+    check = check_record(memoryview(vectors.RECORD_V6), 0)
+    assert check.head is not None
+    assert check.head.topic == "T1"
+
+
+@given(st.binary(max_size=200), st.integers(0, 210))
+def test_check_never_raises(data: bytes, position: int) -> None:
+    check_record(data, position)
+
+
+# --- CRC and batch -----------------------------------------------------------------------------
+
+
+def test_crc_is_javas() -> None:
+    """covers W 4.6."""
+    assert body_crc(b"hello") == 907060870
+    assert body_crc(b"") == 0
+    assert all(body_crc(bytes([n])) < 2**31 for n in range(256))
+
+
+def test_batch_is_byte_equal_to_java() -> None:
+    item = BatchItem(0, b"hello", b"WAIT\x01true\x02TAGS\x01TagA")
+    assert encode_batch([item]) == vectors.BATCH
+    assert decode_batch(vectors.BATCH) == [item]
+    assert decode_batch(memoryview(vectors.BATCH * 2)) == [item, item]
+    assert decode_batch(b"") == []
+
+
+@given(st.lists(st.tuples(INT32, st.binary(max_size=30), st.binary(max_size=30)), max_size=5))
+def test_batch_round_trip(items: list[tuple[int, bytes, bytes]]) -> None:
+    assert decode_batch(encode_batch(items)) == items
+
+
+def test_batch_cut_anywhere_is_refused() -> None:
+    data = vectors.BATCH * 2
+    for size in range(1, len(data)):
+        if size != len(vectors.BATCH):
+            with pytest.raises(RemoteProtocolError):
+                decode_batch(data[:size])
+
+
+@pytest.mark.parametrize("item", [(2**31, b"", b""), (0, b"", bytes(32_768))])
+def test_message_that_does_not_fit_a_batch_is_refused_here(item: tuple[int, bytes, bytes]) -> None:
+    with pytest.raises(LocalProtocolError):
+        encode_batch([item])
