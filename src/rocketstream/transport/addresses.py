@@ -5,7 +5,7 @@ Law: text only; nothing is resolved or connected here.
 
 from __future__ import annotations
 
-from rocketstream.errors import ConfigurationError
+from rocketstream.errors import ConfigurationError, ConnectError
 
 PORT_MAX = 65_535
 
@@ -43,6 +43,14 @@ def parse_addresses(text: str) -> list[str]:
             f"no address in {text!r}: give host:port, several separated by ';'", address=text
         )
     return list(dict.fromkeys(format_address(*parse_address(part)) for part in parts))
+
+
+def cannot_connect(address: str, reason: str) -> ConnectError:
+    """Return the error for a connection that could not be made."""
+    return ConnectError(
+        f"cannot connect to {address}: {reason}; check the address and that the server runs",
+        address=address,
+    )
 
 
 def _bad(text: str) -> ConfigurationError:

@@ -12,9 +12,9 @@ import ssl
 from collections.abc import Callable
 
 from rocketstream import limits
-from rocketstream.errors import ClientStateError, ConnectError
+from rocketstream.errors import ClientStateError
 from rocketstream.protocol.command import RemotingCommand
-from rocketstream.transport.addresses import parse_address
+from rocketstream.transport.addresses import cannot_connect, parse_address
 from rocketstream.transport.connection import (
     BeforeRequest,
     Connection,
@@ -145,11 +145,11 @@ class RemotingClient:
                     lambda: self._new_connection(loop, address), host, port, ssl=self._ssl
                 )
         except TimeoutError as error:
-            raise self._connect_error(
+            raise cannot_connect(
                 address, f"no answer within {self._connect_timeout_ms:g} ms"
             ) from error
         except OSError as error:  # includes ssl.SSLError and failed name look-ups
-            raise self._connect_error(address, _reason(error)) from error
+            raise cannot_connect(address, _reason(error)) from error
         self._connections[address] = connection
         return connection
 
@@ -173,13 +173,6 @@ class RemotingClient:
         self._connecting.pop(address, None)
         if not task.cancelled():
             task.exception()  # retrieved: whoever asked may have been cancelled meanwhile
-
-    @staticmethod
-    def _connect_error(address: str, reason: str) -> ConnectError:
-        return ConnectError(
-            f"cannot connect to {address}: {reason}; check the address and that the server runs",
-            address=address,
-        )
 
 
 def _reason(error: OSError) -> str:

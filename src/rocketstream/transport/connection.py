@@ -61,11 +61,16 @@ class ConnectionLimits:
 DEFAULT_LIMITS = ConnectionLimits()
 
 
-def refuse_request(connection: Connection, request: RemotingCommand) -> None:
-    """Answer a request of the peer as a side without processors does (W 1.4, code 3)."""
+def refusal(request: RemotingCommand) -> RemotingCommand:
+    """Return what a side without a processor for ``request`` answers (W 1.4, code 3)."""
     remark = f" request type {request.code} not supported"
-    refusal = RemotingCommand.response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
-    connection.reply(request, refusal)
+    response = RemotingCommand.response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
+    return request.answer(response)
+
+
+def refuse_request(connection: Connection, request: RemotingCommand) -> None:
+    """Handle any request of the peer by refusing it."""
+    connection.reply(request, refusal(request))
 
 
 class Connection(asyncio.Protocol):
@@ -375,7 +380,8 @@ class Connection(asyncio.Protocol):
         self._sweep_at = math.inf
         due = [opaque for opaque, entry in self._pending.items() if entry[0] <= now]
         for opaque in due:
-            self._fail(opaque, RequestTimeoutError(f"no answer from {self.peer} in time"))
+            text = f"no answer from {self.peer} in time"
+            self._fail(opaque, RequestTimeoutError(text, address=self.peer))
         if self._pending and not self._closed:
             earliest = min(entry[0] for entry in self._pending.values())
             if earliest < self._sweep_at:

@@ -23,6 +23,7 @@ from rocketstream.errors import (
 )
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.framing import FrameDecoder, encode_frame
+from rocketstream.transport import blocking_connection
 from rocketstream.transport.addresses import format_address
 from rocketstream.transport.aio import Connection
 from rocketstream.transport.blocking import BlockingConnection, BlockingPool
@@ -30,6 +31,15 @@ from tests.unit.transport.conftest import ThreadedServer, request
 from tests.unit.transport.test_connection import HOSTILE
 
 LONG_MS = 20_000
+
+
+@pytest.fixture(autouse=True, params=["kernel", "python"])
+def _timekeeper(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run everything with the kernel's timeouts, where there are such, and with Python's."""
+    if request.param == "python":
+        monkeypatch.setattr(blocking_connection, "_KERNEL_TIMEOUTS", False)
+    elif not blocking_connection._KERNEL_TIMEOUTS:
+        pytest.skip("no kernel timeouts here")
 
 
 @pytest.fixture
@@ -153,6 +163,21 @@ def test_timeout_closes_the_connection() -> None:
         assert connection.is_closed
         with pytest.raises(ConnectError, match="nothing was sent"):
             connection.request(request(), LONG_MS)
+
+
+def test_peer_that_takes_no_bytes_times_the_write_out() -> None:
+    done = threading.Event()
+
+    def play(sock: socket.socket) -> None:
+        assert done.wait(20)
+
+    with Script(play) as peer:
+        with (
+            BlockingConnection(peer.address, connect_timeout_ms=50) as connection,
+            pytest.raises(ConnectError, match="takes no more bytes"),
+        ):
+            connection.submit(request(body=bytes(16_000_000)))
+        done.set()
 
 
 def test_lost_connection_is_told_with_an_unknown_outcome() -> None:

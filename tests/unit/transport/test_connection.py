@@ -533,3 +533,31 @@ def test_idle_connection_is_closed_by_either_side(run: Run) -> None:
         await server.close()
 
     run(main())
+
+
+def test_traffic_in_either_direction_keeps_a_connection_open(run: Run) -> None:
+    """Only looks in a row without traffic between them close it."""
+
+    async def main() -> None:
+        bounds = ConnectionLimits(idle_close_ms=LONG_MS)
+        connection = Connection(asyncio.get_running_loop(), lambda *_: None, bounds=bounds)
+        transport = CountingTransport()
+        connection.connection_made(transport)
+
+        async def send() -> None:
+            connection.oneway(request())
+            await turn()
+
+        async def receive() -> None:
+            connection.data_received(encode_frame(request()))
+
+        for traffic in (send, receive, send):
+            await traffic()
+            for _ in range(4):
+                connection._check_idle()
+            assert not connection.is_closed
+        connection._check_idle()
+        assert connection.close_reason == "idle for 20000 ms"
+        connection.connection_lost(None)
+
+    run(main())

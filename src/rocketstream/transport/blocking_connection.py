@@ -1,0 +1,420 @@
+"""One plain blocking socket for callers without an event loop.
+
+Law: no threads of its own; frames, opaque ids, deadlines and bounds, nothing of what a command
+means.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import ssl
+import struct
+import sys
+from collections import deque
+from types import TracebackType
+from typing import Self
+
+from rocketstream import limits
+from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream.errors import (
+    ClientStateError,
+    ConnectError,
+    ConnectionLostError,
+    ForkedClientError,
+    FrameTooLargeError,
+    MalformedFrameError,
+    RequestTimeoutError,
+    RocketMQError,
+)
+from rocketstream.protocol.codes import FLAG_ONEWAY, FLAG_RESPONSE
+from rocketstream.protocol.command import RemotingCommand
+from rocketstream.protocol.framing import decode_frame, encode_frame
+from rocketstream.transport.addresses import cannot_connect, parse_address
+from rocketstream.transport.connection import OPAQUE_MASK, BeforeRequest, refusal
+
+_PREFIX = struct.Struct(">i")
+_PREFIX_BYTES = limits.FRAME_PREFIX_BYTES
+_FRAME_LENGTH_MIN = 4
+_FRAME_LENGTH_MAX = limits.FRAME_BYTES_MAX - _PREFIX_BYTES
+_BUFFER_BYTES = 256 * 1024
+# With a timeout of Python's own each send and receive costs a poll() as well. Where the layout of
+# struct timeval is known the kernel keeps the time instead, which saves a quarter of the system
+# time of a round trip.
+_KERNEL_TIMEOUTS = sys.platform == "linux" and sys.maxsize > 2**32
+_TIMEVAL = struct.Struct("@ll")
+
+
+class BlockingConnection:
+    """One socket used by one thread at a time; requests may be pipelined.
+
+    After a timeout, a protocol error or a lost connection it is closed and stays so, as upstream's
+    synchronous client does. Not thread safe. A context manager.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        connect_timeout_ms: float = limits.CONNECT_TIMEOUT_MS,
+        ssl_context: ssl.SSLContext | None = None,
+        before_request: BeforeRequest | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        """Connect; blocks for ``connect_timeout_ms`` at most.
+
+        Args:
+            address: ``host:port``.
+            connect_timeout_ms: for TCP and TLS each; also bounds a ``submit`` that no ``receive``
+                or ``request`` came before.
+            ssl_context: speak TLS with it.
+            before_request: called with address and command before each request is encoded, which
+                is where signing belongs.
+            clock: measures deadlines.
+
+        Raises:
+            ConnectError: no connection; the text names address and reason.
+            ConfigurationError: ``address`` is not ``host:port``.
+        """
+        self.address = address
+        self._pid = os.getpid()
+        self._clock = clock
+        self._before_request = before_request
+        self._timeout_s = connect_timeout_ms / 1000
+        self._sock: socket.socket | None = _connect(address, self._timeout_s, ssl_context)
+        self._kernel_timeouts = _KERNEL_TIMEOUTS and ssl_context is None
+        if self._kernel_timeouts:
+            self._sock.settimeout(None)
+            _set_kernel_timeouts(self._sock, self._timeout_s)
+        self._close_reason = ""
+        self._opaque = 0
+        self._outstanding: set[int] = set()
+        self._answered: deque[RemotingCommand] = deque()
+        self._buffer = bytearray(_BUFFER_BYTES)
+        self._view = memoryview(self._buffer)
+        self._start = 0
+        self._end = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing can be sent any more."""
+        return self._sock is None
+
+    @property
+    def requests_in_flight(self) -> int:
+        """Submitted requests whose answers ``receive`` has not returned yet."""
+        return len(self._outstanding) + len(self._answered)
+
+    def request(self, command: RemotingCommand, timeout_ms: float) -> RemotingCommand:
+        """Send ``command`` and return its answer, whatever its code.
+
+        Answers to submitted requests that come in between are kept for ``receive``.
+
+        Raises:
+            RequestTimeoutError: no answer within ``timeout_ms``; it may have been executed.
+            ConnectionLostError: the connection ended meanwhile; it may have been executed.
+            ConnectError: closed before; nothing was sent.
+            RemoteProtocolError: the peer sent something else than frames.
+            ForkedClientError: the connection was made before a fork.
+        """
+        self._set_timeout(timeout_ms / 1000)
+        opaque = self.submit(command)
+        deadline = self._clock.monotonic_ms() + timeout_ms
+        while True:
+            answer = self._next_answer(deadline)
+            if answer.opaque == opaque:
+                self._outstanding.discard(opaque)
+                return answer
+            if answer.opaque in self._outstanding:
+                self._outstanding.discard(answer.opaque)
+                self._answered.append(answer)
+
+    def submit(self, command: RemotingCommand) -> int:
+        """Send ``command`` without waiting and return its opaque id; ``receive`` gets the answer.
+
+        Blocks while the socket takes no more bytes, up to the last timeout used.
+
+        Raises:
+            ConnectError: closed before, or it could not be written whole: it is not executed.
+            ForkedClientError: the connection was made before a fork.
+        """
+        opaque = (self._opaque + 1) & OPAQUE_MASK
+        self._opaque = command.opaque = opaque
+        self._send(command)
+        self._outstanding.add(opaque)
+        return opaque
+
+    def receive(self, timeout_ms: float) -> RemotingCommand:
+        """Return the next answer to a submitted request, in the order they arrive.
+
+        Raises:
+            RequestTimeoutError: none came within ``timeout_ms``; the connection is closed.
+            ConnectionLostError: the connection ended.
+            ClientStateError: nothing is in flight, so none can come.
+            RemoteProtocolError: the peer sent something else than frames.
+            ForkedClientError: the connection was made before a fork.
+        """
+        self._check_process()
+        if self._answered:
+            return self._answered.popleft()
+        if not self._outstanding:
+            raise ClientStateError("receive() without a submitted request: nothing is in flight")
+        self._set_timeout(timeout_ms / 1000)
+        deadline = self._clock.monotonic_ms() + timeout_ms
+        while True:
+            answer = self._next_answer(deadline)
+            if answer.opaque in self._outstanding:
+                self._outstanding.discard(answer.opaque)
+                return answer
+
+    def forget(self, opaque: int) -> None:
+        """Give a submitted request up: its answer, should it come, is dropped."""
+        self._outstanding.discard(opaque)
+        self._answered = deque(each for each in self._answered if each.opaque != opaque)
+
+    def oneway(self, command: RemotingCommand) -> None:
+        """Send ``command``, marked one-way.
+
+        Raises:
+            ConnectError: closed before, or it could not be written whole: it is not executed.
+            ForkedClientError: the connection was made before a fork.
+        """
+        command.flag |= FLAG_ONEWAY
+        self._opaque = command.opaque = (self._opaque + 1) & OPAQUE_MASK
+        self._send(command)
+
+    def close(self) -> None:
+        """Close the socket; what is in flight is given up. May be called twice, in any process."""
+        self._break("closed by its owner")
+
+    def is_stale(self) -> bool:
+        """Whether the peer has closed meanwhile; does not block. For idle connections.
+
+        Whatever else arrived is kept and handled by the next call.
+        """
+        sock = self._sock
+        if sock is None:
+            return True
+        try:
+            if not _readable(sock):
+                return False
+            self._make_room(_PREFIX_BYTES)
+            while got := self._receive_now(sock):
+                self._end += got
+                self._make_room(self._end - self._start + _PREFIX_BYTES)
+        except (BlockingIOError, ssl.SSLWantReadError):
+            return False
+        except OSError as error:
+            self._break(str(error))
+            return True
+        self._break("closed by the peer")
+        return True
+
+    def _receive_now(self, sock: socket.socket) -> int:
+        room = self._view[self._end :]
+        if self._kernel_timeouts:
+            return sock.recv_into(room, 0, socket.MSG_DONTWAIT)
+        self._set_timeout(0.0)
+        return sock.recv_into(room)
+
+    # --- inside -----------------------------------------------------------------------------------
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._pid:
+            raise ForkedClientError(
+                f"the connection to {self.address} was made before fork();"
+                " create a new one in the child process",
+                address=self.address,
+            )
+
+    def _send(self, command: RemotingCommand) -> None:
+        self._check_process()
+        sock = self._sock
+        if sock is None:
+            raise ConnectError(
+                f"connection to {self.address} is closed ({self._close_reason}); nothing was sent",
+                address=self.address,
+            )
+        if self._before_request is not None:
+            self._before_request(self.address, command)
+        frame = encode_frame(command)
+        try:
+            sock.sendall(frame)
+        except OSError as error:
+            # sendall raised, so the peer cannot have the whole frame and will not act on it.
+            full = isinstance(error, TimeoutError | BlockingIOError)
+            reason = "the peer takes no more bytes" if full else f"cannot send: {error}"
+            self._break(reason)
+            raise ConnectError(
+                f"connection to {self.address}: {reason}; the request was not sent whole",
+                address=self.address,
+            ) from error
+        except BaseException:
+            self._break("interrupted while sending")
+            raise
+
+    def _next_answer(self, deadline_ms: float) -> RemotingCommand:
+        while True:
+            command = self._next_command(deadline_ms)
+            if command.flag & FLAG_RESPONSE:
+                return command
+            if not command.flag & FLAG_ONEWAY:
+                self._refuse(command)
+
+    def _refuse(self, request: RemotingCommand) -> None:
+        sock = self._sock
+        if sock is None:
+            return
+        try:
+            sock.sendall(encode_frame(refusal(request)))
+        except OSError as error:
+            raise self._lost(str(error)) from error
+
+    def _next_command(self, deadline_ms: float) -> RemotingCommand:
+        while True:
+            have = self._end - self._start
+            length = -1
+            if have >= _PREFIX_BYTES:
+                length = self._frame_length()
+                if have >= length + _PREFIX_BYTES:
+                    return self._take_frame(length)
+            self._fill(length, deadline_ms)
+
+    def _frame_length(self) -> int:
+        (length,) = _PREFIX.unpack_from(self._buffer, self._start)
+        if _FRAME_LENGTH_MIN <= length <= _FRAME_LENGTH_MAX:
+            return int(length)
+        kind = MalformedFrameError if 0 <= length < _FRAME_LENGTH_MIN else FrameTooLargeError
+        reason = f"frame length {length} is not from {_FRAME_LENGTH_MIN} to {_FRAME_LENGTH_MAX}"
+        self._break(reason)
+        raise kind(f"{self.address} sent something else than frames: {reason}")
+
+    def _take_frame(self, length: int) -> RemotingCommand:
+        begin = self._start + _PREFIX_BYTES
+        end = begin + length
+        self._start = end
+        if end == self._end:
+            self._start = self._end = 0
+        frame = bytes(self._view[begin:end])
+        if self._start == 0 and len(self._buffer) > _BUFFER_BYTES:
+            self._resize(_BUFFER_BYTES)
+        try:
+            return decode_frame(frame)
+        except RocketMQError as error:
+            self._break(str(error))
+            raise
+
+    def _fill(self, length: int, deadline_ms: float) -> None:
+        """Read once; ``length`` is that of the frame begun, -1 when not known yet."""
+        sock = self._sock
+        if sock is None:
+            raise self._lost(self._close_reason)
+        self._make_room(max(length, 0) + _PREFIX_BYTES)
+        try:
+            got = sock.recv_into(self._view[self._end :])
+        except (TimeoutError, BlockingIOError):
+            raise self._timed_out() from None
+        except OSError as error:
+            raise self._lost(str(error)) from error
+        except BaseException:
+            self._break("interrupted while receiving")
+            raise
+        if not got:
+            raise self._lost("closed by the peer")
+        self._end += got
+        remaining_ms = deadline_ms - self._clock.monotonic_ms()
+        if remaining_ms <= 0 and self._end - self._start < length + _PREFIX_BYTES:
+            raise self._timed_out()
+        if length >= 0:
+            self._set_timeout(max(remaining_ms, 1) / 1000)
+
+    def _make_room(self, frame_bytes: int) -> None:
+        """Have room for a frame of ``frame_bytes`` that begins at ``_start``."""
+        if self._start + frame_bytes <= len(self._buffer) and self._end < len(self._buffer):
+            return
+        self._resize(max(frame_bytes, _BUFFER_BYTES))
+
+    def _resize(self, size: int) -> None:
+        have = self._end - self._start
+        fresh = bytearray(max(size, have + 1))
+        fresh[:have] = self._view[self._start : self._end]
+        self._buffer = fresh
+        self._view = memoryview(fresh)
+        self._start, self._end = 0, have
+
+    def _set_timeout(self, timeout_s: float) -> None:
+        if timeout_s == self._timeout_s or self._sock is None:
+            return
+        if self._kernel_timeouts:
+            _set_kernel_timeouts(self._sock, timeout_s)
+        else:
+            self._sock.settimeout(timeout_s)
+        self._timeout_s = timeout_s
+
+    def _timed_out(self) -> RequestTimeoutError:
+        self._break("a request timed out")
+        return RequestTimeoutError(
+            f"no answer from {self.address} in time; the connection was closed",
+            address=self.address,
+        )
+
+    def _lost(self, reason: str) -> ConnectionLostError:
+        self._break(reason)
+        return ConnectionLostError(
+            f"connection to {self.address} ended before the answer came: {reason}",
+            address=self.address,
+        )
+
+    def _break(self, reason: str) -> None:
+        sock, self._sock = self._sock, None
+        if sock is not None:
+            self._close_reason = reason
+            self._outstanding.clear()
+            self._answered.clear()
+            with contextlib.suppress(OSError):
+                sock.close()
+
+
+def _connect(address: str, timeout_s: float, ssl_context: ssl.SSLContext | None) -> socket.socket:
+    host, port = parse_address(address)
+    sock: socket.socket | None = None
+    try:
+        sock = socket.create_connection((host, port), timeout_s)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if ssl_context is not None:
+            sock = ssl_context.wrap_socket(sock, server_hostname=host)
+        return sock
+    except OSError as error:
+        if sock is not None:
+            sock.close()
+        timed_out = isinstance(error, TimeoutError)
+        reason = f"no answer within {timeout_s * 1000:g} ms" if timed_out else str(error)
+        raise cannot_connect(address, reason) from error
+
+
+def _set_kernel_timeouts(sock: socket.socket, timeout_s: float) -> None:
+    micros = max(1, round(timeout_s * 1_000_000))  # zero would mean for ever
+    value = _TIMEVAL.pack(*divmod(micros, 1_000_000))
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, value)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, value)
+
+
+def _readable(sock: socket.socket) -> bool:
+    if hasattr(select, "poll"):
+        poller = select.poll()
+        poller.register(sock, select.POLLIN)
+        return bool(poller.poll(0))
+    return bool(select.select([sock], [], [], 0)[0])

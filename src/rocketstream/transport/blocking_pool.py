@@ -1,0 +1,189 @@
+"""Blocking connections shared by threads.
+
+Law: lends, takes back and replaces connections; what is sent over them is the borrower's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import ssl
+import threading
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Self
+
+from rocketstream import limits
+from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream.errors import ClientStateError, ForkedClientError, TooManyRequestsError
+from rocketstream.protocol.command import RemotingCommand
+from rocketstream.transport.blocking_connection import BlockingConnection
+from rocketstream.transport.connection import BeforeRequest
+
+
+class BlockingPool:
+    """Connections for many threads: borrowed for one use each, the last returned first.
+
+    Thread safe. Connections the peer closed while they were idle are replaced before use, so that
+    a broker's restart does not fail the next request.
+    """
+
+    def __init__(
+        self,
+        *,
+        connections_max: int = limits.BLOCKING_CONNECTIONS_PER_BROKER_MAX,
+        connect_timeout_ms: float = limits.CONNECT_TIMEOUT_MS,
+        ssl_context: ssl.SSLContext | None = None,
+        before_request: BeforeRequest | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        """Keep the settings; nothing is connected yet.
+
+        Args:
+            connections_max: per address; more users wait for one.
+            connect_timeout_ms: for a new connection.
+            ssl_context: speak TLS with it.
+            before_request: called with address and command before each request is encoded.
+            clock: measures deadlines.
+        """
+        self._connections_max = connections_max
+        self._connect_timeout_ms = connect_timeout_ms
+        self._ssl = ssl_context
+        self._before_request = before_request
+        self._clock = clock
+        self._pid = os.getpid()
+        self._changed = threading.Condition()  # guards what follows; never held while connecting
+        self._idle: dict[str, list[BlockingConnection]] = {}
+        self._lent: dict[str, int] = {}
+        self._closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def request(self, address: str, command: RemotingCommand, timeout_ms: float) -> RemotingCommand:
+        """Send ``command`` to ``address`` and return the answer.
+
+        Blocks for ``timeout_ms`` at most, waiting for a connection included.
+
+        Raises:
+            TooManyRequestsError: every connection stayed in use; nothing was sent.
+            ConnectError, RequestTimeoutError, ConnectionLostError: see ``BlockingConnection``.
+            ForkedClientError: the pool was made before a fork.
+            ClientStateError: the pool is closed.
+        """
+        deadline = self._clock.monotonic_ms() + timeout_ms
+        with self.connection(address, timeout_ms) as connection:
+            remaining_ms = deadline - self._clock.monotonic_ms()
+            if remaining_ms <= 0:
+                raise TooManyRequestsError(
+                    f"no connection to {address} within {timeout_ms:g} ms; nothing was sent",
+                    address=address,
+                )
+            # Whole milliseconds spare the system call that a changed socket timeout costs.
+            return connection.request(command, max(1.0, float(round(remaining_ms))))
+
+    def oneway(self, address: str, command: RemotingCommand, timeout_ms: float = 3000) -> None:
+        """Send ``command`` to ``address`` marked one-way; raises as ``request`` does."""
+        with self.connection(address, timeout_ms) as connection:
+            connection.oneway(command)
+
+    @contextlib.contextmanager
+    def connection(
+        self, address: str, timeout_ms: float | None = None
+    ) -> Iterator[BlockingConnection]:
+        """Lend a connection for the ``with`` block; it returns to the pool unless it broke.
+
+        Args:
+            address: ``host:port``.
+            timeout_ms: how long to wait while all are in use; the connect timeout by default.
+
+        Raises:
+            TooManyRequestsError: every connection stayed in use.
+            ConnectError: a new connection could not be made.
+            ForkedClientError: the pool was made before a fork.
+            ClientStateError: the pool is closed.
+        """
+        connection = self._borrow(
+            address, self._connect_timeout_ms if timeout_ms is None else timeout_ms
+        )
+        try:
+            yield connection
+        finally:
+            self._give_back(address, connection)
+
+    def close(self) -> None:
+        """Close the idle connections; lent ones are closed when they come back."""
+        with self._changed:
+            self._closed = True
+            idle = [each for connections in self._idle.values() for each in connections]
+            self._idle.clear()
+            self._changed.notify_all()
+        for connection in idle:
+            connection.close()
+
+    def _borrow(self, address: str, timeout_ms: float) -> BlockingConnection:
+        if os.getpid() != self._pid:
+            raise ForkedClientError(
+                "this connection pool was made before fork(); create a new one in the child"
+            )
+        while True:
+            idle = self._reserve(address, timeout_ms)
+            if idle is not None and not idle.is_stale():
+                return idle
+            if idle is None:
+                break
+            self._release(address)
+        try:
+            return BlockingConnection(
+                address,
+                connect_timeout_ms=min(self._connect_timeout_ms, max(timeout_ms, 1)),
+                ssl_context=self._ssl,
+                before_request=self._before_request,
+                clock=self._clock,
+            )
+        except BaseException:
+            self._release(address)
+            raise
+
+    def _reserve(self, address: str, timeout_ms: float) -> BlockingConnection | None:
+        """Count one more lent connection: an idle one, or None for one to be made."""
+        with self._changed:
+            if not self._changed.wait_for(
+                lambda: self._closed or self._lent.get(address, 0) < self._connections_max,
+                timeout_ms / 1000,
+            ):
+                raise TooManyRequestsError(
+                    f"all {self._connections_max} connections to {address} were in use for"
+                    f" {timeout_ms:g} ms; nothing was sent",
+                    address=address,
+                )
+            if self._closed:
+                raise ClientStateError(f"cannot connect to {address}: the pool is closed")
+            self._lent[address] = self._lent.get(address, 0) + 1
+            idle = self._idle.get(address)
+            return idle.pop() if idle else None
+
+    def _give_back(self, address: str, connection: BlockingConnection) -> None:
+        # Answers still to come would reach the next borrower; such a connection is not reused.
+        reusable = not connection.is_closed and not connection.requests_in_flight
+        with self._changed:
+            self._lent[address] -= 1
+            keep = reusable and not self._closed
+            if keep:
+                self._idle.setdefault(address, []).append(connection)
+            self._changed.notify_all()
+        if not keep:
+            connection.close()
+
+    def _release(self, address: str) -> None:
+        with self._changed:
+            self._lent[address] -= 1
+            self._changed.notify_all()
