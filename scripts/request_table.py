@@ -17,9 +17,8 @@ from rocketstream.server.nameserver.server import NameServer
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "requests.md"
 HEAD = """# Requests the embedded server answers
 
-Generated from the dispatch tables by `python -m scripts.request_table`. Any other code gets response
-code 3
-(`REQUEST_CODE_NOT_SUPPORTED`), never a made-up success.
+Generated from the dispatch tables by `python -m scripts.request_table`. Any other code gets
+response code 3 (`REQUEST_CODE_NOT_SUPPORTED`), never a made-up success.
 """
 
 
