@@ -466,9 +466,6 @@ class CountingTransport(asyncio.Transport):
     def write(self, data: Any) -> None:
         self.writes.append(bytes(data))
 
-    def writelines(self, list_of_data: Any) -> None:
-        self.writes.append(b"".join(list_of_data))
-
     def get_write_buffer_size(self) -> int:
         return 0
 
