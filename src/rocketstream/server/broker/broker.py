@@ -92,6 +92,11 @@ class Broker:
         """The request codes this broker answers, once started; all others get code 3."""
         return self._dispatcher.codes if self._dispatcher else []
 
+    @property
+    def held_pulls(self) -> int:
+        """How many pulls wait for a message now."""
+        return len(self._pulls.polls) if self._pulls else 0
+
     # --- starting --------------------------------------------------------------------------------
 
     async def start(self) -> None:

@@ -1,0 +1,224 @@
+"""Sends over the wire: what is stored, what is answered, what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from rocketstream import limits
+from rocketstream.protocol.codes import RequestCode, ResponseCode
+from rocketstream.protocol.command import RemotingCommand
+from rocketstream.protocol.headers import SendMessageRequestHeader
+from rocketstream.protocol.message_id import decode_offset_msg_id
+from rocketstream.protocol.record import BatchItem, encode_batch
+from rocketstream.server.embedded import EmbeddedCluster
+from tests.server.conftest import MakeCluster
+from tests.server.peer import Peer, ext
+
+
+def test_send_creates_the_topic_and_answers_where_it_is(
+    cluster: EmbeddedCluster, broker: Peer
+) -> None:
+    """Covers C-422 (auto-creation with the header's queues) and C-429 (reply fields)."""
+    answer = broker.send("T1", tags="TagA", queue_id=2, properties={"KEYS": "k1"})
+    fields = ext(answer)
+    assert answer.code == ResponseCode.SUCCESS
+    assert answer.remark is None
+    assert (fields["queueId"], fields["queueOffset"]) == ("2", "0")
+    assert (fields["MSG_REGION"], fields["TRACE_ON"]) == ("DefaultRegion", "true")
+    host, port, physical = decode_offset_msg_id(fields["msgId"])
+    assert f"{host}:{port}" == cluster.broker_addr
+    assert physical == 0
+
+
+def test_stored_message_carries_cluster_and_no_wait(broker: Peer) -> None:
+    """Covers C-427: CLUSTER is added, WAIT is dropped, born host is the connection's address."""
+    broker.send("T1", b"body", tags="TagA", properties={"u": "v"}, reconsume_times=2)
+    [message] = broker.messages("T1")
+    assert message.body == b"body"
+    assert dict(message.properties) == {"u": "v", "TAGS": "TagA", "CLUSTER": "DefaultCluster"}
+    assert message.born_host.startswith("127.0.0.1:")
+    assert message.reconsume_times == 2
+
+
+def test_send_with_the_old_header_is_the_same(broker: Peer) -> None:
+    """Code 10 carries the same fields under long names (W 2.2)."""
+    header = SendMessageRequestHeader("pg", "T1", "TBW102", 4, 1, 0, 1, 7, "TAGS\x01A\x02")
+    answer = broker.call(RequestCode.SEND_MESSAGE, header, b"x")
+    assert answer.code == 0
+    [message] = broker.messages("T1", queue_id=1)
+    assert (message.flag, message.tags) == (7, "A")
+
+
+def test_absent_body_is_accepted(broker: Peer) -> None:
+    """Covers W 2.2: a null body is stored with length 0."""
+    assert broker.send("T1", b"").code == 0
+    assert broker.messages("T1")[0].body == b""
+
+
+def test_negative_queue_takes_any_write_queue(broker: Peer) -> None:
+    """Covers C-425: queueId < 0 lets the broker choose, and the reply says which."""
+    chosen = {int(ext(broker.send("T1", queue_id=-1))["queueId"]) for _ in range(8)}
+    assert chosen <= {0, 1, 2, 3}
+    assert len(chosen) > 1
+
+
+def test_queue_out_of_range_is_refused_with_upstreams_text(broker: Peer) -> None:
+    """Covers C-425."""
+    broker.send("T1")
+    answer = broker.send("T1", queue_id=9)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert answer.remark is not None
+    assert answer.remark.startswith(
+        "request queueId[9] is illegal, TopicConfig [topicName=T1, readQueueNums=4, "
+        "writeQueueNums=4, perm=RW-, topicFilterType=SINGLE_TAG, topicSysFlag=0, order=false] "
+        "Producer: 127.0.0.1:"
+    )
+    assert ext(answer)["MSG_REGION"] == "DefaultRegion"
+
+
+@pytest.mark.parametrize("topic", ["bad topic", "a/b", "..", "", "t" * 128, "ä"])
+def test_bad_topic_name_is_refused(broker: Peer, topic: str) -> None:
+    """Covers C-95 at the broker: names become directories, so nothing else gets through."""
+    answer = broker.send(topic)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "topic" in (answer.remark or "")
+
+
+@pytest.mark.parametrize(
+    "topic", ["SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "SELF_TEST_TOPIC"]
+)
+def test_system_topics_take_no_messages_of_clients(broker: Peer, topic: str) -> None:
+    """Covers C-96."""
+    answer = broker.send(topic)
+    assert answer.code == ResponseCode.NO_PERMISSION
+    assert answer.remark == f"Sending message to topic[{topic}] is forbidden."
+
+
+def test_unknown_topic_is_refused_without_auto_creation(
+    rocketmq_cluster_factory: MakeCluster,
+) -> None:
+    """Covers C-422: the switch is off."""
+    cluster = rocketmq_cluster_factory(auto_create_topics=False)
+    with Peer(cluster.broker_addr) as broker:
+        answer = broker.send("T1")
+        assert answer.code == ResponseCode.TOPIC_NOT_EXIST
+        assert (answer.remark or "").startswith("topic[T1] not exist, apply first please!")
+
+
+def test_topic_without_inherit_is_no_template(broker: Peer) -> None:
+    """Covers C-422: the default topic must exist and carry the inherit bit."""
+    broker.send("T1")
+    assert broker.send("T2", default_topic="T1").code == ResponseCode.TOPIC_NOT_EXIST
+    assert broker.send("T2", default_topic="none").code == ResponseCode.TOPIC_NOT_EXIST
+
+
+def test_body_of_4_mib_is_the_most(broker: Peer) -> None:
+    """Covers C-430: one byte more is MESSAGE_ILLEGAL with upstream's text."""
+    most = limits.MESSAGE_BODY_BYTES_MAX
+    assert broker.send("T1", bytes(most)).code == 0
+    answer = broker.send("T1", bytes(most + 1))
+    assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+    assert "msg body length limit 4194304B" in (answer.remark or "")
+    assert len(broker.messages("T1")) == 1
+
+
+def test_properties_of_32767_bytes_are_the_most(broker: Peer) -> None:
+    """Covers C-430: what is stored counts, the added CLUSTER included."""
+    added = len("u\x01\x02CLUSTER\x01DefaultCluster")
+    most = limits.PROPERTIES_BYTES_MAX
+    assert broker.send("T1", properties={"u": "x" * (most - added)}).code == 0
+    answer = broker.send("T1", properties={"u": "x" * (most - added + 1)})
+    assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+
+
+def test_batch_gets_consecutive_offsets(broker: Peer) -> None:
+    """Covers C-431 and W 4.5: one reply, ids joined by commas, common properties added."""
+    broker.send("T1", b"before")
+    items = [BatchItem(0, b"m%d" % i, b"TAGS\x01T%d" % i) for i in range(3)]
+    answer = broker.send("T1", encode_batch(items), batch=True)
+    fields = ext(answer)
+    assert answer.code == 0
+    assert fields["queueOffset"] == "1"
+    ids = fields["msgId"].split(",")
+    stored = broker.messages("T1")[1:]
+    assert [m.body for m in stored] == [b"m0", b"m1", b"m2"]
+    assert [m.queue_offset for m in stored] == [1, 2, 3]
+    assert [m.commit_log_offset for m in stored] == [decode_offset_msg_id(i)[2] for i in ids]
+    assert dict(stored[0].properties) == {
+        "TAGS": "T0",
+        "WAIT": "true",
+        "CLUSTER": "DefaultCluster",
+    }
+
+
+def test_batch_with_delay_is_illegal(broker: Peer) -> None:
+    """Covers C-431."""
+    items = encode_batch([BatchItem(0, b"m", b"DELAY\x013")])
+    assert broker.send("T1", items, batch=True).code == ResponseCode.MESSAGE_ILLEGAL
+
+
+def test_torn_batch_body_is_answered_not_stored(broker: Peer) -> None:
+    """Bytes that are no batch get code 1, and the connection goes on."""
+    answer = broker.send("T1", b"\x00\x00\x00\x99junk", batch=True)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert broker.send("T1").code == 0
+
+
+def test_transactional_send_is_refused_plainly(broker: Peer) -> None:
+    """Covers C-412's rejection: no made-up success."""
+    answer = broker.send("T1", properties={"TRAN_MSG": "true", "PGROUP": "pg"})
+    assert answer.code == ResponseCode.NO_PERMISSION
+    assert "transaction" in (answer.remark or "")
+
+
+def test_oneway_send_is_stored_and_never_answered(broker: Peer) -> None:
+    """Covers W 1.4: the next answer on the connection belongs to the next request."""
+    header = SendMessageRequestHeader("pg", "T1", "TBW102", 4, 0, 0, 1, 0, "")
+    command = RemotingCommand.request(RequestCode.SEND_MESSAGE_V2, body=b"oneway", oneway=True)
+    command.ext_fields = header.to_ext_v2()
+    opaque = broker.submit(command)
+    assert broker.send("T1", b"second").code == 0
+    assert [m.body for m in broker.messages("T1")] == [b"oneway", b"second"]
+    assert not broker.has_answer(opaque)
+
+
+def test_sync_flush_answers_after_the_flush(rocketmq_cluster_factory: MakeCluster) -> None:
+    """Covers C-434: with sync flush an acknowledged message is below the flushed offset."""
+    cluster = rocketmq_cluster_factory(flush="sync")
+    with Peer(cluster.broker_addr) as broker:
+        for number in range(3):
+            answer = broker.send("T1", b"m%d" % number)
+            assert answer.code == 0
+            physical = decode_offset_msg_id(ext(answer)["msgId"])[2]
+            assert cluster.broker.store.flushed_offset > physical
+        header = SendMessageRequestHeader("pg", "T1", "TBW102", 4, 0, 0, 1, 0, "")
+        opaques = []
+        for _ in range(50):
+            command = RemotingCommand.request(RequestCode.SEND_MESSAGE_V2, body=b"x")
+            command.ext_fields = header.to_ext_v2()
+            opaques.append(broker.submit(command))
+        assert all(broker.answer(opaque).code == 0 for opaque in opaques)
+
+
+def test_message_is_found_by_key_and_by_offset(broker: Peer) -> None:
+    """Covers codes 12 and 33 (W 2.3)."""
+    unique = "7F0000017A315FFD2B276611F2110000"
+    broker.send("T1", b"a", properties={"KEYS": "k1 k2", "UNIQ_KEY": unique})
+    stored = broker.messages("T1")[0]
+    for key, flag in (("k1", "false"), ("k2", "false"), (unique, "true")):
+        fields = {
+            "topic": "T1", "key": key, "maxNum": "8", "beginTimestamp": "0",
+            "endTimestamp": str(1 << 60), "_UNIQUE_KEY_QUERY": flag,
+        }  # fmt: skip
+        answer = broker.call(RequestCode.QUERY_MESSAGE, ext=fields)
+        assert answer.code == 0
+        assert bytes(answer.body)
+    fields["key"] = "nobody"
+    answer = broker.call(RequestCode.QUERY_MESSAGE, ext=fields)
+    assert answer.code == ResponseCode.QUERY_NOT_FOUND
+    view = {"offset": str(stored.commit_log_offset)}
+    answer = broker.call(RequestCode.VIEW_MESSAGE_BY_ID, ext=view)
+    assert answer.code == 0
+    assert b"a" in bytes(answer.body)
+    answer = broker.call(RequestCode.VIEW_MESSAGE_BY_ID, ext={"offset": "5"})
+    assert (answer.code, answer.remark) == (1, "can not find message by the offset, 5")
