@@ -194,8 +194,17 @@ class Peer:
                 return found
             found += decode_messages(bytes(answer.body))
 
-    def offset(self, group: str, topic: str, queue_id: int = 0, **more: bool) -> int | None:
-        header = QueryConsumerOffsetRequestHeader(group, topic, queue_id, **more)
+    def offset(
+        self,
+        group: str,
+        topic: str,
+        queue_id: int = 0,
+        *,
+        set_zero_if_not_found: bool | None = None,
+    ) -> int | None:
+        header = QueryConsumerOffsetRequestHeader(
+            group, topic, queue_id, None, set_zero_if_not_found
+        )
         answer = self.call(RequestCode.QUERY_CONSUMER_OFFSET, header)
         return int((answer.ext_fields or {})["offset"]) if answer.code == 0 else None
 

@@ -90,7 +90,7 @@ def test_heartbeat_creates_group_and_retry_topic(broker: Peer, namesrv: Peer) ->
 
 
 def test_five_x_heartbeat_fields_are_tolerated(broker: Peer) -> None:
-    """Covers W 2.9: unknown fields and CONSUME_POP; and no IS_SUPPORT_HEART_BEAT_V2 in the answer."""
+    """Covers W 2.9: unknown fields and CONSUME_POP; the answer offers no V2."""
     body = fastjson.dumps(
         {
             "clientID": "c5",

@@ -1,0 +1,251 @@
+"""The cluster as a whole: starting, stopping, restarting, refusing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from rocketstream.errors import (
+    ClientStateError,
+    ConfigurationError,
+    PortInUseError,
+    StoreDamagedError,
+    StoreLockedError,
+)
+from rocketstream.protocol.codes import RequestCode
+from rocketstream.server.embedded import SMALL_STORE, EmbeddedCluster, serve
+from rocketstream.server.store import ConfigFile
+from tests.server.conftest import MakeCluster
+from tests.server.peer import Peer, ext
+
+
+def start(store_dir: Path, **more: object) -> EmbeddedCluster:
+    return EmbeddedCluster(store_dir, store_config=SMALL_STORE, **more)  # type: ignore[arg-type]
+
+
+def test_temporary_store_is_deleted() -> None:
+    with EmbeddedCluster() as cluster:
+        folder = cluster.store_dir
+        assert folder.is_dir()
+    assert not folder.exists()
+    with pytest.raises(ClientStateError):
+        _ = cluster.broker_addr
+
+
+def test_cluster_starts_again_after_close() -> None:
+    cluster = EmbeddedCluster()
+    for _ in range(2):
+        with cluster, Peer(cluster.broker_addr) as broker:
+            assert broker.send("T1").code == 0
+            with pytest.raises(ClientStateError):
+                cluster.start()
+    cluster.close()
+
+
+def test_async_face_runs_on_the_callers_loop() -> None:
+    async def use() -> None:
+        async with EmbeddedCluster() as cluster:
+            await cluster.create_topic_async("T1", 2)
+            with Peer(cluster.namesrv_addr) as namesrv:
+                code, fields = RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "T1"}
+                answer = await asyncio.to_thread(namesrv.call, code, ext=fields)
+                assert answer.code == 0
+
+    asyncio.run(use())
+
+
+def test_topic_is_routed_when_create_topic_returns(cluster: EmbeddedCluster, namesrv: Peer) -> None:
+    cluster.create_topic("T1", queues=2, perm=4)
+    answer = namesrv.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext={"topic": "T1"})
+    assert b'"perm":4,"readQueueNums":2' in bytes(answer.body)
+    with pytest.raises(ConfigurationError):
+        cluster.create_topic("bad topic")
+
+
+def test_restart_keeps_messages_topics_groups_and_offsets(tmp_path: Path) -> None:
+    """Covers C-327 to C-329, C-350: everything is back, in upstream's files."""
+    with start(tmp_path / "s") as cluster, Peer(cluster.broker_addr) as broker:
+        cluster.create_topic("T1", queues=2)
+        broker.send("T1", b"one")
+        broker.commit("cg", "T1", 0, 1)
+        broker.heartbeat("c1", "cg", {"T1": "*"})
+    folder = tmp_path / "s" / "config"
+    assert (folder / "consumerOffset.json").read_text() == (
+        '{\n\t"offsetTable":{\n\t\t"T1@cg":{0:1\n\t\t}\n\t}\n}'
+    )
+    topics = json.loads((folder / "topics.json").read_text())
+    assert topics["topicConfigTable"]["T1"]["readQueueNums"] == 2
+    groups = json.loads((folder / "subscriptionGroup.json").read_text())
+    assert groups["subscriptionGroupTable"]["cg"]["retryMaxTimes"] == 16
+    with start(tmp_path / "s") as cluster, Peer(cluster.broker_addr) as broker:
+        assert cluster.broker.recovery is not None
+        assert cluster.broker.recovery.clean_exit
+        assert [m.body for m in broker.messages("T1")] == [b"one"]
+        assert broker.offset("cg", "T1") == 1
+        assert ext(broker.send("T1"))["queueOffset"] == "1"
+        with Peer(cluster.namesrv_addr) as namesrv:
+            code = RequestCode.GET_ROUTEINFO_BY_TOPIC
+            assert namesrv.call(code, ext={"topic": "T1"}).code == 0
+
+
+def test_restart_delivers_what_was_delayed(tmp_path: Path) -> None:
+    """Covers C-409: progress is in delayOffset.json; what is due is delivered once, not twice."""
+    levels = "10ms 1d"
+    with start(tmp_path / "s", delay_levels=levels) as cluster, Peer(cluster.broker_addr) as broker:
+        broker.send("T1", b"first", properties={"DELAY": "1"})
+        broker.wait_message("T1", 0)
+        broker.send("T1", b"second", properties={"DELAY": "2"})
+    text = (tmp_path / "s" / "config" / "delayOffset.json").read_text()
+    assert text == '{\n\t"offsetTable":{1:1\n\t}\n}'
+    # With shorter levels the parked message counts as due: its time lies beyond the level (C-405).
+    with (
+        start(tmp_path / "s", delay_levels="10ms 10ms") as cluster,
+        Peer(cluster.broker_addr) as broker,
+    ):
+        assert broker.wait_message("T1", 1).body == b"second"
+        assert len(broker.messages("T1")) == 2
+
+
+def test_backup_of_a_broken_file_is_used(tmp_path: Path) -> None:
+    """Covers C-329: the .bak, and a refusal when that is broken too."""
+    store = tmp_path / "s"
+    with start(store) as cluster, Peer(cluster.broker_addr) as broker:
+        broker.send("T1")
+        broker.commit("cg", "T1", 0, 1)
+    file = ConfigFile(store / "config" / "consumerOffset.json")
+    file.save(file.path.read_text())
+    file.path.write_text("{broken")
+    with start(store) as cluster, Peer(cluster.broker_addr) as broker:
+        assert broker.offset("cg", "T1") == 1
+    file.path.write_text("{broken")
+    file.backup_path.write_text("{broken")
+    with pytest.raises(StoreDamagedError, match=r"consumerOffset\.json"):
+        start(store).start()
+
+
+def test_port_in_use_is_said_and_nothing_is_left(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        for given in ({"broker_port": port}, {"namesrv_port": port}):
+            with pytest.raises(PortInUseError, match=str(port)):
+                start(tmp_path / "s", **given).start()
+    with start(tmp_path / "s") as cluster:
+        assert cluster.broker_addr
+
+
+def test_store_in_use_is_said(cluster: EmbeddedCluster) -> None:
+    with pytest.raises(StoreLockedError, match="store"):
+        start(cluster.store_dir).start()
+
+
+def test_open_address_needs_permission() -> None:
+    """Design decision 11: loopback only, unless told otherwise."""
+    for host in ("0.0.0.0", "192.0.2.7", "::", "example.org"):
+        with pytest.raises(ConfigurationError, match="insecure"):
+            EmbeddedCluster(host=host)
+    with EmbeddedCluster(host="0.0.0.0", advertise_host="127.0.0.1", insecure=True) as cluster:
+        assert cluster.broker_addr.startswith("127.0.0.1:")
+        with Peer(cluster.broker_addr) as broker:
+            assert broker.send("T1").code == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"delay_levels": "1s nonsense"}, "delay levels '1s nonsense'"),
+        ({"delay_levels": "5"}, "delay levels '5'"),
+        ({"broker_name": "a b"}, "the broker name 'a b'"),
+        ({"flush": "maybe"}, "flush 'maybe'"),
+        ({"broker_port": 70_000}, "port 70000"),
+    ],
+)
+def test_wrong_settings_are_named(given: dict[str, object], text: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        EmbeddedCluster(**given)  # type: ignore[arg-type]
+    assert text in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_offsets_are_written_now_and_then(rocketmq_cluster_factory: MakeCluster) -> None:
+    """Covers C-328: written on a timer while running, and only when something changed."""
+    cluster = rocketmq_cluster_factory()
+    file = cluster.store_dir / "config" / "consumerOffset.json"
+    periodic = cluster.broker._persistence._periodic[0]
+    with Peer(cluster.broker_addr) as broker:
+        broker.send("T1")
+        run_tick(cluster, periodic)
+        assert not file.exists()
+        broker.commit("cg", "T1", 0, 1)
+        run_tick(cluster, periodic)
+        assert '"T1@cg":{0:1' in file.read_text()
+
+
+def run_tick(cluster: EmbeddedCluster, periodic: object) -> None:
+    """Do what the timer does and wait until the file is written."""
+    written = threading.Event()
+
+    def tick() -> None:
+        before = periodic.start  # type: ignore[attr-defined]
+
+        def started() -> None:
+            before()
+            written.set()
+
+        periodic.start = started  # type: ignore[attr-defined]
+        periodic._timer.cancel()  # type: ignore[attr-defined]
+        periodic._tick()  # type: ignore[attr-defined]
+
+    thread = cluster._thread
+    assert thread is not None
+    thread.call_soon(tick)
+    assert written.wait(10)
+
+
+SERVE = """
+import sys
+from pathlib import Path
+from rocketstream.server.embedded import SMALL_STORE, EmbeddedCluster, serve
+cluster = EmbeddedCluster(Path(sys.argv[1]), store_config=SMALL_STORE)
+serve(cluster, lambda info: (sys.stdout.write(info.broker_addr + "\\n"), sys.stdout.flush()))
+"""
+
+
+@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
+def test_serve_stops_cleanly_on_a_signal(tmp_path: Path, kind: signal.Signals) -> None:
+    """A signal ends it with exit code 0 and a store that was closed, held pulls included."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", SERVE, str(tmp_path / "s")], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    try:
+        with Peer(process.stdout.readline().strip()) as broker:
+            broker.send("T1", b"one")
+            waiting = broker.submit_pull("T1", 1, suspend_ms=60_000)
+            broker.offset("cg", "T1")
+            os.kill(process.pid, kind)
+            assert broker.answer(waiting).code == 19
+            broker.wait_end()
+        assert process.wait(10) == 0
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+    assert not (tmp_path / "s" / "abort").exists()
+    with start(tmp_path / "s") as cluster, Peer(cluster.broker_addr) as broker:
+        assert [m.body for m in broker.messages("T1")] == [b"one"]
+
+
+def test_serve_reports_a_taken_port(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        cluster = start(tmp_path / "s", broker_port=taken.getsockname()[1])
+        with pytest.raises(PortInUseError):
+            serve(cluster, lambda _: None)

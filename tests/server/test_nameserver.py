@@ -1,0 +1,297 @@
+"""The name server over the wire."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from rocketstream._util.loops import LoopThread
+from rocketstream.protocol.bodies import (
+    ClusterInfo,
+    DataVersion,
+    KVTable,
+    RegisterBrokerBody,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+    TopicList,
+    TopicRouteData,
+)
+from rocketstream.protocol.codes import RequestCode, ResponseCode
+from rocketstream.protocol.command import RemotingCommand
+from rocketstream.protocol.headers import (
+    QueryDataVersionRequestHeader,
+    RegisterBrokerRequestHeader,
+    UnRegisterBrokerRequestHeader,
+)
+from rocketstream.protocol.record import body_crc
+from rocketstream.server.nameserver import NameServer
+from rocketstream.testing import ManualClock
+from tests.server.peer import Peer, ext
+
+ADDRESS = "10.0.0.1:10911"
+
+
+class Running:
+    """A name server on a thread, with a clock moved by hand."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.thread = LoopThread("rocketstream-test")
+        self.server = NameServer(port=0, clock=self.clock)
+        self.thread.run(self.server.start())
+
+    def expire(self) -> None:
+        async def call() -> None:
+            self.server.expire()
+
+        asyncio.run_coroutine_threadsafe(call(), self.thread.loop).result(10)
+
+    def close(self) -> None:
+        self.thread.run(self.server.close())
+        self.thread.close()
+
+
+@pytest.fixture
+def running() -> Iterator[Running]:
+    found = Running()
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def namesrv(running: Running) -> Iterator[Peer]:
+    with Peer(running.server.address) as peer:
+        yield peer
+
+
+def register(
+    peer: Peer,
+    *topics: str,
+    counter: int = 1,
+    broker_id: int = 0,
+    address: str = ADDRESS,
+    name: str = "broker-a",
+    compressed: bool = False,
+    crc: int | None = None,
+    perm: int = 6,
+) -> RemotingCommand:
+    table = {topic: TopicConfig(topic, 8, 4, perm) for topic in topics}
+    wrapper = TopicConfigSerializeWrapper(table, DataVersion(counter, 1_700_000_000_000))
+    registration = RegisterBrokerBody(wrapper, [])
+    body = registration.encode_compressed() if compressed else registration.encode()
+    header = RegisterBrokerRequestHeader(
+        broker_name=name,
+        broker_addr=address,
+        cluster_name="C1",
+        ha_server_addr="10.0.0.1:10912",
+        broker_id=broker_id,
+        compressed=compressed,
+        body_crc32=body_crc(body) if crc is None else crc,
+    )
+    return peer.call(RequestCode.REGISTER_BROKER, header, body)
+
+
+def route(peer: Peer, topic: str, *, version: int = 409, **more: str) -> RemotingCommand:
+    fields = {"topic": topic, **more}
+    return peer.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext=fields, version=version)
+
+
+def addresses(peer: Peer, topic: str) -> dict[int, str] | None:
+    answer = route(peer, topic)
+    if answer.code != 0:
+        assert answer.code == ResponseCode.TOPIC_NOT_EXIST
+        return None
+    return TopicRouteData.decode(bytes(answer.body)).broker_datas[0].broker_addrs
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_registered_topic_is_routed(namesrv: Peer, compressed: bool) -> None:
+    """Covers C-441 to C-443 and W 3.3: plain and compressed registrations."""
+    assert register(namesrv, "T1", compressed=compressed).code == 0
+    data = TopicRouteData.decode(bytes(route(namesrv, "T1").body))
+    [queues] = data.queue_datas
+    assert (queues.read_queue_nums, queues.write_queue_nums, queues.perm) == (8, 4, 6)
+    [broker] = data.broker_datas
+    assert (broker.cluster, broker.broker_name) == ("C1", "broker-a")
+    assert broker.broker_addrs == {0: ADDRESS}
+
+
+def test_damaged_registration_is_refused(namesrv: Peer) -> None:
+    """Covers code 103: the CRC is checked when it is given."""
+    answer = register(namesrv, "T1", crc=1)
+    assert (answer.code, answer.remark) == (1, "crc32 not match")
+    assert addresses(namesrv, "T1") is None
+    assert register(namesrv, "T1", crc=0).code == 0
+
+
+def test_route_form_depends_on_who_asks(namesrv: Peer) -> None:
+    """Covers W 2.7: bare integer keys for old senders, quoted ones from 401 on or if asked."""
+    register(namesrv, "T1")
+    assert b'{0:"' in bytes(route(namesrv, "T1", version=400).body)
+    assert b'{"0":"' in bytes(route(namesrv, "T1", version=401).body)
+    answer = route(namesrv, "T1", version=400, acceptStandardJsonOnly="true")
+    assert b'{"0":"' in bytes(answer.body)
+    code = RequestCode.GET_BROKER_CLUSTER_INFO
+    assert b'{0:"' in bytes(namesrv.call(code, version=479).body)
+
+
+def test_unknown_topic_has_upstreams_text(namesrv: Peer) -> None:
+    """Covers C-443."""
+    answer = route(namesrv, "none")
+    assert answer.code == ResponseCode.TOPIC_NOT_EXIST
+    assert (answer.remark or "").startswith(
+        "No topic route info in name server for the topic: none"
+    )
+
+
+def test_same_version_again_changes_nothing_and_never_removes(namesrv: Peer) -> None:
+    """Covers W 2.7: queue data moves only with the data version; registration never removes."""
+    register(namesrv, "T1", counter=1)
+    register(namesrv, "T2", counter=1)
+    assert addresses(namesrv, "T2") is None
+    register(namesrv, "T2", counter=2)
+    assert addresses(namesrv, "T1") == {0: ADDRESS}
+    assert addresses(namesrv, "T2") == {0: ADDRESS}
+
+
+def test_slave_adds_its_address_and_learns_its_master(namesrv: Peer) -> None:
+    """Covers C-442: a slave's topics do not count."""
+    register(namesrv, "T1")
+    answer = register(namesrv, "T9", broker_id=1, address="10.0.0.2:10911")
+    assert ext(answer) == {"haServerAddr": "10.0.0.1:10912", "masterAddr": ADDRESS}
+    assert addresses(namesrv, "T1") == {0: ADDRESS, 1: "10.0.0.2:10911"}
+    assert addresses(namesrv, "T9") is None
+
+
+def test_address_registered_under_another_id_moves(namesrv: Peer) -> None:
+    """Covers W 2.7."""
+    register(namesrv, "T1")
+    register(namesrv, "T1", broker_id=1, counter=2)
+    assert addresses(namesrv, "T1") == {1: ADDRESS}
+
+
+def test_unregistered_broker_takes_its_topics_along(namesrv: Peer) -> None:
+    """Covers code 104."""
+    register(namesrv, "T1")
+    header = UnRegisterBrokerRequestHeader("broker-a", ADDRESS, "C1", 0)
+    assert namesrv.call(RequestCode.UNREGISTER_BROKER, header).code == 0
+    assert addresses(namesrv, "T1") is None
+    info = namesrv.call(RequestCode.GET_BROKER_CLUSTER_INFO)
+    assert ClusterInfo.decode(bytes(info.body)).broker_addr_table == {}
+
+
+def test_closed_connection_removes_its_broker(running: Running, namesrv: Peer) -> None:
+    """Covers C-442: at once, not after 120 s."""
+    with Peer(running.server.address) as broker:
+        register(broker, "T1")
+        assert addresses(namesrv, "T1") == {0: ADDRESS}
+    for _ in range(1000):
+        if addresses(namesrv, "T1") is None:
+            break
+    assert addresses(namesrv, "T1") is None
+
+
+def test_silent_broker_is_removed_after_120_s(running: Running, namesrv: Peer) -> None:
+    """Covers C-442: and its connection is closed."""
+    with Peer(running.server.address) as broker:
+        register(broker, "T1")
+        running.clock.advance(120_000)
+        running.expire()
+        assert addresses(namesrv, "T1") == {0: ADDRESS}
+        running.clock.advance(1)
+        running.expire()
+        assert addresses(namesrv, "T1") is None
+        broker.wait_end()
+
+
+def test_unchanged_data_version_counts_as_life(running: Running, namesrv: Peer) -> None:
+    """Covers code 322."""
+    register(namesrv, "T1", counter=3)
+
+    def query(counter: int) -> RemotingCommand:
+        header = QueryDataVersionRequestHeader("broker-a", ADDRESS, "C1", 0)
+        body = DataVersion(counter, 1_700_000_000_000).encode()
+        return namesrv.call(RequestCode.QUERY_DATA_VERSION, header, body)
+
+    running.clock.advance(100_000)
+    assert ext(query(3)) == {"changed": "false"}
+    answer = query(4)
+    assert ext(answer) == {"changed": "true"}
+    assert DataVersion.decode(bytes(answer.body)).counter == 3
+    running.clock.advance(100_000)
+    running.expire()
+    assert addresses(namesrv, "T1") == {0: ADDRESS}
+
+
+def test_lists_of_topics(namesrv: Peer) -> None:
+    """Covers codes 206, 224, 304."""
+    register(namesrv, "T1", "T2")
+
+    def topics(code: int, **fields: str) -> TopicList:
+        return TopicList.decode(bytes(namesrv.call(code, ext=dict(fields)).body))
+
+    assert topics(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER).topic_list == {"T1", "T2"}
+    assert topics(RequestCode.GET_TOPICS_BY_CLUSTER, cluster="C1").topic_list == {"T1", "T2"}
+    assert topics(RequestCode.GET_TOPICS_BY_CLUSTER, cluster="C2").topic_list == set()
+    system = topics(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
+    assert (system.topic_list, system.broker_addr) == ({"C1", "broker-a"}, ADDRESS)
+
+
+def test_topic_is_deleted_everywhere_or_in_one_cluster(namesrv: Peer) -> None:
+    """Covers code 216."""
+    register(namesrv, "T1", "T2")
+    namesrv.call(RequestCode.DELETE_TOPIC_IN_NAMESRV, ext={"topic": "T1", "clusterName": "C2"})
+    assert addresses(namesrv, "T1") is not None
+    namesrv.call(RequestCode.DELETE_TOPIC_IN_NAMESRV, ext={"topic": "T1", "clusterName": "C1"})
+    assert addresses(namesrv, "T1") is None
+    namesrv.call(RequestCode.DELETE_TOPIC_IN_NAMESRV, ext={"topic": "T2"})
+    assert addresses(namesrv, "T2") is None
+
+
+def test_write_permission_is_wiped_and_given_back(namesrv: Peer) -> None:
+    """Covers C-444."""
+    register(namesrv, "T1", "T2")
+
+    def perm() -> int:
+        return TopicRouteData.decode(bytes(route(namesrv, "T1").body)).queue_datas[0].perm
+
+    fields = {"brokerName": "broker-a"}
+    answer = namesrv.call(RequestCode.WIPE_WRITE_PERM_OF_BROKER, ext=fields)
+    assert (ext(answer), perm()) == ({"wipeTopicCount": "2"}, 4)
+    answer = namesrv.call(RequestCode.ADD_WRITE_PERM_OF_BROKER, ext=fields)
+    assert (ext(answer), perm()) == ({"addTopicCount": "2"}, 6)
+
+
+def test_settings_by_namespace(namesrv: Peer) -> None:
+    """Covers codes 100, 101, 102, 219, and the order configuration in answers to 103."""
+    where = {"namespace": "ORDER_TOPIC_CONFIG", "key": "T1"}
+    assert namesrv.call(RequestCode.GET_KV_CONFIG, ext=where).code == ResponseCode.QUERY_NOT_FOUND
+    code = RequestCode.GET_KVLIST_BY_NAMESPACE
+    space = {"namespace": "ORDER_TOPIC_CONFIG"}
+    assert namesrv.call(code, ext=space).code == ResponseCode.QUERY_NOT_FOUND
+    namesrv.call(RequestCode.PUT_KV_CONFIG, ext={**where, "value": "broker-a:4"})
+    assert ext(namesrv.call(RequestCode.GET_KV_CONFIG, ext=where)) == {"value": "broker-a:4"}
+    assert KVTable.decode(bytes(namesrv.call(code, ext=space).body)).table == {"T1": "broker-a:4"}
+    assert KVTable.decode(bytes(register(namesrv, "T1").body)).table == {"T1": "broker-a:4"}
+    namesrv.call(RequestCode.DELETE_KV_CONFIG, ext=where)
+    assert namesrv.call(RequestCode.GET_KV_CONFIG, ext=where).code == ResponseCode.QUERY_NOT_FOUND
+
+
+def test_unknown_code_is_answered(namesrv: Peer) -> None:
+    """Covers W 1.4: 4.9 stays silent there, which only makes callers wait."""
+    answer = namesrv.call(901)
+    assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+    assert answer.remark == " request type 901 not supported"
+
+
+def test_missing_field_and_junk_body_are_answered(namesrv: Peer) -> None:
+    """Hostile bytes get code 1 and the connection goes on."""
+    answer = namesrv.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext={})
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "topic" in (answer.remark or "")
+    header = RegisterBrokerRequestHeader("b", ADDRESS, "C1", "h", 0, True, 0)
+    answer = namesrv.call(RequestCode.REGISTER_BROKER, header, b"\x00junk")
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert register(namesrv, "T1").code == 0
