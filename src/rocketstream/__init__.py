@@ -1,3 +1,114 @@
-"""Rocketstream: RocketMQ for Python."""
+"""Rocketstream: RocketMQ for Python.
+
+Law: public names only; each is imported when it is first used, so importing the package is cheap.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rocketstream.client.config import ClientConfig
+    from rocketstream.client.core.allocate import (
+        AllocateMessageQueueAveragely,
+        AllocateMessageQueueAveragelyByCircle,
+        AllocateMessageQueueByConfig,
+        AllocateMessageQueueByMachineRoom,
+        AllocateMessageQueueConsistentHash,
+        AllocateMessageQueueStrategy,
+    )
+    from rocketstream.client.listener import (
+        ConsumeConcurrentlyContext,
+        MessageListenerConcurrently,
+    )
+    from rocketstream.client.producer import Producer
+    from rocketstream.client.push_consumer import PushConsumer
+    from rocketstream.errors import RocketMQError, SendError, SendOutcome
+    from rocketstream.model import (
+        ConsumeConcurrentlyStatus,
+        ConsumeFromWhere,
+        Message,
+        MessageModel,
+        MessageQueue,
+        PullResult,
+        PullStatus,
+        SendResult,
+        SendStatus,
+    )
+    from rocketstream.protocol.message_ext import MessageExt
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "rocketstream.client.config": ("ClientConfig",),
+    "rocketstream.client.core.allocate": (
+        "AllocateMessageQueueAveragely",
+        "AllocateMessageQueueAveragelyByCircle",
+        "AllocateMessageQueueByConfig",
+        "AllocateMessageQueueByMachineRoom",
+        "AllocateMessageQueueConsistentHash",
+        "AllocateMessageQueueStrategy",
+    ),
+    "rocketstream.client.listener": (
+        "ConsumeConcurrentlyContext",
+        "MessageListenerConcurrently",
+    ),
+    "rocketstream.client.producer": ("Producer",),
+    "rocketstream.client.push_consumer": ("PushConsumer",),
+    "rocketstream.errors": ("RocketMQError", "SendError", "SendOutcome"),
+    "rocketstream.model": (
+        "ConsumeConcurrentlyStatus",
+        "ConsumeFromWhere",
+        "Message",
+        "MessageModel",
+        "MessageQueue",
+        "PullResult",
+        "PullStatus",
+        "SendResult",
+        "SendStatus",
+    ),
+    "rocketstream.protocol.message_ext": ("MessageExt",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "AllocateMessageQueueAveragely",
+    "AllocateMessageQueueAveragelyByCircle",
+    "AllocateMessageQueueByConfig",
+    "AllocateMessageQueueByMachineRoom",
+    "AllocateMessageQueueConsistentHash",
+    "AllocateMessageQueueStrategy",
+    "ClientConfig",
+    "ConsumeConcurrentlyContext",
+    "ConsumeConcurrentlyStatus",
+    "ConsumeFromWhere",
+    "Message",
+    "MessageExt",
+    "MessageListenerConcurrently",
+    "MessageModel",
+    "MessageQueue",
+    "Producer",
+    "PullResult",
+    "PullStatus",
+    "PushConsumer",
+    "RocketMQError",
+    "SendError",
+    "SendOutcome",
+    "SendResult",
+    "SendStatus",
+    "__version__",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME_OF})

@@ -34,3 +34,8 @@ class SystemClock:
 
 
 SYSTEM_CLOCK: Clock = SystemClock()
+
+
+def process_cpu_ms() -> float:
+    """Return the processor time of this whole process in milliseconds."""
+    return time.process_time_ns() / 1_000_000

@@ -262,8 +262,17 @@ class MQClientInstance:
 
     async def heartbeat(self) -> None:
         """Tell every known broker which groups live here (C-143); failures are logged."""
+        await self.heartbeat_with(None)
+
+    async def heartbeat_with(self, renewed: ConsumerData | None) -> None:
+        """Send a heartbeat in which ``renewed`` stands for what its group says of itself."""
         async with self._heartbeat_lock:
             data = self._heartbeat_data()
+            if renewed is not None:
+                data.consumer_data_set = [
+                    renewed if each.group_name == renewed.group_name else each
+                    for each in data.consumer_data_set
+                ]
             if not data.consumer_data_set and not data.producer_data_set:
                 return
             addresses = self.routes.addresses(masters_only=not self._consumers)

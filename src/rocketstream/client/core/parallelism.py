@@ -31,13 +31,13 @@ class Governor:
         self._calls = 0
         self._hot_ticks = 0
 
-    def start(self, now_ms: float, cpu_ms: float, calls: int) -> None:
+    def start(self, now_ms: float, cpu_ms: float, calls: int, awake: int) -> None:
         """Begin to watch: work was handed out after nothing was waiting."""
         self._now_ms = now_ms
         self._cpu_ms = cpu_ms
         self._calls = calls
         self._hot_ticks = 0
-        self.target = 1
+        self.target = max(1, awake)
 
     def tick(
         self, now_ms: float, cpu_ms: float, calls: int, *, waiting: int, awake: int, calling: int

@@ -36,7 +36,7 @@ class PushConsumerSettings:
     consumer_group: str
     message_model: MessageModel = MessageModel.CLUSTERING
     consume_from_where: ConsumeFromWhere = ConsumeFromWhere.LAST_OFFSET
-    consume_timestamp: str = ""
+    consume_timestamp: str = "19700101000000"
     allocate_message_queue_strategy: AllocateMessageQueueStrategy = field(
         default_factory=AllocateMessageQueueAveragely
     )
@@ -98,15 +98,13 @@ class PushConsumerSettings:
                 f"consumeThreadMax ({self.consume_thread_max})"
             )
 
-    def consume_timestamp_ms(self) -> int | None:
-        """Return where TIMESTAMP begins, ms since 1970; None when not given (C-24).
+    def consume_timestamp_ms(self) -> int:
+        """Return where TIMESTAMP begins, ms since 1970 (C-24).
 
         Raises:
             ConfigurationError: not ``yyyyMMddHHmmss``.
         """
         text = self.consume_timestamp
-        if not text:
-            return None
         try:
             if len(text) != 14:
                 raise ValueError("not 14 digits")
