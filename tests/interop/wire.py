@@ -5,9 +5,11 @@ Law: builds commands and reads answers; asserts nothing.
 
 from __future__ import annotations
 
+from rocketstream.protocol.bodies import GetConsumerListByGroupResponseBody
 from rocketstream.protocol.codes import PullSysFlag, RequestCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import (
+    GetConsumerListByGroupRequestHeader,
     GetMaxOffsetRequestHeader,
     GetMaxOffsetResponseHeader,
     PullMessageRequestHeader,
@@ -65,14 +67,15 @@ def pull_command(
     offset: int,
     *,
     expression: str = "*",
+    queue_id: int = 0,
     max_msg_nums: int = 32,
     code: RequestCode = RequestCode.PULL_MESSAGE,
 ) -> RemotingCommand:
-    """A pull of queue 0 with its subscription in the request and no long polling."""
+    """A pull of one queue with its subscription in the request and no long polling."""
     header = PullMessageRequestHeader(
         consumer_group="wire",
         topic=topic,
-        queue_id=0,
+        queue_id=queue_id,
         queue_offset=offset,
         max_msg_nums=max_msg_nums,
         sys_flag=PullSysFlag.SUBSCRIPTION,
@@ -85,15 +88,21 @@ def pull_command(
 
 
 def pull_all(
-    connection: BlockingConnection, topic: str, count: int, expression: str = "*"
+    connection: BlockingConnection,
+    topic: str,
+    count: int,
+    expression: str = "*",
+    *,
+    queue_id: int = 0,
 ) -> list[MessageExt]:
-    """Every matching message of queue 0, once it holds ``count``: a broker acknowledges a send a
-    moment before its consume queue shows it."""
-    wait_until(lambda: max_offset(connection, topic) >= count, f"{count} messages in {topic}")
+    """Every matching message of one queue, once it holds ``count``: a broker acknowledges a send
+    a moment before its consume queue shows it."""
+    wait_until(lambda: max_offset(connection, topic, queue_id) >= count, f"{count} in {topic}")
     found: list[MessageExt] = []
     offset = 0
     while True:
-        answer = connection.request(pull_command(topic, offset, expression=expression), TIMEOUT_MS)
+        command = pull_command(topic, offset, expression=expression, queue_id=queue_id)
+        answer = connection.request(command, TIMEOUT_MS)
         if answer.code == 0:
             found += decode_messages(bytes(answer.body), "broker-a")
         elif answer.code != 20:
@@ -101,8 +110,18 @@ def pull_all(
         offset = int((answer.ext_fields or {})["nextBeginOffset"])
 
 
-def max_offset(connection: BlockingConnection, topic: str) -> int:
-    """The max offset of queue 0."""
-    header = GetMaxOffsetRequestHeader(topic, 0)
+def max_offset(connection: BlockingConnection, topic: str, queue_id: int = 0) -> int:
+    """The max offset of one queue."""
+    header = GetMaxOffsetRequestHeader(topic, queue_id)
     command = RemotingCommand.request(RequestCode.GET_MAX_OFFSET, header)
     return connection.request(command, TIMEOUT_MS).header(GetMaxOffsetResponseHeader).offset
+
+
+def members(connection: BlockingConnection, group: str) -> list[str]:
+    """Client ids of a group's members, none while the broker does not know the group."""
+    header = GetConsumerListByGroupRequestHeader(group)
+    command = RemotingCommand.request(RequestCode.GET_CONSUMER_LIST_BY_GROUP, header)
+    answer = connection.request(command, TIMEOUT_MS)
+    if answer.code != 0:
+        return []
+    return GetConsumerListByGroupResponseBody.decode(bytes(answer.body)).consumer_id_list

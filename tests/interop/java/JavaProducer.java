@@ -98,14 +98,14 @@ public final class JavaProducer {
             producer.send(message, new SendCallback() {
                 @Override
                 public void onSuccess(SendResult result) {
-                    room.release();
                     note(message, result, rows);
+                    room.release();
                 }
 
                 @Override
                 public void onException(Throwable e) {
-                    room.release();
                     fail(e);
+                    room.release();
                 }
             });
         }

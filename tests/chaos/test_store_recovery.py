@@ -1,0 +1,448 @@
+"""Crashes, torn tails, damage and lost files: what a store does with them when it is opened.
+
+Law: a crash is ``abandon()``: nothing flushed, no checkpoint, ``abort`` left behind.
+"""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from pathlib import Path
+
+import pytest
+from tests.unit.store.kit import all_bodies, make_record, opened, put, small_config, tree
+
+from rocketstream.errors import StoreDamagedError
+from rocketstream.server.store import MessageStore, RecoveryReport, StoreConfig
+from rocketstream.server.store.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from rocketstream.server.store.files import Files
+from rocketstream.testing.clock import ManualClock
+
+FIRST = "0" * 20
+
+
+def crash_with(
+    root: Path, messages: list[bytes], config: StoreConfig | None = None, *, flush: bool = False
+) -> list[int]:
+    """Store messages and crash; returns their physical offsets and the end."""
+    store = MessageStore(root, config or small_config(), ManualClock())
+    store.open()
+    results = [put(store, body) for body in messages]
+    if flush:
+        store.flush()
+    store.abandon()
+    return [result.physical_offset for result in results] + [results[-1].end_offset]
+
+
+def reopen(
+    root: Path, config: StoreConfig | None = None, *, repair: bool = False
+) -> tuple[MessageStore, RecoveryReport]:
+    store = MessageStore(root, config or small_config(), ManualClock())
+    return store, store.open(repair=repair)
+
+
+def overwrite(path: Path, position: int, data: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(position)
+        file.write(data)
+
+
+def log_file(root: Path, base: int = 0) -> Path:
+    return root / "commitlog" / f"{base:020d}"
+
+
+# --- torn tails -------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def three_messages(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[int]]:
+    root = tmp_path_factory.mktemp("crashed") / "store"
+    return root, crash_with(root, [b"one", b"two", b"three"])
+
+
+LAST_SIZE = len(make_record(b"three"))
+
+
+@pytest.mark.parametrize("kept", range(LAST_SIZE))
+def test_torn_tail_at_every_byte_recovers_to_the_record_before(
+    tmp_path: Path, three_messages: tuple[Path, list[int]], kept: int
+) -> None:
+    """Only the first bytes of the last record are on the disk; the rest is zeros."""
+    source, offsets = three_messages
+    root = tmp_path / "store"
+    shutil.copytree(source, root)
+    last, end = offsets[2], offsets[3]
+    assert end - last == LAST_SIZE
+    overwrite(log_file(root), last + kept, bytes(LAST_SIZE - kept))
+    store, report = reopen(root)
+    try:
+        # The last bytes of the record are zeros already: cutting them off changes nothing.
+        survives = not any((source / "commitlog" / FIRST).read_bytes()[last + kept : end])
+        expected = [b"one", b"two"] + [b"three"] * survives
+        assert all_bodies(store) == expected
+        assert report.log_end == (end if survives else last)
+        assert not report.quarantined
+        assert put(store, b"four").queue_offset == len(expected)
+        assert all_bodies(store) == [*expected, b"four"]
+        store.close()
+    finally:
+        store.abandon()
+    with opened(root) as store:
+        assert all_bodies(store) == [*expected, b"four"]
+
+
+@pytest.mark.parametrize("byte", [0, 4, 8, 12, 20, 28, 39, 84, 88, 92, LAST_SIZE - 1])
+def test_flipped_byte_in_the_last_record_is_a_torn_tail(tmp_path: Path, byte: int) -> None:
+    """Sizes, magic, CRC, offsets, body: whatever makes the last record not whole."""
+    _, _, last, _ = crash_with(tmp_path, [b"one", b"two", b"three"])
+    data = log_file(tmp_path).read_bytes()
+    overwrite(log_file(tmp_path), last + byte, bytes([data[last + byte] ^ 0xFF]))
+    store, report = reopen(tmp_path)
+    bodies = all_bodies(store)
+    store.abandon()
+    assert bodies == [b"one", b"two"]
+    assert report.torn_bytes > 0
+    assert not report.torn_flushed
+
+
+def test_torn_tail_below_the_flushed_mark_is_reported(tmp_path: Path) -> None:
+    """It is cut all the same, but it is not what a crash leaves: the report says so."""
+    _, _, last, end = crash_with(tmp_path, [b"one", b"two", b"three"], flush=True)
+    assert read_checkpoint(tmp_path / "checkpoint").flushed_offset == end
+    overwrite(log_file(tmp_path), last + 30, b"\xff" * 5)
+    store, report = reopen(tmp_path)
+    store.abandon()
+    assert report.torn_flushed
+
+
+def test_torn_blank_marker_is_written_again(tmp_path: Path) -> None:
+    """A crash between two files: the marker is lost, nothing follows."""
+    offsets = crash_with(tmp_path, [b"x" * 3000])
+    overwrite(log_file(tmp_path), offsets[1], b"\0\0\x03\xff")
+    store, _ = reopen(tmp_path)
+    assert put(store, b"y" * 2000).physical_offset == 4096
+    assert len(all_bodies(store)) == 2
+    store.close()
+    with opened(tmp_path) as store:
+        assert len(all_bodies(store)) == 2
+
+
+def test_bytes_behind_a_torn_tail_are_zeroed(tmp_path: Path) -> None:
+    """So that no remains are ever taken for records behind later, shorter ones."""
+    offsets = crash_with(tmp_path, [b"one", b"x" * 1000])
+    overwrite(log_file(tmp_path), offsets[1] + 95, b"y")
+    store, report = reopen(tmp_path)
+    store.close()
+    assert report.torn_bytes == offsets[2] - offsets[1] - 2  # it ends in two zeros
+    assert not any(log_file(tmp_path).read_bytes()[offsets[1] :])
+
+
+def test_older_remains_behind_the_end_are_not_damage(tmp_path: Path) -> None:
+    """Upstream leaves stale records behind a truncation; they are older than the last record."""
+    crash_with(tmp_path, [b"one", b"old" * 30, b"old" * 30])
+    data = bytearray(log_file(tmp_path).read_bytes())
+    store = MessageStore(tmp_path, small_config(), ManualClock())
+    shutil.rmtree(tmp_path)
+    store.open()
+    put(store, b"one")
+    store._last_timestamp += 5000
+    put(store, b"new")
+    end = store.physical_max_offset
+    store.close()
+    overwrite(log_file(tmp_path), end, bytes(data[end:]))
+    store, report = reopen(tmp_path)
+    assert all_bodies(store) == [b"one", b"new"]
+    assert report.torn_bytes > 0
+    store.close()
+
+
+@pytest.mark.parametrize("kept", range(1, 40))
+def test_tear_in_the_properties_is_seen(tmp_path: Path, kept: int) -> None:
+    """Topic and properties are covered by no CRC; zeros at their end give the tear away."""
+    offsets = crash_with(tmp_path, [b"one"])
+    store, _ = reopen(tmp_path)
+    text = "KEYS\x01k1\x02TAGS\x01TagA\x02UNIQ_KEY\x0100000001"
+    store.put("T1", 0, make_record(b"two", extra=text), 0)
+    end = store.physical_max_offset
+    store.abandon()
+    overwrite(log_file(tmp_path), end - kept, bytes(kept))
+    store, report = reopen(tmp_path)
+    assert (all_bodies(store), report.log_end) == ([b"one"], offsets[1])
+    store.close()
+
+
+def test_queue_offset_that_cannot_be_is_damage(tmp_path: Path) -> None:
+    """Nothing in a record guards it: it must never make a queue forget its units."""
+    offsets = crash_with(tmp_path, [b"m%d" % number for number in range(9)])
+    overwrite(log_file(tmp_path), offsets[8] + 20, struct.pack(">q", 3))
+    with pytest.raises(StoreDamagedError, match="says it is number 3 of queue T1/0, which has 8"):
+        reopen(tmp_path)
+    store, _ = reopen(tmp_path, repair=True)
+    assert all_bodies(store) == [b"m%d" % number for number in range(8)]
+    assert put(store).queue_offset == 8
+    store.close()
+
+
+# --- damage in the middle -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("byte", [0, 4, 8, 28, 88, 91])
+def test_damage_in_the_middle_is_refused_and_nothing_changes(
+    tmp_path: Path, byte: int, clean: bool
+) -> None:
+    """Whole records follow the bad one: opening says where and what to do, and touches nothing."""
+    offsets = crash_with(tmp_path, [b"m%d" % number for number in range(5)])
+    if clean:
+        reopen(tmp_path)[0].close()
+    overwrite(log_file(tmp_path), offsets[2] + byte, b"\xee")
+    before = tree(tmp_path)
+    store = MessageStore(tmp_path, small_config(), ManualClock())
+    for _ in range(2):
+        with pytest.raises(StoreDamagedError, match="Nothing was changed") as caught:
+            store.open()
+        error = caught.value
+        assert error.parameters["offset"] == offsets[2]
+        assert error.parameters["follower"] == offsets[3]
+        assert str(log_file(tmp_path)) in str(error)
+        assert "repair" in str(error)
+    assert tree(tmp_path) == before
+
+
+def test_zeros_before_whole_records_are_damage(tmp_path: Path) -> None:
+    """A page that never reached the disk; the end of the log is not there."""
+    offsets = crash_with(tmp_path, [b"m%d" % number for number in range(5)])
+    overwrite(log_file(tmp_path), offsets[1], bytes(offsets[3] - offsets[1]))
+    with pytest.raises(StoreDamagedError, match="zeros"):
+        reopen(tmp_path)
+
+
+def test_damage_before_a_later_file_is_refused(tmp_path: Path) -> None:
+    """The last record of a file is bad, the next file has whole ones."""
+    offsets = crash_with(tmp_path, [b"x" * 1000] * 5)
+    assert offsets[3] == 4096
+    overwrite(log_file(tmp_path), offsets[2] + 100, b"y")
+    with pytest.raises(StoreDamagedError, match="follow from offset 4096"):
+        reopen(tmp_path)
+
+
+@pytest.mark.parametrize("flushed", [True, False])
+def test_damage_says_whether_it_had_been_flushed(tmp_path: Path, flushed: bool) -> None:
+    """A power failure explains only what lies behind the flushed mark."""
+    offsets = crash_with(tmp_path, [b"m%d" % number for number in range(5)], flush=flushed)
+    overwrite(log_file(tmp_path), offsets[2] + 91, b"\xee")
+    text = "had been flushed, so a disk" if flushed else "a power failure can explain"
+    with pytest.raises(StoreDamagedError, match=text):
+        reopen(tmp_path)
+
+
+def test_repair_sets_aside_what_follows_and_goes_on(tmp_path: Path) -> None:
+    """Nothing is lost for ever: all bytes from the damage on are in ``quarantine``."""
+    offsets = crash_with(tmp_path, [b"x%d" % number * 500 for number in range(8)])
+    damaged = offsets[2] + 100
+    overwrite(log_file(tmp_path), damaged, b"!")
+    before = tree(tmp_path / "commitlog")
+    store, report = reopen(tmp_path, repair=True)
+    assert all_bodies(store) == [b"x0" * 500, b"x1" * 500]
+    assert put(store, b"more").queue_offset == 2
+    store.close()
+    first = before[FIRST][offsets[2] :].rstrip(b"\0")
+    assert [path.name for path in report.quarantined] == [
+        f"{FIRST}.{offsets[2]}",
+        f"{4096:020d}.4096",
+        f"{8192:020d}.8192",
+    ]
+    assert [path.read_bytes() for path in report.quarantined] == [
+        first,
+        before[f"{4096:020d}"].rstrip(b"\0"),
+        before[f"{8192:020d}"].rstrip(b"\0"),
+    ]
+    with opened(tmp_path) as store:
+        assert all_bodies(store) == [b"x0" * 500, b"x1" * 500, b"more"]
+
+
+# --- consume queues -------------------------------------------------------------------------------
+
+
+def test_crash_dispatches_again(tmp_path: Path) -> None:
+    """W 5.6: every record from the checkpoint on gets its unit again, and only once."""
+    crash_with(tmp_path, [b"m%d" % number for number in range(25)])
+    before = tree(tmp_path / "consumequeue")
+    store, report = reopen(tmp_path)
+    assert (report.clean_exit, report.records_checked, report.records_dispatched) == (False, 25, 25)
+    assert len(all_bodies(store)) == 25
+    store.close()
+    assert tree(tmp_path / "consumequeue") == before
+
+
+def test_crash_long_after_a_checkpoint_dispatches_the_end_only(tmp_path: Path) -> None:
+    """W 5.6: what is 3 s older than the checkpoint's timestamps is not walked again."""
+    clock = ManualClock()
+    store = MessageStore(tmp_path, small_config(), clock)
+    store.open()
+    for number in range(30):
+        put(store, b"m%d" % number, queue_id=number % 2)
+        clock.advance(1000)
+    store.flush()
+    store.abandon()
+    store, report = reopen(tmp_path)
+    assert report.records_checked == report.records_dispatched == 4
+    assert all_bodies(store)[-1] == b"m28"
+    assert put(store).queue_offset == 15
+    store.close()
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("lost", ["all", "queue", "second file", "last units", "first units"])
+def test_lost_queue_units_are_rebuilt(tmp_path: Path, lost: str, clean: bool) -> None:
+    """Files or units of a consume queue are gone; the log has it all."""
+    store = MessageStore(tmp_path, small_config(), ManualClock())
+    store.open()
+    for number in range(30):
+        put(store, b"m%d" % number, queue_id=number % 2, tags="TagA")
+    if clean:
+        store.close()
+    store.abandon()
+    before = tree(tmp_path / "consumequeue")
+    queue = tmp_path / "consumequeue" / "T1" / "1"
+    if lost == "all":
+        shutil.rmtree(tmp_path / "consumequeue")
+    elif lost == "queue":
+        shutil.rmtree(queue)
+    elif lost == "second file":
+        (queue / f"{200:020d}").unlink()
+    elif lost == "last units":
+        overwrite(queue / f"{200:020d}", 40, bytes(160))
+    else:
+        overwrite(queue / FIRST, 0, bytes(200))
+    store, report = reopen(tmp_path)
+    assert report.rebuilt == (clean or lost == "all")
+    assert [len(all_bodies(store, queue_id=number)) for number in range(2)] == [15, 15]
+    store.close()
+    assert tree(tmp_path / "consumequeue") == before
+
+
+def test_units_beyond_the_log_are_dropped(tmp_path: Path) -> None:
+    """W 5.6: a queue must never refer to what the log does not have."""
+    with opened(tmp_path) as store:
+        for number in range(12):
+            put(store, b"m%d" % number)
+        last = put(store, b"last").physical_offset
+    overwrite(log_file(tmp_path), last, bytes(200))
+    store, report = reopen(tmp_path)
+    assert (report.entries_dropped, report.log_end) == (1, last)
+    assert store.max_offset("T1", 0) == 12
+    assert put(store, b"new").queue_offset == 12
+    assert all_bodies(store)[-1] == b"new"
+    store.close()
+
+
+def test_without_log_files_the_queues_are_emptied(tmp_path: Path) -> None:
+    """W 5.6: no commit log, no consume queues."""
+    with opened(tmp_path) as store:
+        put(store)
+    shutil.rmtree(tmp_path / "commitlog")
+    with opened(tmp_path) as store:
+        assert store.max_offset("T1", 0) == 0
+        assert put(store).queue_offset == 0
+
+
+def test_clean_start_checks_a_bounded_end_of_the_log(tmp_path: Path) -> None:
+    """What a clean shutdown left is checked from a record boundary on, not from the start."""
+    with opened(tmp_path) as store:
+        for number in range(50):
+            put(store, b"m%02d" % number, queue_id=number % 3)
+    store, report = reopen(tmp_path, small_config(verify_bytes_max=1000))
+    assert 10 <= report.records_checked <= 13
+    assert report.clean_exit
+    assert sum(len(all_bodies(store, queue_id=number)) for number in range(3)) == 50
+    store.close()
+
+
+def test_store_of_49_without_flushed_offset_is_recovered(tmp_path: Path) -> None:
+    """4.9 writes three timestamps only; unknown is not taken for flushed."""
+    crash_with(tmp_path, [b"one", b"two"], flush=True)
+    marks = read_checkpoint(tmp_path / "checkpoint")
+    old = Checkpoint(marks.physic_msg_timestamp, marks.logics_msg_timestamp, 0, 0)
+    write_checkpoint(tmp_path / "checkpoint", old, Files())
+    store, report = reopen(tmp_path)
+    assert report.records_checked == 2
+    assert store.flushed_offset == 0
+    store.close()
+
+
+@pytest.mark.parametrize("data", [b"", b"\0" * 20, None])
+def test_checkpoint_that_is_short_or_missing_means_from_the_start(
+    tmp_path: Path, data: bytes | None
+) -> None:
+    """Everything is walked again."""
+    crash_with(tmp_path, [b"one", b"two"], flush=True)
+    path = tmp_path / "checkpoint"
+    path.unlink()
+    if data is not None:
+        path.write_bytes(data)
+    store, report = reopen(tmp_path)
+    assert report.records_dispatched == 2
+    store.close()
+
+
+# --- the index ------------------------------------------------------------------------------------
+
+
+def test_index_is_dropped_and_rebuilt_after_a_crash(tmp_path: Path) -> None:
+    """W 5.6: files newer than the checkpoint's index timestamp; built again from the log."""
+    store = MessageStore(tmp_path, small_config(), ManualClock())
+    store.open()
+    for number in range(30):
+        put(store, b"m%d" % number, keys=f"k{number}")
+    assert len(store.query_by_key("T1", "k5", 9, 0, 1 << 60).records) == 1
+    store.abandon()
+    store, report = reopen(tmp_path)
+    assert report.index_files_dropped == 1
+    put(store, b"later", keys="k5")
+    found = store.query_by_key("T1", "k5", 9, 0, 1 << 60).records
+    assert [b"later" in record for record in found] == [True, False]
+    store.close()
+
+
+def test_index_that_lags_behind_a_clean_store_catches_up(tmp_path: Path) -> None:
+    """A store that was used without an index, then with one."""
+    with opened(tmp_path, small_config(index_enabled=False)) as store:
+        for number in range(30):
+            put(store, b"m%d" % number, keys=f"k{number} w")
+    with opened(tmp_path) as store:
+        assert len(store.query_by_key("T1", "k29", 9, 0, 1 << 60).records) == 1
+        put(store, b"m30", keys="k30 w")
+    with opened(tmp_path) as store:
+        assert len(store.query_by_key("T1", "w", 64, 0, 1 << 60).records) == 31
+
+
+def test_index_pointing_beyond_the_log_is_dropped(tmp_path: Path) -> None:
+    """A torn tail took records away that were indexed."""
+    with opened(tmp_path) as store:
+        put(store, b"one", keys="k1")
+        last = put(store, b"two", keys="k2").physical_offset
+    overwrite(log_file(tmp_path), last, bytes(200))
+    store, report = reopen(tmp_path)
+    assert report.index_files_dropped == 1
+    assert len(store.query_by_key("T1", "k1", 9, 0, 1 << 60).records) == 1
+    assert store.query_by_key("T1", "k2", 9, 0, 1 << 60).records == []
+    store.close()
+
+
+# --- hostile contents -----------------------------------------------------------------------------
+
+
+def test_record_with_a_hostile_topic_makes_no_directory_outside(tmp_path: Path) -> None:
+    """A log from elsewhere must not write outside of the store."""
+    crash_with(tmp_path / "store", [b"one"])
+    path = log_file(tmp_path / "store")
+    evil = make_record(b"two", topic="../../../x")
+    size = len(make_record(b"one"))
+    struct.pack_into(">q", evil, 28, size)
+    struct.pack_into(">q", evil, 56, 1_700_000_000_001)
+    overwrite(path, size, bytes(evil))
+    before = tree(tmp_path)
+    with pytest.raises(Exception, match="cannot be the name of a queue"):
+        reopen(tmp_path / "store")
+    assert set(tree(tmp_path)) == set(before)

@@ -1,0 +1,147 @@
+"""The store's files alone: ours opened by Apache's broker, Apache's opened by ours."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from rocketstream.protocol.codes import RequestCode
+from rocketstream.protocol.command import RemotingCommand
+from rocketstream.protocol.headers import QueryMessageRequestHeader
+from rocketstream.protocol.message_ext import MessageExt, decode_message, decode_messages
+from rocketstream.protocol.properties import encode_properties
+from rocketstream.protocol.record import new_record, pack_host
+from rocketstream.protocol.tag_hash import tags_code
+from rocketstream.server.store.results import GetMessageStatus, StoreConfig
+from rocketstream.server.store.store import MessageStore
+from rocketstream.transport.blocking import BlockingConnection
+from tests.interop.cluster import ApacheCluster, JavaPrograms
+from tests.interop.messages import Sent, body_of, digest, per_queue, read_sent, received
+from tests.interop.referee import Referee
+from tests.interop.wire import TIMEOUT_MS, pull_all
+from tests.plugins.waiting import wait_until
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
+
+CONFIG = StoreConfig(commit_log_file_bytes=128 * 1024 * 1024)
+COUNT = 3_000
+
+
+def read_queue(store: MessageStore, topic: str, queue_id: int) -> list[MessageExt]:
+    """Every message of a queue, read as the broker would."""
+    found: list[MessageExt] = []
+    offset = 0
+    while True:
+        result = store.get(topic, queue_id, offset, 32, None)
+        if result.status is not GetMessageStatus.FOUND:
+            return found
+        found += decode_messages(b"".join(result.records))
+        offset = result.next_begin_offset
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["closed", "killed"])
+def test_our_store_opens_what_apache_wrote(
+    apache: Referee, java: JavaPrograms, tmp_path: Path, killed: bool
+) -> None:
+    """Singles, batches, deflated bodies; after an orderly end and after kill -9 (W 5)."""
+    cluster = ApacheCluster(apache, tmp_path / "apache")
+    sent: list[Sent] = []
+    try:
+        cluster.start()
+        cluster.create_topic("orders", queues=4)
+        for mode, size in (("async", 300), ("batch", 300), ("sync", 20_000)):
+            count = COUNT if size == 300 else 100
+            java.produce(
+                namesrv=cluster.namesrv_addr,
+                topic="orders",
+                group="till",
+                prefix=mode,
+                mode=mode,
+                count=count,
+                size=size,
+                tags="A,红",
+                out=tmp_path / "sent",
+            )
+            sent += read_sent(tmp_path / "sent")
+    finally:
+        cluster.stop(kill=killed)
+    assert (cluster.store_dir / "abort").exists() == killed
+
+    store = MessageStore(cluster.store_dir, CONFIG)
+    report = store.open()
+    try:
+        queues = {queue: read_queue(store, "orders", queue) for queue in range(4)}
+        (found,) = store.query_by_key("orders", "async-7", 10, 0, 2**62).records
+    finally:
+        store.close()
+
+    assert report.clean_exit is not killed
+    assert Counter(received(m).sent for each in queues.values() for m in each) == Counter(sent)
+    for messages in queues.values():
+        assert [m.queue_offset for m in messages] == list(range(len(messages)))
+        for message in messages:
+            message.check_crc()
+    assert decode_message(found).keys == "async-7"
+
+
+def write(store: MessageStore, topic: str, count: int) -> list[Sent]:
+    """Put messages into four queues, every third time three at once."""
+    host = pack_host("127.0.0.1", 10911)
+    stored: list[Sent] = []
+    number = 0
+    while number < count:
+        group = range(number, number + (3 if number % 9 == 0 else 1))
+        records, codes, keys, expected = [], [], [], []
+        queue_id = number % 4
+        for index in group:
+            tag, key, body = "A红"[index % 2], f"ours-{index}", body_of("ours", index, 300)
+            text = encode_properties({"TAGS": tag, "KEYS": key, "UNIQ_KEY": f"ID{index}"})
+            arguments = (index, 0, 1_700_000_000_000, host, host, 0, 0, body, text.encode())
+            records.append(new_record(topic.encode(), queue_id, *arguments))
+            codes.append(tags_code(tag))
+            keys.append((key, f"ID{index}"))
+            expected.append((f"ID{index}", key, tag, digest(body)))
+        put = store.put_batch(topic, queue_id, records, codes, keys)
+        stored += [Sent(queue_id, put.queue_offset + i, *e) for i, e in enumerate(expected)]
+        number = group.stop
+    return stored
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["closed", "killed"])
+def test_apache_opens_what_our_store_wrote(apache: Referee, tmp_path: Path, killed: bool) -> None:
+    """Read back over the wire and found by key; it then appends to our log (W 5)."""
+    store = MessageStore(tmp_path / "store", CONFIG)
+    store.open()
+    stored = write(store, "orders", COUNT)
+    if killed:
+        store.flush()
+        store.abandon()
+    else:
+        store.close()
+    assert (tmp_path / "store" / "abort").exists() == killed
+
+    cluster = ApacheCluster(apache, tmp_path / "apache", store_dir=tmp_path / "store")
+    try:
+        cluster.start()
+        cluster.create_topic("orders", queues=4)
+        with BlockingConnection(cluster.broker_addr) as broker:
+            found = [
+                received(message).sent
+                for queue_id, count in per_queue(stored).items()
+                for message in pull_all(broker, "orders", count, queue_id=queue_id)
+            ]
+            by_key = wait_until(lambda: query(broker, "ours-7"), "an index entry")
+        assert Counter(found) == Counter(stored)
+        assert [message.keys for message in by_key] == ["ours-7"]
+    finally:
+        cluster.stop(kill=True)
+
+
+def query(broker: BlockingConnection, key: str) -> list[MessageExt]:
+    """Messages of a key (12), none while the index does not have it."""
+    header = QueryMessageRequestHeader("orders", key, 10, 0, 2**62)
+    command = RemotingCommand.request(RequestCode.QUERY_MESSAGE, header)
+    answer = broker.request(command, TIMEOUT_MS)
+    return decode_messages(bytes(answer.body)) if answer.code == 0 else []
