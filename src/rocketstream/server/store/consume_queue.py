@@ -132,7 +132,6 @@ class ConsumeQueue:
         if not self._segments:
             base = self.max_offset * UNIT_BYTES
             base -= base % self._file_bytes
-            self.directory.mkdir(parents=True, exist_ok=True)
         path = self.directory / based_name(base)
         segment = MappedFile.create(path, base, self._file_bytes, self._files, via=self._via)
         segment.release_fd()

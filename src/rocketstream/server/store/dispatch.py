@@ -35,8 +35,11 @@ _V6_HOSTS = MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6
 
 
 @lru_cache(maxsize=4096)
-def _topic(data: bytes) -> str:
-    return data.decode()
+def _topic(data: bytes) -> str | None:
+    try:
+        return data.decode() if b"\0" not in data else None
+    except UnicodeDecodeError:
+        return None
 
 
 def plain_entry(data: memoryview, position: int, base: int, crc: bool) -> DispatchEntry | None:
@@ -56,6 +59,8 @@ def plain_entry(data: memoryview, position: int, base: int, crc: bool) -> Dispat
         or sys_flag & _V6_HOSTS
         or physical != base + position
         or body_size < 0
+        or queue_offset < 0
+        or queue_id < 0
         or end > len(data)
         or topic_at + 3 > end
     ):
@@ -68,9 +73,8 @@ def plain_entry(data: memoryview, position: int, base: int, crc: bool) -> Dispat
         return None
     if crc and body_size and crc32(data[body_at:topic_at]) & 0x7FFFFFFF != body_crc:
         return None
-    try:
-        topic = _topic(bytes(data[topic_at + 1 : properties_at]))
-    except UnicodeDecodeError:
+    topic = _topic(bytes(data[topic_at + 1 : properties_at]))
+    if topic is None:
         return None
     properties = bytes(data[properties_at + 2 : end])
     return DispatchEntry(

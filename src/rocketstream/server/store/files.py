@@ -123,12 +123,15 @@ class MappedFile:
 
         Raises:
             DiskFullError: no room; nothing is left behind.
+            StoreError: it cannot be made for another reason.
         """
-        fd = os.open(via, os.O_RDWR | os.O_CREAT | os.O_TRUNC | _BINARY, 0o644)
+        fd = -1
         try:
+            fd = os.open(via, os.O_RDWR | os.O_CREAT | os.O_TRUNC | _BINARY, 0o644)
             if reserve is not None:
                 os.ftruncate(fd, size)
             files.reserve(fd, 0, size if reserve is None else reserve)
+            path.parent.mkdir(parents=True, exist_ok=True)
             if sys.platform == "win32":
                 os.close(fd)
                 os.replace(via, path)
@@ -137,7 +140,8 @@ class MappedFile:
                 os.replace(via, path)
             return cls(path, base, size, files, fd)
         except OSError as error:
-            os.close(fd)
+            if fd >= 0:
+                os.close(fd)
             via.unlink(missing_ok=True)
             raise no_room(path, size, error) from error
 

@@ -21,7 +21,6 @@ from rocketstream.server.store.key_index import KeyIndex
 from rocketstream.server.store.results import StoreConfig
 
 _log = logging.getLogger(__name__)
-_POLL_S = 0.1
 _INDEX_RECORDS = 64
 """Indexed at a time: short enough not to keep the server's loop from the interpreter."""
 _INDEX_PAUSE_S = 0.001
@@ -48,6 +47,7 @@ class Keeper:
         self._timestamp = timestamp
         self._checkpoint_path = log.directory.parent / "checkpoint"
         self._interval_s = config.keep_interval_ms / 1000
+        self._poll_s = min(config.poll_interval_ms / 1000, self._interval_s)
         self._log = log
         self._flusher = flusher
         self._index = index
@@ -79,10 +79,10 @@ class Keeper:
 
     def _run(self) -> None:
         waited_s = 0.0
-        while not self._stopping.wait(min(_POLL_S, self._interval_s)):
+        while not self._stopping.wait(self._poll_s):
             self._log.allocate_spare()
             self._index_some()
-            waited_s += _POLL_S
+            waited_s += self._poll_s
             if waited_s >= self._interval_s:
                 waited_s = 0.0
                 try:

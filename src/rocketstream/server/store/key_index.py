@@ -302,7 +302,6 @@ class KeyIndex:
         now_ms = self._now_ms()
         while (path := self._directory / _file_name(now_ms)).exists():
             now_ms += 1
-        self._directory.mkdir(exist_ok=True)
         mapped = MappedFile.create(path, 0, size, self._files, via=self._via, reserve=HEADER_BYTES)
         file = self._open(mapped)
         file.write_header()

@@ -5,6 +5,7 @@ Law: nothing that follows damage is ever deleted; what cannot be told safely is 
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -36,6 +37,7 @@ from rocketstream.server.store.key_index import Pending
 from rocketstream.server.store.reading import store_timestamp_at
 from rocketstream.server.store.results import StoreConfig
 
+_log = logging.getLogger(__name__)
 _MARGIN_MS = 3000
 """Upstream trusts a checkpoint up to this much before its timestamps (W 5.6)."""
 _MAGICS = tuple(magic.to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2))
@@ -51,6 +53,15 @@ class WalkEnd:
     reason: str = ""
     records: int = 0
     last_timestamp: int = 0
+    last: DispatchEntry | None = None
+
+    def step_back(self, reason: str) -> None:
+        """Leave the last record out."""
+        assert self.last is not None
+        self.offset = self.last.physical_offset
+        self.records -= 1
+        self.reason = reason
+        self.last = None
 
 
 @dataclass(slots=True)
@@ -104,6 +115,7 @@ def _walk_file(segment: MappedFile, end: WalkEnd, crc: bool) -> Iterator[Dispatc
             end.records += 1
             end.offset = base + position
             end.last_timestamp = entry.store_timestamp
+            end.last = entry
             yield entry
 
 
@@ -117,6 +129,9 @@ def _checked_entry(
         end.reason = check.reason
     elif check.head.physical_offset != base + position:
         end.reason = f"a record that says it belongs at {check.head.physical_offset}"
+    elif check.head.queue_offset < 0 or check.head.queue_id < 0 or "\0" in check.head.topic:
+        head = check.head
+        end.reason = f"a record of {head.topic!r}/{head.queue_id} number {head.queue_offset}"
     else:
         return dispatch_entry(data, position, check.head)
     return None
@@ -269,6 +284,7 @@ class Recovery:
         self._marks = marks
         self._dispatched = 0
         self._rebuilding = False
+        self._repair = False
 
     def run(self, *, clean_exit: bool, repair: bool) -> Outcome:
         """Find the end of the log, settle what lies behind it, and make the queues fit.
@@ -277,7 +293,8 @@ class Recovery:
             StoreDamagedError: whole records follow something that is not one, and no repair was
                 asked for; nothing was changed.
         """
-        outcome = self._walk_and_settle(clean_exit, repair)
+        self._repair = repair
+        outcome = self._walk_and_settle(clean_exit)
         self._log.set_end(outcome.end.offset)
         for queue in self._queues.values():
             outcome.entries_dropped += queue.truncate_physical(outcome.end.offset)
@@ -288,34 +305,34 @@ class Recovery:
             outcome.end.last_timestamp = self._newest_timestamp()
         return outcome
 
-    def _walk_and_settle(self, clean_exit: bool, repair: bool) -> Outcome:
+    def _walk_and_settle(self, clean_exit: bool) -> Outcome:
         queues_lost = not any(queue.max_offset for queue in self._queues.values())
-        if repair or queues_lost:
-            return self._rebuild(repair)
+        if self._repair or queues_lost:
+            return self._rebuild()
         try:
             if clean_exit:
                 return self._check_after_close()
             return self._dispatch_after_crash()
         except _UnitsLostError:
-            return self._rebuild(repair)
+            return self._rebuild()
 
     def _check_after_close(self) -> Outcome:
         end = WalkEnd(start_after_close(self._log, self._queues, self._config))
         for entry in walk(self._log, end):
             self._check_unit(entry)
-        return self._settle(end, repair=False)
+        return self._settle(end)
 
     def _dispatch_after_crash(self) -> Outcome:
         start = start_after_crash(self._log, self._queues, self._marks)
-        outcome = self._settle(self._checked_end(start), repair=False)
+        outcome = self._settle(self._checked_end_after_crash(start))
         for queue in self._queues.values():
             outcome.entries_dropped += queue.truncate_physical(start)
         self._dispatch_from(start)
         return outcome
 
-    def _rebuild(self, repair: bool) -> Outcome:
+    def _rebuild(self) -> Outcome:
         start = self._log.min_offset
-        outcome = self._settle(self._checked_end(start), repair)
+        outcome = self._settle(self._checked_end_after_crash(start))
         self._rebuilding = outcome.end.records > 0
         self._dispatched = 0
         for queue in self._queues.values():
@@ -333,6 +350,16 @@ class Recovery:
     def _dispatch_from(self, start: int) -> None:
         for entry in walk(self._log, WalkEnd(start), crc=False):
             self._dispatch(entry)
+
+    def _checked_end_after_crash(self, start: int) -> WalkEnd:
+        """Walk, and see a tear in the last record that its body's CRC does not cover."""
+        end = self._checked_end(start)
+        if end.offset > self._marks.flushed_offset and end.last is not None:
+            # A kill or a power failure tears a write at a page: the properties end in zeros.
+            text = end.last.properties
+            if text.endswith(b"\0") or bytes(64) in text:
+                end.step_back("a record whose properties were not written to their end")
+        return end
 
     # --- queues -------------------------------------------------------------------------------
 
@@ -360,28 +387,39 @@ class Recovery:
         if queue is None:
             queue = self._make_queue(entry.topic, entry.queue_id)
         offset = entry.queue_offset
-        if offset < queue.max_offset:
+        if offset == 0 and queue.max_offset:
             # The topic was deleted and created again: the later one counts.
-            queue.truncate(offset)
-        if offset > queue.max_offset:
-            self._fill_gap(queue, entry)
+            queue.truncate(0)
+        if offset != queue.max_offset and not self._fill_gap(queue, entry):
+            return
         queue.reserve()
         queue.append(
             entry.physical_offset, entry.size, queue_code(entry, self._config.delay_levels_ms)
         )
         self._dispatched += 1
 
-    def _fill_gap(self, queue: ConsumeQueue, entry: DispatchEntry) -> None:
+    def _fill_gap(self, queue: ConsumeQueue, entry: DispatchEntry) -> bool:
+        """Fill the units before a record's; False when repair leaves the record out instead."""
         if not self._rebuilding:
             raise _UnitsLostError
         units_max = self._config.consume_queue_file_bytes // 20
-        if queue.max_offset and entry.queue_offset - queue.max_offset > units_max:
+        gap = entry.queue_offset - queue.max_offset
+        if gap > 0 and (gap <= units_max or not queue.max_offset):
+            queue.skip_to(entry.queue_offset)
+            return True
+        text = (
+            f"the record at log offset {entry.physical_offset} says it is number "
+            f"{entry.queue_offset} of queue {entry.topic}/{entry.queue_id}, which has "
+            f"{queue.max_offset}"
+        )
+        if not self._repair:
             raise StoreDamagedError(
-                f"the record at {entry.physical_offset} says it is number {entry.queue_offset} of "
-                f"queue {entry.topic}/{entry.queue_id}, which has {queue.max_offset}",
+                f"{text}: restore the file of {self._log.directory} it is in, or open the store "
+                "with repair to leave the record out of its queue",
                 offset=entry.physical_offset,
             )
-        queue.skip_to(entry.queue_offset)
+        _log.error("condition=RECORD_LEFT_OUT %s", text)
+        return False
 
     def _newest_timestamp(self) -> int:
         units = [unit for queue in self._queues.values() if (unit := queue.last_unit())]
@@ -390,12 +428,12 @@ class Recovery:
 
     # --- the tail -----------------------------------------------------------------------------
 
-    def _settle(self, end: WalkEnd, repair: bool) -> Outcome:
+    def _settle(self, end: WalkEnd) -> Outcome:
         """Cut a torn tail; refuse, or with repair set aside, what follows damage."""
         outcome = Outcome(end)
         follower = find_record_after(self._log, end.offset, end.last_timestamp)
         if follower is not None:
-            if not repair:
+            if not self._repair:
                 raise self._damage(end, follower)
             outcome.quarantined = self._quarantine(end.offset)
         for segment in self._log.segments:

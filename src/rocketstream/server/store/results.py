@@ -24,6 +24,9 @@ class StoreConfig:
     Attributes:
         flush: ``sync`` makes every :meth:`MessageStore.when_flushed` waiter trigger an fsync at
             once (group commit); ``async`` leaves it to the timer.
+        keep_interval_ms: how often queues are synced and the checkpoint is written.
+        poll_interval_ms: how often the background looks for keys to index and for the need of the
+            next log file.
         delay_levels_ms: used only when the schedule queues are rebuilt from the log; must be what
             the broker delays by.
         memory_bytes: how far behind the end of the log a record still counts as in memory
@@ -36,6 +39,7 @@ class StoreConfig:
     flush: Literal["async", "sync"] = "async"
     flush_interval_ms: int = 500
     keep_interval_ms: int = 1000
+    poll_interval_ms: int = 100
     index_enabled: bool = True
     index_slots: int = 5_000_000
     index_entries: int = 20_000_000
