@@ -1,0 +1,1 @@
+"""Tests of the message store: files, reading, flushing, recovery."""

@@ -1,0 +1,166 @@
+"""Small stores, plain records, and files that fail when told to.
+
+Law: helpers of the store tests; no tests here.
+"""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rocketstream.protocol.record import new_record, pack_host
+from rocketstream.protocol.tag_hash import tags_code
+from rocketstream.server.store import GetResult, MessageStore, PutResult, StoreConfig
+from rocketstream.server.store.files import Files
+from rocketstream.testing.clock import ManualClock
+
+HOST = pack_host("10.0.0.1", 10911)
+TOPIC = "T1"
+FOREVER_MS = 3_600_000
+SMALL = {
+    "commit_log_file_bytes": 4096,
+    "consume_queue_file_bytes": 200,
+    "index_slots": 50,
+    "index_entries": 40,
+    "flush_interval_ms": FOREVER_MS,
+    "keep_interval_ms": FOREVER_MS,
+    "poll_interval_ms": FOREVER_MS,
+}
+
+
+def small_config(**changes: Any) -> StoreConfig:
+    """Files of a few records; nothing is flushed by a timer."""
+    return StoreConfig(**{**SMALL, **changes})
+
+
+def make_record(
+    body: bytes = b"hello",
+    *,
+    topic: str = TOPIC,
+    queue_id: int = 0,
+    tags: str = "",
+    keys: str = "",
+    extra: str = "",
+    sys_flag: int = 0,
+    host: bytes = HOST,
+) -> bytearray:
+    """A record as a broker hands it to ``put``."""
+    pairs = [("KEYS", keys), ("TAGS", tags)]
+    text = "\x02".join(
+        [f"{name}\x01{value}" for name, value in pairs if value] + [extra] * bool(extra)
+    )
+    return new_record(
+        topic.encode(),
+        queue_id,
+        0,
+        sys_flag,
+        1_700_000_000_000,
+        host,
+        host,
+        0,
+        0,
+        body,
+        text.encode(),
+    )
+
+
+def put(
+    store: MessageStore,
+    body: bytes = b"hello",
+    *,
+    topic: str = TOPIC,
+    queue_id: int = 0,
+    tags: str = "",
+    keys: str = "",
+) -> PutResult:
+    """Store one plain message."""
+    record = make_record(body, topic=topic, queue_id=queue_id, tags=tags, keys=keys)
+    return store.put(topic, queue_id, record, tags_code(tags), keys.split())
+
+
+def bodies(result: GetResult) -> list[bytes]:
+    """The bodies of what a read brought."""
+    from rocketstream.protocol.record import read_head
+
+    found = []
+    for part in result.records:
+        position = 0
+        while position < len(part):
+            head = read_head(part, position)
+            start = position + head.body_start
+            found.append(bytes(part[start : start + head.body_size]))
+            position += head.total_size
+    return found
+
+
+def all_bodies(store: MessageStore, topic: str = TOPIC, queue_id: int = 0) -> list[bytes]:
+    """Every message of a queue, read by pulls from its start."""
+    found: list[bytes] = []
+    offset = store.min_offset(topic, queue_id)
+    while offset < store.max_offset(topic, queue_id):
+        result = store.get(topic, queue_id, offset, 32)
+        found += bodies(result)
+        assert result.next_begin_offset > offset
+        offset = result.next_begin_offset
+    return found
+
+
+@contextmanager
+def opened(root: Path, config: StoreConfig | None = None, **options: Any) -> Iterator[MessageStore]:
+    """A store that is closed in the end, or let go of when it cannot be closed."""
+    store = MessageStore(
+        root, config or small_config(), options.pop("clock", ManualClock()), **options
+    )
+    store.open()
+    try:
+        yield store
+        store.close()
+    finally:
+        store.abandon()
+
+
+def tree(root: Path) -> dict[str, bytes]:
+    """Every file below a directory by its path, with its bytes."""
+    return {
+        str(path.relative_to(root)): path.read_bytes()
+        for path in sorted(root.rglob("*"))
+        if path.is_file()
+    }
+
+
+class FaultyFiles(Files):
+    """Files that fail when told to, and count what they are asked."""
+
+    def __init__(self) -> None:
+        self.fail_sync = False
+        self.fail_reserve = False
+        self.write_bytes_left: int | None = None
+        self.syncs = 0
+        self.before_sync = threading.Event()
+        self.gate: threading.Event | None = None
+
+    def sync(self, fd: int) -> None:
+        self.before_sync.set()
+        if self.gate is not None:
+            assert self.gate.wait(10)
+        if self.fail_sync:
+            raise OSError(errno.EIO, "input/output error")
+        super().sync(fd)
+        self.syncs += 1
+
+    def reserve(self, fd: int, start: int, size: int) -> None:
+        if self.fail_reserve:
+            raise OSError(errno.ENOSPC, "no space left on device")
+        super().reserve(fd, start, size)
+
+    def pwrite(self, fd: int, data: bytes | bytearray, position: int) -> int:
+        if self.write_bytes_left is not None:
+            if self.write_bytes_left == 0:
+                raise OSError(errno.ENOSPC, "no space left on device")
+            data = data[: self.write_bytes_left]
+            self.write_bytes_left -= len(data)
+        return super().pwrite(fd, data, position)

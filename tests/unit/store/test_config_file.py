@@ -1,0 +1,72 @@
+"""Small text files replaced as a whole (C-310, C-329)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rocketstream.errors import DiskFullError, StoreDamagedError, StoreError
+from rocketstream.server.store import ConfigFile
+from tests.unit.store.kit import FaultyFiles
+
+
+def test_the_text_before_is_kept_as_backup(tmp_path: Path) -> None:
+    """Covers C-310."""
+    file = ConfigFile(tmp_path / "config" / "topics.json")
+    assert file.load(json.loads) is None
+    file.save("[1]")
+    assert not file.backup_path.exists()
+    file.save("[2]")
+    assert (file.path.read_text(), file.backup_path.read_text()) == ("[2]", "[1]")
+    assert sorted(path.name for path in file.path.parent.iterdir()) == [
+        "topics.json",
+        "topics.json.bak",
+    ]
+
+
+@pytest.mark.parametrize("broken", [None, "", "  \n", "{", "\udcff"])
+def test_backup_is_used_when_the_file_is_missing_empty_or_broken(
+    tmp_path: Path, broken: str | None
+) -> None:
+    """Covers C-329."""
+    file = ConfigFile(tmp_path / "a.json")
+    file.save("[1]")
+    file.save("[2]")
+    if broken is None:
+        file.path.unlink()
+    else:
+        file.path.write_bytes(broken.encode("utf-8", "surrogateescape"))
+    assert file.load(json.loads) == [1]
+
+
+def test_both_broken_is_an_error_that_names_them(tmp_path: Path) -> None:
+    """Covers C-329: start fails."""
+    file = ConfigFile(tmp_path / "a.json")
+    file.path.write_text("{")
+    file.backup_path.write_text("")
+    with pytest.raises(StoreDamagedError, match=r"a\.json.*a\.json\.bak is empty"):
+        file.load(json.loads)
+
+
+def test_empty_text_does_not_replace_the_backup(tmp_path: Path) -> None:
+    """Covers C-310: only readable old text becomes the backup."""
+    file = ConfigFile(tmp_path / "a.json")
+    file.save("[1]")
+    file.save("[2]")
+    file.path.write_text("")
+    file.save("[3]")
+    assert file.backup_path.read_text() == "[1]"
+
+
+def test_crash_at_any_write_leaves_the_old_or_the_new_text(tmp_path: Path) -> None:
+    """A failed sync is an error, and the old text stays."""
+    files = FaultyFiles()
+    file = ConfigFile(tmp_path / "a.json", files)
+    file.save("[1]")
+    files.fail_sync = True
+    with pytest.raises(StoreError, match="input/output error") as caught:
+        file.save("[2]")
+    assert not isinstance(caught.value, DiskFullError)
+    assert file.load(json.loads) == [1]

@@ -1,0 +1,246 @@
+"""Flushing: group commit, waiters told after the fsync only, a failed fsync that is final."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from rocketstream.errors import DiskFullError, FlushFailedError, StoreLockedError
+from rocketstream.server.store import MessageStore
+from rocketstream.server.store.checkpoint import read_checkpoint
+from rocketstream.server.store.flusher import LogFlusher
+from rocketstream.testing.clock import ManualClock
+from tests.unit.store.kit import FaultyFiles, all_bodies, make_record, opened, put, small_config
+
+
+class Waiter:
+    """Remembers what a flush callback was told."""
+
+    def __init__(self) -> None:
+        self.called = threading.Event()
+        self.told: list[Exception | None] = []
+
+    def __call__(self, error: Exception | None) -> None:
+        self.told.append(error)
+        self.called.set()
+
+    def outcome(self) -> Exception | None:
+        assert self.called.wait(10)
+        assert len(self.told) == 1
+        return self.told[0]
+
+
+def test_sync_waiter_is_called_after_the_fsync_only(tmp_path: Path) -> None:
+    """Covers C-434 (SYNC_FLUSH): held while the disk works, one fsync for all that arrived."""
+    files = FaultyFiles()
+    with opened(tmp_path, small_config(flush="sync"), files=files) as store:
+        files.gate = threading.Event()
+        files.before_sync.clear()
+        first, later = Waiter(), [Waiter() for _ in range(5)]
+        store.when_flushed(put(store).end_offset, first)
+        assert files.before_sync.wait(10)
+        syncs = files.syncs
+        for waiter in later:
+            store.when_flushed(put(store).end_offset, waiter)
+        assert not first.called.is_set()
+        files.gate.set()
+        assert first.outcome() is None
+        assert [waiter.outcome() for waiter in later] == [None] * 5
+        assert files.syncs == syncs + 2
+
+
+def test_what_is_flushed_already_answers_at_once(tmp_path: Path) -> None:
+    """No thread is involved."""
+    with opened(tmp_path) as store:
+        end = put(store).end_offset
+        store.flush()
+        waiter = Waiter()
+        store.when_flushed(end, waiter)
+        assert waiter.told == [None]
+        assert store.flushed_offset == end
+
+
+def test_async_flush_runs_by_the_timer(tmp_path: Path) -> None:
+    """Covers C-434 (ASYNC_FLUSH): nobody asks, the interval does it."""
+    with opened(tmp_path, small_config(flush_interval_ms=5)) as store:
+        waiter = Waiter()
+        store.when_flushed(put(store).end_offset, waiter)
+        assert waiter.outcome() is None
+
+
+def test_flush_covers_every_file_since_the_last_one(tmp_path: Path) -> None:
+    """A run of messages over several log files is synced as a whole."""
+    files = FaultyFiles()
+    with opened(tmp_path, files=files) as store:
+        for _ in range(10):
+            end = put(store, b"x" * 1500).end_offset
+        files.syncs = 0
+        store._flusher.flush()
+        assert store.flushed_offset == end
+        assert files.syncs == 5
+
+
+def test_failed_fsync_is_final(tmp_path: Path) -> None:
+    """Waiters are told, writes refused for ever, reads go on, ``abort`` stays."""
+    files = FaultyFiles()
+    store = MessageStore(tmp_path, small_config(flush="sync"), ManualClock(), files)
+    store.open()
+    safe = put(store, b"safe").end_offset
+    store.flush()
+    files.fail_sync = True
+    waiter = Waiter()
+    end = put(store, b"doubt").end_offset
+    store.when_flushed(end, waiter)
+    assert isinstance(waiter.outcome(), FlushFailedError)
+    files.fail_sync = False
+    for _ in range(2):
+        with pytest.raises(FlushFailedError, match="no more writes"):
+            put(store)
+    with pytest.raises(FlushFailedError):
+        store.put_batch("T1", 0, [make_record()], [0], [()])
+    again = Waiter()
+    store.when_flushed(end, again)
+    assert isinstance(again.told[0], FlushFailedError)
+    fine = Waiter()
+    store.when_flushed(safe, fine)
+    assert fine.told == [None]
+    assert not store.is_writable
+    assert all_bodies(store) == [b"safe", b"doubt"]
+    assert read_checkpoint(tmp_path / "checkpoint").flushed_offset == safe
+    with pytest.raises(FlushFailedError):
+        store.close()
+    assert (tmp_path / "abort").exists()
+    with opened(tmp_path) as store:
+        assert all_bodies(store) == [b"safe", b"doubt"]
+
+
+def test_failed_sync_of_a_queue_is_final_too(tmp_path: Path) -> None:
+    """A checkpoint must never claim units that are not on the disk."""
+    files = FaultyFiles()
+    store = MessageStore(tmp_path, small_config(), ManualClock(), files)
+    store.open()
+    put(store)
+    store._flusher.flush()
+    files.fail_sync = True
+    with pytest.raises(FlushFailedError):
+        store.flush()
+    assert read_checkpoint(tmp_path / "checkpoint").logics_msg_timestamp == 0
+    with pytest.raises(FlushFailedError):
+        put(store)
+    store.abandon()
+
+
+def test_close_tells_those_who_wait(tmp_path: Path) -> None:
+    """A waiter of the timer gets its answer from the last flush."""
+    waiter = Waiter()
+    with opened(tmp_path) as store:
+        store.when_flushed(put(store).end_offset, waiter)
+    assert waiter.told == [None]
+
+
+def test_callback_may_wait_again() -> None:
+    """Callbacks run without the flusher's lock."""
+    end = 1
+    flusher = LogFlusher(lambda: (end, 0), lambda *_: None, interval_ms=3_600_000, at_once=True)
+    flusher.start(0, 0)
+    second = Waiter()
+    flusher.when_flushed(1, lambda _: flusher.when_flushed(1, second))
+    assert second.outcome() is None
+    flusher.stop()
+
+
+def test_full_disk_at_the_roll_is_a_clean_error(tmp_path: Path) -> None:
+    """DiskFullError, nothing half-written, reads go on, and writes do once there is room."""
+    files = FaultyFiles()
+    with opened(tmp_path, files=files) as store:
+        put(store, b"one" * 500)
+        files.fail_reserve = True
+        put(store, b"two" * 500)
+        end = store.physical_max_offset
+        for _ in range(2):
+            with pytest.raises(DiskFullError, match="no room for"):
+                put(store, b"three" * 300)
+        with pytest.raises(DiskFullError):
+            store.put_batch("T1", 0, [make_record(b"x" * 2000)], [0], [()])
+        assert store.physical_max_offset == end
+        assert len(all_bodies(store)) == 2
+        assert put(store, b"small").physical_offset == end
+        files.fail_reserve = False
+        put(store, b"three" * 300)
+        assert len(all_bodies(store)) == 4
+    with opened(tmp_path) as store:
+        assert len(all_bodies(store)) == 4
+
+
+def test_full_disk_for_a_queue_file_stores_nothing(tmp_path: Path) -> None:
+    """The queue's space is taken before the record is written."""
+    files = FaultyFiles()
+    with opened(tmp_path, files=files) as store:
+        for _ in range(10):
+            put(store)
+        files.fail_reserve = True
+        end = store.physical_max_offset
+        with pytest.raises(DiskFullError):
+            put(store)
+        with pytest.raises(DiskFullError):
+            put(store, topic="T2")
+        assert (store.physical_max_offset, store.max_offset("T1", 0)) == (end, 10)
+        files.fail_reserve = False
+        assert put(store).queue_offset == 10
+
+
+@pytest.mark.parametrize("written", [0, 1, 50])
+def test_record_that_could_not_be_written_whole_leaves_no_trace(
+    tmp_path: Path, written: int
+) -> None:
+    """A file system that breaks its promise of space; the next start sees no torn tail."""
+    files = FaultyFiles()
+    with opened(tmp_path, files=files) as store:
+        put(store, b"one")
+        files.write_bytes_left = written
+        with pytest.raises(DiskFullError):
+            put(store, b"two" * 100)
+        files.write_bytes_left = None
+        assert all_bodies(store) == [b"one"]
+        put(store, b"three")
+    with opened(tmp_path) as store:
+        assert all_bodies(store) == [b"one", b"three"]
+
+
+def test_short_writes_are_continued(tmp_path: Path) -> None:
+    """os.pwrite may write less than it was given."""
+
+    class OneByteAtATime(FaultyFiles):
+        def pwrite(self, fd: int, data: bytes | bytearray, position: int) -> int:
+            return super().pwrite(fd, data[:1], position)
+
+    with opened(tmp_path, files=OneByteAtATime()) as store:
+        put(store, b"hello")
+        assert all_bodies(store) == [b"hello"]
+
+
+def test_store_in_use_is_refused(tmp_path: Path) -> None:
+    """The same process; the text names the directory and what to do."""
+    with opened(tmp_path) as store:
+        put(store)
+        with pytest.raises(StoreLockedError, match="is in use by this process") as caught:
+            MessageStore(tmp_path, small_config()).open()
+        assert str(tmp_path) in str(caught.value)
+        assert all_bodies(store) == [b"hello"]
+    with opened(tmp_path) as store:
+        assert all_bodies(store) == [b"hello"]
+
+
+def test_store_can_be_opened_again_after_close(tmp_path: Path) -> None:
+    """The same object, flusher and keeper included."""
+    store = MessageStore(tmp_path, small_config(flush="sync"), ManualClock())
+    for _ in range(2):
+        store.open()
+        waiter = Waiter()
+        store.when_flushed(put(store).end_offset, waiter)
+        assert waiter.outcome() is None
+        store.close()
+    with opened(tmp_path) as store:
+        assert len(all_bodies(store)) == 2
