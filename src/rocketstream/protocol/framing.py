@@ -25,7 +25,8 @@ from rocketstream.protocol.command import RemotingCommand
 
 _PREFIX: Final = struct.Struct(">iI")
 _LENGTH: Final = struct.Struct(">i")
-_WORD: Final = struct.Struct(">I")
+_unpack_length = _LENGTH.unpack_from
+_unpack_word = struct.Struct(">I").unpack_from
 _SHORT: Final = struct.Struct(">h")
 _BINARY_HEAD: Final = struct.Struct(">hBhii")
 
@@ -126,7 +127,7 @@ def decode_frame(frame: bytes | memoryview) -> RemotingCommand:
 
 
 def _decode(data: bytes, start: int, end: int) -> RemotingCommand:
-    (word,) = _WORD.unpack_from(data, start)
+    (word,) = _unpack_word(data, start)
     header_start = start + 4
     body_start = header_start + (word & 0xFFFFFF)
     if body_start > end:
@@ -153,6 +154,16 @@ def _decode_json(data: bytes) -> RemotingCommand:
     if type(header) is not dict:
         raise MalformedFrameError("command header is not a JSON object")
     get = header.get
+    code, opaque, flag, version = get("code"), get("opaque"), get("flag"), get("version")
+    if not (
+        type(code) is type(opaque) is type(flag) is type(version) is int
+        and -0x8000_0000 <= code <= 0x7FFF_FFFF
+        and -0x8000_0000 <= opaque <= 0x7FFF_FFFF
+        and -0x8000_0000 <= flag <= 0x7FFF_FFFF
+        and -0x8000_0000 <= version <= 0x7FFF_FFFF
+    ):
+        code, opaque = _int32(code, "code"), _int32(opaque, "opaque")
+        flag, version = _int32(flag, "flag"), _int32(version, "version")
     ext = get("extFields")
     if ext is not None:
         ext = _text_map(ext)
@@ -160,15 +171,10 @@ def _decode_json(data: bytes) -> RemotingCommand:
     if remark is not None and type(remark) is not str:
         remark = _as_text(remark)
     language = get("language")
-    return RemotingCommand(
-        _int32(get("code"), "code"),
-        _int32(get("opaque"), "opaque"),
-        _int32(get("flag"), "flag"),
-        0 if language is None else _language(language),
-        _int32(get("version"), "version"),
-        remark,
-        ext,
-    )
+    language = _LANGUAGE_CODES.get(language) if type(language) is str else language
+    if type(language) is not int or language not in _LANGUAGE_NAMES:
+        language = _language(get("language"))
+    return RemotingCommand(code, opaque, flag, language, version, remark, ext)
 
 
 def _lenient(data: bytes) -> Any:
@@ -219,12 +225,11 @@ def _lenient_int(value: object, name: str) -> int:
 
 
 def _language(value: object) -> int:
-    # An integer is the enum's ordinal; an unknown name becomes null upstream, OTHER here.
-    if isinstance(value, str):
-        return _LANGUAGE_CODES.get(value.upper(), int(LanguageCode.OTHER))
-    if type(value) is int and value in _LANGUAGE_NAMES:
-        return value
-    return int(LanguageCode.OTHER)
+    # What is neither a name nor an ordinal of the enum becomes null upstream, OTHER here.
+    if value is None:
+        return int(LanguageCode.JAVA)
+    name = value.upper() if isinstance(value, str) else ""
+    return _LANGUAGE_CODES.get(name, int(LanguageCode.OTHER))
 
 
 def _decode_binary(data: bytes) -> RemotingCommand:
@@ -312,7 +317,7 @@ class FrameDecoder:
         position = 0
         available = len(data)
         while available - position >= 4:
-            (length,) = _LENGTH.unpack_from(data, position)
+            (length,) = _unpack_length(data, position)
             if not 4 <= length <= self._frame_bytes_max - 4:
                 self._refuse(length)
             end = position + 4 + length

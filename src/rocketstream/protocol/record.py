@@ -42,6 +42,9 @@ _SYS_FLAG: Final = struct.Struct(">i")
 _OFFSETS: Final = struct.Struct(">qq")
 _STAMP: Final = struct.Struct(">q")
 _SHORT: Final = struct.Struct(">h")
+_pack_short = _SHORT.pack
+_EMPTY: Final = bytearray()
+"""Joins to a bytearray of its own; never changed."""
 _BATCH_HEAD: Final = struct.Struct(">iiiii")
 _PORT: Final = struct.Struct(">i")
 
@@ -185,13 +188,8 @@ def new_record(
         )
     except struct.error as error:
         raise LocalProtocolError(f"a record cannot carry these fields: {error}") from None
-    record = bytearray(fixed)
-    record += body
-    record += topic_head
-    record += topic_bytes
-    record += _SHORT.pack(properties_size)
-    record += properties_bytes
-    return record
+    parts = (fixed, body, topic_head, topic_bytes, _pack_short(properties_size), properties_bytes)
+    return _EMPTY.join(parts)
 
 
 def stamp_record(
