@@ -87,7 +87,7 @@ class FlightListener:
 
 
 def member(namesrv: str, listener: FlightListener) -> PushConsumer:
-    """Return one member of the group, not started."""
+    """Return one member of the group, not started; it is a context manager."""
     consumer = PushConsumer(
         GROUP,
         namesrv_addr=namesrv,
@@ -139,6 +139,5 @@ def read_dead_letters(
     consumer.subscribe(topic)
     consumer.register_message_listener(listen)
     with consumer:
-        consumer.start()
         wait(complete)
     return totals

@@ -120,9 +120,7 @@ class Job:
 
         with ExitStack() as members:
             for _ in range(consume.MEMBERS):
-                member = consume.member(addresses.namesrv, listener)
-                members.enter_context(member)
-                member.start()
+                members.enter_context(consume.member(addresses.namesrv, listener))
             with self._screen.live(bars, refresh):
                 with Producer("flight-producer", namesrv_addr=addresses.namesrv) as producer:
                     csv = produce(

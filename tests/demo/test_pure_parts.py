@@ -72,8 +72,14 @@ def test_one_lost_flight_is_a_difference_with_its_figures() -> None:
 
 
 def test_table_rows_become_totals_with_sums_of_nothing_as_zero() -> None:
-    row = {"carrier": "OO", "flights": 1, "dep_delay": None, "dep_known": 0,
-           "arr_delay": None, "arr_known": 0}  # fmt: skip
+    row: dict[str, int | str | None] = {
+        "carrier": "OO",
+        "flights": 1,
+        "dep_delay": None,
+        "dep_known": 0,
+        "arr_delay": None,
+        "arr_known": 0,
+    }
     whole = Totals()
     whole.add("OO", None, None)
     assert differences(whole, from_rows([row])) == []

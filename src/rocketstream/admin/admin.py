@@ -84,6 +84,7 @@ class Admin:
             secret_key=secret_key,
             security_token=security_token,
         )
+        self._client = client
         self._wire = AdminWire(client, timeout_ms)
         self._timeout_ms = timeout_ms
         self._clock = clock
@@ -274,6 +275,49 @@ class Admin:
         if not table and topic is None and not connections:
             self._check_group_known(group, masters)
         return lag_rows(group, table, self._facts(group, table, masters, connections))
+
+    def group_begin(
+        self, group: str, topic: str, timestamp_ms: int | None = None
+    ) -> dict[MessageQueue, int]:
+        """Store where a group begins, in the queues of a topic it has no offset for.
+
+        A consumer's own ``consume_from_where`` is not enough: for a young topic a broker answers
+        0 to a group it does not know, and the group begins at the oldest message (C-195).
+
+        Args:
+            group: the consumer group; left alone while it has connected members.
+            topic: the topic.
+            timestamp_ms: begin with messages stored then or later; None begins after the newest.
+
+        Returns:
+            The offsets stored, empty when there was nothing to do.
+
+        Raises:
+            RouteNotFoundError: the topic is unknown.
+        """
+        names.check_group(group)
+        queues = self._client.subscribe_queues(topic, refresh=True)
+        masters = self._wire.masters()
+        if self._connections(group, masters):
+            return {}
+        tables = self._all_offsets(masters)
+        stored = {} if tables is None else offsets_of_group(tables, group)
+        begin: dict[MessageQueue, int] = {}
+        for row in self.topic_status(topic):
+            queue = MessageQueue(row.topic, row.broker_name, row.queue_id)
+            if queue not in stored and queue in queues:
+                begin[queue] = self._begin_offset(queue, row, timestamp_ms)
+                self._client.update_consumer_offset(group, queue, begin[queue])
+        return begin
+
+    def _begin_offset(
+        self, queue: MessageQueue, row: TopicStatusRow, timestamp_ms: int | None
+    ) -> int:
+        newest = row.last_update_ms
+        # A search beyond the newest message finds that message, not the end (C-372).
+        if timestamp_ms is None or newest is None or timestamp_ms > newest:
+            return row.max_offset
+        return self._client.search_offset(queue, timestamp_ms)
 
     def _group_row(self, group: str, masters: Mapping[str, str], topics: set[str]) -> GroupRow:
         connections = self._connections(group, masters)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rocketstream import ConsumeConcurrentlyStatus, MessageExt, PushConsumer
 
 _POLL_S = 0.5
+_NEXT_MESSAGE_S = 0.3
 
 
 def add_to(app: typer.Typer) -> None:
@@ -60,12 +61,15 @@ def consume(
     what was not printed is delivered again.
     """
     position = parse_start(start)
-    from rocketstream.client.blocking import BlockingAdminClient
-    from rocketstream.protocol.names import check_group
+    from rocketstream.admin import Admin
+    from rocketstream.protocol.names import check_group, check_topic
 
+    check_topic(topic)
     check_group(group)
-    with BlockingAdminClient(namesrv) as client:
-        client.route(topic)  # a consumer would wait for ever for a topic nobody has
+    with Admin(namesrv) as admin:
+        admin.topic_route(topic)  # a consumer would wait for ever for a topic nobody has
+        if position.name != "earliest":
+            admin.group_begin(group, topic, position.timestamp_ms)
     printer = Printer(limit, as_json)
     consumer = _consumer(group, namesrv, position)
     consumer.subscribe(topic, tags)
@@ -74,8 +78,9 @@ def consume(
     try:
         printer.wait(idle_s)
     finally:
+        # A held message counts as not consumed only while its listener has not returned.
+        consumer.shutdown(printer.patience_ms())
         printer.close()
-        consumer.shutdown()
     if printer.failure is not None:
         raise printer.failure
     if limit is None or printer.count < limit:
@@ -111,6 +116,7 @@ class Printer:
         self._as_json = as_json
         self._changed = threading.Condition()
         self._done = False
+        self._holding = False
         self.count = 0
         self.failure: Exception | None = None
 
@@ -120,18 +126,19 @@ class Printer:
 
         for message in messages:
             with self._changed:
-                if self._enough():
-                    self._changed.wait_for(lambda: self._done)
-                    return ConsumeConcurrentlyStatus.RECONSUME_LATER
-                try:
-                    self._print(message)
-                except Exception as error:
-                    self.failure = error
+                if not self._enough():
+                    try:
+                        self._print(message)
+                        self.count += 1
+                    except Exception as error:
+                        self.failure = error
                     self._changed.notify_all()
-                    self._changed.wait_for(lambda: self._done)
-                    return ConsumeConcurrentlyStatus.RECONSUME_LATER
-                self.count += 1
+                    if self.failure is None:
+                        continue
+                self._holding = True
                 self._changed.notify_all()
+                self._changed.wait_for(lambda: self._done)
+                return ConsumeConcurrentlyStatus.RECONSUME_LATER
         return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
 
     def wait(self, idle_s: float | None) -> None:
@@ -143,6 +150,18 @@ class Printer:
                 woken = self._changed.wait(_POLL_S if idle_s is None else idle_s)
                 if not woken and idle_s is not None and self.count == seen:
                     return
+
+    def patience_ms(self) -> float | None:
+        """Return how long shutdown should wait for the listener; None leaves it to the consumer.
+
+        When enough is printed, the next message's call shows that the last one's result is noted.
+        Without a next message there is nobody to wait for.
+        """
+        with self._changed:
+            if not self._enough():
+                return None
+            held = self._changed.wait_for(lambda: self._holding, _NEXT_MESSAGE_S)
+            return 0 if held else _NEXT_MESSAGE_S * 1000
 
     def close(self) -> None:
         """Let a held message go back unacknowledged."""

@@ -142,10 +142,13 @@ def _run(plan: IngestPlan, master: str, waiting: int) -> IngestProgress:
         with _bar(total) as show:
             session = start_session(f"ingest {plan.topic}", log_file=log_file, master=master)
             try:
-                with _stop_on_signal(stop, enabled=not plan.once):
-                    return run_ingest(session, plan, on_progress=show, stop=stop)
+                with _stop_on_signal(stop):
+                    totals = run_ingest(session, plan, on_progress=show, stop=stop)
             finally:
                 stop_session(session)
+    if stop.is_set() and plan.once:
+        raise KeyboardInterrupt
+    return totals
 
 
 class _Show:
@@ -193,11 +196,11 @@ def _bar(total: int | None) -> Iterator[_Show]:
 
 
 @contextmanager
-def _stop_on_signal(stop: threading.Event, *, enabled: bool) -> Iterator[None]:
-    """Make the first Ctrl-C end a continuous run in good order; a second one is not awaited."""
-    if not enabled:
-        yield
-        return
+def _stop_on_signal(stop: threading.Event) -> Iterator[None]:
+    """Turn Ctrl-C and SIGTERM into ``stop``; a second one is not awaited.
+
+    An exception in the middle of a call into Spark would leave its connection half read.
+    """
 
     def ask(number: int, frame: FrameType | None) -> None:
         if stop.is_set():

@@ -6,6 +6,7 @@ Law: the pipeline behind ``rocketstream ingest`` and the demo; it prints nothing
 from __future__ import annotations
 
 import json
+import os
 import re
 import threading
 from collections.abc import Callable
@@ -163,7 +164,7 @@ def parse_schema(text: str) -> StructType:
 def read_schema(text: str) -> str:
     """Return the schema text, read from a file when ``text`` names one."""
     word = text.strip()
-    if word.startswith("{") or (" " in word and not Path(word).exists()):
+    if word.startswith("{") or (" " in word and not os.path.exists(word)):
         return word
     try:
         return Path(word).read_text("utf-8").strip()

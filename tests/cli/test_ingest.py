@@ -1,0 +1,166 @@
+"""``rocketstream ingest``: every message lands once, what does not parse is kept and counted."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import TIMEOUT_S, Cli, Starter, environment
+from tests.plugins.waiting import wait_until
+
+GOOD = ['{"id":1,"city":"NYC"}', '{"id":2,"city":"é","more":{"x":"}{"}}', ' {"id":3} ']
+MALFORMED = [
+    '{"id":"one","city":"NYC"}',
+    '{"id":4',
+    "plain words",
+    "null",
+    "5",
+    "[1]",
+    '[{"id":5}]',
+    '{"id":6}{"id":7}',
+    '{"id":8},{"id":9}',
+    '{"id":10}]}',
+    '{"id":11}}',
+    '{"id":12} "}',
+]
+SCHEMA = "id BIGINT, city STRING"
+
+
+def table(path: Path) -> list[dict[str, Any]]:
+    """Read a Parquet table without Spark, hidden files and checkpoint left out."""
+    dataset = pytest.importorskip("pyarrow.dataset")
+    files = [str(f) for f in path.rglob("*.parquet")]
+    rows: list[dict[str, Any]] = dataset.dataset(files, format="parquet").to_table().to_pylist()
+    return sorted(rows, key=lambda row: (row["_queueId"], row["_queueOffset"]))
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_rows_land_once_and_malformed_ones_are_kept_and_counted(cli: Cli, tmp_path: Path) -> None:
+    cli("topic", "create", "landing", "-q", "1").worked()
+    cli("send", "landing", "--stdin", "--tags", "t", stdin="\n".join(GOOD + MALFORMED)).worked()
+    cli("send", "landing", "--stdin", stdin=b'{"id":13,"city":"\xff"}').worked()
+    schema = tmp_path / "schema.ddl"
+    schema.write_text(SCHEMA, "utf-8")
+    path = tmp_path / "table"
+    command = ("ingest", "landing", "--to", f"parquet:{path}", "--schema", str(schema))
+    done = cli(*command, "--group", "lander").worked()
+    count = len(GOOD) + len(MALFORMED) + 1
+    assert f"landed {count} rows of landing in {path}" in done.out
+    assert f"{len(MALFORMED) + 1} rows did not parse" in done.out
+    assert done.err == ""
+    rows = table(path)
+    good = rows[: len(GOOD)]
+    assert [(row["id"], row["city"], row["_malformed"]) for row in good] == [
+        (1, "NYC", None),
+        (2, "é", None),
+        (3, None, None),
+    ]
+    assert [row["_malformed"] for row in rows[len(GOOD) : -1]] == MALFORMED
+    assert rows[-1]["_malformed"].startswith("base64:")
+    first = rows[0]
+    assert (first["_topic"], first["_brokerName"], first["_queueId"]) == ("landing", "broker-a", 0)
+    assert (first["_queueOffset"], first["_tags"]) == (0, "t")
+    assert len({row["_msgId"] for row in rows}) == count
+    assert first["_storeTimestamp"] is not None
+
+    cli("send", "landing", '{"id":99}').worked()
+    done = cli(*command, "--group", "lander", "--json").worked()
+    assert done.json == {
+        "topic": "landing",
+        "table": str(path),
+        "rows": 1,
+        "malformed": 0,
+        "batches": 1,
+    }
+    assert "checkpoint" in done.err
+    assert [row["id"] for row in table(path)][-1] == 99
+    assert len(table(path)) == count + 1
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_continuous_run_lands_new_messages_and_ends_cleanly_on_ctrl_c(
+    cli: Cli, start: Starter, tmp_path: Path
+) -> None:
+    cli("topic", "create", "flowing", "-q", "1").worked()
+    cli("send", "flowing", "one").worked()
+    path = tmp_path / "table"
+    process = start(
+        "ingest", "flowing", "--to", f"parquet:{path}", "--continuous", namesrv=cli.namesrv
+    )
+    commits = path / "_checkpoint" / "commits"
+    wait_until(lambda: list(commits.glob("[0-9]*")), "committed micro-batch", TIMEOUT_S)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=TIMEOUT_S)
+    assert (process.returncode, err) == (0, b"")
+    assert b"landed 1 row of flowing" in out
+    assert [row["body"] for row in table(path)] == ["one"]
+
+
+def test_unknown_topic_is_named_before_spark_starts(cli: Cli, tmp_path: Path) -> None:
+    done = cli("ingest", "nowhere", "--to", f"parquet:{tmp_path / 't'}")
+    assert "'nowhere'" in done.failed()
+    assert not (tmp_path / "t").exists()
+
+
+def test_bad_topic_name_is_refused(cli: Cli, tmp_path: Path) -> None:
+    """Covers C-95."""
+    assert "bad topic!" in cli("ingest", "bad topic!", "--to", f"parquet:{tmp_path}").failed()
+
+
+def test_unreachable_name_server_is_named(tmp_path: Path) -> None:
+    done = Cli("127.0.0.1:1")("ingest", "t", "--to", f"parquet:{tmp_path / 't'}")
+    assert "127.0.0.1:1" in done.failed()
+
+
+@pytest.mark.parametrize("target", ["somewhere", "csv:out", "parquet:"])
+def test_other_targets_are_usage_errors(cli: Cli, target: str) -> None:
+    assert "parquet:PATH" in cli("ingest", "t", "--to", target).failed(2)
+
+
+def test_directory_with_other_files_is_not_touched(cli: Cli, tmp_path: Path) -> None:
+    cli("topic", "create", "elsewhere").worked()
+    (tmp_path / "mine.txt").write_text("mine", "utf-8")
+    assert "not empty" in cli("ingest", "elsewhere", "--to", f"parquet:{tmp_path}").failed()
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_table_of_another_topic_is_not_mixed(cli: Cli, tmp_path: Path) -> None:
+    cli("topic", "create", "second").worked()
+    marker = {"topic": "first", "schema": None, "partitionBy": [], "tags": None}
+    (tmp_path / "_ingest.json").write_text(json.dumps(marker), "utf-8")
+    assert "'first'" in cli("ingest", "second", "--to", f"parquet:{tmp_path}").failed()
+
+
+def test_schema_file_that_is_missing_is_named(cli: Cli, tmp_path: Path) -> None:
+    cli("topic", "create", "unschemed").worked()
+    done = cli("ingest", "unschemed", "--to", f"parquet:{tmp_path / 't'}", "--schema", "no.json")
+    assert "no.json" in done.failed()
+
+
+def test_missing_java_says_what_to_install(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "PATH" in environment()
+    line = cli("ingest", "t", "--to", f"parquet:{tmp_path / 't'}").failed()
+    assert "Java 17" in line
+
+
+def test_old_java_says_which_is_needed(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\necho 'openjdk version \"1.8.0_402\"' >&2\n", "utf-8")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    line = cli("ingest", "t", "--to", f"parquet:{tmp_path / 't'}").failed()
+    assert "Java 17" in line
+    assert "Java 8" in line

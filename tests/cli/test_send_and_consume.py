@@ -1,0 +1,155 @@
+"""``send`` and ``consume``: bodies, tags, keys, properties, progress, and what is refused."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+from tests.cli.conftest import TIMEOUT_S, Cli, Starter
+
+MIB = 1024 * 1024
+
+
+def received(cli: Cli, topic: str, count: int, *more: str) -> list[dict[str, object]]:
+    done = cli(
+        "consume", topic, "-g", f"g-{topic}", "--from", "earliest", "--max", str(count), "--json",
+        *more,
+    )  # fmt: skip
+    return done.worked().json_lines
+
+
+def test_a_message_arrives_with_everything_it_was_sent_with(cli: Cli) -> None:
+    done = cli(
+        "send", "full", "hé", "--tags", "t1", "--keys", "k1 k2", "-p", "city=NYC", "--property",
+        "a=b=c", "--json",
+    )  # fmt: skip
+    (sent,) = done.worked().json_lines
+    assert sent["status"] == "SEND_OK"
+    assert sent["queueOffset"] == 0
+    (message,) = received(cli, "full", 1)
+    assert (message["body"], message["tags"], message["keys"]) == ("hé", "t1", "k1 k2")
+    assert message["msgId"] == sent["msgId"]
+    assert message["queueId"] == sent["queueId"]
+    properties = message["properties"]
+    assert isinstance(properties, dict)
+    assert (properties["city"], properties["a"]) == ("NYC", "b=c")
+
+
+def test_result_of_one_message_is_one_line(cli: Cli) -> None:
+    out = cli("send", "single", "hello").worked().out
+    assert out.startswith("SEND_OK single broker=broker-a queue=")
+    assert out.count("\n") == 1
+
+
+def test_lines_of_stdin_and_file_become_messages(cli: Cli, tmp_path: Path) -> None:
+    cli("topic", "create", "lines", "-q", "1").worked()
+    done = cli("send", "lines", "--stdin", stdin="one\n\ntwo\r\n").worked()
+    assert done.out.endswith("sent 2 messages to lines, 1 queue\n")
+    file = tmp_path / "in.txt"
+    file.write_text("three\nfour", "utf-8")
+    cli("send", "lines", "--file", str(file)).worked()
+    cli("send", "lines", "--file", "-", stdin="five").worked()
+    done = cli("consume", "lines", "-g", "g", "--from", "earliest", "--max", "5").worked()
+    assert done.out.split() == ["one", "two", "three", "four", "five"]
+    assert done.err == ""
+
+
+def test_many_messages_are_summed_up(cli: Cli) -> None:
+    out = cli("send", "many", "x", "--count", "1200").worked().out
+    assert out.startswith("sent 1,200 messages to many, ")
+    rows = cli("send", "many", "x", "--count", "600", "--json").worked().json_lines
+    assert len({row["msgId"] for row in rows}) == 600
+    assert len({(row["queueId"], row["queueOffset"]) for row in rows}) == 600
+
+
+def test_messages_go_to_the_queue_named(cli: Cli) -> None:
+    cli("topic", "create", "chosen", "-q", "4").worked()
+    (row,) = cli("send", "chosen", "x", "--queue", "2", "--json").worked().json_lines
+    assert row["queueId"] == 2
+    (row,) = cli("send", "chosen", "x", "--queue", "broker-a:3", "--json").worked().json_lines
+    assert row["queueId"] == 3
+    assert "broker-a:3" in cli("send", "chosen", "x", "--queue", "9").failed(2)
+    assert "BROKER:ID" in cli("send", "chosen", "x", "--queue", "first").failed(2)
+
+
+def test_tags_choose_messages(cli: Cli) -> None:
+    for tag in ("a", "b", "c"):
+        cli("send", "tagged", tag, "--tags", tag).worked()
+    found = {message["body"] for message in received(cli, "tagged", 2, "--tags", "a || c")}
+    assert found == {"a", "c"}
+
+
+def test_what_was_not_printed_is_delivered_again(cli: Cli) -> None:
+    cli("topic", "create", "again", "-q", "1").worked()
+    cli("send", "again", "--stdin", stdin="\n".join("abcdef")).worked()
+    bodies = [message["body"] for message in received(cli, "again", 2)]
+    bodies += [message["body"] for message in received(cli, "again", 4)]
+    assert bodies == list("abcdef")
+
+
+def test_bodies_that_are_not_text_are_given_in_base64(cli: Cli) -> None:
+    cli("send", "bytes", "--stdin", stdin=b"\xff\xfe\n").worked()
+    (message,) = received(cli, "bytes", 1)
+    assert message["bodyBase64"] == "//4="
+    assert "body" not in message
+
+
+def test_idle_ends_without_messages(cli: Cli) -> None:
+    cli("topic", "create", "idle").worked()
+    done = cli("consume", "idle", "-g", "g", "--idle", "0.5").worked()
+    assert (done.out, done.err) == ("", "0 messages consumed\n")
+
+
+def test_ctrl_c_ends_consume_quietly_and_keeps_the_progress(cli: Cli, start: Starter) -> None:
+    cli("topic", "create", "stopped", "-q", "1").worked()
+    cli("send", "stopped", "one").worked()
+    process = start("consume", "stopped", "-g", "g", "--from", "earliest", namesrv=cli.namesrv)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"one\n"
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=TIMEOUT_S)
+    assert (process.returncode, out, err) == (130, b"", b"")
+    (row,) = cli("group", "lag", "g", "--topic", "stopped", "--json").worked().json
+    assert row["consumerOffset"] == 1
+
+
+def test_body_over_4_mib_is_refused(cli: Cli, tmp_path: Path) -> None:
+    """Covers C-453."""
+    file = tmp_path / "large.txt"
+    file.write_text("x" * (4 * MIB + 1), "utf-8")
+    assert "4194304" in cli("send", "large", "--file", str(file)).failed().replace(",", "")
+
+
+def test_body_of_4_mib_is_taken(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "large.txt"
+    file.write_text("x" * (4 * MIB), "utf-8")
+    cli("send", "large", "--file", str(file)).worked()
+
+
+def test_exactly_one_source_of_bodies_is_needed(cli: Cli) -> None:
+    assert "exactly one" in cli("send", "t").failed(2)
+    assert "exactly one" in cli("send", "t", "x", "--stdin").failed(2)
+    assert "NAME=VALUE" in cli("send", "t", "x", "-p", "novalue").failed(2)
+    assert "--count" in cli("send", "t", "--stdin", "--count", "2").failed(2)
+
+
+def test_missing_file_and_reserved_property_are_named(cli: Cli, tmp_path: Path) -> None:
+    missing = str(tmp_path / "none.txt")
+    assert missing in cli("send", "t", "--file", missing).failed()
+    assert "KEYS" in cli("send", "t", "x", "-p", "KEYS=v").failed()
+
+
+def test_bad_names_are_refused(cli: Cli) -> None:
+    """Covers C-94, C-95."""
+    assert "bad topic!" in cli("send", "bad topic!", "x").failed()
+    assert "bad group!" in cli("consume", "t", "-g", "bad group!").failed()
+
+
+def test_consuming_an_unknown_topic_does_not_wait_for_ever(cli: Cli) -> None:
+    assert "'nowhere'" in cli("consume", "nowhere", "-g", "g").failed()
+
+
+def test_bad_start_and_bad_tags_are_refused(cli: Cli) -> None:
+    assert "earliest, latest" in cli("consume", "t", "-g", "g", "--from", "soon").failed()
+    cli("topic", "create", "tagcheck").worked()
+    cli("consume", "tagcheck", "-g", "g", "--tags", "||").failed()

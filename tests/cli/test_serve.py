@@ -1,0 +1,114 @@
+"""``rocketstream serve``: the ready line, clean ends, and what it refuses."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import TIMEOUT_S, Cli, Starter
+
+READY = re.compile(r"ready namesrv=(127\.0\.0\.1:\d+) broker=(127\.0\.0\.1:\d+) store=(.+)\n")
+FREE = ("--namesrv-port", "0", "--broker-port", "0")
+
+
+def ready_line(process: subprocess.Popen[bytes]) -> re.Match[str]:
+    assert process.stdout is not None
+    line = process.stdout.readline().decode()
+    found = READY.fullmatch(line)
+    assert found is not None, line
+    return found
+
+
+def ended(process: subprocess.Popen[bytes]) -> tuple[int, bytes, bytes]:
+    out, err = process.communicate(timeout=TIMEOUT_S)
+    return process.returncode, out, err
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_prints_one_line_when_ready_and_ends_cleanly(
+    start: Starter, tmp_path: Path, number: signal.Signals
+) -> None:
+    process = start("serve", *FREE, "--store", str(tmp_path / "store"), "--flush", "sync")
+    found = ready_line(process)
+    assert found[3] == str(tmp_path / "store")
+    Cli(found[1])("send", "greetings", "hello").worked()
+    process.send_signal(number)
+    assert ended(process) == (0, b"", b"")
+    assert not (tmp_path / "store" / "abort").exists()
+
+
+def test_messages_are_there_after_a_restart(start: Starter, tmp_path: Path) -> None:
+    arguments = ("serve", *FREE, "--store", str(tmp_path / "store"))
+    first = start(*arguments)
+    Cli(ready_line(first)[1])("send", "greetings", "hello").worked()
+    first.terminate()
+    assert ended(first)[0] == 0
+    second = start(*arguments)
+    namesrv = ready_line(second)[1]
+    done = Cli(namesrv)("consume", "greetings", "-g", "g", "--from", "earliest", "--max", "1")
+    assert done.worked().out == "hello\n"
+    second.terminate()
+    assert ended(second)[0] == 0
+
+
+def test_port_in_use_is_named(start: Starter, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = Cli()(
+            "serve", "--namesrv-port", str(port), "--broker-port", "0",
+            "--store", str(tmp_path / "store"),
+        )  # fmt: skip
+    assert str(port) in done.failed()
+
+
+def test_store_in_use_is_named(start: Starter, tmp_path: Path) -> None:
+    store = str(tmp_path / "store")
+    first = start("serve", *FREE, "--store", store)
+    ready_line(first)
+    assert store in Cli()("serve", *FREE, "--store", store).failed()
+
+
+def test_store_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("", "utf-8")
+    store = str(tmp_path / "file" / "store")
+    assert store in Cli()("serve", *FREE, "--store", store).failed()
+
+
+def test_delay_levels_are_used(start: Starter, tmp_path: Path) -> None:
+    process = start("serve", *FREE, "--store", str(tmp_path / "s"), "--delay-levels", "1s 2s")
+    cli = Cli(ready_line(process)[1])
+    cli("send", "later", "hello", "--delay-level", "1").worked()
+    done = cli("consume", "later", "-g", "g", "--from", "earliest", "--max", "1", "--json")
+    (message,) = done.worked().json_lines
+    assert message["body"] == "hello"
+    assert message["storeTimestamp"] - message["bornTimestamp"] >= 900
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("--delay-levels", "1s soon"), "soon"),
+        (("--host", "192.0.2.1"), "--insecure"),
+    ],
+)
+def test_settings_that_cannot_be_used_are_named(
+    tmp_path: Path, arguments: tuple[str, ...], named: str
+) -> None:
+    done = Cli()("serve", *FREE, "--store", str(tmp_path / "s"), *arguments)
+    assert named in done.failed()
+
+
+@pytest.mark.parametrize("arguments", [("--flush", "never"), ("--broker-port", "70000"), ("-x",)])
+def test_options_that_do_not_exist_are_usage_errors(arguments: tuple[str, ...]) -> None:
+    assert arguments[0] in Cli()("serve", *arguments).failed(2)
+
+
+def test_unknown_topics_are_refused_when_not_auto_created(start: Starter, tmp_path: Path) -> None:
+    process = start("serve", *FREE, "--store", str(tmp_path / "s"), "--no-auto-create")
+    cli = Cli(ready_line(process)[1])
+    assert "nowhere" in cli("send", "nowhere", "hello").failed()

@@ -1,0 +1,99 @@
+"""``topic`` and ``group`` commands: tables, JSON shapes, and errors on one line."""
+
+from __future__ import annotations
+
+import socket
+
+from tests.cli.conftest import Cli
+
+
+def test_created_topic_shows_in_list_and_status(cli: Cli) -> None:
+    done = cli("topic", "create", "orders", "--queues", "3").worked()
+    assert done.out == "created orders: 3 queues on broker-a\n"
+    assert "orders" in cli("topic", "list").worked().out
+    status = cli("topic", "status", "orders").worked().out
+    assert "orders: 0 messages in 3 queues" in status
+
+
+def test_topic_json_has_rocketmq_names(cli: Cli) -> None:
+    (created,) = cli("topic", "create", "shapes", "-q", "2", "--json").worked().json
+    assert created["brokerName"] == "broker-a"
+    assert (created["readQueues"], created["writeQueues"]) == (2, 2)
+    listed = {row["topic"]: row for row in cli("topic", "list", "--json").worked().json}
+    assert listed["shapes"] == {
+        "topic": "shapes",
+        "kind": "normal",
+        "brokers": ["broker-a"],
+        "readQueues": 2,
+        "writeQueues": 2,
+        "permission": "RW",
+    }
+    cli("send", "shapes", "x", "--queue", "1").worked()
+    rows = cli("topic", "status", "shapes", "--json").worked().json
+    assert [(row["queueId"], row["minOffset"], row["maxOffset"]) for row in rows] == [
+        (0, 0, 0),
+        (1, 0, 1),
+    ]
+    assert rows[0]["lastUpdateMs"] is None
+    assert rows[1]["lastUpdateMs"] > 0
+
+
+def test_system_topics_are_hidden_until_asked_for(cli: Cli) -> None:
+    assert "SCHEDULE_TOPIC_XXXX" not in cli("topic", "list").worked().out
+    assert "SCHEDULE_TOPIC_XXXX" in cli("topic", "list", "--all").worked().out
+
+
+def test_lag_falls_to_zero_as_the_group_consumes(cli: Cli) -> None:
+    cli("topic", "create", "lagging", "-q", "1").worked()
+    cli("send", "lagging", "x", "--count", "5").worked()
+    read = ("consume", "lagging", "-g", "reader", "--from", "earliest")
+    cli(*read, "--max", "2").worked()
+    (row,) = cli("group", "lag", "reader", "--topic", "lagging", "--json").worked().json
+    assert (row["brokerOffset"], row["consumerOffset"], row["lag"]) == (5, 2, 3)
+    assert row["lastConsumedMs"] > 0
+    assert row["clientId"] is None
+    cli(*read, "--max", "3").worked()
+    text = cli("group", "lag", "reader", "--topic", "lagging").worked().out
+    assert "total lag 0 in 1 queue" in text
+    groups = {row["group"]: row for row in cli("group", "list", "--json").worked().json}
+    assert "lagging" in groups["reader"]["topics"]
+    assert groups["reader"]["members"] == 0
+    assert "reader" in cli("group", "list").worked().out
+    assert "reader" in cli("group", "lag").worked().out
+
+
+def test_unknown_topic_and_group_are_named(cli: Cli) -> None:
+    assert "'nowhere'" in cli("topic", "status", "nowhere").failed()
+    assert "'nobody'" in cli("group", "lag", "nobody").failed()
+
+
+def test_bad_names_are_refused(cli: Cli) -> None:
+    """Covers C-94, C-95."""
+    assert "bad name!" in cli("topic", "create", "bad name!").failed()
+    assert "bad group!" in cli("group", "lag", "bad group!").failed()
+
+
+def test_wrong_options_are_usage_errors_on_one_line(cli: Cli) -> None:
+    assert "--frob" in cli("topic", "list", "--frob").failed(2)
+    assert "frob" in cli("topic", "frob").failed(2)
+    assert "--queues" in cli("topic", "create", "t", "--queues", "none").failed(2)
+    assert "TOPIC" in cli("topic", "status").failed(2)
+    assert "rw, r, w" in cli("topic", "create", "t", "--perm", "x").failed(2)
+
+
+def test_unreachable_name_server_is_named() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    line = Cli(address)("topic", "list").failed()
+    assert address in line
+    assert "rocketstream serve" in line
+
+
+def test_option_wins_over_the_environment(cli: Cli) -> None:
+    assert cli.namesrv is not None
+    assert Cli("127.0.0.1:1")("topic", "list", "-n", cli.namesrv).code == 0
+
+
+def test_malformed_address_is_refused(cli: Cli) -> None:
+    assert "host:port" in cli("topic", "list", "--namesrv", "nonsense").failed()
