@@ -10,7 +10,15 @@ import struct
 from pathlib import Path
 
 import pytest
-from tests.unit.store.kit import all_bodies, make_record, opened, put, small_config, tree
+from tests.unit.store.kit import (
+    QuickFiles,
+    all_bodies,
+    make_record,
+    opened,
+    put,
+    small_config,
+    tree,
+)
 
 from rocketstream.errors import StoreDamagedError
 from rocketstream.server.store import MessageStore, RecoveryReport, StoreConfig
@@ -25,7 +33,7 @@ def crash_with(
     root: Path, messages: list[bytes], config: StoreConfig | None = None, *, flush: bool = False
 ) -> list[int]:
     """Store messages and crash; returns their physical offsets and the end."""
-    store = MessageStore(root, config or small_config(), ManualClock())
+    store = MessageStore(root, config or small_config(), ManualClock(), QuickFiles())
     store.open()
     results = [put(store, body) for body in messages]
     if flush:
@@ -37,7 +45,7 @@ def crash_with(
 def reopen(
     root: Path, config: StoreConfig | None = None, *, repair: bool = False
 ) -> tuple[MessageStore, RecoveryReport]:
-    store = MessageStore(root, config or small_config(), ManualClock())
+    store = MessageStore(root, config or small_config(), ManualClock(), QuickFiles())
     return store, store.open(repair=repair)
 
 
@@ -141,7 +149,7 @@ def test_older_remains_behind_the_end_are_not_damage(tmp_path: Path) -> None:
     """Upstream leaves stale records behind a truncation; they are older than the last record."""
     crash_with(tmp_path, [b"one", b"old" * 30, b"old" * 30])
     data = bytearray(log_file(tmp_path).read_bytes())
-    store = MessageStore(tmp_path, small_config(), ManualClock())
+    store = MessageStore(tmp_path, small_config(), ManualClock(), QuickFiles())
     shutil.rmtree(tmp_path)
     store.open()
     put(store, b"one")
@@ -197,7 +205,7 @@ def test_damage_in_the_middle_is_refused_and_nothing_changes(
         reopen(tmp_path)[0].close()
     overwrite(log_file(tmp_path), offsets[2] + byte, b"\xee")
     before = tree(tmp_path)
-    store = MessageStore(tmp_path, small_config(), ManualClock())
+    store = MessageStore(tmp_path, small_config(), ManualClock(), QuickFiles())
     for _ in range(2):
         with pytest.raises(StoreDamagedError, match="Nothing was changed") as caught:
             store.open()
@@ -278,7 +286,7 @@ def test_crash_dispatches_again(tmp_path: Path) -> None:
 def test_crash_long_after_a_checkpoint_dispatches_the_end_only(tmp_path: Path) -> None:
     """W 5.6: what is 3 s older than the checkpoint's timestamps is not walked again."""
     clock = ManualClock()
-    store = MessageStore(tmp_path, small_config(), clock)
+    store = MessageStore(tmp_path, small_config(), clock, QuickFiles())
     store.open()
     for number in range(30):
         put(store, b"m%d" % number, queue_id=number % 2)
@@ -296,7 +304,7 @@ def test_crash_long_after_a_checkpoint_dispatches_the_end_only(tmp_path: Path) -
 @pytest.mark.parametrize("lost", ["all", "queue", "second file", "last units", "first units"])
 def test_lost_queue_units_are_rebuilt(tmp_path: Path, lost: str, clean: bool) -> None:
     """Files or units of a consume queue are gone; the log has it all."""
-    store = MessageStore(tmp_path, small_config(), ManualClock())
+    store = MessageStore(tmp_path, small_config(), ManualClock(), QuickFiles())
     store.open()
     for number in range(30):
         put(store, b"m%d" % number, queue_id=number % 2, tags="TagA")
@@ -391,7 +399,7 @@ def test_checkpoint_that_is_short_or_missing_means_from_the_start(
 
 def test_index_is_dropped_and_rebuilt_after_a_crash(tmp_path: Path) -> None:
     """W 5.6: files newer than the checkpoint's index timestamp; built again from the log."""
-    store = MessageStore(tmp_path, small_config(), ManualClock())
+    store = MessageStore(tmp_path, small_config(), ManualClock(), QuickFiles())
     store.open()
     for number in range(30):
         put(store, b"m%d" % number, keys=f"k{number}")

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from rocketstream.server.store import GetMessageStatus, MessageStore
 from rocketstream.testing.clock import ManualClock
-from tests.unit.store.kit import bodies, make_record, put, small_config
+from tests.unit.store.kit import QuickFiles, bodies, make_record, put, small_config
 
 QUEUES = [("T1", 0), ("T1", 1), ("T2", 0)]
 queue_of = st.sampled_from(QUEUES)
@@ -29,7 +29,9 @@ class StoreModel(RuleBasedStateMachine):
         self._open()
 
     def _open(self) -> None:
-        self.store = MessageStore(Path(self._directory.name), small_config(), self.clock)
+        self.store = MessageStore(
+            Path(self._directory.name), small_config(), self.clock, QuickFiles()
+        )
         self.store.open()
 
     @rule(queue=queue_of, body=body_of, pause=st.sampled_from([0, 1, 5000]))

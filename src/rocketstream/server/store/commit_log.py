@@ -20,6 +20,7 @@ from rocketstream.server.store.files import (
     list_based_files,
     no_room,
 )
+from rocketstream.server.store.retention import LogFile
 
 _log = logging.getLogger(__name__)
 _BLANK = struct.Struct(">iI")
@@ -223,6 +224,17 @@ class CommitLog:
         for segment in self.segments:
             if segment.base + self.file_bytes <= offset:
                 segment.release_fd()
+
+    def older_files(self) -> list[LogFile]:
+        """Return the files before the active one, oldest first."""
+        active = self._active
+        if active is None:
+            return []
+        return [
+            LogFile(segment.base, segment.path.stat().st_mtime_ns // 1_000_000)
+            for segment in self._segments
+            if segment.base < active.base
+        ]
 
     def drop_first(self) -> Path:
         """Remove the oldest file (retention); never the active one."""

@@ -186,17 +186,19 @@ class ConsumeQueue:
             self.append(0, FILLER_SIZE, 0)
 
     def truncate(self, offset: int) -> int:
-        """Drop all units from a logical offset on; returns how many there were."""
+        """Drop all units from a logical offset on; returns how many there were.
+
+        Before the first file there is nothing to keep: the queue begins at 0 again.
+        """
         dropped = max(self.max_offset - offset, 0)
-        while self._segments and self._segments[-1].base >= max(offset * UNIT_BYTES, 1):
+        keep = min(offset, self.max_offset) if offset >= self.first_offset else 0
+        while self._segments and self._segments[-1].base >= max(keep * UNIT_BYTES, 1):
             self._drop_segment(-1)
-        if offset < self.first_offset:
-            self._drop_segment(0)
         if self._segments:
             tail = self._segments[-1]
-            tail.zero_from(offset * UNIT_BYTES - tail.base)
-        self._set_max(min(offset, self.max_offset) if self._segments else 0)
-        self.synced_offset = min(self.synced_offset, self.max_offset)
+            tail.zero_from(keep * UNIT_BYTES - tail.base)
+        self._set_max(keep)
+        self.synced_offset = min(self.synced_offset, keep)
         return dropped
 
     def _drop_segment(self, index: int) -> None:

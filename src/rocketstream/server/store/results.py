@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from rocketstream import limits
+from rocketstream.server.store.retention import RetentionConfig
 
 _LEVELS_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 DELAY_LEVELS_MS_DEFAULT = tuple(seconds * 1000 for seconds in _LEVELS_S)
@@ -51,6 +52,7 @@ class StoreConfig:
     transfer_count_on_disk_max: int = 8
     verify_bytes_max: int = 128 * 1024 * 1024
     query_messages_max: int = 64
+    retention: RetentionConfig = RetentionConfig()  # noqa: RUF009 (frozen)
 
 
 class PutResult(NamedTuple):

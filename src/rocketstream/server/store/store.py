@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import quote
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
-from rocketstream.errors import StoreError
+from rocketstream.errors import DiskFullError, StoreError
 from rocketstream.protocol.record import stamp_record
 from rocketstream.server.store import reading, recovery
 from rocketstream.server.store.checkpoint import (
@@ -37,6 +39,7 @@ from rocketstream.server.store.results import (
     RecoveryReport,
     StoreConfig,
 )
+from rocketstream.server.store.retention import plan_retention
 
 _log = logging.getLogger(__name__)
 _MEMORY_SHARE = 0.4
@@ -103,6 +106,8 @@ class MessageStore:
         self._memory_bytes = config.memory_bytes or int(_memory_bytes() * _MEMORY_SHARE)
         self._last_timestamp = 0
         self._is_open = False
+        self._takes_writes = False
+        self._disk_too_full = False
 
     # --- life cycle ---------------------------------------------------------------------------
 
@@ -129,7 +134,8 @@ class MessageStore:
             self._close_files()
             raise
         self._start_threads(report)
-        self._is_open = True
+        self._is_open = self._takes_writes = True
+        self._disk_too_full = False
         _log_report(self.root, report)
         return report
 
@@ -212,7 +218,7 @@ class MessageStore:
         """
         if not self._is_open:
             return
-        self._is_open = False
+        self._is_open = self._takes_writes = False
         self._keeper.stop()
         self._flusher.stop()
         try:
@@ -224,7 +230,7 @@ class MessageStore:
 
     def abandon(self) -> None:
         """Let go of everything without flushing, as a crash would; for tests of recovery."""
-        self._is_open = False
+        self._is_open = self._takes_writes = False
         self._keeper.stop()
         self._flusher.stop()
         self._close_files()
@@ -258,7 +264,7 @@ class MessageStore:
             StoreError: not open, or larger than a commit log file.
         """
         queue = self._queues.get((topic, queue_id))
-        if queue is None or self._flusher.error is not None or not self._is_open:
+        if queue is None or self._flusher.error is not None or not self._takes_writes:
             queue = self._writable_queue(topic, queue_id)
         log = self._log
         size = len(record)
@@ -330,6 +336,12 @@ class MessageStore:
             raise self._flusher.error
         if not self._is_open:
             raise StoreError(f"the store {self.root} is not open")
+        if self._disk_too_full:
+            raise DiskFullError(
+                f"the disk of {self.root} is fuller than "
+                f"{self.config.retention.disk_warning_ratio:.0%}: free space there",
+                directory=str(self.root),
+            )
         queue = self._queues.get((topic, queue_id))
         if queue is not None:
             return queue
@@ -474,6 +486,46 @@ class MessageStore:
             if directory.is_dir():
                 directory.rmdir()
 
+    def delete_expired(self, *, manual: bool = False, disk_used_ratio: float | None = None) -> int:
+        """Remove old commit log files and what only points at them; returns how many log files.
+
+        To be called every 10 s; blocks for the time of some file removals. Also decides whether
+        the disk is too full to take messages.
+
+        Args:
+            manual: expired files go at any hour (admin code 329).
+            disk_used_ratio: 0 to 1; measured when None.
+        """
+        if disk_used_ratio is None:
+            usage = shutil.disk_usage(self.root)
+            disk_used_ratio = usage.used / usage.total
+        now_ms = self._clock.now_ms()
+        plan = plan_retention(
+            self._log.older_files(),
+            self.config.retention,
+            now_ms=now_ms,
+            hour=datetime.fromtimestamp(now_ms / 1000, UTC).astimezone().hour,
+            disk_used_ratio=disk_used_ratio,
+            manual=manual,
+        )
+        self._disk_too_full = plan.refuse_writes
+        self._takes_writes = self._is_open and not plan.refuse_writes
+        if plan.remove:
+            self._drop_log_files(plan.remove)
+        return plan.remove
+
+    def _drop_log_files(self, count: int) -> None:
+        for _ in range(count):
+            path = self._log.drop_first()
+            _log.info("store=%s removed %s", self.root, path.name)
+        log_min = self._log.min_offset
+        with self._keeper.queues_guard:
+            for queue in self._queues.values():
+                queue.drop_before(log_min)
+                queue.correct_min(log_min)
+        if self._index is not None:
+            self._index.drop_before(log_min)
+
     @property
     def physical_min_offset(self) -> int:
         """First offset of the commit log."""
@@ -491,8 +543,8 @@ class MessageStore:
 
     @property
     def is_writable(self) -> bool:
-        """Whether the store takes messages: open, and no fsync failed."""
-        return self._is_open and self._flusher.error is None
+        """Whether the store takes messages: open, no fsync failed, the disk not too full."""
+        return self._takes_writes and self._flusher.error is None
 
     @property
     def last_store_timestamp(self) -> int:
