@@ -1,0 +1,1 @@
+"""The data source on a real Spark, reading from an embedded cluster."""

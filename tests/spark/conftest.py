@@ -1,0 +1,81 @@
+"""Fixtures: one Spark session and one cluster for all tests, a topic of its own for each."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from rocketstream.server.embedded import EmbeddedCluster
+
+CONFIGURATION = {
+    "spark.ui.enabled": "false",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.default.parallelism": "2",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
+}
+_topic_numbers = itertools.count()
+
+
+def session_builder(root: Path) -> Any:
+    """A builder for a session that keeps to a directory and to loopback."""
+    builder = SparkSession.builder.master("local[2]").appName("rocketstream-tests")
+    for name, value in CONFIGURATION.items():
+        builder = builder.config(name, value)
+    return (
+        builder.config("spark.local.dir", str(root / "local"))
+        .config("spark.sql.warehouse.dir", str(root / "warehouse"))
+        .config("spark.driver.extraJavaOptions", f"-Dderby.system.home={root}")
+    )
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A session on two cores."""
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    session = session_builder(tmp_path_factory.mktemp("spark")).getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[EmbeddedCluster]:
+    """A running cluster."""
+    with EmbeddedCluster() as running:
+        yield running
+
+
+@pytest.fixture
+def new_topic(cluster: EmbeddedCluster) -> Callable[..., str]:
+    """A function that creates a topic and returns its name."""
+
+    def create(queues: int = 2) -> str:
+        name = f"topic-{next(_topic_numbers)}"
+        cluster.create_topic(name, queues=queues)
+        return name
+
+    return create
+
+
+@pytest.fixture
+def read(spark: Any, cluster: EmbeddedCluster) -> Callable[..., Any]:
+    """A function that returns the DataFrame of a topic: ``read(topic, schema=None, **options)``."""
+
+    def load(topic: str, schema: str | None = None, **options: Any) -> Any:
+        reader = spark.read.format("rocketmq").option("nameServer", cluster.namesrv_addr)
+        if schema is not None:
+            reader = reader.schema(schema)
+        return reader.options(topic=topic, **options).load()
+
+    return load

@@ -1,0 +1,59 @@
+"""Filling topics quickly, on a plain connection: what is under test here is reading."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from rocketstream.protocol.codes import RequestCode
+from rocketstream.protocol.command import RemotingCommand
+from rocketstream.protocol.headers import SendMessageRequestHeader
+from rocketstream.protocol.properties import encode_properties
+from rocketstream.protocol.record import encode_batch
+from rocketstream.server.embedded import EmbeddedCluster
+from rocketstream.transport.blocking import BlockingConnection
+
+BATCH = 50
+BORN_MS = 1_700_000_000_000
+
+
+@dataclass(frozen=True)
+class Sent:
+    """One message to send."""
+
+    body: bytes
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+def send(cluster: EmbeddedCluster, topic: str, queue_id: int, messages: Iterable[Sent]) -> None:
+    """Send messages to one queue, in order; acknowledged when this returns."""
+    pending = [(0, m.body, encode_properties(m.properties).encode()) for m in messages]
+    with BlockingConnection(cluster.broker_addr) as connection:
+        for first in range(0, len(pending), BATCH):
+            command = RemotingCommand(RequestCode.SEND_BATCH_MESSAGE)
+            header = SendMessageRequestHeader(
+                producer_group="pg",
+                topic=topic,
+                default_topic="TBW102",
+                default_topic_queue_nums=4,
+                queue_id=queue_id,
+                sys_flag=0,
+                born_timestamp=BORN_MS,
+                flag=0,
+                properties="WAIT\x01true",
+                reconsume_times=0,
+                unit_mode=False,
+                batch=True,
+            )
+            command.ext_fields = header.to_ext_v2()
+            command.body = encode_batch(pending[first : first + BATCH])
+            answer = connection.request(command, 10_000)
+            assert answer.code == 0, answer
+
+
+def numbered(first: int, count: int, **properties: str) -> list[Sent]:
+    """Messages whose bodies are numbers, so that any loss or repeat shows."""
+    return [
+        Sent(b"%d" % number, {"KEYS": f"k{number}", "WAIT": "true", **properties})
+        for number in range(first, first + count)
+    ]

@@ -1,0 +1,285 @@
+"""Streams: micro-batches of exact ranges, limits, restarts, what Spark's calls must not break."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rocketstream.client.blocking import BlockingAdminClient
+from rocketstream.model import MessageQueue
+from rocketstream.server.embedded import EmbeddedCluster
+from tests.spark.support import numbered, send
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+
+NewTopic = Callable[..., str]
+
+
+class Streams:
+    """Starts queries into Parquet and reads the tables back."""
+
+    def __init__(self, spark: Any, cluster: EmbeddedCluster, root: Path) -> None:
+        self._spark = spark
+        self._cluster = cluster
+        self.root = root
+
+    def start(self, topic: str, *, available_now: bool = True, **options: Any) -> Any:
+        """A query from ``topic`` into the table, checkpointed; earliest unless said otherwise."""
+        options = {"startingOffsets": "earliest", "retryTimeoutMs": 5_000} | options
+        frame = (
+            self._spark.readStream.format("rocketmq")
+            .schema("queueId INT, queueOffset BIGINT, body BINARY")
+            .option("nameServer", self._cluster.namesrv_addr)
+            .options(topic=topic, **options)
+            .load()
+        )
+        writer = frame.writeStream.format("parquet").option("path", str(self.root / "table"))
+        writer = writer.option("checkpointLocation", str(self.root / "checkpoint"))
+        trigger = {"availableNow": True} if available_now else {"processingTime": "0 seconds"}
+        return writer.trigger(**trigger).start()
+
+    def run(self, topic: str, **options: Any) -> Any:
+        """Run to the end of what is there and return the query."""
+        query = self.start(topic, **options)
+        assert query.awaitTermination(120)
+        return query
+
+    def numbers(self) -> list[int]:
+        """The numbers in the table, sorted; repeats stay."""
+        rows = self._spark.read.parquet(str(self.root / "table")).select("body").collect()
+        return sorted(int(bytes(row.body)) for row in rows)
+
+    def batches(self) -> int:
+        """How many micro-batches were committed."""
+        return len([p for p in (self.root / "checkpoint" / "commits").glob("[0-9]*")])
+
+    def logged(self, batch: int) -> Any:
+        """The offset logged for a batch."""
+        text = (self.root / "checkpoint" / "offsets" / str(batch)).read_text()
+        return json.loads(text.splitlines()[-1])
+
+
+@pytest.fixture
+def streams(spark: Any, cluster: EmbeddedCluster, tmp_path: Path) -> Streams:
+    """Queries of one test: one table, one checkpoint."""
+    return Streams(spark, cluster, tmp_path)
+
+
+def test_available_now_reads_all_once_and_the_next_run_goes_on(
+    cluster: EmbeddedCluster, new_topic: NewTopic, streams: Streams
+) -> None:
+    """Restart on the checkpoint continues exactly; nothing new gives nothing."""
+    topic = new_topic(queues=2)
+    send(cluster, topic, 0, numbered(0, 300))
+    send(cluster, topic, 1, numbered(300, 300))
+    streams.run(topic)
+    assert streams.numbers() == list(range(600))
+    streams.run(topic)
+    send(cluster, topic, 1, numbered(600, 50))
+    streams.run(topic)
+    assert streams.numbers() == list(range(650))
+    assert streams.batches() == 2
+
+
+def test_max_offsets_per_trigger_bounds_every_batch(
+    cluster: EmbeddedCluster, new_topic: NewTopic, streams: Streams
+) -> None:
+    """Covers S 8.4: availableNow runs as many batches as it takes, none above the limit."""
+    topic = new_topic(queues=2)
+    send(cluster, topic, 0, numbered(0, 250))
+    send(cluster, topic, 1, numbered(250, 50))
+    query = streams.run(topic, maxOffsetsPerTrigger=100)
+    sizes = [progress["numInputRows"] for progress in query.recentProgress]
+    assert [size for size in sizes if size] == [100, 100, 100]
+    assert streams.numbers() == list(range(300))
+
+
+def test_the_first_offset_says_where_the_stream_began(
+    cluster: EmbeddedCluster, new_topic: NewTopic, streams: Streams
+) -> None:
+    """Covers S 8.3: Spark keeps no initial offset, so the end of batch 0 carries it."""
+    topic = new_topic(queues=1)
+    send(cluster, topic, 0, numbered(0, 30))
+    streams.run(topic, startingOffsets=json.dumps({topic: {"broker-a": {"0": 10}}}))
+    assert streams.logged(0) == {
+        "v": 1,
+        "q": {topic: {"broker-a": {"0": 30}}},
+        "base": {topic: {"broker-a": {"0": 10}}},
+    }
+    assert streams.numbers() == list(range(10, 30))
+
+
+def test_a_replayed_first_batch_is_the_same_although_the_initial_offset_drifted(
+    cluster: EmbeddedCluster, new_topic: NewTopic, streams: Streams
+) -> None:
+    """Covers S 0.4: Spark asks for the initial offset anew when it replays batch 0.
+
+    A crash after the offset log and before the commit is what is left when the commit and the
+    table are taken away; "latest" in the second run is far from what "earliest" was in the first.
+    """
+    topic = new_topic(queues=1)
+    send(cluster, topic, 0, numbered(0, 20))
+    streams.run(topic)
+    for folder in ("checkpoint/commits", "table"):
+        for file in (streams.root / folder).rglob("*"):
+            if file.is_file():
+                file.unlink()
+    send(cluster, topic, 0, numbered(20, 10))
+    streams.run(topic, startingOffsets="latest")
+    assert streams.numbers() == list(range(30))
+
+
+def test_latest_begins_with_what_comes_after_the_start(
+    cluster: EmbeddedCluster, new_topic: NewTopic, streams: Streams
+) -> None:
+    """The default of a stream; nothing before, nothing between start and first message lost."""
+    topic = new_topic(queues=1)
+    send(cluster, topic, 0, numbered(0, 20))
+    query = streams.start(topic, available_now=False, startingOffsets="latest")
+    try:
+        _until(lambda: streams.batches() > 0)
+        send(cluster, topic, 0, numbered(20, 20))
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert streams.numbers() == list(range(20, 40))
+
+
+def test_a_continuous_query_follows_and_reports_its_group(
+    cluster: EmbeddedCluster, new_topic: NewTopic, streams: Streams
+) -> None:
+    """Covers S 0.6: the group's offset at the broker follows the committed batches."""
+    topic = new_topic(queues=1)
+    query = streams.start(topic, available_now=False, group="spark-group")
+    queue = MessageQueue(topic, "broker-a", 0)
+    try:
+        for first in range(0, 300, 100):
+            send(cluster, topic, 0, numbered(first, 100))
+            query.processAllAvailable()
+            assert streams.numbers() == list(range(first + 100))
+        with BlockingAdminClient(cluster.namesrv_addr) as client:
+            _until(lambda: client.query_consumer_offset("spark-group", queue) == 300)
+        newest = json.loads(query.lastProgress["sources"][0]["latestOffset"])
+        assert newest["q"] == {topic: {"broker-a": {"0": 300}}}
+    finally:
+        query.stop()
+
+
+def test_new_queues_are_read_from_their_first_message(
+    cluster: EmbeddedCluster, new_topic: NewTopic, streams: Streams
+) -> None:
+    """Covers S 8.3: a topic that grows under way loses nothing, in this run and the next."""
+    topic = new_topic(queues=1)
+    send(cluster, topic, 0, numbered(0, 10))
+    query = streams.start(topic, available_now=False, queueRefreshMs=0)
+    try:
+        query.processAllAvailable()
+        cluster.create_topic(topic, queues=3)
+        send(cluster, topic, 1, numbered(10, 10))
+        query.processAllAvailable()
+        assert streams.numbers() == list(range(20))
+    finally:
+        query.stop()
+    send(cluster, topic, 2, numbered(20, 10))
+    streams.run(topic)
+    assert streams.numbers() == list(range(30))
+
+
+def test_stop_while_blocked_in_a_broker_that_is_away(
+    spark: Any, rocketmq_cluster_factory: Callable[..., EmbeddedCluster], tmp_path: Path
+) -> None:
+    """Covers S 2.2: latestOffset may block for long, stop() must not wait for it."""
+    away = rocketmq_cluster_factory()
+    away.create_topic("T", queues=1)
+    send(away, "T", 0, numbered(0, 10))
+    streams = Streams(spark, away, tmp_path)
+    query = streams.start("T", available_now=False, retryTimeoutMs=600_000)
+    query.processAllAvailable()
+    away.close()
+    stopper = threading.Thread(target=query.stop)
+    stopper.start()
+    stopper.join(30)
+    assert not stopper.is_alive()
+    assert streams.numbers() == list(range(10))
+
+
+def test_a_stream_outlives_its_brokers_restart(
+    spark: Any, rocketmq_cluster_factory: Callable[..., EmbeddedCluster], tmp_path: Path
+) -> None:
+    """An exception ends a query, so failures that pass are waited for inside."""
+    first = rocketmq_cluster_factory(store_dir=tmp_path / "store")
+    ports = [int(a.rpartition(":")[2]) for a in (first.namesrv_addr, first.broker_addr)]
+    first.create_topic("T", queues=1)
+    send(first, "T", 0, numbered(0, 10))
+    streams = Streams(spark, first, tmp_path)
+    query = streams.start("T", available_now=False, retryTimeoutMs=60_000)
+    try:
+        query.processAllAvailable()
+        first.close()
+        second = rocketmq_cluster_factory(
+            store_dir=tmp_path / "store", namesrv_port=ports[0], broker_port=ports[1]
+        )
+        send(second, "T", 0, numbered(10, 10))
+        query.processAllAvailable()
+        assert streams.numbers() == list(range(20))
+    finally:
+        query.stop()
+
+
+@pytest.mark.parametrize("fail", [True, False])
+def test_a_recreated_topic_is_a_loss_or_gone_on_with(
+    spark: Any,
+    rocketmq_cluster_factory: Callable[..., EmbeddedCluster],
+    tmp_path: Path,
+    fail: bool,
+) -> None:
+    """Covers failOnDataLoss in a stream, both ways: the queue ends before what was read."""
+    before = rocketmq_cluster_factory()
+    before.create_topic("T", queues=1)
+    send(before, "T", 0, numbered(0, 20))
+    Streams(spark, before, tmp_path).run("T")
+    before.close()
+    after = rocketmq_cluster_factory()
+    after.create_topic("T", queues=1)
+    send(after, "T", 0, numbered(100, 5))
+    streams = Streams(spark, after, tmp_path)
+    options = {"failOnDataLoss": fail, "retryTimeoutMs": 0}
+    if fail:
+        with pytest.raises(Exception, match="read up to offset 20, but the queue now ends at 5"):
+            streams.run("T", **options)
+    else:
+        streams.run("T", **options)
+        assert streams.numbers() == list(range(20))
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"endingOffsets": "latest"}, "'endingOffsets' is for batch reads"),
+        ({"startingOffsets": '{"other":{"b":{"0":1}}}'}, "offsets of the topics read"),
+        ({"startingOffsets": '{"TOPIC":{"broker-a":{"7":1}}}'}, "queues that do not exist"),
+    ],
+)
+def test_a_wrong_option_ends_the_query_with_its_text(
+    new_topic: NewTopic, streams: Streams, options: dict[str, str], text: str
+) -> None:
+    """Errors of the source process reach the user as text."""
+    topic = new_topic(queues=1)
+    options = {name: value.replace("TOPIC", topic) for name, value in options.items()}
+    with pytest.raises(Exception, match=text):
+        streams.run(topic, **options)
+
+
+def _until(holds: Callable[[], bool], seconds: float = 30) -> None:
+    """Wait until something holds that nothing announces."""
+    pause = threading.Event()
+    for _ in range(int(seconds / 0.05)):
+        if holds():
+            return
+        pause.wait(0.05)
+    pytest.fail("it never came to hold")
