@@ -151,6 +151,13 @@ def test_batch_gets_consecutive_offsets(broker: Peer) -> None:
     }
 
 
+def test_messages_of_a_batch_keep_their_own_ids(broker: Peer) -> None:
+    """5.x clients give the batch itself a UNIQ_KEY too; the messages' own must win."""
+    items = [BatchItem(0, b"m", b"UNIQ_KEY\x01U%d" % number) for number in range(2)]
+    broker.send("T1", encode_batch(items), batch=True, properties={"UNIQ_KEY": "BATCH"})
+    assert [m.msg_id for m in broker.messages("T1")] == ["U0", "U1"]
+
+
 def test_batch_with_delay_is_illegal(broker: Peer) -> None:
     """Covers C-431."""
     items = encode_batch([BatchItem(0, b"m", b"DELAY\x013")])

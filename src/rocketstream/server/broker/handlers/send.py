@@ -288,7 +288,8 @@ class SendHandlers:
         common[PROPERTY_CLUSTER] = self._cluster
         records, codes, keys = [], [], []
         for item in items:
-            properties = {**decode_properties(item.properties), **common}
+            # A message's own properties win: 5.x clients give the batch a UNIQ_KEY of its own.
+            properties = {**common, **decode_properties(item.properties)}
             if delay_level_of(properties) > 0 or PROPERTY_TRAN_MSG in properties:
                 return self._illegal()
             text = encode_properties(properties).encode()
