@@ -56,7 +56,7 @@ class Streams:
 
     def batches(self) -> int:
         """How many micro-batches were committed."""
-        return len([p for p in (self.root / "checkpoint" / "commits").glob("[0-9]*")])
+        return len(list((self.root / "checkpoint" / "commits").glob("[0-9]*")))
 
     def logged(self, batch: int) -> Any:
         """The offset logged for a batch."""
