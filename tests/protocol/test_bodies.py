@@ -296,8 +296,13 @@ def test_body_that_is_no_object_is_refused(junk: bytes) -> None:
             cls.decode(junk)
 
 
+DEEP: Any = []
+for _ in range(100):
+    DEEP = [DEEP]
+
+
 @pytest.mark.parametrize(
-    "junk", [[], {}, [[]], [None], [5], "x", 5, 1.5, 1e400, True, {"a": 1}, {"a": []}, 2**70]
+    "junk", [[], {}, [[]], [None], [5], "x", 5, 1.5, 1e400, True, {"a": 1}, {"a": []}, 2**70, DEEP]
 )
 def test_field_of_another_kind_reads_or_is_refused(junk: Any) -> None:
     for cls in CLASSES:

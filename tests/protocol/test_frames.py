@@ -306,6 +306,7 @@ def test_unknown_language_is_written_as_other_in_json() -> None:
         frame(b'{"code":1,"extFields":"x"}')[4:],
         frame(b"[" * 5000)[4:],
         frame(b'{"a":' * 5000)[4:],
+        frame(b'{"code":1,"extFields":{"a":' + b"[" * 100 + b"]" * 100 + b"}}")[4:],
         frame(b"", kind=1)[4:],
         frame(vectors.BINARY_RESPONSE_HEADER[:20], kind=1)[4:],
         frame(vectors.BINARY_RESPONSE_HEADER[:13] + b"\xff\xff\xff\xff\0\0\0\0", kind=1)[4:],

@@ -39,7 +39,7 @@ def test_golden_message() -> None:
     assert (message.born_host, message.store_host) == ("10.0.0.9:53211", "10.0.0.1:10911")
     assert message.prepared_transaction_offset == 0
     assert message.body == message.stored_body == b"hello"
-    assert message.body_crc == 907060870
+    assert (message.body_crc, message.body_size) == (907060870, 5)
     assert message.properties == {"KEYS": "k1", "TAGS": "TagA"}
     assert (message.keys, message.tags, message.delay_level) == ("k1", "TagA", 0)
     assert message.get_property("KEYS") == "k1"
@@ -107,6 +107,18 @@ def test_extra_properties_are_added_to_each_message() -> None:
     first, second = decode_messages(vectors.RECORD_V4 * 2, extra_properties=extra)
     first.properties["MIN_OFFSET"] = "5"
     assert second.properties == {"KEYS": "k1", "TAGS": "TagA", **extra}
+
+
+def test_consume_start_time_becomes_a_property() -> None:
+    """covers W 4.3: CONSUME_START_TIME is added by the consumer."""
+    message = decode_message(vectors.RECORD_V4)
+    message.consume_start_ms = 5
+    assert message.get_property("CONSUME_START_TIME") == "5"
+
+
+def test_messages_come_from_decoding_only() -> None:
+    with pytest.raises(TypeError, match="decode_messages"):
+        MessageExt()
 
 
 @pytest.mark.parametrize("kind", ["ZLIB", "LZ4", "ZSTD"])

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar, dataclass_transform
 
-from rocketstream.errors import RemoteProtocolError
+from rocketstream.errors import LocalProtocolError, RemoteProtocolError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol import fastjson
 from rocketstream.protocol.headers.base import wire_name
@@ -138,7 +138,10 @@ def _read_str(value: Any) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, (bool, int, float, dict, list)):
-        return fastjson.dumps(value)
+        try:
+            return fastjson.dumps(value)
+        except LocalProtocolError as error:
+            raise ValueError(error.message) from None
     raise ValueError(f"expected a text, got {_kind(value)}")
 
 
