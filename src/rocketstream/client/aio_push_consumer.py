@@ -23,7 +23,7 @@ from rocketstream.protocol.subscription import EXPRESSION_TAG
 
 
 class AsyncPushConsumer(PushConsumerBase):
-    """Consumes topics as a member of a group; an async context manager.
+    """Consumes topics as a member of a group; leaving it as an async context manager ends it.
 
     Arguments, settings and errors are those of ``rocketstream.PushConsumer``. A coroutine listener
     is awaited on the caller's loop, at most ``consume_thread_max`` calls at once; a plain function
@@ -98,7 +98,6 @@ class AsyncPushConsumer(PushConsumerBase):
                 await engine.instance.close()
 
     async def __aenter__(self) -> Self:
-        await self.start()
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -321,7 +321,7 @@ class Producer(ProducerBase):
         timeout = self._timeout(timeout_ms)
         size = len(prepared.body)
         self._window.enter(size, timeout, waits=not self._callbacks.is_current)
-        future = SendFuture(self._callbacks, engine.loop_thread_id)
+        future = SendFuture(self._callbacks, engine.loop, engine.loop_thread_id)
         if callback is not None:
             future.add_done_callback(callback)
         self._outbox.append((prepared, target, timeout, future))

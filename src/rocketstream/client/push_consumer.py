@@ -22,7 +22,9 @@ from rocketstream.protocol.subscription import EXPRESSION_TAG
 
 
 class PushConsumer(PushConsumerBase):
-    """Consumes topics as a member of a group; a context manager that starts and shuts down.
+    """Consumes topics as a member of a group; leaving it as a context manager shuts it down.
+
+    Subscribe, set the listener, then ``start``.
 
     The members of a group divide the queues of a topic; each message is consumed at least once.
     What a listener fails comes back later, after ``max_reconsume_times`` into ``%DLQ%<group>``.
@@ -132,7 +134,6 @@ class PushConsumer(PushConsumerBase):
                 engine.close()
 
     def __enter__(self) -> Self:
-        self.start()
         return self
 
     def __exit__(self, *_: object) -> None:

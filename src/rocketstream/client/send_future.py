@@ -5,6 +5,7 @@ Law: threads and locks only; nothing of the protocol.
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
 import logging
 import queue
@@ -18,22 +19,39 @@ from rocketstream.model import SendResult
 logger = logging.getLogger("rocketstream.client")
 
 
+Call = tuple[Callable[[Any], object], "SendFuture"]
+
+
 class CallbackThread:
-    """Runs user callbacks off the network thread; started when first needed."""
+    """Runs user callbacks off the network thread; started when first needed.
+
+    What is handed over within one turn of the loop goes over as one item, so that a burst of
+    answers wakes the thread once.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._queue: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[list[Call] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._closed = False
+        self._collected: list[Call] = []
 
     @property
     def is_current(self) -> bool:
         """Whether the caller is running on this thread."""
         return threading.current_thread() is self._thread
 
-    def run(self, call: Callable[[], object]) -> None:
-        """Have ``call`` run on the thread."""
+    def collect(self, loop: asyncio.AbstractEventLoop, call: Call) -> None:
+        """Take a callback over; on the loop's thread only."""
+        if not self._collected:
+            loop.call_soon(self.hand_over)
+        self._collected.append(call)
+
+    def hand_over(self) -> None:
+        """Give the thread what was collected; on the loop's thread, or once the loop is closed."""
+        calls, self._collected = self._collected, []
+        if not calls:
+            return
         with self._lock:
             if self._thread is None and not self._closed:
                 self._thread = threading.Thread(
@@ -42,12 +60,13 @@ class CallbackThread:
                 self._thread.start()
             closed = self._closed
             if not closed:
-                self._queue.put(call)
+                self._queue.put(calls)
         if closed:
-            self._call(call)
+            self._call(calls)
 
     def close(self) -> None:
-        """Run what is queued, then end the thread and wait for it."""
+        """Run what is left, then end the thread and wait for it; after the loop was closed."""
+        self.hand_over()
         with self._lock:
             self._closed = True
             thread = self._thread
@@ -56,23 +75,27 @@ class CallbackThread:
             thread.join()
 
     def _main(self) -> None:
-        while (call := self._queue.get()) is not None:
-            self._call(call)
+        while (calls := self._queue.get()) is not None:
+            self._call(calls)
 
     @staticmethod
-    def _call(call: Callable[[], object]) -> None:
-        try:
-            call()
-        except Exception:
-            logger.exception("a callback of send_async raised")
+    def _call(calls: list[Call]) -> None:
+        for function, future in calls:
+            try:
+                function(future)
+            except Exception:
+                logger.exception("a callback of send_async raised")
 
 
 class SendFuture(concurrent.futures.Future[SendResult]):
     """The result of one ``send_async``; cannot be cancelled, since it is on its way."""
 
-    def __init__(self, callbacks: CallbackThread, loop_thread_id: int) -> None:
+    def __init__(
+        self, callbacks: CallbackThread, loop: asyncio.AbstractEventLoop, loop_thread_id: int
+    ) -> None:
         super().__init__()
         self._callbacks = callbacks
+        self._loop = loop
         self._loop_thread_id = loop_thread_id
         self.set_running_or_notify_cancel()
 
@@ -80,8 +103,8 @@ class SendFuture(concurrent.futures.Future[SendResult]):
         """Call ``fn(future)`` when it is done, never on the network thread."""
 
         def off_loop(done: concurrent.futures.Future[SendResult]) -> None:
-            if threading.get_ident() == self._loop_thread_id:
-                self._callbacks.run(lambda: fn(done))
+            if threading.get_ident() == self._loop_thread_id and not self._loop.is_closed():
+                self._callbacks.collect(self._loop, (fn, self))
             else:
                 fn(done)
 
