@@ -12,9 +12,13 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from io import BytesIO, TextIOWrapper
 from typing import Any
+from unittest import mock
 
 import pytest
+
+from rocketstream.cli.main import main
 
 TIMEOUT_S = 60
 
@@ -85,6 +89,33 @@ class Cli:
         )
 
 
+@dataclass(frozen=True)
+class Quick(Cli):
+    """The same commands inside this process, where a process of their own shows nothing more."""
+
+    def __call__(self, *arguments: str, stdin: str | bytes | None = None) -> Done:
+        data = stdin.encode() if isinstance(stdin, str) else stdin
+        out, err = _Captured(), _Captured()
+        with (
+            mock.patch.dict(os.environ, environment(self.namesrv), clear=True),
+            mock.patch.object(sys, "stdin", TextIOWrapper(BytesIO(data or b""), "utf-8")),
+            mock.patch.object(sys, "stdout", out),
+            mock.patch.object(sys, "stderr", err),
+        ):
+            code = main(list(arguments))
+        return Done(code, out.text(), err.text())
+
+
+class _Captured(TextIOWrapper):
+    def __init__(self) -> None:
+        super().__init__(BytesIO(), "utf-8", write_through=True)
+
+    def text(self) -> str:
+        self.flush()
+        self.seek(0)
+        return self.read()
+
+
 def command(arguments: Sequence[str]) -> list[str]:
     return [sys.executable, "-m", "rocketstream", *arguments]
 
@@ -110,6 +141,11 @@ def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture
 def cli(namesrv: str) -> Cli:
     return Cli(namesrv)
+
+
+@pytest.fixture
+def quick(namesrv: str) -> Quick:
+    return Quick(namesrv)
 
 
 Starter = Callable[..., subprocess.Popen[bytes]]

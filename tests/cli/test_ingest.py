@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import TIMEOUT_S, Cli, Starter, environment
+from tests.cli.conftest import TIMEOUT_S, Cli, Quick, Starter, environment
 from tests.plugins.waiting import wait_until
 
 GOOD = ['{"id":1,"city":"NYC"}', '{"id":2,"city":"é","more":{"x":"}{"}}', ' {"id":3} ']
@@ -102,65 +102,65 @@ def test_continuous_run_lands_new_messages_and_ends_cleanly_on_ctrl_c(
     assert [row["body"] for row in table(path)] == ["one"]
 
 
-def test_unknown_topic_is_named_before_spark_starts(cli: Cli, tmp_path: Path) -> None:
-    done = cli("ingest", "nowhere", "--to", f"parquet:{tmp_path / 't'}")
+def test_unknown_topic_is_named_before_spark_starts(quick: Quick, tmp_path: Path) -> None:
+    done = quick("ingest", "nowhere", "--to", f"parquet:{tmp_path / 't'}")
     assert "'nowhere'" in done.failed()
     assert not (tmp_path / "t").exists()
 
 
-def test_bad_topic_name_is_refused(cli: Cli, tmp_path: Path) -> None:
+def test_bad_topic_name_is_refused(quick: Quick, tmp_path: Path) -> None:
     """Covers C-95."""
-    assert "bad topic!" in cli("ingest", "bad topic!", "--to", f"parquet:{tmp_path}").failed()
+    assert "bad topic!" in quick("ingest", "bad topic!", "--to", f"parquet:{tmp_path}").failed()
 
 
 def test_unreachable_name_server_is_named(tmp_path: Path) -> None:
-    done = Cli("127.0.0.1:1")("ingest", "t", "--to", f"parquet:{tmp_path / 't'}")
+    done = Quick("127.0.0.1:1")("ingest", "t", "--to", f"parquet:{tmp_path / 't'}")
     assert "127.0.0.1:1" in done.failed()
 
 
 @pytest.mark.parametrize("target", ["somewhere", "csv:out", "parquet:"])
-def test_other_targets_are_usage_errors(cli: Cli, target: str) -> None:
-    assert "parquet:PATH" in cli("ingest", "t", "--to", target).failed(2)
+def test_other_targets_are_usage_errors(quick: Quick, target: str) -> None:
+    assert "parquet:PATH" in quick("ingest", "t", "--to", target).failed(2)
 
 
-def test_directory_with_other_files_is_not_touched(cli: Cli, tmp_path: Path) -> None:
-    cli("topic", "create", "elsewhere").worked()
+def test_directory_with_other_files_is_not_touched(quick: Quick, tmp_path: Path) -> None:
+    quick("topic", "create", "elsewhere").worked()
     (tmp_path / "mine.txt").write_text("mine", "utf-8")
-    assert "not empty" in cli("ingest", "elsewhere", "--to", f"parquet:{tmp_path}").failed()
+    assert "not empty" in quick("ingest", "elsewhere", "--to", f"parquet:{tmp_path}").failed()
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
-def test_table_of_another_topic_is_not_mixed(cli: Cli, tmp_path: Path) -> None:
-    cli("topic", "create", "second").worked()
-    marker = {"topic": "first", "schema": None, "partitionBy": [], "tags": None}
+def test_table_of_another_topic_is_not_mixed(quick: Quick, tmp_path: Path) -> None:
+    quick("topic", "create", "second").worked()
+    marker: dict[str, Any] = {"topic": "first", "schema": None, "partitionBy": [], "tags": None}
     (tmp_path / "_ingest.json").write_text(json.dumps(marker), "utf-8")
-    assert "'first'" in cli("ingest", "second", "--to", f"parquet:{tmp_path}").failed()
+    assert "'first'" in quick("ingest", "second", "--to", f"parquet:{tmp_path}").failed()
 
 
-def test_schema_file_that_is_missing_is_named(cli: Cli, tmp_path: Path) -> None:
-    cli("topic", "create", "unschemed").worked()
-    done = cli("ingest", "unschemed", "--to", f"parquet:{tmp_path / 't'}", "--schema", "no.json")
+def test_schema_file_that_is_missing_is_named(quick: Quick, tmp_path: Path) -> None:
+    quick("topic", "create", "unschemed").worked()
+    done = quick("ingest", "unschemed", "--to", f"parquet:{tmp_path / 't'}", "--schema", "no.json")
     assert "no.json" in done.failed()
 
 
 def test_missing_java_says_what_to_install(
-    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    quick: Quick, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert "PATH" in environment()
-    line = cli("ingest", "t", "--to", f"parquet:{tmp_path / 't'}").failed()
+    line = quick("ingest", "t", "--to", f"parquet:{tmp_path / 't'}").failed()
     assert "Java 17" in line
 
 
 def test_old_java_says_which_is_needed(
-    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    quick: Quick, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
     java.write_text("#!/bin/sh\necho 'openjdk version \"1.8.0_402\"' >&2\n", "utf-8")
     java.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    line = cli("ingest", "t", "--to", f"parquet:{tmp_path / 't'}").failed()
+    line = quick("ingest", "t", "--to", f"parquet:{tmp_path / 't'}").failed()
     assert "Java 17" in line
     assert "Java 8" in line

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-from tests.cli.conftest import TIMEOUT_S, Cli, Starter
+from tests.cli.conftest import TIMEOUT_S, Cli, Quick, Starter
 
 MIB = 1024 * 1024
 
@@ -54,49 +54,49 @@ def test_lines_of_stdin_and_file_become_messages(cli: Cli, tmp_path: Path) -> No
     assert done.err == ""
 
 
-def test_many_messages_are_summed_up(cli: Cli) -> None:
-    out = cli("send", "many", "x", "--count", "1200").worked().out
+def test_many_messages_are_summed_up(quick: Quick) -> None:
+    out = quick("send", "many", "x", "--count", "1200").worked().out
     assert out.startswith("sent 1,200 messages to many, ")
-    rows = cli("send", "many", "x", "--count", "600", "--json").worked().json_lines
+    rows = quick("send", "many", "x", "--count", "600", "--json").worked().json_lines
     assert len({row["msgId"] for row in rows}) == 600
     assert len({(row["queueId"], row["queueOffset"]) for row in rows}) == 600
 
 
-def test_messages_go_to_the_queue_named(cli: Cli) -> None:
-    cli("topic", "create", "chosen", "-q", "4").worked()
-    (row,) = cli("send", "chosen", "x", "--queue", "2", "--json").worked().json_lines
+def test_messages_go_to_the_queue_named(quick: Quick) -> None:
+    quick("topic", "create", "chosen", "-q", "4").worked()
+    (row,) = quick("send", "chosen", "x", "--queue", "2", "--json").worked().json_lines
     assert row["queueId"] == 2
-    (row,) = cli("send", "chosen", "x", "--queue", "broker-a:3", "--json").worked().json_lines
+    (row,) = quick("send", "chosen", "x", "--queue", "broker-a:3", "--json").worked().json_lines
     assert row["queueId"] == 3
-    assert "broker-a:3" in cli("send", "chosen", "x", "--queue", "9").failed(2)
-    assert "BROKER:ID" in cli("send", "chosen", "x", "--queue", "first").failed(2)
+    assert "broker-a:3" in quick("send", "chosen", "x", "--queue", "9").failed(2)
+    assert "BROKER:ID" in quick("send", "chosen", "x", "--queue", "first").failed(2)
 
 
-def test_tags_choose_messages(cli: Cli) -> None:
+def test_tags_choose_messages(quick: Quick) -> None:
     for tag in ("a", "b", "c"):
-        cli("send", "tagged", tag, "--tags", tag).worked()
-    found = {message["body"] for message in received(cli, "tagged", 2, "--tags", "a || c")}
+        quick("send", "tagged", tag, "--tags", tag).worked()
+    found = {message["body"] for message in received(quick, "tagged", 2, "--tags", "a || c")}
     assert found == {"a", "c"}
 
 
-def test_what_was_not_printed_is_delivered_again(cli: Cli) -> None:
-    cli("topic", "create", "again", "-q", "1").worked()
-    cli("send", "again", "--stdin", stdin="\n".join("abcdef")).worked()
-    bodies = [message["body"] for message in received(cli, "again", 2)]
-    bodies += [message["body"] for message in received(cli, "again", 4)]
+def test_what_was_not_printed_is_delivered_again(quick: Quick) -> None:
+    quick("topic", "create", "again", "-q", "1").worked()
+    quick("send", "again", "--stdin", stdin="\n".join("abcdef")).worked()
+    bodies = [message["body"] for message in received(quick, "again", 2)]
+    bodies += [message["body"] for message in received(quick, "again", 4)]
     assert bodies == list("abcdef")
 
 
-def test_bodies_that_are_not_text_are_given_in_base64(cli: Cli) -> None:
-    cli("send", "bytes", "--stdin", stdin=b"\xff\xfe\n").worked()
-    (message,) = received(cli, "bytes", 1)
+def test_bodies_that_are_not_text_are_given_in_base64(quick: Quick) -> None:
+    quick("send", "bytes", "--stdin", stdin=b"\xff\xfe\n").worked()
+    (message,) = received(quick, "bytes", 1)
     assert message["bodyBase64"] == "//4="
     assert "body" not in message
 
 
-def test_idle_ends_without_messages(cli: Cli) -> None:
-    cli("topic", "create", "idle").worked()
-    done = cli("consume", "idle", "-g", "g", "--idle", "0.5").worked()
+def test_idle_ends_without_messages(quick: Quick) -> None:
+    quick("topic", "create", "idle").worked()
+    done = quick("consume", "idle", "-g", "g", "--idle", "0.5").worked()
     assert (done.out, done.err) == ("", "0 messages consumed\n")
 
 
@@ -120,36 +120,36 @@ def test_body_over_4_mib_is_refused(cli: Cli, tmp_path: Path) -> None:
     assert "4194304" in cli("send", "large", "--file", str(file)).failed().replace(",", "")
 
 
-def test_body_of_4_mib_is_taken(cli: Cli, tmp_path: Path) -> None:
+def test_body_of_4_mib_is_taken(quick: Quick, tmp_path: Path) -> None:
     file = tmp_path / "large.txt"
     file.write_text("x" * (4 * MIB), "utf-8")
-    cli("send", "large", "--file", str(file)).worked()
+    quick("send", "large", "--file", str(file)).worked()
 
 
-def test_exactly_one_source_of_bodies_is_needed(cli: Cli) -> None:
-    assert "exactly one" in cli("send", "t").failed(2)
-    assert "exactly one" in cli("send", "t", "x", "--stdin").failed(2)
-    assert "NAME=VALUE" in cli("send", "t", "x", "-p", "novalue").failed(2)
-    assert "--count" in cli("send", "t", "--stdin", "--count", "2").failed(2)
+def test_exactly_one_source_of_bodies_is_needed(quick: Quick) -> None:
+    assert "exactly one" in quick("send", "t").failed(2)
+    assert "exactly one" in quick("send", "t", "x", "--stdin").failed(2)
+    assert "NAME=VALUE" in quick("send", "t", "x", "-p", "novalue").failed(2)
+    assert "--count" in quick("send", "t", "--stdin", "--count", "2").failed(2)
 
 
-def test_missing_file_and_reserved_property_are_named(cli: Cli, tmp_path: Path) -> None:
+def test_missing_file_and_reserved_property_are_named(quick: Quick, tmp_path: Path) -> None:
     missing = str(tmp_path / "none.txt")
-    assert missing in cli("send", "t", "--file", missing).failed()
-    assert "KEYS" in cli("send", "t", "x", "-p", "KEYS=v").failed()
+    assert missing in quick("send", "t", "--file", missing).failed()
+    assert "KEYS" in quick("send", "t", "x", "-p", "KEYS=v").failed()
 
 
-def test_bad_names_are_refused(cli: Cli) -> None:
+def test_bad_names_are_refused(quick: Quick) -> None:
     """Covers C-94, C-95."""
-    assert "bad topic!" in cli("send", "bad topic!", "x").failed()
-    assert "bad group!" in cli("consume", "t", "-g", "bad group!").failed()
+    assert "bad topic!" in quick("send", "bad topic!", "x").failed()
+    assert "bad group!" in quick("consume", "t", "-g", "bad group!").failed()
 
 
-def test_consuming_an_unknown_topic_does_not_wait_for_ever(cli: Cli) -> None:
-    assert "'nowhere'" in cli("consume", "nowhere", "-g", "g").failed()
+def test_consuming_an_unknown_topic_does_not_wait_for_ever(quick: Quick) -> None:
+    assert "'nowhere'" in quick("consume", "nowhere", "-g", "g").failed()
 
 
-def test_bad_start_and_bad_tags_are_refused(cli: Cli) -> None:
-    assert "earliest, latest" in cli("consume", "t", "-g", "g", "--from", "soon").failed()
-    cli("topic", "create", "tagcheck").worked()
-    cli("consume", "tagcheck", "-g", "g", "--tags", "||").failed()
+def test_bad_start_and_bad_tags_are_refused(quick: Quick) -> None:
+    assert "earliest, latest" in quick("consume", "t", "-g", "g", "--from", "soon").failed()
+    quick("topic", "create", "tagcheck").worked()
+    quick("consume", "tagcheck", "-g", "g", "--tags", "||").failed()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import TIMEOUT_S, Cli, Starter
+from tests.cli.conftest import TIMEOUT_S, Cli, Quick, Starter
 
 READY = re.compile(r"ready namesrv=(127\.0\.0\.1:\d+) broker=(127\.0\.0\.1:\d+) store=(.+)\n")
 FREE = ("--namesrv-port", "0", "--broker-port", "0")
@@ -59,7 +59,7 @@ def test_messages_are_there_after_a_restart(start: Starter, tmp_path: Path) -> N
 def test_port_in_use_is_named(start: Starter, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        done = Cli()(
+        done = Quick()(
             "serve", "--namesrv-port", str(port), "--broker-port", "0",
             "--store", str(tmp_path / "store"),
         )  # fmt: skip
@@ -70,13 +70,13 @@ def test_store_in_use_is_named(start: Starter, tmp_path: Path) -> None:
     store = str(tmp_path / "store")
     first = start("serve", *FREE, "--store", store)
     ready_line(first)
-    assert store in Cli()("serve", *FREE, "--store", store).failed()
+    assert store in Quick()("serve", *FREE, "--store", store).failed()
 
 
 def test_store_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", "utf-8")
     store = str(tmp_path / "file" / "store")
-    assert store in Cli()("serve", *FREE, "--store", store).failed()
+    assert store in Quick()("serve", *FREE, "--store", store).failed()
 
 
 def test_delay_levels_are_used(start: Starter, tmp_path: Path) -> None:
@@ -99,13 +99,13 @@ def test_delay_levels_are_used(start: Starter, tmp_path: Path) -> None:
 def test_settings_that_cannot_be_used_are_named(
     tmp_path: Path, arguments: tuple[str, ...], named: str
 ) -> None:
-    done = Cli()("serve", *FREE, "--store", str(tmp_path / "s"), *arguments)
+    done = Quick()("serve", *FREE, "--store", str(tmp_path / "s"), *arguments)
     assert named in done.failed()
 
 
 @pytest.mark.parametrize("arguments", [("--flush", "never"), ("--broker-port", "70000"), ("-x",)])
 def test_options_that_do_not_exist_are_usage_errors(arguments: tuple[str, ...]) -> None:
-    assert arguments[0] in Cli()("serve", *arguments).failed(2)
+    assert arguments[0] in Quick()("serve", *arguments).failed(2)
 
 
 def test_unknown_topics_are_refused_when_not_auto_created(start: Starter, tmp_path: Path) -> None:

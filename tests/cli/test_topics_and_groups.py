@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from tests.cli.conftest import Cli
+from tests.cli.conftest import Cli, Quick
 
 
 def test_created_topic_shows_in_list_and_status(cli: Cli) -> None:
@@ -15,11 +15,11 @@ def test_created_topic_shows_in_list_and_status(cli: Cli) -> None:
     assert "orders: 0 messages in 3 queues" in status
 
 
-def test_topic_json_has_rocketmq_names(cli: Cli) -> None:
-    (created,) = cli("topic", "create", "shapes", "-q", "2", "--json").worked().json
+def test_topic_json_has_rocketmq_names(quick: Quick) -> None:
+    (created,) = quick("topic", "create", "shapes", "-q", "2", "--json").worked().json
     assert created["brokerName"] == "broker-a"
     assert (created["readQueues"], created["writeQueues"]) == (2, 2)
-    listed = {row["topic"]: row for row in cli("topic", "list", "--json").worked().json}
+    listed = {row["topic"]: row for row in quick("topic", "list", "--json").worked().json}
     assert listed["shapes"] == {
         "topic": "shapes",
         "kind": "normal",
@@ -28,8 +28,8 @@ def test_topic_json_has_rocketmq_names(cli: Cli) -> None:
         "writeQueues": 2,
         "permission": "RW",
     }
-    cli("send", "shapes", "x", "--queue", "1").worked()
-    rows = cli("topic", "status", "shapes", "--json").worked().json
+    quick("send", "shapes", "x", "--queue", "1").worked()
+    rows = quick("topic", "status", "shapes", "--json").worked().json
     assert [(row["queueId"], row["minOffset"], row["maxOffset"]) for row in rows] == [
         (0, 0, 0),
         (1, 0, 1),
@@ -38,62 +38,62 @@ def test_topic_json_has_rocketmq_names(cli: Cli) -> None:
     assert rows[1]["lastUpdateMs"] > 0
 
 
-def test_system_topics_are_hidden_until_asked_for(cli: Cli) -> None:
-    assert "SCHEDULE_TOPIC_XXXX" not in cli("topic", "list").worked().out
-    assert "SCHEDULE_TOPIC_XXXX" in cli("topic", "list", "--all").worked().out
+def test_system_topics_are_hidden_until_asked_for(quick: Quick) -> None:
+    assert "SCHEDULE_TOPIC_XXXX" not in quick("topic", "list").worked().out
+    assert "SCHEDULE_TOPIC_XXXX" in quick("topic", "list", "--all").worked().out
 
 
-def test_lag_falls_to_zero_as_the_group_consumes(cli: Cli) -> None:
-    cli("topic", "create", "lagging", "-q", "1").worked()
-    cli("send", "lagging", "x", "--count", "5").worked()
+def test_lag_falls_to_zero_as_the_group_consumes(quick: Quick) -> None:
+    quick("topic", "create", "lagging", "-q", "1").worked()
+    quick("send", "lagging", "x", "--count", "5").worked()
     read = ("consume", "lagging", "-g", "reader", "--from", "earliest")
-    cli(*read, "--max", "2").worked()
-    (row,) = cli("group", "lag", "reader", "--topic", "lagging", "--json").worked().json
+    quick(*read, "--max", "2").worked()
+    (row,) = quick("group", "lag", "reader", "--topic", "lagging", "--json").worked().json
     assert (row["brokerOffset"], row["consumerOffset"], row["lag"]) == (5, 2, 3)
     assert row["lastConsumedMs"] > 0
     assert row["clientId"] is None
-    cli(*read, "--max", "3").worked()
-    text = cli("group", "lag", "reader", "--topic", "lagging").worked().out
+    quick(*read, "--max", "3").worked()
+    text = quick("group", "lag", "reader", "--topic", "lagging").worked().out
     assert "total lag 0 in 1 queue" in text
-    groups = {row["group"]: row for row in cli("group", "list", "--json").worked().json}
+    groups = {row["group"]: row for row in quick("group", "list", "--json").worked().json}
     assert "lagging" in groups["reader"]["topics"]
     assert groups["reader"]["members"] == 0
-    assert "reader" in cli("group", "list").worked().out
-    assert "reader" in cli("group", "lag").worked().out
+    assert "reader" in quick("group", "list").worked().out
+    assert "reader" in quick("group", "lag").worked().out
 
 
-def test_unknown_topic_and_group_are_named(cli: Cli) -> None:
-    assert "'nowhere'" in cli("topic", "status", "nowhere").failed()
-    assert "'nobody'" in cli("group", "lag", "nobody").failed()
+def test_unknown_topic_and_group_are_named(quick: Quick) -> None:
+    assert "'nowhere'" in quick("topic", "status", "nowhere").failed()
+    assert "'nobody'" in quick("group", "lag", "nobody").failed()
 
 
-def test_bad_names_are_refused(cli: Cli) -> None:
+def test_bad_names_are_refused(quick: Quick) -> None:
     """Covers C-94, C-95."""
-    assert "bad name!" in cli("topic", "create", "bad name!").failed()
-    assert "bad group!" in cli("group", "lag", "bad group!").failed()
+    assert "bad name!" in quick("topic", "create", "bad name!").failed()
+    assert "bad group!" in quick("group", "lag", "bad group!").failed()
 
 
-def test_wrong_options_are_usage_errors_on_one_line(cli: Cli) -> None:
-    assert "--frob" in cli("topic", "list", "--frob").failed(2)
-    assert "frob" in cli("topic", "frob").failed(2)
-    assert "--queues" in cli("topic", "create", "t", "--queues", "none").failed(2)
-    assert "TOPIC" in cli("topic", "status").failed(2)
-    assert "rw, r, w" in cli("topic", "create", "t", "--perm", "x").failed(2)
+def test_wrong_options_are_usage_errors_on_one_line(quick: Quick) -> None:
+    assert "--frob" in quick("topic", "list", "--frob").failed(2)
+    assert "frob" in quick("topic", "frob").failed(2)
+    assert "--queues" in quick("topic", "create", "t", "--queues", "none").failed(2)
+    assert "TOPIC" in quick("topic", "status").failed(2)
+    assert "rw, r, w" in quick("topic", "create", "t", "--perm", "x").failed(2)
 
 
 def test_unreachable_name_server_is_named() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"
-    line = Cli(address)("topic", "list").failed()
+    line = Quick(address)("topic", "list").failed()
     assert address in line
     assert "rocketstream serve" in line
 
 
 def test_option_wins_over_the_environment(cli: Cli) -> None:
     assert cli.namesrv is not None
-    assert Cli("127.0.0.1:1")("topic", "list", "-n", cli.namesrv).code == 0
+    assert Quick("127.0.0.1:1")("topic", "list", "-n", cli.namesrv).code == 0
 
 
-def test_malformed_address_is_refused(cli: Cli) -> None:
-    assert "host:port" in cli("topic", "list", "--namesrv", "nonsense").failed()
+def test_malformed_address_is_refused(quick: Quick) -> None:
+    assert "host:port" in quick("topic", "list", "--namesrv", "nonsense").failed()
