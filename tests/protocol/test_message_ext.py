@@ -212,13 +212,12 @@ def test_topic_that_is_not_utf8_is_refused() -> None:
         decode_messages(data)
 
 
-def test_properties_that_are_not_utf8_are_refused_when_asked_for() -> None:
+def test_properties_that_are_not_utf8_do_not_keep_a_message_from_being_consumed() -> None:
     data = bytearray(vectors.RECORD_V4)
     data[-1] = 0xFF
     message = decode_message(data)
     assert message.body == b"hello"
-    with pytest.raises(RemoteProtocolError, match="UTF-8"):
-        _ = message.properties
+    assert message.tags == "Tag\ufffd"
 
 
 @pytest.mark.parametrize("data", [b"", vectors.RECORD_V4 * 2])

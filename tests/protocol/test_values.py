@@ -78,9 +78,9 @@ def test_properties_round_trip(properties: dict[str, str]) -> None:
     assert decode_properties(encode_properties(properties).encode() + b"\x02") == properties
 
 
-def test_properties_that_are_not_utf8_are_refused() -> None:
-    with pytest.raises(RemoteProtocolError, match="UTF-8"):
-        decode_properties(b"a\x01\xff")
+def test_properties_that_are_not_utf8_are_read_with_replacements() -> None:
+    """As Java reads them: an odd property must not keep a queue from being consumed."""
+    assert decode_properties(b"a\x01\xff\x02b\x01c") == {"a": "\ufffd", "b": "c"}
 
 
 # --- tag hashes (W 4.4, C-102) -----------------------------------------------------------------

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from rocketstream.errors import RemoteProtocolError
-
 PROPERTY_KEYS: Final = "KEYS"
 PROPERTY_TAGS: Final = "TAGS"
 PROPERTY_WAIT: Final = "WAIT"
@@ -59,14 +57,11 @@ def encode_properties(properties: Mapping[str, str]) -> str:
 def decode_properties(text: bytes | str) -> dict[str, str]:
     """Read the text form; pairs with an empty name or value are dropped, as upstream does.
 
-    Raises:
-        RemoteProtocolError: bytes that are not UTF-8.
+    Bytes that are not UTF-8 become replacement characters, as in Java: a sender's odd property
+    must not keep a queue from being consumed.
     """
     if not isinstance(text, str):
-        try:
-            text = text.decode()
-        except UnicodeDecodeError as error:
-            raise RemoteProtocolError(f"message properties are not UTF-8: {error}") from None
+        text = text.decode("utf-8", "replace")
     properties: dict[str, str] = {}
     for pair in text.split("\x02"):
         name, _, value = pair.partition("\x01")
