@@ -151,7 +151,7 @@ def _known(given: Mapping[str, str]) -> dict[str, str]:
             values[spelled[lower]] = value
         elif lower not in IGNORED_OPTIONS and not lower.startswith("spark."):
             close = difflib.get_close_matches(lower, spelled, 1)
-            hint = f"; did you mean {spelled[close[0]]!r}?" if close else ""
+            hint = f"; did you mean {spelled[close[0]]!r}?" if close else "."
             raise ConfigurationError(
                 f"unknown option {key!r}{hint} Accepted: {', '.join(READ_OPTIONS)}", option=key
             )

@@ -1,0 +1,277 @@
+"""Pulling over a socket, from a broker that answers what a test wants."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from rocketstream._util.loops import LoopThread
+from rocketstream.errors import (
+    BrokerError,
+    DataLossError,
+    NoPermissionError,
+    RemoteProtocolError,
+    RequestTimeoutError,
+    TransportError,
+)
+from rocketstream.model import MessageQueue
+from rocketstream.protocol.codes import RequestCode, ResponseCode
+from rocketstream.protocol.command import RemotingCommand
+from rocketstream.protocol.headers import PullMessageRequestHeader, PullMessageResponseHeader
+from rocketstream.protocol.record import RecordFields, encode_record
+from rocketstream.spark import fetch as fetching
+from rocketstream.spark import worker
+from rocketstream.spark.columns import ALL_COLUMNS
+from rocketstream.spark.decode import decode
+from rocketstream.spark.fetch import fetch
+from rocketstream.spark.options import read_options
+from rocketstream.spark.planning import QueueRange
+from rocketstream.spark.scan import PartitionPlan, Scan, new_scan
+from rocketstream.testing.proxy import FaultProxy
+from rocketstream.transport.connection import Connection
+from rocketstream.transport.server import RemotingServer
+
+QUEUES = [MessageQueue("T", "broker-a", queue_id) for queue_id in range(3)]
+Answer = tuple[int, str, int, bytes]
+"""Code, remark, next offset, body."""
+
+
+def records(begin: int, end: int) -> bytes:
+    """Messages of these offsets."""
+    host = ("10.0.0.1", 1)
+    return b"".join(
+        encode_record(RecordFields("T", 0, 0, 0, 0, host, 0, host, 0, 0, b"b", "", offset))
+        for offset in range(begin, end)
+    )
+
+
+class FakeBroker:
+    """Queues of 1,000 messages from ``low`` on; ``behave`` may answer a pull in its own way."""
+
+    def __init__(self) -> None:
+        self.low, self.high = 0, 1_000
+        self.pulls: list[PullMessageRequestHeader] = []
+        self.behave: Callable[[PullMessageRequestHeader], Answer | None] = lambda pull: None
+        self.silent = False
+        self.batch = lambda: 32
+
+    def handle(self, connection: Connection, request: RemotingCommand) -> None:
+        pull = request.header(PullMessageRequestHeader)
+        assert request.code == RequestCode.PULL_MESSAGE
+        self.pulls.append(pull)
+        if self.silent:
+            return
+        code, remark, next_offset, body = self.behave(pull) or self.found(pull)
+        header = PullMessageResponseHeader(0, next_offset, self.low, self.high)
+        connection.reply(request, RemotingCommand.response(code, remark, header, body))
+
+    def found(self, pull: PullMessageRequestHeader) -> Answer:
+        begin = pull.queue_offset
+        if begin < self.low:
+            return ResponseCode.PULL_OFFSET_MOVED, "OFFSET_TOO_SMALL", self.low, b""
+        if begin >= self.high:
+            return ResponseCode.PULL_NOT_FOUND, "OFFSET_OVERFLOW_ONE", begin, b""
+        end = min(self.high, begin + min(pull.max_msg_nums, self.batch()))
+        return ResponseCode.SUCCESS, "FOUND", end, records(begin, end)
+
+
+@pytest.fixture
+def broker() -> FakeBroker:
+    return FakeBroker()
+
+
+@pytest.fixture
+def address(broker: FakeBroker) -> Iterator[str]:
+    with LoopThread("fake-broker") as loop:
+        server = RemotingServer(broker.handle)
+        loop.run(server.start())
+        yield server.address
+        worker.close_pools()
+        loop.run(server.close())
+
+
+def scan(**options: str) -> Scan:
+    given = {"nameServer": "127.0.0.1:1", "topic": "T", "connectTimeoutMs": "500"} | options
+    return new_scan(read_options(given, "batch"), ALL_COLUMNS)
+
+
+def plan(address: str, *spans: tuple[int, int]) -> PartitionPlan:
+    """Ranges of the first queues."""
+    ranges = tuple(QueueRange(q, b, e) for q, (b, e) in zip(QUEUES, spans, strict=False))
+    return PartitionPlan(ranges, {"broker-a": address})
+
+
+def offsets(scanned: Scan, planned: PartitionPlan) -> dict[int, list[int]]:
+    """Everything read, by the queue it came from."""
+    found: dict[int, list[int]] = {}
+    for piece in fetch(scanned, planned):
+        for batch in decode([piece], scanned.columns):
+            found.setdefault(piece.queue.queue_id, []).extend(batch["queueOffset"].to_pylist())
+    return found
+
+
+def test_several_queues_come_whole_and_in_order(broker: FakeBroker, address: str) -> None:
+    """Whatever sizes the broker answers with; never more asked than wanted."""
+    dice = random.Random(3)
+    broker.batch = lambda: dice.randint(1, 60)
+    read = offsets(scan(), plan(address, (0, 1_000), (10, 500), (999, 1_000)))
+    assert read == {0: list(range(1_000)), 1: list(range(10, 500)), 2: [999]}
+    assert max(p.queue_offset + p.max_msg_nums for p in broker.pulls if p.queue_id == 1) <= 500
+
+
+def test_pulls_overlap(broker: FakeBroker, address: str) -> None:
+    """Covers S 5: with one pull at a time a LAN's round trip would be the bound."""
+    order: list[int] = []
+    broker.behave = lambda pull: order.append(pull.queue_offset)  # type: ignore[func-returns-value]
+    offsets(scan(pullsInFlight="4"), plan(address, (0, 320)))
+    assert sorted(order) == list(range(0, 320, 32))
+    assert len(broker.pulls) == 10
+
+
+def test_connections_are_kept_between_partitions(broker: FakeBroker, address: str) -> None:
+    """Covers S 8.6: cached per process and address."""
+    with FaultProxy(address) as proxy:
+        for _ in range(3):
+            offsets(scan(), plan(proxy.address, (0, 100)))
+        assert proxy.connections_total == 1
+        worker.close_pools()
+
+
+def test_a_reader_that_stops_early_leaves_no_answers_for_the_next(
+    broker: FakeBroker, address: str
+) -> None:
+    """limit(n) closes the generator with pulls under way."""
+    reading = fetch(scan(), plan(address, (0, 1_000)))
+    next(reading)
+    reading.close()  # type: ignore[attr-defined]
+    assert offsets(scan(), plan(address, (0, 50))) == {0: list(range(50))}
+
+
+def test_a_lost_connection_is_made_anew_and_nothing_repeats(
+    broker: FakeBroker, address: str
+) -> None:
+    """What was under way is asked again."""
+    with FaultProxy(address) as proxy:
+        proxy.cut_after(8_000)
+        assert offsets(scan(), plan(proxy.address, (0, 1_000))) == {0: list(range(1_000))}
+        assert proxy.connections_total == 2
+        worker.close_pools()
+
+
+def test_a_broker_that_moved_is_looked_up(
+    broker: FakeBroker, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Executors find a new address by themselves."""
+    monkeypatch.setattr(fetching.BlockingAdminClient, "address", lambda *_, **__: address)
+    assert offsets(scan(), plan("127.0.0.1:1", (0, 50))) == {0: list(range(50))}
+
+
+def test_failures_end_the_read_when_they_do_not_pass(broker: FakeBroker, address: str) -> None:
+    """retryTimeoutMs bounds them all."""
+    with pytest.raises(TransportError, match=r"127\.0\.0\.1:1"):
+        offsets(scan(retryTimeoutMs="0"), plan("127.0.0.1:1", (0, 50)))
+    broker.silent = True
+    with pytest.raises(RequestTimeoutError):
+        offsets(scan(retryTimeoutMs="0", requestTimeoutMs="50"), plan(address, (0, 50)))
+
+
+def test_busy_is_waited_for_and_refusals_are_raised(broker: FakeBroker, address: str) -> None:
+    """Covers W 2.3: code 2 passes, 16 does not, 1 might."""
+    busy = [ResponseCode.SYSTEM_BUSY, ResponseCode.SYSTEM_ERROR]
+    broker.behave = lambda pull: (busy.pop(), "busy", 0, b"") if busy else None
+    assert offsets(scan(), plan(address, (0, 50))) == {0: list(range(50))}
+    broker.behave = lambda pull: (ResponseCode.NO_PERMISSION, "no", 0, b"")
+    with pytest.raises(NoPermissionError):
+        offsets(scan(), plan(address, (0, 50)))
+    broker.behave = lambda pull: (ResponseCode.SYSTEM_ERROR, "queueId[9] is illegal", 0, b"")
+    with pytest.raises(BrokerError, match="queueId"):
+        offsets(scan(retryTimeoutMs="0"), plan(address, (0, 50)))
+
+
+def test_deleted_offsets_are_a_loss_naming_queue_and_offsets(
+    broker: FakeBroker, address: str
+) -> None:
+    """Covers code 21 below the minimum (C-367), failOnDataLoss=true."""
+    broker.low = 100
+    with pytest.raises(
+        DataLossError,
+        match=r"topic 'T', broker 'broker-a', queue 0: offsets \d+ to \d+ are gone; "
+        r"the queue now holds 100 to 999.*failOnDataLoss=false",
+    ):
+        offsets(scan(), plan(address, (0, 500)))
+
+
+def test_deleted_offsets_are_left_out_when_the_user_says_so(
+    broker: FakeBroker, address: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Logged once per queue; the rest comes."""
+    broker.low = 100
+    with caplog.at_level(logging.WARNING, "rocketstream.spark"):
+        read = offsets(scan(failOnDataLoss="false"), plan(address, (0, 500), (50, 200)))
+    assert read == {0: list(range(100, 500)), 1: list(range(100, 200))}
+    assert len([r for r in caplog.records if "Going on without" in r.message]) == 2
+
+
+def test_a_queue_shorter_than_planned_is_waited_for_then_a_loss(
+    broker: FakeBroker, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that is just coming back; after two seconds its end is the end."""
+    monkeypatch.setattr(fetching, "END_LAG_MS", 100)
+    broker.high = 40
+    with pytest.raises(DataLossError, match="offsets 40 to 59 are gone; the queue now holds 0 to"):
+        offsets(scan(pullsInFlight="1"), plan(address, (0, 60)))
+    easy = scan(failOnDataLoss="false")
+    assert offsets(easy, plan(address, (0, 60))) == {0: list(range(40))}
+
+    def back(pull: PullMessageRequestHeader) -> None:
+        if pull.queue_offset >= broker.high:
+            monkeypatch.setattr(broker, "high", 1_000)
+
+    broker.high, broker.behave = 40, back
+    monkeypatch.setattr(fetching, "END_LAG_MS", 10_000)
+    assert offsets(scan(), plan(address, (0, 60))) == {0: list(range(60))}
+
+
+def test_filtered_offsets_are_no_loss(broker: FakeBroker, address: str) -> None:
+    """Covers C-369: an answer without messages may be 800 offsets ahead."""
+
+    def only_the_last_ten(pull: PullMessageRequestHeader) -> Answer | None:
+        assert (pull.subscription, pull.sys_flag) == ("a || b", 4)
+        if pull.queue_offset >= 990:
+            return None
+        end = min(990, pull.queue_offset + 800)
+        return ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE", end, b""
+
+    broker.behave = only_the_last_ten
+    assert offsets(scan(tags="a || b"), plan(address, (0, 1_000))) == {0: list(range(990, 1_000))}
+    assert len(broker.pulls) < 15
+
+
+def test_an_answer_that_does_not_advance_is_refused(broker: FakeBroker, address: str) -> None:
+    """It would be asked for ever."""
+    broker.behave = lambda pull: (0, "FOUND", pull.queue_offset, records(0, 1))
+    with pytest.raises(RemoteProtocolError, match="with next offset 0"):
+        offsets(scan(), plan(address, (0, 50)))
+
+
+def test_an_answer_with_more_than_asked_gives_each_offset_once(
+    broker: FakeBroker, address: str
+) -> None:
+    """Some brokers answer whole batches; what is beyond a pull's stretch is cut off."""
+
+    def generous(pull: PullMessageRequestHeader) -> Answer:
+        begin = max(0, pull.queue_offset - 3)
+        end = min(1_000, pull.queue_offset + pull.max_msg_nums + 9)
+        return 0, "FOUND", end, records(begin, end)
+
+    broker.behave = generous
+    assert offsets(scan(), plan(address, (0, 700))) == {0: list(range(700))}
+
+
+def test_nothing_to_read_asks_nothing(broker: FakeBroker, address: str) -> None:
+    """The partition Spark insists on."""
+    assert offsets(scan(), PartitionPlan((), {})) == {}
+    assert broker.pulls == []

@@ -1,0 +1,149 @@
+"""What a user may write in option(...) and .schema(...), and what is answered."""
+
+from __future__ import annotations
+
+import pytest
+
+from rocketstream.errors import ConfigurationError, SubscriptionError
+from rocketstream.model import MessageQueue
+from rocketstream.spark.columns import ALL_COLUMNS, COLUMNS, Column, choose
+from rocketstream.spark.options import (
+    AT_EARLIEST,
+    AT_LATEST,
+    READ_OPTIONS,
+    Mode,
+    Position,
+    ReadOptions,
+    read_options,
+)
+from rocketstream.spark.scan import new_scan
+
+
+def parse(mode: Mode = "batch", **given: str) -> ReadOptions:
+    return read_options({"nameserver": "h:1", "TOPIC": "T"} | given, mode)
+
+
+def test_names_match_in_any_case_and_defaults_follow_kafkas_source() -> None:
+    """A batch reads everything, a stream what comes."""
+    batch, stream = parse(), parse("stream")
+    assert (batch.name_server, batch.topics, batch.group) == ("h:1", ("T",), None)
+    assert (batch.start, batch.end) == (AT_EARLIEST, AT_LATEST)
+    assert stream.start == AT_LATEST
+    assert (batch.fail_on_data_loss, batch.tags) == (True, "*")
+    assert parse(MaxOffsetsPerTrigger="7", failondataloss="FALSE").max_offsets_per_trigger == 7
+
+
+def test_topics_are_a_list() -> None:
+    """Spaces and repeats do not matter."""
+    assert parse(TOPIC=" a, b,,a ").topics == ("a", "b")
+
+
+def test_what_spark_adds_is_left_alone() -> None:
+    """load(path) and the like are Spark's business."""
+    assert parse(path="/x", **{"spark.sql.something": "1"}).topics == ("T",)
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"startingOfsets": "earliest"}, "did you mean 'startingOffsets'.*Accepted: nameServer, "),
+        ({"whatever": "1"}, "unknown option 'whatever'. Accepted: "),
+        ({"nameserver": " "}, "'nameServer' is missing: give host:port"),
+        ({"TOPIC": ""}, "'topic' is missing"),
+        ({"TOPIC": ","}, "option 'topic' is ','"),
+        ({"minPartitions": "0"}, "'minPartitions' is '0'; give a whole number of at least 1"),
+        ({"minPartitions": "x"}, "'minPartitions' is 'x'"),
+        ({"pullsInFlight": "65"}, "a whole number from 1 to 64"),
+        ({"failOnDataLoss": "yes"}, "'failOnDataLoss' is 'yes'; give true or false"),
+        ({"startingTimestamp": "yesterday"}, "milliseconds since 1970 UTC or ISO 8601"),
+        ({"startingOffsets": "latest"}, "a batch ends there"),
+        ({"endingOffsets": "earliest"}, "a batch begins there"),
+        ({"startingOffsets": "{"}, "-2 earliest, -1 latest"),
+        ({"startingOffsets": "7"}, "-2 earliest"),
+        ({"startingOffsets": "{}"}, "-2 earliest"),
+        ({"startingOffsets": '{"T":{"b":{"0":-3}}}'}, "-2 earliest"),
+        ({"startingOffsets": '{"T":{"b":{"0":true}}}'}, "-2 earliest"),
+        ({"startingOffsets": '{"T":{"b":{"x":1}}}'}, "-2 earliest"),
+        ({"startingOffsets": '{"T":{"b":[1]}}'}, "-2 earliest"),
+        ({"startingOffsets": '{"T2":{"b":{"0":1}}}'}, r"offsets of the topics read \(T\)"),
+    ],
+)
+def test_a_mistake_is_named_with_what_is_accepted(given: dict[str, str], text: str) -> None:
+    """Option, value, remedy."""
+    with pytest.raises(ConfigurationError, match=text):
+        parse(**given)
+
+
+def test_a_stream_has_no_end() -> None:
+    """Ending options would be ignored silently otherwise."""
+    with pytest.raises(ConfigurationError, match="'endingTimestamp' is for batch reads"):
+        parse("stream", endingTimestamp="1")
+
+
+def test_offsets_are_nested_json() -> None:
+    """Topic, broker, queue: the shape of Spark's Kafka source with the broker added."""
+    position = parse(startingOffsets='{"T":{"b":{"0":5,"1":-2},"c":{"0":-1}}}').start
+    assert position.offsets == {
+        MessageQueue("T", "b", 0): 5, MessageQueue("T", "b", 1): -2, MessageQueue("T", "c", 0): -1,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [
+        ("1700000000123", 1_700_000_000_123),
+        ("2023-11-14T22:13:20Z", 1_700_000_000_000),
+        ("2023-11-14T22:13:20", 1_700_000_000_000),
+        ("2023-11-14T23:13:20.5+01:00", 1_700_000_000_500),
+    ],
+)
+def test_times_are_milliseconds_or_iso(text: str, milliseconds: int) -> None:
+    """Without a zone it is UTC, the same on every machine; a time wins over offsets."""
+    wanted = Position("timestamp", timestamp_ms=milliseconds)
+    assert parse(startingTimestamp=text, startingOffsets="earliest").start == wanted
+    assert parse(endingTimestamp=text).end == wanted
+
+
+def test_secrets_are_not_shown() -> None:
+    """Plans and logs print options."""
+    options = parse(accessKey="user", secretKey="s3cret")
+    assert options.secret_key == "s3cret"
+    assert "s3cret" not in repr(options)
+
+
+def test_every_option_is_read_somewhere() -> None:
+    """The list users see is the list that works."""
+    fields = {name.replace("_", "").lower() for name in ReadOptions.__slots__}
+    renamed = {
+        "topic": "topics", "startingoffsets": "start", "endingoffsets": "end",
+        "startingtimestamp": "start", "endingtimestamp": "end",
+    }  # fmt: skip
+    assert {renamed.get(name.lower(), name.lower()) for name in READ_OPTIONS} == fields
+
+
+def test_tags_become_the_exact_set() -> None:
+    """Covers C-99 to C-101."""
+    assert new_scan(parse(), ALL_COLUMNS).tags is None
+    assert new_scan(parse(tags="a || b"), ALL_COLUMNS).tags == {"a", "b"}
+    with pytest.raises(SubscriptionError):
+        new_scan(parse(tags="||"), ALL_COLUMNS)
+
+
+def test_columns_are_chosen_by_schema() -> None:
+    """Any subset, any order, the user's spelling."""
+    assert choose([("BODY", "binary"), ("tags", "string")]) == (
+        Column("body", "BODY"),
+        Column("tags", "tags"),
+    )
+    assert choose(list(COLUMNS.items())) == ALL_COLUMNS
+
+
+def test_all_mistakes_of_a_schema_are_named_at_once() -> None:
+    """And what there is to choose from."""
+    with pytest.raises(ConfigurationError) as caught:
+        choose([("value", "string"), ("body", "string"), ("tags", "string"), ("TAGS", "string")])
+    text = str(caught.value)
+    assert "no column 'value'; 'body' is binary, not string; 'TAGS' is named twice" in text
+    assert "properties map<string,string>" in text
+    with pytest.raises(ConfigurationError, match="no column at all"):
+        choose([])

@@ -1,0 +1,182 @@
+"""Batches, partitions, offsets: arithmetic that must neither lose nor repeat."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rocketstream.errors import ConfigurationError
+from rocketstream.model import MessageQueue
+from rocketstream.spark.offsets import StreamOffset, following, ranges_between
+from rocketstream.spark.planning import QueueRange, admit, first_at, partition_count, plan
+
+A, B, C = (MessageQueue("T", "broker", queue_id) for queue_id in range(3))
+
+queues = st.builds(MessageQueue, st.sampled_from("TU"), st.sampled_from("ab"), st.integers(0, 5))
+ranges = st.dictionaries(
+    queues, st.tuples(st.integers(0, 1 << 40), st.integers(0, 60_000)), max_size=12
+).map(lambda table: [QueueRange(q, begin, begin + n) for q, (begin, n) in table.items()])
+
+
+# --- one micro-batch ------------------------------------------------------------------------------
+
+
+@given(
+    st.dictionaries(queues, st.tuples(st.integers(0, 10**6), st.integers(0, 10**6))),
+    st.integers(1, 10**6),
+)
+def test_a_limit_is_used_up_exactly(
+    table: dict[MessageQueue, tuple[int, int]], rows_max: int
+) -> None:
+    """Together as many as allowed or there; each queue within what it has."""
+    begins = {queue: begin for queue, (begin, _) in table.items()}
+    ends = {queue: begin + count for queue, (begin, count) in table.items()}
+    admitted = admit(begins, ends, rows_max)
+    taken = {queue: admitted[queue] - begins[queue] for queue in table}
+    assert all(0 <= taken[queue] <= ends[queue] - begins[queue] for queue in table)
+    assert sum(taken.values()) == min(rows_max, sum(count for _, count in table.values()))
+
+
+def test_a_limit_is_shared_in_proportion() -> None:
+    """Covers S 8.4; a queue that shrank counts as empty."""
+    begins, ends = {A: 0, B: 100, C: 50}, {A: 900, B: 200, C: 40}
+    assert admit(begins, ends, 100) == {A: 90, B: 110, C: 50}
+
+
+# --- partitions -----------------------------------------------------------------------------------
+
+
+@given(ranges, st.integers(1, 8), st.none() | st.integers(1, 40))
+def test_every_offset_is_in_exactly_one_partition(
+    spans: list[QueueRange], cores: int, minimum: int | None
+) -> None:
+    """However split and packed."""
+    partitions = plan(spans, cores, minimum)
+    assert all(partitions)
+    pieces = sorted(piece for partition in partitions for piece in partition)
+    joined: list[QueueRange] = []
+    for piece in pieces:
+        assert piece.count > 0
+        if joined and joined[-1].queue == piece.queue and joined[-1].end == piece.begin:
+            joined[-1] = QueueRange(piece.queue, joined[-1].begin, piece.end)
+        else:
+            joined.append(piece)
+    assert joined == sorted(span for span in spans if span.count)
+    rows = sum(span.count for span in spans)
+    if minimum is not None and rows:
+        assert len(partitions) >= min(minimum, rows)
+    if minimum is None:
+        assert len(partitions) <= len(spans)
+
+
+def test_small_batches_are_one_partition_large_ones_use_every_core() -> None:
+    """Covers S 8.5: a task costs more than a few thousand rows."""
+    eight = [QueueRange(MessageQueue("T", "b", q), 0, 100) for q in range(8)]
+    assert len(plan(eight, cores=4)) == 1
+    assert len(plan([QueueRange(s.queue, 0, 1_000) for s in eight], cores=4)) == 4
+    assert len(plan([QueueRange(s.queue, 0, 10**6) for s in eight], cores=4)) == 8
+    assert plan([], cores=4) == []
+    assert plan([QueueRange(A, 5, 5)], cores=4) == []
+
+
+def test_a_queue_is_split_only_when_asked_for() -> None:
+    """Order within a queue survives unless minPartitions says otherwise."""
+    assert plan([QueueRange(A, 0, 10**7)], cores=8) == [(QueueRange(A, 0, 10**7),)]
+    assert sorted(plan([QueueRange(A, 0, 10)], cores=8, minimum=2)) == [
+        (QueueRange(A, 0, 5),),
+        (QueueRange(A, 5, 10),),
+    ]
+    assert partition_count([QueueRange(A, 0, 3)], cores=8, minimum=100) == 3
+
+
+# --- offsets by time ------------------------------------------------------------------------------
+
+
+@given(
+    st.lists(st.integers(0, 20), max_size=60).map(sorted),
+    st.integers(0, 21),
+    st.integers(-5, 70),
+    st.integers(0, 100),
+)
+def test_the_first_offset_of_a_time_is_found_from_any_hint(
+    times: list[int], wanted: int, hint: int, low: int
+) -> None:
+    """Covers C-372: equal times, hints on either side, none at all."""
+    asked: list[int] = []
+
+    def reached(offset: int) -> bool:
+        asked.append(offset)
+        assert low <= offset < low + len(times)
+        return times[offset - low] >= wanted
+
+    found = first_at(low, low + len(times), low + hint, reached)
+    expected = next((i for i, at in enumerate(times) if at >= wanted), len(times))
+    assert found == low + expected
+    assert len(asked) <= 20
+
+
+def test_a_good_hint_needs_few_questions() -> None:
+    """Each question is a round trip."""
+    asked: list[int] = []
+
+    def reached(offset: int) -> bool:
+        asked.append(offset)
+        return offset >= 700_000
+
+    assert first_at(0, 1_000_000, 700_000, reached) == 700_000
+    assert len(asked) <= 3
+
+
+# --- a stream's offsets ---------------------------------------------------------------------------
+
+
+def test_offsets_survive_their_text_and_equal_ones_have_equal_text() -> None:
+    """Covers S 2.2: Spark compares text; topics may hold any separator."""
+    odd = MessageQueue("%RETRY%a|b", "broker|x", 12)
+    offset = StreamOffset({odd: 5, A: 1 << 60}, {A: 0}, initial=True)
+    text = json.dumps(offset.to_json())
+    assert StreamOffset.from_json(json.loads(text)) == offset
+    other = StreamOffset({A: 1 << 60, odd: 5}, {A: 0}, initial=True)
+    assert json.dumps(other.to_json()) == text
+
+
+@pytest.mark.parametrize(
+    "value", [None, 7, {}, {"v": 2}, {"v": 1}, {"v": 1, "q": 3}, {"v": 1, "q": {"T": {"b": {"x": 1}}}}]
+)
+def test_an_offset_of_another_source_is_refused(value: object) -> None:
+    """A checkpoint of another source, or of a later version."""
+    with pytest.raises(ConfigurationError, match="not an offset of the rocketmq source"):
+        StreamOffset.from_json(value)
+
+
+def test_the_first_end_carries_all_beginnings_later_ones_only_new_queues() -> None:
+    """Covers S 8.3."""
+    initial = StreamOffset({A: 5, B: 7}, initial=True)
+    first = following(initial, {A: 10}, {})
+    assert first == StreamOffset({A: 10, B: 7}, {A: 5, B: 7})
+    second = following(first, {A: 11, C: 3}, {C: 1})
+    assert second == StreamOffset({A: 11, B: 7, C: 3}, {C: 1})
+    assert ranges_between(first, second) == [QueueRange(A, 10, 11), QueueRange(C, 1, 3)]
+
+
+def test_a_logged_beginning_wins_over_a_drifted_one() -> None:
+    """Covers S 0.4: at replay the initial offset is past the logged end."""
+    end = following(StreamOffset({A: 5}, initial=True), {A: 10}, {})
+    drifted = StreamOffset({A: 99}, initial=True)
+    assert ranges_between(drifted, end) == [QueueRange(A, 5, 10)]
+
+
+def test_an_empty_first_batch_replays_as_empty() -> None:
+    """Its end is an initial offset itself; what came since belongs to the next batch."""
+    end = StreamOffset({A: 5}, initial=True)
+    assert ranges_between(StreamOffset({A: 3}, initial=True), end) == []
+    assert following(end, {A: 9}, {}).base == {A: 5}
+
+
+def test_no_queue_ever_moves_backwards() -> None:
+    """Whatever the brokers say."""
+    start = StreamOffset({A: 5, B: 7})
+    assert following(start, {A: 3, B: 9}, {}).ends == {A: 5, B: 9}

@@ -1,0 +1,290 @@
+"""A stream's offsets under Spark's calls, with a cluster made of dictionaries."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from rocketstream.errors import ConnectError, DataLossError, RouteNotFoundError
+from rocketstream.model import MessageQueue
+from rocketstream.spark.cluster import Cluster
+from rocketstream.spark.offsets import StreamOffset
+from rocketstream.spark.options import Position, read_options
+from rocketstream.spark.planning import QueueRange
+from rocketstream.spark.streaming import StreamSource
+from rocketstream.testing.clock import ManualClock
+
+A, B, C = (MessageQueue("T", "broker", queue_id) for queue_id in range(3))
+
+
+class FakeCluster(Cluster):
+    """Queues as [min, max], with the failures a test asks for."""
+
+    def __init__(self, **options: str) -> None:
+        self.table: dict[MessageQueue, list[int]] = {A: [0, 100], B: [5, 50]}
+        self.reports: list[dict[MessageQueue, int]] = []
+        self.failures: list[Exception] = []
+        self.questions = 0
+        self.clock = ManualClock()
+        given = {"nameServer": "h:1", "topic": "T", "startingOffsets": "earliest"} | options
+        self._options = read_options(given, "stream")
+        self._clock = self.clock
+        self.source = StreamSource(self._options, self, self.clock)
+
+    def queues(self, *, refresh: bool = False) -> list[MessageQueue]:
+        return sorted(self.table)
+
+    def min_offsets(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
+        return {queue: self.table[queue][0] for queue in queues}
+
+    def max_offsets(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
+        self.questions += 1
+        if self.failures:
+            raise self.failures.pop(0)
+        return {queue: self.table[queue][1] for queue in queues}
+
+    def resolve(
+        self, position: Position, queues: Sequence[MessageQueue], option: str
+    ) -> dict[MessageQueue, int]:
+        ask: Any = {"earliest": self.min_offsets, "latest": self.max_offsets}[position.kind]
+        return dict(ask(queues))
+
+    def report(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
+        if self.failures:
+            raise self.failures.pop(0)
+        self.reports.append(dict(offsets))
+
+    def close(self) -> None:
+        self.reports.append({})
+
+    # what Spark does
+
+    def latest(self, start: StreamOffset | None, rows_max: int | None = None) -> StreamOffset:
+        """Ask for the next end, 200 ms after the last question."""
+        self.clock.advance(200)
+        return self.source.latest(start, rows_max)
+
+    def start(self) -> StreamOffset:
+        """A first batch, done."""
+        end = self.latest(self.source.initial())
+        self.source.ranges(self.source.initial(), end)
+        return end
+
+
+def test_initial_is_resolved_once() -> None:
+    """Covers S 2.2: Spark asks twice and more on a fresh start."""
+    cluster = FakeCluster(startingOffsets="latest")
+    first = cluster.source.initial()
+    cluster.table[A][1] = 120
+    assert cluster.source.initial() == first == StreamOffset({A: 100, B: 50}, initial=True)
+
+
+def test_nothing_new_is_the_same_object() -> None:
+    """Covers S 2.2: "new data" is another text, so the same dict must go back."""
+    cluster = FakeCluster()
+    end = cluster.start()
+    assert cluster.latest(end) is end
+    cluster.table[B][1] = 51
+    assert cluster.latest(end).ends == {A: 100, B: 51}
+
+
+def test_a_limit_applies_only_when_spark_says_so() -> None:
+    """Covers S 8.4: ReadAllAvailable must ignore maxOffsetsPerTrigger."""
+    cluster = FakeCluster(maxOffsetsPerTrigger="29")
+    initial = cluster.source.initial()
+    limited = cluster.latest(initial, 29)
+    assert limited.ends == {A: 20, B: 14}
+    assert cluster.latest(limited).ends == {A: 100, B: 50}
+
+
+def test_available_now_stops_at_its_target() -> None:
+    """Later messages, and queues that appear later, are for the next run."""
+    cluster = FakeCluster()
+    cluster.source.prepare_available_now()
+    cluster.table[A][1] = 500
+    cluster.table[C] = [0, 10]
+    end = cluster.latest(cluster.source.initial(), 1_000)
+    assert end.ends == {A: 100, B: 50}
+    assert cluster.latest(end) is end
+
+
+def test_a_new_queue_begins_at_its_oldest_message_once_it_has_one() -> None:
+    """Covers S 8.3."""
+    cluster = FakeCluster(queueRefreshMs="0")
+    end = cluster.start()
+    cluster.table[C] = [7, 7]
+    assert cluster.latest(end) is end
+    cluster.table[C] = [7, 9]
+    grown = cluster.latest(end)
+    assert (grown.ends[C], dict(grown.base)) == (9, {C: 7})
+    assert cluster.source.ranges(end, grown) == [QueueRange(C, 7, 9)]
+
+
+def test_a_queue_that_left_the_route_keeps_its_place() -> None:
+    """A broker that is away is not a loss."""
+    cluster = FakeCluster(queueRefreshMs="0")
+    end = cluster.start()
+    del cluster.table[B]
+    cluster.table[A][1] = 110
+    assert cluster.latest(end).ends == {A: 110, B: 50}
+
+
+def test_failures_that_pass_are_waited_for() -> None:
+    """Covers S 0.6: an exception would end the query."""
+    cluster = FakeCluster()
+    end = cluster.start()
+    cluster.table[A][1] = 110
+    cluster.failures = [ConnectError("away"), RouteNotFoundError("no route")]
+    assert cluster.latest(end).ends == {A: 110, B: 50}
+
+
+def test_failures_end_the_query_when_they_do_not_pass() -> None:
+    """retryTimeoutMs bounds the wait; a wrong topic at the start is not waited for at all."""
+    cluster = FakeCluster(retryTimeoutMs="0")
+    end = cluster.start()
+    cluster.failures = [ConnectError("away")]
+    with pytest.raises(ConnectError):
+        cluster.latest(end)
+    unknown = FakeCluster(startingOffsets="latest")
+    unknown.failures = [RouteNotFoundError("no such topic")]
+    with pytest.raises(RouteNotFoundError):
+        unknown.source.initial()
+
+
+def test_a_queue_that_ends_before_it_did_is_a_loss() -> None:
+    """Covers failOnDataLoss both ways; offsets never go backwards."""
+    strict = FakeCluster(retryTimeoutMs="0")
+    end = strict.start()
+    strict.table[A] = [0, 10]
+    with pytest.raises(DataLossError, match="read up to offset 100, but the queue now ends at 10"):
+        strict.latest(end)
+    easy = FakeCluster(retryTimeoutMs="0", failOnDataLoss="false")
+    end = easy.start()
+    easy.table[A], easy.table[B] = [0, 10], [5, 60]
+    assert easy.latest(end).ends == {A: 100, B: 60}
+
+
+def test_a_broker_that_comes_back_shorter_for_a_moment_is_no_loss() -> None:
+    """Its queues may still be loading."""
+    cluster = FakeCluster()
+    end = cluster.start()
+    full = cluster.table[A]
+    cluster.table[A] = [0, 0]
+
+    def ask(queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
+        answer = FakeCluster.max_offsets(cluster, queues)
+        cluster.table[A] = full
+        return answer
+
+    cluster.max_offsets = ask  # type: ignore[method-assign]
+    assert cluster.latest(end) is end
+
+
+def test_progress_is_reported_for_what_spark_has_committed() -> None:
+    """Covers S 0.6: start is the end of the last committed batch; only changes are sent."""
+    cluster = FakeCluster(group="g")
+    end = cluster.start()
+    assert cluster.reports == []
+    cluster.latest(end)
+    cluster.table[A][1] = 120
+    following = cluster.latest(end)
+    cluster.source.commit(following)
+    cluster.source.commit(following)
+    assert cluster.reports == [{A: 100, B: 50}, {A: 120}]
+
+
+def test_progress_that_cannot_be_reported_is_reported_later() -> None:
+    """Best effort: the checkpoint is the truth."""
+    cluster = FakeCluster(group="g")
+    end = cluster.start()
+    cluster.failures = [ConnectError("away")]
+    cluster.source.commit(end)
+    assert cluster.reports == []
+    cluster.source.commit(end)
+    assert cluster.reports == [{A: 100, B: 50}]
+
+
+def test_without_a_group_nothing_is_reported() -> None:
+    """No group is made up at the broker."""
+    cluster = FakeCluster()
+    cluster.source.commit(cluster.start())
+    assert cluster.reports == []
+
+
+def test_ends_are_not_asked_for_every_eleven_milliseconds() -> None:
+    """Covers S 2.2: Spark's idle loop; the answer is at most 100 ms old."""
+    cluster = FakeCluster(maxOffsetsPerTrigger="1")
+    start = cluster.source.initial()
+    questions = cluster.questions
+    for _ in range(10):
+        cluster.clock.advance(9)
+        start = cluster.source.latest(start, 1)
+    assert cluster.questions == questions + 1
+
+
+def test_an_idle_stream_waits_inside_and_sees_news_at_once() -> None:
+    """Covers S 8.4: the wait ends with the first message, well before its time."""
+    cluster = FakeCluster()
+    end = cluster.start()
+    assert cluster.latest(end) is end
+    cluster.clock.advance(11)
+
+    def ask(queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
+        cluster.table[A][1] += 1
+        return FakeCluster.max_offsets(cluster, queues)
+
+    cluster.max_offsets = ask  # type: ignore[method-assign]
+    assert cluster.source.latest(end, None).ends[A] == 101
+
+
+def test_stop_ends_a_wait() -> None:
+    """Also a wait that is under way."""
+    cluster = FakeCluster()
+    end = cluster.start()
+    cluster.source.stop()
+    assert cluster.latest(end) is end
+    assert cluster.source.latest(end, None) is end
+
+
+def test_spark_40_tells_no_start_and_seeds_by_partitions() -> None:
+    """Covers S 1: latestOffset() comes first and alone; a restart plans the last offset twice."""
+    fresh = FakeCluster()
+    end = fresh.latest(None)
+    assert dict(end.base) == {A: 0, B: 5}
+    assert fresh.source.ranges(fresh.source.initial(), end)
+    fresh.table[A][1] = 110
+    assert fresh.latest(None) == StreamOffset({A: 110, B: 50})
+
+    restarted = FakeCluster(startingOffsets="latest")
+    logged = StreamOffset({A: 60, B: 50})
+    assert restarted.source.ranges(logged, logged) == []
+    end = restarted.latest(None)
+    assert restarted.source.ranges(logged, end) == [QueueRange(A, 60, 100)]
+
+
+def test_newest_is_what_was_last_seen() -> None:
+    """For the query's progress; none before the first look."""
+    cluster = FakeCluster()
+    assert cluster.source.newest() is None
+    cluster.start()
+    newest = cluster.source.newest()
+    assert newest is not None
+    assert json.dumps(newest.to_json()) == '{"v": 1, "q": {"T": {"broker": {"0": 100, "1": 50}}}}'
+
+
+def test_a_name_server_that_is_away_does_not_stop_a_running_stream() -> None:
+    """The brokers still answer."""
+    cluster = FakeCluster(queueRefreshMs="0")
+    end = cluster.start()
+
+    def away(*, refresh: bool = False) -> list[MessageQueue]:
+        raise ConnectError("name server away")
+
+    cluster.queues = away  # type: ignore[method-assign]
+    cluster.table[A][1] = 110
+    assert cluster.latest(end).ends == {A: 110, B: 50}
+
+
