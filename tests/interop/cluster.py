@@ -228,22 +228,7 @@ class ApacheCluster:
 
     def create_topic(self, name: str, queues: int = 4, perm: int = 6) -> str:
         """Create a topic on the broker and return when its route answers."""
-        ext = {
-            "topic": name,
-            "defaultTopic": "TBW102",
-            "readQueueNums": str(queues),
-            "writeQueueNums": str(queues),
-            "perm": str(perm),
-            "topicFilterType": "SINGLE_TAG",
-            "topicSysFlag": "0",
-            "order": "false",
-        }
-        code, _ = ask(self.broker_addr, 17, ext)
-        if code != 0:
-            raise RuntimeError(f"creating topic {name} answered code {code}")
-        wait_until(
-            lambda: ask(self.namesrv_addr, 105, {"topic": name})[0] == 0, f"route of topic {name}"
-        )
+        create_topic(self.namesrv_addr, self.broker_addr, name, queues, perm)
         return name
 
     def topics(self) -> set[str]:
@@ -262,6 +247,40 @@ class ApacheCluster:
     def mqadmin(self, *arguments: str) -> str:
         """Run one mqadmin command against this cluster and return what it printed."""
         return run_mqadmin(self.referee, self.root, self.namesrv_addr, *arguments)
+
+
+def create_topic(
+    namesrv_addr: str, broker_addr: str, name: str, queues: int = 4, perm: int = 6
+) -> None:
+    """Create a topic on any broker and return when its route answers."""
+    ext = {
+        "topic": name,
+        "defaultTopic": "TBW102",
+        "readQueueNums": str(queues),
+        "writeQueueNums": str(queues),
+        "perm": str(perm),
+        "topicFilterType": "SINGLE_TAG",
+        "topicSysFlag": "0",
+        "order": "false",
+    }
+    code, _ = ask(broker_addr, 17, ext)
+    if code != 0:
+        raise RuntimeError(f"creating topic {name} answered code {code}")
+    wait_until(lambda: has_route(namesrv_addr, name), f"route of topic {name}")
+
+
+def create_retry_topic(namesrv_addr: str, broker_addr: str, group: str) -> None:
+    """Make a group's retry topic routable before its first consumer starts.
+
+    The 5.5 client asks for that route before its first heartbeat, which is what makes a broker
+    create the topic, and then not again for 30 s.
+    """
+    create_topic(namesrv_addr, broker_addr, f"%RETRY%{group}", queues=1)
+
+
+def has_route(namesrv_addr: str, topic: str) -> bool:
+    """Whether the name server knows the topic."""
+    return ask(namesrv_addr, 105, {"topic": topic})[0] == 0
 
 
 def committed_offsets(store_dir: Path, topic: str, group: str) -> dict[int, int]:

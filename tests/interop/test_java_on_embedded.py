@@ -12,7 +12,14 @@ import pytest
 
 from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.transport.blocking import BlockingConnection
-from tests.interop.cluster import SHORT_DELAYS, JavaPrograms, ask, committed_offsets, run_mqadmin
+from tests.interop.cluster import (
+    SHORT_DELAYS,
+    JavaPrograms,
+    committed_offsets,
+    create_retry_topic,
+    has_route,
+    run_mqadmin,
+)
 from tests.interop.messages import per_queue, read_received, read_sent
 from tests.interop.referee import Referee
 from tests.interop.wire import members
@@ -25,8 +32,8 @@ SOME = 300
 
 
 @pytest.fixture
-def embedded(tmp_path: Path) -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster(tmp_path / "store", delay_levels=SHORT_DELAYS) as cluster:
+def embedded() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(delay_levels=SHORT_DELAYS) as cluster:
         cluster.create_topic("orders", queues=8)
         yield cluster
 
@@ -153,6 +160,7 @@ def test_java_retries_come_back_with_their_topic(
     java: JavaPrograms, embedded: EmbeddedCluster, tmp_path: Path
 ) -> None:
     """Every tenth message fails twice: send-back, delay, redelivery (W 2.4, C-332 ff.)."""
+    create_retry_topic(embedded.namesrv_addr, embedded.broker_addr, "shop")
     java.produce(namesrv=embedded.namesrv_addr, topic="orders", group="till", count=SOME)
     consume(java, embedded, tmp_path / "received", SOME, failmodulo=10, failtimes=2)
 
@@ -168,6 +176,7 @@ def test_java_failures_end_as_dead_letters(
     java: JavaPrograms, embedded: EmbeddedCluster, tmp_path: Path
 ) -> None:
     """After max reconsume times a message lies in %DLQ% and a Java consumer can read it there."""
+    create_retry_topic(embedded.namesrv_addr, embedded.broker_addr, "shop")
     java.produce(namesrv=embedded.namesrv_addr, topic="orders", group="till", count=SOME)
     good = SOME - len(range(0, SOME, 10))
     with java.start(
@@ -182,7 +191,7 @@ def test_java_failures_end_as_dead_letters(
     ) as consumer:
         consumer.wait_event("done")
         # A consumer that starts before its topic exists looks again only after 30 s.
-        wait_until(lambda: ask_route(embedded, "%DLQ%shop"), "dead letter topic")
+        wait_until(lambda: has_route(embedded.namesrv_addr, "%DLQ%shop"), "dead letter topic")
         dead = tmp_path / "dead"
         consume(java, embedded, dead, SOME - good, topic="%DLQ%shop", group="undertaker")
         consumer.end_input()
@@ -191,10 +200,6 @@ def test_java_failures_end_as_dead_letters(
     assert closed["failures"] == 3 * (SOME - good)
     indexes = sorted(int(each.index) for each in read_received(dead))
     assert indexes == list(range(0, SOME, 10))
-
-
-def ask_route(cluster: EmbeddedCluster, topic: str) -> bool:
-    return ask(cluster.namesrv_addr, 105, {"topic": topic})[0] == 0
 
 
 def test_two_java_consumers_share_the_queues(

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rocketstream.server.embedded import EmbeddedCluster
 
+from rocketstream.server.embedded import EmbeddedCluster
 from tests.interop.cluster import SHORT_DELAYS, ApacheCluster, JavaPrograms
 from tests.interop.messages import Received, read_received, read_sent
 from tests.interop.ours import Collector, push_consumer, send_many
@@ -25,6 +25,7 @@ class Place:
     """A cluster, whoever wrote it, with a fresh topic and group."""
 
     namesrv_addr: str
+    broker_addr: str
     topic: str
     group: str
 
@@ -34,11 +35,11 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     if request.param == "apache":
         cluster: ApacheCluster = request.getfixturevalue("apache_cluster")
         topic = cluster.create_topic(cluster.unique("mixed"), queues=4)
-        yield Place(cluster.namesrv_addr, topic, cluster.unique("mixed-group"))
+        yield Place(cluster.namesrv_addr, cluster.broker_addr, topic, cluster.unique("mixed-group"))
         return
-    with EmbeddedCluster(tmp_path / "store", delay_levels=SHORT_DELAYS) as ours:
+    with EmbeddedCluster(delay_levels=SHORT_DELAYS) as ours:
         ours.create_topic("mixed", queues=4)
-        yield Place(ours.namesrv_addr, "mixed", "mixed-group")
+        yield Place(ours.namesrv_addr, ours.broker_addr, "mixed", "mixed-group")
 
 
 @pytest.mark.parametrize("size", [100, 20_000])
