@@ -10,6 +10,12 @@ import struct
 from pathlib import Path
 
 import pytest
+
+from rocketstream.errors import StoreDamagedError
+from rocketstream.server.store import MessageStore, RecoveryReport, StoreConfig
+from rocketstream.server.store.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from rocketstream.server.store.files import Files
+from rocketstream.testing.clock import ManualClock
 from tests.unit.store.kit import (
     QuickFiles,
     all_bodies,
@@ -19,12 +25,6 @@ from tests.unit.store.kit import (
     small_config,
     tree,
 )
-
-from rocketstream.errors import StoreDamagedError
-from rocketstream.server.store import MessageStore, RecoveryReport, StoreConfig
-from rocketstream.server.store.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from rocketstream.server.store.files import Files
-from rocketstream.testing.clock import ManualClock
 
 FIRST = "0" * 20
 

@@ -58,7 +58,7 @@ def test_files_are_pre_sized_and_the_next_log_file_is_made_ahead(tmp_path: Path)
     """W 5.1: full size, zero-filled, named by their offsets; two log files after a message."""
     with opened(tmp_path) as store:
         put(store)
-        store._log.allocate_spare()
+        store._log.prepare_ahead()
         log = sorted((tmp_path / "commitlog").iterdir())
         assert [(path.name, path.stat().st_size) for path in log] == [
             (FIRST, 4096),
@@ -66,6 +66,30 @@ def test_files_are_pre_sized_and_the_next_log_file_is_made_ahead(tmp_path: Path)
         ]
         queue = list((tmp_path / "consumequeue" / "T1" / "0").iterdir())
         assert [(path.name, path.stat().st_size) for path in queue] == [(FIRST, 200)]
+
+
+def test_full_size_files_take_space_in_steps(tmp_path: Path) -> None:
+    """A 1 GiB log file of a store that holds little takes little of the disk."""
+    with opened(tmp_path, small_config(commit_log_file_bytes=1 << 30)) as store:
+        put(store)
+        store._log.prepare_ahead()
+        assert len(list((tmp_path / "commitlog").iterdir())) == 2
+        for path in (tmp_path / "commitlog").iterdir():
+            assert path.stat().st_size == 1 << 30
+            assert path.stat().st_blocks * 512 <= 40 << 20
+
+
+def test_reservation_grows_with_the_log(tmp_path: Path) -> None:
+    """Step by step, ahead by the background or when a record needs it."""
+    with opened(tmp_path, small_config(commit_log_file_bytes=64 << 20)) as store:
+        for _ in range(10):
+            put(store, b"x" * (4 << 20))
+            assert store._log._reserved_end >= store.physical_max_offset
+        reserved = store._log._reserved_end
+        put(store, b"x" * (4 << 20))
+        store._log.prepare_ahead()
+        assert reserved < store._log._reserved_end <= 64 << 20
+        assert len(all_bodies(store)) == 11
 
 
 def test_default_sizes_are_upstreams() -> None:
@@ -215,7 +239,7 @@ def test_empty_last_file_is_taken_as_never_made(tmp_path: Path) -> None:
     """A machine that stopped while a file was being made leaves one of no bytes (as 5.x)."""
     with opened(tmp_path) as store:
         put(store)
-        store._log.allocate_spare()
+        store._log.prepare_ahead()
     (tmp_path / "commitlog" / "00000000000000004096").write_bytes(b"")
     with opened(tmp_path) as store:
         assert store.max_offset("T1", 0) == 1

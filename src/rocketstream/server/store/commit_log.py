@@ -24,6 +24,11 @@ from rocketstream.server.store.retention import LogFile
 
 _log = logging.getLogger(__name__)
 _BLANK = struct.Struct(">iI")
+RESERVE_STEP_BYTES = 16 * 1024 * 1024
+"""Files have their full size at once, their space in steps: a store that holds little takes little.
+
+Records are written by offset, so space that is missing after all is an error, never a signal.
+"""
 
 
 class CommitLog:
@@ -38,7 +43,8 @@ class CommitLog:
         self._via = via
         self._segments: list[MappedFile] = []
         self._active: MappedFile | None = None
-        self._limit = 0  # records end at or before this offset of the active file
+        self._reserved_end = 0  # offset up to which the active file's space is reserved
+        self._limit = 0  # records end at or before this offset without anything to be done
         self._allocation = threading.Lock()
 
     def load(self) -> None:
@@ -81,12 +87,12 @@ class CommitLog:
         return segments[index] if 0 <= index < len(segments) else None
 
     def set_end(self, offset: int) -> None:
-        """Continue appending at an offset (after recovery)."""
-        self.end = offset
-        self._active = self.segment_at(offset)
-        self._limit = 0
-        if self._active is not None:
-            self._limit = self._active.base + self.file_bytes - COMMIT_LOG_END_BLANK_BYTES
+        """Continue appending at an offset (after recovery, after a roll)."""
+        with self._allocation:  # prepare_ahead must not take one file's figures for another's
+            self.end = offset
+            self._active = self.segment_at(offset)
+            self._reserved_end = offset
+            self._limit = 0
 
     # --- appending ----------------------------------------------------------------------------
 
@@ -96,14 +102,14 @@ class CommitLog:
         Rolls to the next file when needed: 8 bytes always stay for the blank marker.
 
         Raises:
-            DiskFullError: the next file cannot be made; nothing changed.
+            DiskFullError: no space for it; nothing changed.
             StoreError: larger than a file.
         """
         if self.end + size <= self._limit:
             return self.end
-        return self._roll(size)
+        return self._make_room(size)
 
-    def _roll(self, size: int) -> int:
+    def _make_room(self, size: int) -> int:
         if size + COMMIT_LOG_END_BLANK_BYTES > self.file_bytes:
             raise StoreError(
                 f"{size} bytes do not fit a commit log file of {self.file_bytes}: send less at "
@@ -114,13 +120,37 @@ class CommitLog:
         active = self._active
         if active is None:
             self.set_end(self._file_from(self.end).base)
-            return self.end
+            return self._make_room(size)
+        last = active.base + self.file_bytes - COMMIT_LOG_END_BLANK_BYTES
+        if self.end + size > last:
+            self._roll(active, size)
+            return self._make_room(size)
+        with self._allocation:
+            if self.end + size > self._reserved_end:
+                self._reserve(active, self.end + size)
+            self._limit = min(self._reserved_end, last)
+        return self.end
+
+    def _roll(self, active: MappedFile, size: int) -> None:
         following = self._file_from(active.base + self.file_bytes)
+        # Space first: a full disk must be met before the marker closes this file.
+        self._reserve_range(following, following.base, following.base + size)
         remaining = active.base + self.file_bytes - self.end
         if remaining >= COMMIT_LOG_END_BLANK_BYTES:
             self._write(active, self.end, _BLANK.pack(remaining, MAGIC_BLANK))
         self.set_end(following.base)
-        return self.end
+
+    def _reserve(self, segment: MappedFile, need: int) -> None:
+        upto = min(need + RESERVE_STEP_BYTES, segment.base + self.file_bytes)
+        self._reserve_range(segment, self._reserved_end, upto)
+        self._reserved_end = upto
+
+    def _reserve_range(self, segment: MappedFile, start: int, end: int) -> None:
+        try:
+            with segment.opened() as fd:
+                self._files.reserve(fd, start - segment.base, end - start)
+        except OSError as error:
+            raise no_room(segment.path, end - start, error) from error
 
     def append(self, data: bytes | bytearray) -> None:
         """Write at :attr:`end`, where :meth:`room` was asked for.
@@ -160,7 +190,14 @@ class CommitLog:
                 return found
             base -= base % self.file_bytes
             path = self.directory / based_name(base)
-            segment = MappedFile.create(path, base, self.file_bytes, self._files, via=self._via)
+            segment = MappedFile.create(
+                path,
+                base,
+                self.file_bytes,
+                self._files,
+                via=self._via,
+                reserve=min(RESERVE_STEP_BYTES, self.file_bytes),
+            )
             self._files.sync_directory(self.directory)
             self._segments.append(segment)
             return segment
@@ -174,19 +211,24 @@ class CommitLog:
         if not self._segments:
             self.set_end(self._file_from(0).base)
 
-    def allocate_spare(self) -> bool:
-        """Make the file after the active one ahead of its use (any thread); False if it is there.
+    def prepare_ahead(self) -> None:
+        """Make the next file, and reserve more of the active one, before they are needed.
 
-        A full disk is not an error here: it is met when the file is needed.
+        Any thread. A full disk is not an error here: it is met when the space is needed.
         """
         active = self._active
-        if active is None or self.segment_at(active.base + self.file_bytes) is not None:
-            return False
+        if active is None:
+            return
         try:
-            self._file_from(active.base + self.file_bytes)
+            if self.segment_at(active.base + self.file_bytes) is None:
+                self._file_from(active.base + self.file_bytes)
+            with self._allocation:
+                low = self._reserved_end - self.end < RESERVE_STEP_BYTES // 2
+                file_end = active.base + self.file_bytes
+                if low and self._active is active and self._reserved_end < file_end:
+                    self._reserve(active, self._reserved_end)
         except StoreError as error:
-            _log.warning("commit log spare not made: %s", error)
-        return True
+            _log.warning("commit log not prepared ahead: %s", error)
 
     # --- reading ------------------------------------------------------------------------------
 

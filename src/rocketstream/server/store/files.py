@@ -119,7 +119,7 @@ class MappedFile:
 
         Args:
             via: where it is built; same file system, outside the directories upstream lists.
-            reserve: bytes from the start that get space of their own; all by default.
+            reserve: bytes from the start that get space of their own now; all by default.
 
         Raises:
             DiskFullError: no room; nothing is left behind.

@@ -80,7 +80,7 @@ class Keeper:
     def _run(self) -> None:
         waited_s = 0.0
         while not self._stopping.wait(self._poll_s):
-            self._log.allocate_spare()
+            self._log.prepare_ahead()
             self._index_some()
             waited_s += self._poll_s
             if waited_s >= self._interval_s:
