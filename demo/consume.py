@@ -139,5 +139,6 @@ def read_dead_letters(
     consumer.subscribe(topic)
     consumer.register_message_listener(listen)
     with consumer:
+        consumer.start()
         wait(complete)
     return totals

@@ -120,7 +120,7 @@ class Job:
 
         with ExitStack() as members:
             for _ in range(consume.MEMBERS):
-                members.enter_context(consume.member(addresses.namesrv, listener))
+                members.enter_context(consume.member(addresses.namesrv, listener)).start()
             with self._screen.live(bars, refresh):
                 with Producer("flight-producer", namesrv_addr=addresses.namesrv) as producer:
                     csv = produce(
