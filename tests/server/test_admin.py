@@ -11,6 +11,7 @@ from rocketstream.protocol.bodies import (
     GroupList,
     KVTable,
     QueryConsumeTimeSpanBody,
+    TopicConfig,
     TopicConfigSerializeWrapper,
     TopicList,
     TopicRouteData,
@@ -107,6 +108,16 @@ def test_topic_status(broker: Peer) -> None:
     second = table[MessageQueue("T1", "broker-a", 1)]
     assert (second.max_offset, second.last_update_timestamp) == (0, 0)
     answer = broker.call(RequestCode.GET_TOPIC_STATS_INFO, ext={"topic": "none"})
+    assert answer.code == ResponseCode.TOPIC_NOT_EXIST
+
+
+def test_one_topics_settings(broker: Peer) -> None:
+    """Code 351 of 5.x tools: topicStatus and consumerProgress of 5.5 need it."""
+    create(broker, "T1")
+    answer = broker.call(RequestCode.GET_TOPIC_CONFIG, ext={"topic": "T1", "lo": "true"})
+    config = TopicConfig.decode(bytes(answer.body))
+    assert (config.topic_name, config.read_queue_nums, config.perm) == ("T1", 2, 6)
+    answer = broker.call(RequestCode.GET_TOPIC_CONFIG, ext={"topic": "none"})
     assert answer.code == ResponseCode.TOPIC_NOT_EXIST
 
 

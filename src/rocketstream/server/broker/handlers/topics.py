@@ -1,4 +1,4 @@
-"""Topics and their figures: codes 17, 21, 202, 215, 300, 303, 305.
+"""Topics and their figures: codes 17, 21, 202, 215, 300, 303, 305, 351.
 
 Law: thin (W 2.5).
 """
@@ -22,6 +22,7 @@ from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import (
     CreateTopicRequestHeader,
     DeleteTopicRequestHeader,
+    GetTopicConfigRequestHeader,
     GetTopicStatsInfoRequestHeader,
     QueryConsumeTimeSpanRequestHeader,
     QueryTopicConsumeByWhoRequestHeader,
@@ -45,6 +46,7 @@ class TopicHandlers:
             RequestCode.UPDATE_AND_CREATE_TOPIC: self.update,
             RequestCode.DELETE_TOPIC_IN_BROKER: self.delete,
             RequestCode.GET_ALL_TOPIC_CONFIG: self.all_configs,
+            RequestCode.GET_TOPIC_CONFIG: self.config,
             RequestCode.GET_TOPIC_STATS_INFO: self.stats,
             RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self.consumed_by,
             RequestCode.QUERY_CONSUME_TIME_SPAN: self.time_span,
@@ -106,6 +108,10 @@ class TopicHandlers:
         response = ok(body=self._controller.topics.wrapper().encode())
         response.ext_fields = {}
         return response
+
+    def config(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """Code 351: unknown to 4.9 servers, but 5.x tools ask for it before they show anything."""
+        return ok(body=self._known(request.header(GetTopicConfigRequestHeader).topic).encode())
 
     def stats(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """Code 202."""
