@@ -1,0 +1,112 @@
+"""Replies that wait for the disk."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from rocketstream.errors import FlushFailedError
+from rocketstream.server.broker.flush_gate import TIMEOUT, FlushGate
+
+Callback = Callable[[Exception | None], None]
+
+
+class FakeStore:
+    """Remembers what was asked to be flushed."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, Callback]] = []
+        self.flushes = 0
+
+    def when_flushed(self, end_offset: int, callback: Callback) -> None:
+        self.asked.append((end_offset, callback))
+
+    def flush(self) -> None:
+        self.flushes += 1
+
+
+async def turn() -> None:
+    """Let everything scheduled for this and the next turn of the loop run."""
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
+def gate_over(store: FakeStore, timeout_ms: int = 5_000) -> FlushGate:
+    return FlushGate(store, timeout_ms)  # type: ignore[arg-type]
+
+
+def test_one_question_covers_everything_of_one_turn() -> None:
+    """Covers C-434: group commit; what came during the flush is asked for next."""
+
+    async def play() -> None:
+        store = FakeStore()
+        done: list[tuple[int, str | None]] = []
+        gate = gate_over(store)
+
+        def wait(end: int) -> None:
+            gate.wait(end, lambda outcome: done.append((end, outcome)))
+
+        for end in (10, 20, 30):
+            wait(end)
+        await turn()
+        assert [end for end, _ in store.asked] == [30]
+        wait(40)
+        await turn()
+        assert len(store.asked) == 1
+        await asyncio.to_thread(store.asked[0][1], None)
+        await turn()
+        assert done == [(10, None), (20, None), (30, None)]
+        assert [end for end, _ in store.asked] == [30, 40]
+        await asyncio.to_thread(store.asked[1][1], None)
+        await turn()
+        assert done[-1] == (40, None)
+        gate.close()
+
+    asyncio.run(play())
+
+
+def test_failed_flush_fails_everything_that_waits() -> None:
+    """A failed fsync is final: nothing later can be confirmed either."""
+
+    async def play() -> None:
+        store = FakeStore()
+        done: list[str | None] = []
+        gate = gate_over(store)
+        gate.wait(10, done.append)
+        await turn()
+        gate.wait(20, done.append)
+        store.asked[0][1](FlushFailedError("disk gone"))
+        await turn()
+        assert done == ["disk gone", "disk gone"]
+        gate.close()
+
+    asyncio.run(play())
+
+
+def test_waiting_ends_after_the_timeout() -> None:
+    """Covers C-428, C-434: FLUSH_DISK_TIMEOUT; a late flush answers nobody twice."""
+
+    async def play() -> None:
+        store = FakeStore()
+        outcome: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        gate = gate_over(store, timeout_ms=10)
+        gate.wait(10, outcome.set_result)
+        assert await asyncio.wait_for(outcome, 10) == TIMEOUT
+        store.asked[0][1](None)
+        await turn()
+        gate.close()
+
+    asyncio.run(play())
+
+
+def test_close_flushes_once_more_and_answers() -> None:
+    async def play() -> None:
+        store = FakeStore()
+        done: list[str | None] = []
+        gate = gate_over(store)
+        gate.wait(10, done.append)
+        gate.close()
+        assert (store.flushes, done) == (1, [None])
+        gate_over(FakeStore()).close()
+
+    asyncio.run(play())

@@ -1,0 +1,85 @@
+"""Held pulls: woken by what they want, ended by their own deadline, bounded, forgotten."""
+
+from __future__ import annotations
+
+from rocketstream.server.broker.core.long_poll import HeldPull, LongPolls, TagMatch
+
+
+def held(
+    name: str,
+    *,
+    queue_id: int = 0,
+    match: TagMatch | None = None,
+    deadline_ms: float = 1000,
+    owner: str = "c1",
+) -> HeldPull[str]:
+    return HeldPull("T1", queue_id, match, deadline_ms, owner, name)
+
+
+def names(pulls: list[HeldPull[str]]) -> list[str]:
+    return [each.pull for each in pulls]
+
+
+def test_arrival_takes_out_every_waiter_of_its_queue_only() -> None:
+    """Covers C-376."""
+    polls: LongPolls[str] = LongPolls()
+    for each in (held("a"), held("b"), held("c", queue_id=1)):
+        assert polls.hold(each)
+    assert polls.is_awaited("T1", 0)
+    assert names(polls.arrived("T1", 0, 0)) == ["a", "b"]
+    assert polls.arrived("T1", 0, 0) == []
+    assert not polls.is_awaited("T1", 0)
+    assert len(polls) == 1
+
+
+def test_arrival_of_an_unwanted_tag_wakes_nobody() -> None:
+    """Covers C-375, C-381."""
+    polls: LongPolls[str] = LongPolls()
+    polls.hold(held("a", match={7, 8}.__contains__))
+    polls.hold(held("all"))
+    assert names(polls.arrived("T1", 0, 9)) == ["all"]
+    assert names(polls.arrived("T1", 0, 8)) == ["a"]
+
+
+def test_deadlines_are_exact_and_in_order() -> None:
+    """Covers the fix of C-377."""
+    polls: LongPolls[str] = LongPolls()
+    polls.hold(held("late", deadline_ms=300))
+    polls.hold(held("soon", deadline_ms=100))
+    polls.hold(held("woken", deadline_ms=50, queue_id=1))
+    assert polls.next_deadline_ms() == 50
+    polls.arrived("T1", 1, 0)
+    assert polls.next_deadline_ms() == 100
+    assert polls.expired(99.9) == []
+    assert names(polls.expired(100)) == ["soon"]
+    assert names(polls.expired(1000)) == ["late"]
+    assert polls.next_deadline_ms() is None
+    assert len(polls) == 0
+
+
+def test_pulls_of_a_gone_owner_are_forgotten() -> None:
+    polls: LongPolls[str] = LongPolls()
+    polls.hold(held("a"))
+    polls.hold(held("b", owner="c2"))
+    assert polls.owner_gone("c1") == 1
+    assert polls.owner_gone("c1") == 0
+    assert names(polls.arrived("T1", 0, 0)) == ["b"]
+    assert polls.expired(1e9) == []
+
+
+def test_no_more_than_the_bound_is_held() -> None:
+    polls: LongPolls[str] = LongPolls(held_max=2)
+    assert polls.hold(held("a"))
+    assert polls.hold(held("b"))
+    assert not polls.hold(held("c"))
+    polls.arrived("T1", 0, 0)
+    assert polls.hold(held("c"))
+
+
+def test_take_all_empties() -> None:
+    polls: LongPolls[str] = LongPolls()
+    polls.hold(held("a"))
+    polls.hold(held("b", queue_id=1))
+    assert sorted(names(polls.take_all())) == ["a", "b"]
+    assert len(polls) == 0
+    assert polls.next_deadline_ms() is None

@@ -1,0 +1,100 @@
+"""Membership: who is in, who must be told."""
+
+from __future__ import annotations
+
+from rocketstream.protocol.bodies import ConsumerData, SubscriptionData
+from rocketstream.server.broker.core.members import ConsumerMembers, Member, ProducerMembers
+
+NOW = 1_700_000_000_000
+
+
+def member(channel: str, client_id: str = "", now_ms: int = NOW) -> Member:
+    return Member(channel, client_id or f"id-{channel}", 3, 409, now_ms)
+
+
+def data(*subscriptions: SubscriptionData, group: str = "cg") -> ConsumerData:
+    where = "CONSUME_FROM_LAST_OFFSET"
+    return ConsumerData(group, "CONSUME_PASSIVELY", "CLUSTERING", where, list(subscriptions), False)
+
+
+def sub(topic: str, expression: str = "*", version: int = 1) -> SubscriptionData:
+    return SubscriptionData(topic, expression, set(), set(), version)
+
+
+def test_new_channel_new_client_and_new_topics_are_changes() -> None:
+    """Covers C-339, C-340."""
+    members = ConsumerMembers()
+    assert members.register(data(sub("T1")), member("a"))
+    assert not members.register(data(sub("T1")), member("a"))
+    assert members.register(data(sub("T1")), member("a", "another id"))
+    assert members.register(data(sub("T1")), member("b"))
+    assert members.register(data(sub("T1"), sub("T2")), member("a"))
+    assert members.register(data(sub("T2")), member("a"))
+    assert members.groups_of("T1") == set()
+    assert members.groups_of("T2") == {"cg"}
+
+
+def test_newest_expression_wins_silently() -> None:
+    """Covers C-340, C-341."""
+    members = ConsumerMembers()
+    members.register(data(sub("T1", "A", 5)), member("a"))
+    assert not members.register(data(sub("T1", "B", 6)), member("a"))
+    assert not members.register(data(sub("T1", "C", 5)), member("a"))
+    found = members.subscription("cg", "T1")
+    assert found is not None
+    assert found.sub_string == "B"
+
+
+def test_unregister_returns_who_stays_and_drops_empty_groups() -> None:
+    """Covers C-344."""
+    members = ConsumerMembers()
+    members.register(data(sub("T1")), member("a"))
+    members.register(data(sub("T1")), member("b"))
+    assert members.unregister("cg", "nobody") == []
+    assert members.unregister("cg", "a") == ["b"]
+    assert members.unregister("cg", "b") == []
+    assert members.names() == []
+
+
+def test_closed_channel_leaves_all_its_groups() -> None:
+    """Covers C-343 b."""
+    members = ConsumerMembers()
+    for group in ("g1", "g2"):
+        members.register(data(group=group), member("a"))
+    members.register(data(group="g2"), member("b"))
+    assert members.channel_closed("a") == {"g1": [], "g2": ["b"]}
+    assert members.channel_closed("a") == {}
+
+
+def test_expired_members_go_and_the_rest_is_known() -> None:
+    """Covers C-343 c with the fix of C-551; strictly older than 120 s."""
+    members = ConsumerMembers()
+    for name in ("a", "b"):
+        members.register(data(), member(name))
+    members.register(data(), member("c", now_ms=NOW + 1))
+    assert members.expire(NOW + 120_000) == ([], {})
+    channels, left = members.expire(NOW + 120_001)
+    assert sorted(str(channel) for channel in channels) == ["a", "b"]
+    assert left == {"cg": ["c"]}
+
+
+def test_client_connected_twice_is_listed_once() -> None:
+    """Covers C-346."""
+    members = ConsumerMembers()
+    members.register(data(), member("a", "c1"))
+    members.register(data(), member("b", "c1"))
+    group = members.group("cg")
+    assert group is not None
+    assert group.client_ids() == ["c1"]
+
+
+def test_producers_come_and_go() -> None:
+    """Covers C-348."""
+    producers = ProducerMembers()
+    for name in ("a", "b", "c"):
+        producers.register("pg", member(name))
+    producers.unregister("pg", "a")
+    producers.channel_closed("b")
+    assert [m.channel for m in producers.members("pg")] == ["c"]
+    assert producers.expire(NOW + 120_001) == ["c"]
+    assert producers.members("pg") == []

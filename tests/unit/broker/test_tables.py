@@ -1,0 +1,150 @@
+"""Topics, groups, offsets, locks, rates: the broker's tables without a broker."""
+
+from __future__ import annotations
+
+import pytest
+
+from rocketstream.model import MessageQueue
+from rocketstream.protocol.bodies import TopicConfig
+from rocketstream.server.broker.core.groups import GroupTable
+from rocketstream.server.broker.core.locks import QueueLocks
+from rocketstream.server.broker.core.offsets import ConsumerOffsets, commit_refusal
+from rocketstream.server.broker.core.stats import Counter
+from rocketstream.server.broker.core.topics import (
+    SystemTopicSettings,
+    TopicTable,
+    system_topics,
+)
+
+NOW = 1_700_000_000_000
+SETTINGS = SystemTopicSettings("C1", "broker-a")
+
+
+def topics(*, auto_create: bool = True) -> TopicTable:
+    table = TopicTable(auto_create=auto_create)
+    settings = SystemTopicSettings("C1", "broker-a", auto_create=auto_create)
+    table.ensure_system_topics(system_topics(settings), NOW)
+    return table
+
+
+def test_created_topic_has_the_smaller_number_of_queues_and_no_inherit() -> None:
+    """Covers C-422."""
+    table = topics()
+    config = table.create_by_send("T1", "TBW102", 4, NOW)
+    assert config == TopicConfig("T1", 4, 4, 6)
+    assert table.create_by_send("T2", "TBW102", 99, NOW) == TopicConfig("T2", 8, 8, 6)
+    assert table.create_by_send("T3", "C1", 99, NOW) == TopicConfig("T3", 16, 16, 6)
+    assert table.create_by_send("T1", "TBW102", 1, NOW) is config
+
+
+def test_no_template_no_topic() -> None:
+    """Covers C-422, C-421: TBW102 exists only with auto-creation."""
+    table = topics(auto_create=False)
+    assert table.get("TBW102") is None
+    assert table.create_by_send("T1", "TBW102", 4, NOW) is None
+    table.put(TopicConfig("TBW102", 8, 8, 7), NOW)
+    assert table.create_by_send("T1", "TBW102", 4, NOW) is None
+
+
+def test_every_change_moves_the_data_version() -> None:
+    """Covers W 2.7: the name server compares it."""
+    table = topics()
+    before = table.data_version.counter
+    table.ensure("%RETRY%g", 1, NOW + 5)
+    assert table.data_version.counter == before + 1
+    assert table.data_version.timestamp == NOW + 5
+    assert table.ensure("%RETRY%g", 1, NOW) == (TopicConfig("%RETRY%g", 1, 1, 6), False)
+    assert table.delete("%RETRY%g", NOW)
+    assert not table.delete("%RETRY%g", NOW)
+    assert table.data_version.counter == before + 2
+    assert list(table.wrapper(["TBW102", "gone"]).topic_config_table) == ["TBW102"]
+
+
+def test_more_delay_levels_grow_the_schedule_topic() -> None:
+    table = topics()
+    more = SystemTopicSettings("C1", "broker-a", schedule_queues=20)
+    assert table.ensure_system_topics(system_topics(more), NOW)
+    config = table.get("SCHEDULE_TOPIC_XXXX")
+    assert config is not None
+    assert config.write_queue_nums == 20
+    assert not table.ensure_system_topics(system_topics(more), NOW)
+
+
+def test_unknown_group_is_created_only_when_allowed_and_well_named() -> None:
+    """Covers C-350, C-351."""
+    open_table, closed_table = GroupTable(auto_create=True), GroupTable(auto_create=False)
+    config, is_new = open_table.find("g1", NOW)
+    assert config is not None
+    assert is_new
+    assert open_table.find("g1", NOW) == (config, False)
+    assert open_table.find("a b", NOW) == (None, False)
+    assert closed_table.find("g1", NOW) == (None, False)
+    assert closed_table.find("CID_RMQ_SYS_TRANS", NOW)[1]
+
+
+def test_offsets_count_changes_only() -> None:
+    """Covers C-323 to C-325 and C-330: what did not change is not written again."""
+    offsets = ConsumerOffsets()
+    assert offsets.commit("g", "T", 0, 5) is None
+    assert offsets.commit("g", "T", 0, 5) == 5
+    assert offsets.generation == 1
+    assert offsets.commit("g", "T", 0, 3) == 5
+    assert offsets.generation == 2
+    assert offsets.query("g", "T", 0) == 3
+    assert offsets.query("g", "T", 1) is None
+    offsets.commit("g2", "T", 1, 1)
+    offsets.commit("g", "U", 0, 1)
+    assert offsets.groups_of("T") == {"g", "g2"}
+    assert offsets.topics_of("g") == {"T", "U"}
+    snapshot = offsets.snapshot()
+    offsets.remove_group("g")
+    assert offsets.topics_of("g") == set()
+    offsets.remove_topic("T")
+    assert offsets.groups_of("T") == set()
+    assert snapshot.offset_table == {"T@g": {0: 3}, "T@g2": {1: 1}, "U@g": {0: 1}}
+    restored = ConsumerOffsets()
+    restored.load(snapshot)
+    assert restored.query("g", "T", 0) == 3
+
+
+@pytest.mark.parametrize(
+    ("queue_id", "offset", "queue_nums", "word"),
+    [(0, 0, None, "topic"), (4, 0, 4, "queue 4"), (-1, 0, 4, "queue -1"), (0, -1, 4, "negative")],
+)
+def test_commit_of_nonsense_is_refused(
+    queue_id: int, offset: int, queue_nums: int | None, word: str
+) -> None:
+    """Covers the fix of C-567."""
+    assert word in (commit_refusal(queue_id, offset, queue_nums) or "")
+    assert commit_refusal(3, 0, 4) is None
+
+
+def test_lease_is_renewed_refused_and_taken_over() -> None:
+    """Covers C-353 to C-355: strictly more than 60 s."""
+    locks = QueueLocks()
+    queue = MessageQueue("T", "b", 0)
+    assert locks.lock("g", "c1", [queue], NOW) == {queue}
+    assert locks.lock("g", "c2", [queue], NOW + 60_000) == set()
+    assert locks.holder("g", queue, NOW + 60_000) == "c1"
+    assert locks.is_locked("g", NOW + 60_000)
+    assert locks.holder("g", queue, NOW + 60_001) is None
+    assert not locks.is_locked("g", NOW + 60_001)
+    assert locks.lock("g", "c2", [queue], NOW + 60_001) == {queue}
+    locks.unlock("g", "c1", [queue])
+    assert locks.holder("g", queue, NOW + 60_001) == "c2"
+    locks.unlock("g", "c2", [queue])
+    assert locks.holder("g", queue, NOW + 60_001) is None
+    assert locks.lock("other", "c1", [queue], NOW) == {queue}
+
+
+def test_rates_are_of_their_windows() -> None:
+    """Covers the putTps figure of code 28."""
+    counter = Counter()
+    assert counter.text(NOW) == "0.0 0.0 0.0"
+    for second in range(61):
+        counter.sample(NOW + second * 1000)
+        counter.total += 10 if second < 50 else 100
+    now_ms = NOW + 61_000
+    assert counter.rate(10_000, now_ms) == 100.0
+    assert 24 < counter.rate(60_000, now_ms) < 27
+    assert counter.rate(600_000, now_ms) == pytest.approx(1600 / 61)

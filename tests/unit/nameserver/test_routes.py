@@ -1,0 +1,119 @@
+"""The routing table without a name server."""
+
+from __future__ import annotations
+
+from rocketstream.protocol.bodies import DataVersion, TopicConfig
+from rocketstream.server.nameserver.core.routes import (
+    BrokerIdentity,
+    KeyValueTable,
+    Registered,
+    RouteTable,
+)
+
+NOW = 1_700_000_000_000
+
+
+def register(
+    table: RouteTable,
+    *topics: str,
+    name: str = "a",
+    cluster: str = "C1",
+    broker_id: int = 0,
+    counter: int = 1,
+    channel: str = "ch",
+    servers: tuple[str, ...] = (),
+    now_ms: int = NOW,
+) -> Registered:
+    return table.register(
+        BrokerIdentity(cluster, name, broker_id, f"{name}{broker_id}:1"),
+        ha_server_address=f"{name}{broker_id}:2",
+        topics={topic: TopicConfig(topic) for topic in topics},
+        data_version=DataVersion(counter, 1),
+        filter_servers=servers,
+        channel=channel,
+        now_ms=now_ms,
+    )
+
+
+def brokers(table: RouteTable, topic: str) -> set[str]:
+    route = table.route(topic)
+    return {data.broker_name for data in route.broker_datas} if route else set()
+
+
+def test_route_lists_every_broker_of_the_topic() -> None:
+    """Covers C-441, C-443."""
+    table = RouteTable()
+    register(table, "T1", name="a")
+    register(table, "T1", "T2", name="b", channel="ch2")
+    assert brokers(table, "T1") == {"a", "b"}
+    assert brokers(table, "T2") == {"b"}
+    assert table.route("T3") is None
+
+
+def test_one_brokers_end_leaves_the_other() -> None:
+    """Covers C-442."""
+    table = RouteTable()
+    register(table, "T1", name="a")
+    register(table, "T1", "T2", name="b", channel="ch2")
+    gone = table.channel_closed("ch2")
+    assert [identity.name for identity in gone] == ["b"]
+    assert brokers(table, "T1") == {"a"}
+    assert table.route("T2") is None
+    assert table.cluster_info().cluster_addr_table == {"C1": ["a"]}
+    assert table.channel_closed("ch2") == []
+
+
+def test_reconnected_broker_is_not_removed_by_its_old_channel() -> None:
+    """A broker that registered anew over another connection belongs to that one."""
+    table = RouteTable()
+    register(table, "T1", channel="old")
+    register(table, "T1", channel="new")
+    assert table.channel_closed("old") == []
+    assert brokers(table, "T1") == {"a"}
+
+
+def test_topics_stay_while_a_slave_serves_them() -> None:
+    """Covers W 2.7: with the master gone the slave's address remains in the route."""
+    table = RouteTable()
+    register(table, "T1", channel="m")
+    assert register(table, "T1", broker_id=1, channel="s") == Registered("a0:1", "a0:2")
+    table.channel_closed("m")
+    route = table.route("T1")
+    assert route is not None
+    assert route.broker_datas[0].broker_addrs == {1: "a1:1"}
+    assert register(table, "T1", broker_id=1, channel="s") == Registered()
+
+
+def test_expiry_is_strictly_after_120_s_without_a_sign() -> None:
+    """Covers C-442."""
+    table = RouteTable()
+    register(table, "T1", channel="x")
+    assert table.expire(NOW + 120_000) == []
+    table.refresh("a0:1", NOW + 1)
+    assert table.expire(NOW + 120_001) == []
+    assert table.expire(NOW + 120_002) == ["x"]
+    assert table.route("T1") is None
+
+
+def test_filter_servers_are_part_of_the_route() -> None:
+    table = RouteTable()
+    register(table, "T1", servers=("f:1",))
+    route = table.route("T1")
+    assert route is not None
+    assert route.filter_server_table == {"a0:1": ["f:1"]}
+    register(table, "T1")
+    route = table.route("T1")
+    assert route is not None
+    assert route.filter_server_table == {}
+
+
+def test_settings_of_a_namespace_are_a_copy() -> None:
+    table = KeyValueTable()
+    assert table.namespace("n") is None
+    table.put("n", "k", "v")
+    found = table.namespace("n")
+    assert found == {"k": "v"}
+    table.delete("n", "k")
+    table.delete("other", "k")
+    assert table.namespace("n") == {}
+    assert found == {"k": "v"}
