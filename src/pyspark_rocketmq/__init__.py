@@ -17,6 +17,9 @@ class DefaultSource(DataSource):  # type: ignore[misc]
     """Stands for ``rocketstream.spark.datasource.RocketMQDataSource`` until it is used."""
 
     def __init__(self, options: Any) -> None:
+        from rocketstream.spark.requirements import check_requirements
+
+        check_requirements()
         from rocketstream.spark.datasource import RocketMQDataSource
 
         self._source = RocketMQDataSource(options)

@@ -22,14 +22,14 @@ def register(spark: Any, by_value: bool = False) -> None:
         have it. Needed instead of ``addPyFile``, which no streaming read survives. Dependencies
         (pyarrow, numpy, orjson) must be there.
     """
+    from rocketstream.spark.requirements import check_requirements
+
+    check_requirements()
     from rocketstream.spark.datasource import RocketMQDataSource
+    from rocketstream.spark.shipping import ship_by_value
 
     if by_value:
-        from pyspark import cloudpickle
-
-        import rocketstream
-
-        cloudpickle.register_pickle_by_value(rocketstream)
+        ship_by_value()
     spark.dataSource.register(RocketMQDataSource)
 
 

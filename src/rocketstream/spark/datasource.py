@@ -1,22 +1,22 @@
 """The ``rocketmq`` data source as Spark sees it.
 
-Law: names, schema and readers; imports of numpy and pyarrow only when something is read.
+Law: names, schema and readers. Nothing is imported inside a function: a package that travels by
+value has no modules to import from.
 """
 
 from __future__ import annotations
 
-import importlib.util
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from pyspark.sql.datasource import DataSource
 
 from rocketstream.errors import NotSupportedError
 from rocketstream.spark.columns import choose, ddl
 from rocketstream.spark.options import Mode, read_options
+from rocketstream.spark.reader import RocketMQReader, RocketMQStreamReader
+from rocketstream.spark.requirements import check_requirements
 from rocketstream.spark.scan import Scan, new_scan
-
-if TYPE_CHECKING:
-    from rocketstream.spark.reader import RocketMQReader, RocketMQStreamReader
+from rocketstream.spark.shipping import make_structs_picklable
 
 
 class RocketMQDataSource(DataSource):  # type: ignore[misc]
@@ -33,6 +33,8 @@ class RocketMQDataSource(DataSource):  # type: ignore[misc]
     """
 
     def __init__(self, options: Any) -> None:
+        check_requirements()
+        make_structs_picklable()
         self._options = dict(options)
 
     @classmethod
@@ -42,7 +44,6 @@ class RocketMQDataSource(DataSource):  # type: ignore[misc]
 
     def schema(self) -> str:
         """Return all columns; not called when the user gives a schema."""
-        check_imports()
         return ddl()
 
     def reader(self, schema: Any) -> RocketMQReader:
@@ -53,17 +54,11 @@ class RocketMQDataSource(DataSource):  # type: ignore[misc]
         ConfigurationError
             An option or the schema is not accepted.
         """
-        scan = self._scan(schema, "batch")
-        from rocketstream.spark.reader import RocketMQReader
-
-        return RocketMQReader(scan)
+        return RocketMQReader(self._scan(schema, "batch"))
 
     def streamReader(self, schema: Any) -> RocketMQStreamReader:
         """Return the stream reader; raises as ``reader`` does."""
-        scan = self._scan(schema, "stream")
-        from rocketstream.spark.reader import RocketMQStreamReader
-
-        return RocketMQStreamReader(scan)
+        return RocketMQStreamReader(self._scan(schema, "stream"))
 
     def writer(self, schema: Any, overwrite: bool) -> NoReturn:
         """Refuse: this version reads."""
@@ -74,27 +69,11 @@ class RocketMQDataSource(DataSource):  # type: ignore[misc]
         raise _writing()
 
     def _scan(self, schema: Any, mode: Mode) -> Scan:
-        check_imports()
+        check_requirements()
+        make_structs_picklable()
         options = read_options(self._options, mode)
         columns = choose([(field.name, field.dataType.simpleString()) for field in schema.fields])
         return new_scan(options, columns)
-
-
-def check_imports() -> None:
-    """Say in words what is missing in a worker's Python; Spark itself only loses the connection.
-
-    Raises:
-        NotSupportedError: numpy or pyarrow is missing or too old.
-    """
-    missing = [name for name in ("numpy", "pyarrow") if importlib.util.find_spec(name) is None]
-    if missing:
-        raise NotSupportedError(
-            f"the rocketmq source needs {' and '.join(missing)} in the Python of the driver and of "
-            "every executor; install rocketstream[spark] there"
-        )
-    from rocketstream.spark.gather import check_pyarrow
-
-    check_pyarrow()
 
 
 def _writing() -> NotSupportedError:

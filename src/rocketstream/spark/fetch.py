@@ -7,7 +7,7 @@ Law: sockets and answers; which pull comes next is ``pulling``'s business, what 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import groupby
 from typing import Final
 
@@ -54,7 +54,9 @@ _MAY_PASS = frozenset(
 _SYSTEM_ERRORS_MAX: Final = 5
 
 
-def fetch(scan: Scan, plan: PartitionPlan, clock: Clock = SYSTEM_CLOCK) -> Iterator[Piece]:
+def fetch(
+    scan: Scan, plan: PartitionPlan, clock: Clock = SYSTEM_CLOCK
+) -> Generator[Piece, None, None]:
     """Yield everything of a partition's ranges, each queue's offsets ascending.
 
     Blocks on the network; failures that may pass are retried for ``retryTimeoutMs``.

@@ -6,31 +6,14 @@ from buffers.
 
 from __future__ import annotations
 
-import importlib.metadata
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from rocketstream.errors import NotSupportedError
 from rocketstream.spark.layout import Array
 
-PYARROW_MIN: Final = 19
 _INLINE_BYTES: Final = 12
-
-
-def check_pyarrow() -> None:
-    """Refuse a pyarrow that cannot do what this module needs, in words.
-
-    Raises:
-        NotSupportedError: it is older than 19.
-    """
-    version = importlib.metadata.version("pyarrow")
-    if int(version.split(".")[0]) < PYARROW_MIN:
-        raise NotSupportedError(
-            f"pyarrow {version} is too old for the rocketmq source; install pyarrow>={PYARROW_MIN} "
-            "for the Python of the driver and of every executor"
-        )
 
 
 def gather(raw: Array, starts: Array, sizes: Array, extra: bytes = b"", moved: Any = None) -> Any:

@@ -52,6 +52,7 @@ class QueuePull:
         self.in_flight = 0
         self._stride_max = stride_max
         self._stride = min(FIRST_STRIDE, stride_max)
+        self._blind = True
         self._learning = True
         self._full_answers = 0
         self._open = [(span.begin, span.end)] if span.begin < span.end else []
@@ -64,7 +65,7 @@ class QueuePull:
 
     def next_ask(self) -> Ask | None:
         """Return the next pull to send, None while there is nothing to ask or guess from."""
-        if not self._open or (self._learning and self.in_flight):
+        if not self._open or (self._blind and self.in_flight):
             return None
         begin, end = heapq.heappop(self._open)
         cut = min(end, begin + self._stride)
@@ -114,6 +115,7 @@ class QueuePull:
 
     def _learn(self, ask: Ask, next_offset: int) -> None:
         got = next_offset - ask.begin
+        self._blind = False
         if got < ask.end - ask.begin:
             self._learning = False
             self._full_answers = 0

@@ -18,6 +18,7 @@ from pyspark.sql import datasource as api
 from rocketstream.errors import ConfigurationError
 from rocketstream.model import MessageQueue
 from rocketstream.spark.cluster import Cluster
+from rocketstream.spark.decode import decode
 from rocketstream.spark.fetch import fetch, report_loss
 from rocketstream.spark.offsets import StreamOffset
 from rocketstream.spark.options import ReadOptions
@@ -147,8 +148,6 @@ class RocketMQStreamReader(_AvailableNow, api.DataSourceStreamReader):  # type: 
 
 def read_partition(scan: Scan, partition: api.InputPartition) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one partition as record batches; runs on an executor."""
-    from rocketstream.spark.decode import decode
-
     planned = partition.value
     if planned is None:  # Spark puts this in where there is no partition
         return

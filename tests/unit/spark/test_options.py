@@ -19,13 +19,17 @@ from rocketstream.spark.options import (
 from rocketstream.spark.scan import new_scan
 
 
-def parse(mode: Mode = "batch", **given: str) -> ReadOptions:
+def parse(**given: str) -> ReadOptions:
+    return parse_for("batch", **given)
+
+
+def parse_for(mode: Mode, **given: str) -> ReadOptions:
     return read_options({"nameserver": "h:1", "TOPIC": "T"} | given, mode)
 
 
 def test_names_match_in_any_case_and_defaults_follow_kafkas_source() -> None:
     """A batch reads everything, a stream what comes."""
-    batch, stream = parse(), parse("stream")
+    batch, stream = parse(), parse_for("stream")
     assert (batch.name_server, batch.topics, batch.group) == ("h:1", ("T",), None)
     assert (batch.start, batch.end) == (AT_EARLIEST, AT_LATEST)
     assert stream.start == AT_LATEST
@@ -77,7 +81,7 @@ def test_a_mistake_is_named_with_what_is_accepted(given: dict[str, str], text: s
 def test_a_stream_has_no_end() -> None:
     """Ending options would be ignored silently otherwise."""
     with pytest.raises(ConfigurationError, match="'endingTimestamp' is for batch reads"):
-        parse("stream", endingTimestamp="1")
+        parse_for("stream", endingTimestamp="1")
 
 
 def test_offsets_are_nested_json() -> None:
@@ -124,7 +128,7 @@ def test_every_option_is_read_somewhere() -> None:
 def test_tags_become_the_exact_set() -> None:
     """Covers C-99 to C-101."""
     assert new_scan(parse(), ALL_COLUMNS).tags is None
-    assert new_scan(parse(tags="a || b"), ALL_COLUMNS).tags == {"a", "b"}
+    assert new_scan(parse(tags="a || b"), ALL_COLUMNS).tags == frozenset({"a", "b"})
     with pytest.raises(SubscriptionError):
         new_scan(parse(tags="||"), ALL_COLUMNS)
 

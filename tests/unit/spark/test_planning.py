@@ -144,7 +144,8 @@ def test_offsets_survive_their_text_and_equal_ones_have_equal_text() -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [None, 7, {}, {"v": 2}, {"v": 1}, {"v": 1, "q": 3}, {"v": 1, "q": {"T": {"b": {"x": 1}}}}]
+    "value",
+    [None, 7, {}, {"v": 2}, {"v": 1}, {"v": 1, "q": 3}, {"v": 1, "q": {"T": {"b": {"x": 1}}}}],
 )
 def test_an_offset_of_another_source_is_refused(value: object) -> None:
     """A checkpoint of another source, or of a later version."""

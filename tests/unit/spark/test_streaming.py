@@ -286,5 +286,3 @@ def test_a_name_server_that_is_away_does_not_stop_a_running_stream() -> None:
     cluster.queues = away  # type: ignore[method-assign]
     cluster.table[A][1] = 110
     assert cluster.latest(end).ends == {A: 110, B: 50}
-
-

@@ -1,0 +1,112 @@
+"""Processes: a driver killed in the middle, workers, shipping the package, Spark's own signals."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rocketstream.server.embedded import EmbeddedCluster
+from tests.spark.support import numbered, send
+
+ROOT = Path(__file__).resolve().parents[2]
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.timeout(240),
+    pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas"),
+]
+
+
+def start_driver(cluster: EmbeddedCluster, topic: str, root: Path) -> subprocess.Popen[bytes]:
+    """Start the job in a process group of its own, with its JVM."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
+    program = [sys.executable, "-m", "tests.spark.driver_program"]
+    return subprocess.Popen(
+        [*program, cluster.namesrv_addr, topic, str(root)],
+        cwd=ROOT,
+        env=environment,
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=(root / "driver.log").open("ab"),
+    )
+
+
+@pytest.mark.chaos
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_a_driver_killed_inside_a_micro_batch_loses_and_repeats_nothing(
+    spark: Any, cluster: EmbeddedCluster, new_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    """kill -9 of driver and JVM while a task of batch 2 runs; then a restart on the checkpoint."""
+    topic = new_topic(queues=2)
+    send(cluster, topic, 0, numbered(0, 300))
+    send(cluster, topic, 1, numbered(300, 200))
+    driver = start_driver(cluster, topic, tmp_path)
+    pause = threading.Event()
+    while not (tmp_path / "reached").exists():
+        assert driver.poll() is None, (tmp_path / "driver.log").read_text()[-2_000:]
+        pause.wait(0.05)
+    os.killpg(driver.pid, signal.SIGKILL)
+    driver.wait(30)
+    offsets = len(list((tmp_path / "checkpoint/offsets").glob("[0-9]*")))
+    assert offsets > len(list((tmp_path / "checkpoint/commits").glob("[0-9]*"))) >= 1
+
+    again = start_driver(cluster, topic, tmp_path)
+    assert again.wait(120) == 0, (tmp_path / "driver.log").read_text()[-2_000:]
+    rows = spark.read.parquet(str(tmp_path / "table")).collect()
+    assert sorted(row.number for row in rows) == list(range(500))
+
+
+def test_the_source_runner_ends_orderly_at_sigterm(tmp_path: Path) -> None:
+    """Covers S 0.5: Spark never calls stop() at a normal end, it sends SIGTERM."""
+    program = f"""
+import os, signal, sys, threading
+sys.modules["pyspark.sql.streaming.python_streaming_source_runner"] = sys
+from pathlib import Path
+from rocketstream.spark.reader import stop_on_sigterm
+stop_on_sigterm()
+try:
+    os.kill(os.getpid(), signal.SIGTERM)
+    threading.Event().wait(30)
+finally:
+    Path({str(tmp_path / "stopped")!r}).touch()
+"""
+    done = subprocess.run([sys.executable, "-c", program], timeout=60)
+    assert done.returncode == 143
+    assert (tmp_path / "stopped").exists()
+
+
+def test_other_processes_keep_their_signals() -> None:
+    """The planner and this test run are not the source runner."""
+    from rocketstream.spark.reader import is_source_runner, stop_on_sigterm
+
+    before = signal.getsignal(signal.SIGTERM)
+    stop_on_sigterm()
+    assert not is_source_runner()
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_registered_by_value_the_package_travels_along(
+    spark: Any, cluster: EmbeddedCluster, new_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    """Covers S 7: executors and the source runner without the package still read, even streams."""
+    topic = new_topic(queues=1)
+    send(cluster, topic, 0, numbered(0, 20))
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.spark.by_value_program", cluster.namesrv_addr, topic,
+         str(tmp_path)],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        timeout=120,
+        capture_output=True,
+        text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3_000:]
+    assert done.stdout.split() == ["20", "20"]

@@ -1,0 +1,126 @@
+"""What a worker process keeps, and what it needs."""
+
+from __future__ import annotations
+
+import copyreg
+import gc
+import importlib.metadata
+import pickle
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from rocketstream.errors import DataLossError, NotSupportedError
+from rocketstream.model import MessageQueue
+from rocketstream.spark import requirements, worker
+from rocketstream.spark.columns import ALL_COLUMNS
+from rocketstream.spark.fetch import report_loss
+from rocketstream.spark.options import read_options
+from rocketstream.spark.scan import new_scan
+from rocketstream.spark.shipping import make_structs_picklable
+from rocketstream.testing.clock import ManualClock
+
+
+@pytest.fixture
+def thawed() -> Iterator[None]:
+    """Undo a freeze of this process."""
+    yield
+    gc.unfreeze()
+    worker._keeper().frozen_pid = 0
+
+
+@pytest.mark.usefixtures("thawed")
+def test_the_heap_is_frozen_once_per_process() -> None:
+    """Covers S 3: collecting after every task costs 25 ms otherwise."""
+    worker.prepare()
+    frozen = gc.get_freeze_count()
+    assert frozen > 10_000
+    kept = [[] for _ in range(1_000)]  # type: ignore[var-annotated]
+    worker.prepare()
+    assert gc.get_freeze_count() <= frozen
+    assert len(kept) == 1_000
+
+
+def test_connections_are_kept_by_process_and_credentials() -> None:
+    """Covers S 8.6; another user's connections are not borrowed."""
+    plain = read_options({"nameServer": "h:1", "topic": "T"}, "batch")
+    keyed = read_options(
+        {"nameServer": "h:1", "topic": "T", "accessKey": "a", "secretKey": "b"}, "batch"
+    )
+    assert worker.pool(plain) is worker.pool(plain)
+    assert worker.pool(plain) is not worker.pool(keyed)
+    worker.close_pools()
+    assert worker._keeper().pools == {}
+
+
+def test_importing_the_packages_imports_neither_spark_nor_arrow() -> None:
+    """Covers S 6: an import at the wrong time hurts every lookup of any format."""
+    program = (
+        "import sys, rocketstream.spark; "
+        "assert not {'pyspark', 'pyarrow', 'numpy'} & set(sys.modules); "
+        "import pyspark_rocketmq; "
+        "assert not [m for m in sys.modules if m.startswith('rocketstream.spark.')]; "
+        "assert 'rocketstream.client' not in sys.modules; "
+        "assert pyspark_rocketmq.DefaultSource.name() == 'rocketmq'"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("versions", "text"),
+    [
+        ({"numpy": "2.0", "pyarrow": "18.1.0"}, "pyarrow is 18.1.0, older than 19"),
+        ({"pyarrow": "19.0"}, "numpy is missing"),
+        ({}, "numpy is missing; pyarrow is missing.*rocketstream\\[spark\\]"),
+    ],
+)
+def test_what_is_missing_is_said_in_words(
+    monkeypatch: pytest.MonkeyPatch, versions: dict[str, str], text: str
+) -> None:
+    """Covers S 2.3: Spark itself only says "Connection reset"."""
+
+    def version(name: str) -> str:
+        if name not in versions:
+            raise importlib.metadata.PackageNotFoundError(name)
+        return versions[name]
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    with pytest.raises(NotSupportedError, match=text):
+        requirements.check_requirements()
+
+
+def test_scans_and_losses_survive_pickling() -> None:
+    """Both cross processes: plans to the executors, errors back."""
+    scan = new_scan(read_options({"nameServer": "h:1", "topic": "T"}, "batch"), ALL_COLUMNS)
+    assert pickle.loads(pickle.dumps(scan)) == scan  # noqa: S301
+    with pytest.raises(DataLossError) as caught:
+        report_loss(True, MessageQueue("T", "b", 1), "gone")
+    again = pickle.loads(pickle.dumps(caught.value))  # noqa: S301
+    assert str(again) == str(caught.value)
+    assert again.parameters == {"queue": ("T", "b", 1)}
+
+
+def test_compiled_formats_pickle_for_shipping(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Our modules keep them as constants; by value they travel too."""
+    monkeypatch.setattr(copyreg, "dispatch_table", dict(copyreg.dispatch_table))
+    make_structs_picklable()
+    reduced: Any = copyreg.dispatch_table[struct.Struct](struct.Struct(">iq"))
+    kind, arguments = reduced
+    assert kind(*arguments).size == 12
+
+
+def test_patience_counts_from_the_first_failure() -> None:
+    """A success forgives what was before."""
+    clock = ManualClock()
+    patience = worker.Patience(1_000, clock)
+    assert not patience.exhausted()
+    clock.advance(999)
+    assert not patience.exhausted()
+    clock.advance(1)
+    assert patience.exhausted()
+    patience.succeeded()
+    assert not patience.exhausted()
