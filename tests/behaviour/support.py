@@ -1,0 +1,127 @@
+"""Listeners that remember, and short ways to send and to consume.
+
+Law: no assertions; waits end with an error that says what was seen.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from rocketstream import (
+    ConsumeConcurrentlyStatus,
+    ConsumeFromWhere,
+    Message,
+    MessageExt,
+    Producer,
+    PushConsumer,
+)
+
+SUCCESS = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+LATER = ConsumeConcurrentlyStatus.RECONSUME_LATER
+WAIT_S = 30.0
+
+Verdict = Callable[[MessageExt], ConsumeConcurrentlyStatus]
+
+
+class Seen:
+    """A listener that remembers every delivery and lets tests wait for what they expect.
+
+    Args:
+        verdict: what to answer for a message; one that fails fails its batch.
+    """
+
+    def __init__(self, verdict: Verdict | None = None) -> None:
+        self._changed = threading.Condition()
+        self._verdict = verdict
+        self.deliveries: list[MessageExt] = []
+        self.consumed: list[MessageExt] = []
+
+    def __call__(self, messages: list[MessageExt]) -> ConsumeConcurrentlyStatus:
+        with self._changed:
+            self.deliveries += messages
+            self._changed.notify_all()
+        statuses = [SUCCESS if self._verdict is None else self._verdict(m) for m in messages]
+        if LATER in statuses:
+            return LATER
+        with self._changed:
+            self.consumed += messages
+            self._changed.notify_all()
+        return SUCCESS
+
+    @property
+    def bodies(self) -> list[str]:
+        """Bodies of the consumed messages."""
+        with self._changed:
+            return [message.body.decode() for message in self.consumed]
+
+    @property
+    def delivered(self) -> list[str]:
+        """Bodies of all deliveries."""
+        with self._changed:
+            return [message.body.decode() for message in self.deliveries]
+
+    def wait(self, condition: Callable[[Seen], bool]) -> None:
+        """Wait until ``condition(self)``; looked at after each change."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: condition(self), WAIT_S):
+                raise TimeoutError(
+                    f"delivered {len(self.deliveries)}, consumed {len(self.consumed)}: "
+                    f"{sorted(m.body for m in self.consumed)[:20]}"
+                )
+
+    def wait_consumed(self, count: int) -> None:
+        """Wait until ``count`` different messages are consumed."""
+        self.wait(lambda seen: len({m.msg_id for m in seen.consumed}) >= count)
+
+    def wait_deliveries(self, count: int) -> None:
+        """Wait until there were ``count`` deliveries, failed ones included."""
+        self.wait(lambda seen: len(seen.deliveries) >= count)
+
+
+def numbered(topic: str, numbers: Iterable[int], **more: Any) -> list[Message]:
+    """Return messages whose bodies are numbers."""
+    return [Message(topic, str(number), **more) for number in numbers]
+
+
+def send_all(namesrv_addr: str, messages: Iterable[Message]) -> None:
+    """Send messages one by one with a producer of their own."""
+    with Producer("senders", namesrv_addr=namesrv_addr) as producer:
+        futures = [producer.send_async(message) for message in messages]
+        for future in futures:
+            future.result(WAIT_S)
+
+
+def consumer_of(
+    namesrv_addr: str,
+    group: str,
+    topic: str,
+    listener: Callable[..., Any],
+    expression: str = "*",
+    **settings: Any,
+) -> PushConsumer:
+    """Return a consumer from the first offset on, not started."""
+    settings.setdefault("consume_from_where", ConsumeFromWhere.FIRST_OFFSET)
+    settings.setdefault("local_retry_delay_ms", 50)
+    consumer = PushConsumer(group, namesrv_addr=namesrv_addr, listener=listener, **settings)
+    consumer.subscribe(topic, expression)
+    return consumer
+
+
+class Gate:
+    """A listener that stops at chosen messages until it is opened."""
+
+    def __init__(self, stops: Callable[[MessageExt], bool]) -> None:
+        self._stops = stops
+        self.entered = threading.Event()
+        self.opened = threading.Event()
+        self.arrived = Seen()
+        self.seen = Seen()
+
+    def __call__(self, messages: list[MessageExt]) -> ConsumeConcurrentlyStatus:
+        self.arrived(messages)
+        if any(self._stops(message) for message in messages):
+            self.entered.set()
+            self.opened.wait(WAIT_S)
+        return self.seen(messages)

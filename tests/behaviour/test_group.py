@@ -1,0 +1,131 @@
+"""Members of one group: they share, take over, and repeat nothing that was committed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rocketstream import MessageQueue, PushConsumer
+from tests.behaviour.cluster import Cluster
+from tests.behaviour.conftest import Names
+from tests.behaviour.support import Gate, Seen, consumer_of, numbered, send_all
+from tests.plugins.waiting import wait_until
+
+
+def own(consumer: PushConsumer, topic: str) -> list[int]:
+    """Return the queue numbers of a topic a member has."""
+    return [mq.queue_id for mq in consumer.assigned_queues() if mq.topic == topic]
+
+
+def owned(*expected: tuple[PushConsumer, list[int]], topic: str) -> Callable[[], bool]:
+    """Return a check that each member has exactly its queues."""
+    return lambda: all(own(consumer, topic) == queues for consumer, queues in expected)
+
+
+def in_order(one: PushConsumer, two: PushConsumer) -> tuple[PushConsumer, PushConsumer]:
+    """Return two members as the group sorts them."""
+    return (one, two) if one.client_id < two.client_id else (two, one)
+
+
+def test_two_members_divide_the_queues_and_every_message(cluster: Cluster, names: Names) -> None:
+    """Covers C-149 to C-155, C-166: contiguous halves; together everything, each message once."""
+    cluster.create_topic(names.topic, 4)
+    ones, twos = Seen(), Seen()
+    with (
+        consumer_of(cluster.namesrv_addr, names.group, names.topic, ones) as one,
+        consumer_of(cluster.namesrv_addr, names.group, names.topic, twos) as two,
+    ):
+        one.start()
+        two.start()
+        low, high = in_order(one, two)
+        wait_until(owned((low, [0, 1]), (high, [2, 3]), topic=names.topic), "an even division")
+        send_all(cluster.namesrv_addr, numbered(names.topic, range(400)))
+        wait_until(lambda: len(ones.bodies) + len(twos.bodies) >= 400, "everything consumed")
+    assert sorted(map(int, ones.bodies + twos.bodies)) == list(range(400))
+    assert ones.bodies
+    assert twos.bodies
+
+
+def test_a_member_that_leaves_is_replaced_and_repeats_nothing(
+    cluster: Cluster, names: Names
+) -> None:
+    """Covers C-119, C-154, C-344: its offsets are stored before it says goodbye."""
+    cluster.create_topic(names.topic, 4)
+    ones, twos = Seen(), Seen()
+    one = consumer_of(cluster.namesrv_addr, names.group, names.topic, ones)
+    with (
+        one,
+        consumer_of(cluster.namesrv_addr, names.group, names.topic, twos) as two,
+    ):
+        one.start()
+        two.start()
+        wait_until(
+            lambda: len(own(one, names.topic)) == len(own(two, names.topic)) == 2, "a division"
+        )
+        send_all(cluster.namesrv_addr, numbered(names.topic, range(200)))
+        wait_until(lambda: len(ones.bodies) + len(twos.bodies) >= 200, "everything consumed")
+        one.shutdown()
+        wait_until(owned((two, [0, 1, 2, 3]), topic=names.topic), "the other takes over")
+        send_all(cluster.namesrv_addr, numbered(names.topic, range(200, 300)))
+        wait_until(lambda: len(ones.bodies) + len(twos.bodies) >= 300, "everything consumed")
+    assert sorted(map(int, ones.bodies + twos.bodies)) == list(range(300))
+    assert cluster.committed(names.group, names.topic, 4) == cluster.ends(names.topic, 4)
+
+
+def test_a_result_that_comes_after_the_queue_was_given_up_does_not_count(
+    cluster: Cluster, names: Names
+) -> None:
+    """Covers C-261, C-549: the next owner consumes the message again; the commit never passed it.
+
+    The first member is inside its listener with a message when the second takes the queue.
+    """
+    cluster.create_topic(names.topic, 2)
+    gate = Gate(lambda message: True)
+    other = Seen()
+    with (
+        consumer_of(cluster.namesrv_addr, names.group, names.topic, gate) as one,
+        consumer_of(cluster.namesrv_addr, names.group, names.topic, other) as two,
+    ):
+        one.start()
+        send_all(cluster.namesrv_addr, numbered(names.topic, range(2)))
+        gate.arrived.wait_consumed(2)
+        two.start()
+        wait_until(lambda: len(own(two, names.topic)) == 1, "a division")
+        (taken,) = own(two, names.topic)
+        other.wait_consumed(1)
+        gate.opened.set()
+        gate.seen.wait_consumed(2)
+        (again,) = other.consumed
+        assert again.queue_id == taken
+    assert cluster.committed(names.group, names.topic, 2) == [1, 1]
+
+
+def test_groups_do_not_disturb_each_other(cluster: Cluster, names: Names) -> None:
+    """Each group gets every message."""
+    cluster.create_topic(names.topic, 2)
+    send_all(cluster.namesrv_addr, numbered(names.topic, range(50)))
+    ones, twos = Seen(), Seen()
+    with (
+        consumer_of(cluster.namesrv_addr, f"{names.group}a", names.topic, ones) as one,
+        consumer_of(cluster.namesrv_addr, f"{names.group}b", names.topic, twos) as two,
+    ):
+        one.start()
+        two.start()
+        ones.wait_consumed(50)
+        twos.wait_consumed(50)
+    assert sorted(ones.bodies) == sorted(twos.bodies)
+
+
+def test_the_retry_queue_has_one_owner(cluster: Cluster, names: Names) -> None:
+    """Covers C-113: the retry topic is divided like any other."""
+    cluster.create_topic(names.topic, 2)
+    with (
+        consumer_of(cluster.namesrv_addr, names.group, names.topic, Seen()) as one,
+        consumer_of(cluster.namesrv_addr, names.group, names.topic, Seen()) as two,
+    ):
+        one.start()
+        two.start()
+        retry = f"%RETRY%{names.group}"
+        low, high = in_order(one, two)
+        wait_until(owned((low, [0]), (high, []), topic=retry), "one owner of the retry queue")
+        mqs: list[MessageQueue] = [*low.assigned_queues(), *high.assigned_queues()]
+        assert len(mqs) == len(set(mqs))

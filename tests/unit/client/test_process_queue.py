@@ -1,0 +1,190 @@
+"""The ledger of one queue: what may be committed, whatever order messages finish in."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+import pytest
+
+from rocketstream.client.core.flow_control import MIB, FlowControl, Thresholds, flow_control
+from rocketstream.client.core.process_queue import PULL_MAX_IDLE_MS, ProcessQueue
+from rocketstream.model import MessageQueue
+
+QUEUE = MessageQueue("T", "broker-a", 0)
+
+
+@dataclass
+class Msg:
+    """Stands for a received message."""
+
+    queue_offset: int
+    body_size: int = 10
+
+
+def msgs(*offsets: int, size: int = 10) -> list[Msg]:
+    return [Msg(offset, size) for offset in offsets]
+
+
+@pytest.fixture
+def ledger() -> ProcessQueue:
+    return ProcessQueue(QUEUE, generation=1, now_ms=0)
+
+
+def test_commit_point_is_the_smallest_unfinished_offset(ledger: ProcessQueue) -> None:
+    """Covers C-240, C-242: the reference's own example."""
+    ledger.put(msgs(0, 1, 2))
+    assert ledger.remove(msgs(1)) == 0
+    assert ledger.remove(msgs(0)) == 2
+    assert ledger.remove(msgs(2)) == 3
+
+
+def test_finishing_behind_a_running_message_keeps_its_offset(ledger: ProcessQueue) -> None:
+    """Covers C-241: finishing 5, 6, 7 while 4 runs keeps 4."""
+    ledger.put(msgs(4, 5, 6, 7))
+    assert ledger.remove(msgs(5, 6, 7)) == 4
+    assert ledger.remove(msgs(4)) == 8
+
+
+def test_finishing_into_an_empty_ledger_moves_nothing(ledger: ProcessQueue) -> None:
+    """Covers C-240: -1 means no offset update."""
+    assert ledger.remove(msgs(3)) == -1
+
+
+def test_a_message_put_twice_counts_once(ledger: ProcessQueue) -> None:
+    """Covers C-237."""
+    assert [m.queue_offset for m in ledger.put(msgs(0, 1))] == [0, 1]
+    assert [m.queue_offset for m in ledger.put(msgs(1, 2))] == [2]
+    assert (ledger.message_count, ledger.body_bytes) == (3, 30)
+
+
+def test_sizes_follow_the_stored_body(ledger: ProcessQueue) -> None:
+    """Covers C-252, C-593: counts return to zero exactly."""
+    ledger.put([Msg(0, 100), Msg(1, 50), Msg(2, 7)])
+    ledger.remove([Msg(1, 50)])
+    assert ledger.body_bytes == 107
+    ledger.remove([Msg(0, 100), Msg(2, 7)])
+    assert (ledger.message_count, ledger.body_bytes) == (0, 0)
+
+
+def test_span_is_between_the_ends_still_cached(ledger: ProcessQueue) -> None:
+    """Covers C-209, C-246: a lone stuck message has span 0."""
+    assert ledger.max_span == 0
+    ledger.put(msgs(10, 11, 500))
+    assert ledger.max_span == 490
+    ledger.remove(msgs(500))
+    assert ledger.max_span == 1
+    ledger.remove(msgs(11))
+    assert (ledger.max_span, ledger.min_offset) == (0, 10)
+
+
+def test_backlog_is_measured_from_the_newest_message(ledger: ProcessQueue) -> None:
+    """Covers C-237: MAX_OFFSET minus the last offset, never negative."""
+    ledger.put(msgs(0, 1, 2), max_offset=50)
+    assert ledger.backlog == 48
+    ledger.put(msgs(3), max_offset=2)
+    assert ledger.backlog == 0
+
+
+def test_clear_forgets_everything(ledger: ProcessQueue) -> None:
+    """Covers C-247."""
+    ledger.put(msgs(5, 6))
+    ledger.clear()
+    assert (ledger.message_count, ledger.body_bytes, ledger.queue_offset_max) == (0, 0, 0)
+    assert ledger.first is None
+    ledger.put(msgs(1))
+    assert ledger.min_offset == 1
+
+
+def test_expired_message_leaves_the_others(ledger: ProcessQueue) -> None:
+    """Covers C-250: the late result of an expired message removes nothing more."""
+    late = Msg(0)
+    ledger.put([late, Msg(1)])
+    assert ledger.remove([late]) == 1
+    assert ledger.remove([late]) == 1
+    assert ledger.message_count == 1
+    assert late not in ledger
+    assert Msg(1) in ledger
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_commit_point_never_passes_an_unfinished_message(seed: int) -> None:
+    """Any order of pulls and completions, gaps and repeats included, against the plain rule."""
+    rng = random.Random(seed)
+    ledger = ProcessQueue(QUEUE, 1, 0)
+    unfinished: dict[int, Msg] = {}
+    offset = last = 0
+    for _ in range(400):
+        if rng.random() < 0.5:
+            batch = []
+            for _ in range(rng.randint(1, 5)):
+                offset += rng.randint(1, 3)
+                batch.append(Msg(offset, rng.randint(1, 9)))
+            last = offset
+            ledger.put(batch)
+            unfinished.update({m.queue_offset: m for m in batch})
+        elif unfinished:
+            chosen = rng.sample(sorted(unfinished), rng.randint(1, min(4, len(unfinished))))
+            done = [unfinished.pop(o) for o in chosen]
+            expected = min(unfinished) if unfinished else last + 1
+            assert ledger.remove(done) == expected
+        assert ledger.message_count == len(unfinished)
+        assert ledger.body_bytes == sum(m.body_size for m in unfinished.values())
+        span = max(unfinished) - min(unfinished) if unfinished else 0
+        assert ledger.max_span == span
+
+
+def test_offsets_out_of_order_do_not_break_the_commit_point(ledger: ProcessQueue) -> None:
+    """A broker that answers out of order is odd, and still nothing is passed."""
+    ledger.put(msgs(5, 4, 9))
+    ledger.put(msgs(2))
+    assert ledger.min_offset == 2
+    assert ledger.remove(msgs(2)) == 4
+    assert ledger.remove(msgs(4, 5)) == 9
+
+
+def test_pull_expiry_spares_a_queue_that_waits_for_flow_control(ledger: ProcessQueue) -> None:
+    """Covers C-176: only a silent loop is dead, strictly after 120 s."""
+    assert not ledger.is_pull_expired(PULL_MAX_IDLE_MS)
+    assert ledger.is_pull_expired(PULL_MAX_IDLE_MS + 1)
+    ledger.flow_controlled = True
+    assert not ledger.is_pull_expired(PULL_MAX_IDLE_MS + 1)
+
+
+# --- flow control -----------------------------------------------------------------------------
+
+
+def test_exactly_the_count_threshold_does_not_stop_a_pull(ledger: ProcessQueue) -> None:
+    """Covers C-203, C-204."""
+    bounds = Thresholds(count=3)
+    ledger.put(msgs(0, 1, 2))
+    assert flow_control(ledger, bounds) is None
+    ledger.put(msgs(3))
+    assert flow_control(ledger, bounds) is FlowControl.COUNT
+
+
+def test_size_is_cut_to_whole_mebibytes_first(ledger: ProcessQueue) -> None:
+    """Covers C-204: 1 MiB and a fraction pass a limit of 1."""
+    bounds = Thresholds(size_mib=1)
+    ledger.put([Msg(0, 2 * MIB - 1)])
+    assert flow_control(ledger, bounds) is None
+    ledger.put([Msg(1, 1)])
+    assert flow_control(ledger, bounds) is FlowControl.SIZE
+
+
+def test_span_counts_offsets_not_messages(ledger: ProcessQueue) -> None:
+    """Covers C-209."""
+    bounds = Thresholds(span=2000)
+    ledger.put(msgs(0, 2000))
+    assert flow_control(ledger, bounds) is None
+    ledger.put(msgs(2001))
+    assert flow_control(ledger, bounds) is FlowControl.SPAN
+
+
+def test_topic_thresholds_are_shared_by_all_queues() -> None:
+    """Covers C-183, C-184: 1000 over four queues and the retry queue."""
+    assert Thresholds().shared(1000, -1, 5).count == 200
+    assert Thresholds().shared(1000, 7, 5).size_mib == 1
+    assert Thresholds().shared(3, 2, 5) == Thresholds(1, 1, 2000)
+    assert Thresholds().shared(-1, -1, 5) == Thresholds()
+    assert Thresholds().shared(10, 10, 0) == Thresholds()

@@ -1,0 +1,135 @@
+"""Queues and addresses out of a route (C-134 to C-142)."""
+
+from __future__ import annotations
+
+import pytest
+
+from rocketstream import limits
+from rocketstream.client.core.routes import (
+    BrokerAddress,
+    RouteTable,
+    default_topic_route,
+    publish_info,
+    subscribe_queues,
+)
+from rocketstream.errors import RemoteProtocolError
+from rocketstream.model import MessageQueue
+from rocketstream.protocol.bodies import BrokerData, QueueData, TopicRouteData
+
+
+def route(*, perm: int = 6, order: str | None = None, masters: str = "ab") -> TopicRouteData:
+    return TopicRouteData(
+        queue_datas=[
+            QueueData("broker-b", 2, 3, perm, 0),
+            QueueData("broker-a", 4, 1, perm, 0),
+        ],
+        broker_datas=[
+            BrokerData(
+                "c", f"broker-{n}", {i: f"{n}:{i}" for i in ([0, 1] if n in masters else [1])}
+            )
+            for n in "ab"
+        ],
+        order_topic_conf=order,
+    )
+
+
+def ids(queues: tuple[MessageQueue, ...]) -> list[tuple[str, int]]:
+    return [(mq.broker_name[-1], mq.queue_id) for mq in queues]
+
+
+def test_sending_uses_write_queues_of_brokers_with_a_master() -> None:
+    """Covers C-136."""
+    assert ids(publish_info("T", route()).queues) == [("a", 0), ("b", 0), ("b", 1), ("b", 2)]
+    assert ids(publish_info("T", route(masters="a")).queues) == [("a", 0)]
+    assert ids(publish_info("T", route(perm=4)).queues) == []
+
+
+def test_an_order_configuration_pins_the_queues() -> None:
+    """Covers C-136: exactly those queues, whatever the permissions."""
+    info = publish_info("T", route(perm=4, order="broker-a:2;broker-x:1"))
+    assert info.order_topic
+    assert ids(info.queues) == [("a", 0), ("a", 1), ("x", 0)]
+
+
+@pytest.mark.parametrize("conf", ["broker-a", ":3", "a:x", f"a:{limits.TOPIC_QUEUES_MAX + 1}"])
+def test_a_malformed_order_configuration_is_the_peers_fault(conf: str) -> None:
+    with pytest.raises(RemoteProtocolError, match="order configuration"):
+        publish_info("T", route(order=conf))
+
+
+def test_consuming_uses_read_queues_and_needs_no_master() -> None:
+    """Covers C-137."""
+    expected = [("a", 0), ("a", 1), ("a", 2), ("a", 3), ("b", 0), ("b", 1)]
+    assert ids(subscribe_queues("T", route(masters=""))) == expected
+    assert subscribe_queues("T", route(perm=2)) == ()
+
+
+def test_a_new_topic_gets_the_smaller_number_of_queues() -> None:
+    """Covers C-138."""
+    cut = default_topic_route(route(), 3)
+    assert [(q.read_queue_nums, q.write_queue_nums) for q in cut.queue_datas] == [(2, 2), (3, 3)]
+
+
+def test_the_same_route_in_another_order_is_no_change() -> None:
+    """Covers C-135."""
+    table = RouteTable()
+    assert table.apply("T", route())
+    again = route()
+    again.queue_datas.reverse()
+    again.broker_datas.reverse()
+    assert not table.apply("T", again)
+    assert table.apply("T", route(masters="a"))
+
+
+def test_a_topic_without_writable_queue_has_no_publish_info() -> None:
+    table = RouteTable()
+    table.apply("T", route(perm=4))
+    assert table.publish_info("T") is None
+    assert table.publish_info("unknown") is None
+    assert table.subscribe_queues("unknown") is None
+    assert len(table.subscribe_queues("T") or ()) == 6
+
+
+def test_reading_prefers_the_broker_asked_for_then_the_next_then_any() -> None:
+    """Covers C-140, C-141."""
+    table = RouteTable()
+    table.apply("T", route(masters="a"))
+    assert table.find_for_subscribe("broker-a", 0) == BrokerAddress("a:0", False)
+    assert table.find_for_subscribe("broker-a", 1) == BrokerAddress("a:1", True)
+    assert table.find_for_subscribe("broker-b", 0) == BrokerAddress("b:1", True)
+    assert table.find_for_subscribe("broker-b", 0, only_this=True) is None
+    assert table.find_for_subscribe("broker-x", 0) is None
+    assert table.master("broker-a") == "a:0"
+    assert table.master("broker-b") is None
+
+
+def test_members_are_asked_of_one_address_per_broker() -> None:
+    """Covers C-159."""
+    table = RouteTable()
+    table.apply("T", route(masters="a"))
+    assert sorted(table.group_addresses("T")) == ["a:0", "b:1"]
+    assert table.group_addresses("unknown") == []
+
+
+def test_addresses_of_no_route_are_forgotten() -> None:
+    """Covers C-142, C-143."""
+    table = RouteTable()
+    table.apply("T", route())
+    assert sorted(table.addresses(masters_only=True)) == ["a:0", "b:0"]
+    assert len(table.addresses(masters_only=False)) == 4
+    assert table.forget_offline_brokers() == set()
+    smaller = route()
+    smaller.broker_datas = [smaller.broker_datas[0]]
+    table.apply("T", smaller)
+    assert table.forget_offline_brokers() == {"b:0", "b:1"}
+    assert table.addresses(masters_only=False) == ["a:0", "a:1"]
+
+
+def test_a_route_with_impossible_queue_numbers_is_refused() -> None:
+    table = RouteTable()
+    huge = route()
+    huge.queue_datas[0].read_queue_nums = limits.TOPIC_QUEUES_MAX + 1
+    with pytest.raises(RemoteProtocolError, match="names 3 to 65537 queues"):
+        table.apply("T", huge)
+    huge.queue_datas[0].read_queue_nums = limits.TOPIC_QUEUES_MAX
+    assert table.apply("T", huge)

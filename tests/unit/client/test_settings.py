@@ -1,0 +1,265 @@
+"""Settings: ranges, order of checks and texts of upstream (C-21 to C-45, C-77, C-94)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rocketstream import ClientConfig, Message, Producer, PushConsumer
+from rocketstream.client.config import local_address, month_start_ms, unique_ids
+from rocketstream.client.core.settings import ProducerSettings, PushConsumerSettings
+from rocketstream.client.listener import listener_of
+from rocketstream.errors import ClientStateError, ConfigurationError, NotSupportedError
+from rocketstream.model import ConsumeConcurrentlyStatus, MessageModel
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"message_model": None}, "messageModel is null"),
+        ({"consume_from_where": None}, "consumeFromWhere is null"),
+        ({"consume_timestamp": "2024-01-01"}, "consumeTimestamp is invalid, the valid format is"),
+        ({"consume_timestamp": "20241301000000"}, "but received 20241301000000"),
+        ({"allocate_message_queue_strategy": None}, "allocateMessageQueueStrategy is null"),
+        ({"consume_thread_min": 0}, r"consumeThreadMin Out of range \[1, 1000\]"),
+        ({"consume_thread_max": 1001}, r"consumeThreadMax Out of range \[1, 1000\]"),
+        (
+            {"consume_thread_min": 30},
+            r"consumeThreadMin \(30\) is larger than consumeThreadMax \(20\)",
+        ),
+        ({"consume_concurrently_max_span": 0}, r"MaxSpan Out of range \[1, 65535\]"),
+        ({"pull_threshold_for_queue": 65_536}, r"pullThresholdForQueue Out of range \[1, 65535\]"),
+        ({"pull_threshold_for_topic": 0}, r"pullThresholdForTopic Out of range \[1, 6553500\]"),
+        ({"pull_threshold_size_for_queue": 1025}, r"SizeForQueue Out of range \[1, 1024\]"),
+        ({"pull_threshold_size_for_topic": -2}, r"SizeForTopic Out of range \[1, 102400\]"),
+        ({"pull_interval_ms": -1}, r"pullInterval Out of range \[0, 65535\]"),
+        ({"consume_message_batch_max_size": 0}, r"BatchMaxSize Out of range \[1, 1024\]"),
+        ({"pull_batch_size": 1025}, r"pullBatchSize Out of range \[1, 1024\]"),
+        ({"consume_timeout_minutes": 0}, "consumeTimeout must be more than 0 minutes"),
+        ({"await_termination_ms_when_shutdown": -1}, "cannot be negative"),
+    ],
+)
+def test_consumer_settings_out_of_range_are_refused(settings: dict[str, Any], text: str) -> None:
+    """Covers C-22 to C-43."""
+    with pytest.raises(ConfigurationError, match=text):
+        PushConsumerSettings("g", **settings).check()
+
+
+def test_the_first_wrong_setting_in_upstreams_order_is_reported() -> None:
+    """Covers C-28 before C-30 before C-37."""
+    wrong = PushConsumerSettings(
+        "g", pull_batch_size=0, consume_concurrently_max_span=0, consume_thread_min=0
+    )
+    with pytest.raises(ConfigurationError, match="consumeThreadMin"):
+        wrong.check()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"consume_thread_min": 1, "consume_thread_max": 1000},
+        {"pull_threshold_for_topic": -1, "pull_threshold_size_for_topic": -1},
+        {"pull_threshold_for_topic": 6_553_500, "pull_threshold_size_for_topic": 102_400},
+        {"pull_interval_ms": 0, "pull_batch_size": 1024, "consume_message_batch_max_size": 1024},
+        {"consume_timestamp": "20240101000000"},
+    ],
+)
+def test_consumer_settings_at_their_bounds_are_accepted(settings: dict[str, Any]) -> None:
+    """Covers C-24 to C-37."""
+    PushConsumerSettings("g", **settings).check()
+
+
+@pytest.mark.parametrize("kind", [PushConsumer, Producer])
+@pytest.mark.parametrize(
+    ("group", "text"),
+    [
+        ("", "the specified group is blank"),
+        ("a b", "contains illegal characters"),
+        ("x" * 256, "longer than group max length 255"),
+    ],
+)
+def test_group_names_are_checked(kind: Any, group: str, text: str) -> None:
+    """Covers C-94."""
+    with pytest.raises(ConfigurationError, match=text):
+        kind(group)
+
+
+def test_default_groups_are_refused() -> None:
+    """Covers C-21, C-77."""
+    with pytest.raises(ConfigurationError, match="consumerGroup can not equal DEFAULT_CONSUMER"):
+        PushConsumer("DEFAULT_CONSUMER")
+    with pytest.raises(ConfigurationError, match="producerGroup can not equal DEFAULT_PRODUCER"):
+        Producer("DEFAULT_PRODUCER")
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"send_msg_timeout_ms": 0}, "send_msg_timeout_ms must be at least 1"),
+        ({"retry_times_when_send_failed": -1}, "must be at least 0"),
+        ({"compress_type": "GZIP"}, "accepted are ZLIB, LZ4, ZSTD"),
+    ],
+)
+def test_producer_settings_are_checked(settings: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigurationError, match=text):
+        ProducerSettings("g", **settings).check()
+
+
+def test_an_unknown_setting_is_named_with_the_known_ones() -> None:
+    with pytest.raises(ConfigurationError, match=r"no setting 'pull_size'.*pull_batch_size"):
+        PushConsumer("g", pull_size=3)
+    with pytest.raises(ConfigurationError, match="pull_size"):
+        Producer("g", pull_size=3)
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"message_model": MessageModel.BROADCASTING}, "BROADCASTING is not supported yet"),
+        ({"namespace": "ns"}, "namespaces are not supported yet"),
+        ({"enable_msg_trace": True}, "message trace is not supported yet"),
+        ({"offset_store": object()}, "offset store"),
+    ],
+)
+def test_what_is_not_built_yet_says_so(settings: dict[str, Any], text: str) -> None:
+    with pytest.raises(NotSupportedError, match=text):
+        PushConsumer("g", **settings)
+
+
+def test_unsupported_calls_say_so() -> None:
+    producer = Producer("g", namesrv_addr="127.0.0.1:1")
+    with pytest.raises(NotSupportedError, match="transactional"):
+        producer.send_message_in_transaction(Message("T", b"x"))
+    with pytest.raises(NotSupportedError, match="request-reply"):
+        producer.request(Message("T", b"x"))
+    consumer = PushConsumer("g", namesrv_addr="127.0.0.1:1")
+    with pytest.raises(NotSupportedError, match="SQL92"):
+        consumer.subscribe("T", "a > 1", expression_type="SQL92")
+    with pytest.raises(NotSupportedError, match="orderly"):
+        consumer.register_message_listener(lambda messages: None, orderly=True)
+
+
+# --- state --------------------------------------------------------------------------------------
+
+
+def test_a_client_that_is_not_running_refuses_work() -> None:
+    """Covers C-109, C-108."""
+    producer = Producer("g", namesrv_addr="127.0.0.1:1")
+    with pytest.raises(ClientStateError, match="service state not OK, CREATE_JUST"):
+        producer.send(Message("T", b"x"))
+    producer.shutdown()
+    consumer = PushConsumer("g", namesrv_addr="127.0.0.1:1")
+    with pytest.raises(ClientStateError, match="CREATE_JUST"):
+        consumer.assigned_queues()
+    consumer.shutdown()
+
+
+def test_a_consumer_without_listener_does_not_start() -> None:
+    """Covers C-27."""
+    with pytest.raises(ConfigurationError, match="messageListener is null"):
+        PushConsumer("g", namesrv_addr="127.0.0.1:1").start()
+
+
+def test_a_coroutine_listener_belongs_to_the_asyncio_face() -> None:
+    async def listener(messages: object) -> ConsumeConcurrentlyStatus:
+        return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+
+    consumer = PushConsumer("g", namesrv_addr="127.0.0.1:1", listener=listener)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match=r"use rocketstream\.aio\.PushConsumer"):
+        consumer.start()
+
+
+# --- listeners ----------------------------------------------------------------------------------
+
+
+def test_listeners_of_every_shape_are_recognised() -> None:
+    class Object:
+        def consume_message(self, messages: object, context: object) -> None: ...
+
+    class Callable:
+        async def __call__(self, messages: object) -> None: ...
+
+    async def coroutine(messages: object, context: object) -> None: ...
+
+    def with_default(messages: object, extra: int = 1) -> None: ...
+
+    shapes = [
+        (lambda messages: None, False, False),
+        (lambda messages, context: None, True, False),
+        (lambda *args: None, True, False),
+        (with_default, False, False),
+        ([].extend, False, False),
+        (Object(), True, False),
+        (coroutine, True, True),
+        (Callable(), False, True),
+    ]
+    for given, takes_context, is_async in shapes:
+        listener = listener_of(given)
+        assert (listener.takes_context, listener.is_async) == (takes_context, is_async), given
+
+
+@pytest.mark.parametrize("given", [3, "x", lambda: None, lambda a, b, c: None])
+def test_what_cannot_take_messages_is_no_listener(given: object) -> None:
+    """Covers C-27."""
+    with pytest.raises(ConfigurationError, match="messageListener"):
+        listener_of(given)
+
+
+# --- identity -----------------------------------------------------------------------------------
+
+
+def test_no_name_server_is_said_with_how_to_set_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Covers C-1, C-458."""
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    with pytest.raises(ConfigurationError, match="No name server address, please set it"):
+        Producer("g").start()
+    monkeypatch.setenv("NAMESRV_ADDR", "a:1;b:2")
+    assert ClientConfig().name_servers() == ["a:1", "b:2"]
+    assert ClientConfig(namesrv_addr="c:3").name_servers() == ["c:3"]
+
+
+def test_a_default_instance_gets_a_name_of_its_own() -> None:
+    """Covers C-19, C-114."""
+    first = ClientConfig(client_ip="192.0.2.2").with_own_instance()
+    second = ClientConfig(client_ip="192.0.2.2").with_own_instance()
+    assert first.client_id().startswith(f"192.0.2.2@{os.getpid()}#")
+    assert first.client_id() != second.client_id()
+    named = ClientConfig(client_ip="h", instance_name="mine", unit_name="u").with_own_instance()
+    assert named.client_id() == "h@mine@u"
+
+
+def test_config_numbers_are_checked_and_secrets_not_shown() -> None:
+    """Covers C-7 to C-9, which upstream does not check."""
+    with pytest.raises(ConfigurationError, match="heartbeat_broker_interval_ms must be a positive"):
+        Producer("g", config=ClientConfig(heartbeat_broker_interval_ms=0))
+    assert "s3cret" not in repr(ClientConfig(access_key="a", secret_key="s3cret"))
+
+
+def test_message_ids_are_unique_and_carry_the_time_in_the_month() -> None:
+    """Covers C-449."""
+    ids = unique_ids()
+    now = 1_700_000_000_000
+    made = {ids.next(now) for _ in range(1000)}
+    assert len(made) == 1000
+    assert {len(each) for each in made} <= {32, 56}
+    assert 0 <= now - month_start_ms(now) < 31 * 86_400_000
+    assert local_address()
+
+
+def test_importing_the_package_is_cheap() -> None:
+    """The names are there, and nothing heavy is loaded before they are used."""
+    import subprocess
+    import sys
+
+    code = (
+        "import sys, rocketstream; "
+        "assert 'asyncio' not in sys.modules and 'orjson' not in sys.modules; "
+        "assert rocketstream.Message and set(rocketstream.__all__) <= set(dir(rocketstream)); "
+        "[getattr(rocketstream, name) for name in rocketstream.__all__]"
+    )
+    subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], check=True, cwd=Path(__file__).parent
+    )
