@@ -6,10 +6,11 @@ Law: order of events and clean-up.
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,7 @@ class Job:
         check_environment()
         place = fresh_place(self._data, time.strftime("%Y%m%d-%H%M%S"))
         with ExitStack() as cleanup:
+            cleanup.enter_context(_logging_to(place.client_log))
             addresses, spark = self._start(place, cleanup)
             admin = cleanup.enter_context(Admin(addresses.namesrv))
             admin.topic_create(TOPIC, QUEUES)
@@ -242,6 +244,21 @@ class Job:
     def _show_lag(self, admin: Admin) -> None:
         self._screen.step(7, f"Progress of the group {consume.GROUP}")
         self._screen.lag(admin.group_lag(consume.GROUP, TOPIC))
+
+
+@contextmanager
+def _logging_to(path: Path) -> Iterator[None]:
+    """Write what the client library logs to a file; the screen shows the sum of it."""
+    handler = logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    logger = logging.getLogger("rocketstream")
+    logger.addHandler(handler)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        handler.close()
 
 
 def _dead_letter_topic() -> str:

@@ -47,6 +47,11 @@ class Place:
         return self.root / "spark.log"
 
     @property
+    def client_log(self) -> Path:
+        """What the client library says, each refused message included."""
+        return self.root / "client.log"
+
+    @property
     def server_log(self) -> Path:
         """What the broker says."""
         return self.root / "server.log"

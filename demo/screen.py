@@ -34,7 +34,7 @@ CarrierRows = Callable[[], list[tuple[str, int, int, int]]]
 
 
 class RateColumn(ProgressColumn):
-    """Messages a second, over the whole task."""
+    """Average per second since the task began."""
 
     def __init__(self, unit: str) -> None:
         super().__init__()
@@ -42,7 +42,8 @@ class RateColumn(ProgressColumn):
 
     def render(self, task: Task) -> Text:
         """Render the rate, blank until there is one."""
-        speed = task.finished_speed or task.speed
+        elapsed = task.finished_time or task.elapsed
+        speed = task.completed / elapsed if elapsed else 0
         return Text(f"{speed:>9,.0f} {self._unit}/s" if speed else "", style="cyan")
 
 
@@ -85,7 +86,7 @@ class Screen:
         """Show the bars and, below, the listener's totals per carrier as they grow."""
 
         def picture() -> Group:
-            return Group(bars, _carrier_table(carriers()))
+            return Group(bars, Text(), _carrier_table(carriers()))
 
         with Live(
             get_renderable=picture, console=self.console, refresh_per_second=4, transient=False

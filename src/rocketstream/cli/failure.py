@@ -5,6 +5,7 @@ Law: the only place that turns an exception into text and a number.
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -63,8 +64,27 @@ def say(line: str) -> None:
         return
 
 
+class _OneLine(logging.Formatter):
+    """A log record as one line; the traceback only when debugging."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        if os.environ.get(DEBUG_VARIABLE):
+            return super().format(record)
+        return one_line(f"{record.levelname.lower()}: {record.getMessage()}")
+
+
+def _log_to_stderr() -> logging.Handler:
+    """Show warnings of the packages below, such as a connection that was lost, as they come."""
+    handler = logging.StreamHandler()
+    handler.setLevel(logging.INFO if os.environ.get(DEBUG_VARIABLE) else logging.WARNING)
+    handler.setFormatter(_OneLine("%(levelname)s %(name)s: %(message)s"))
+    logging.getLogger("rocketstream").addHandler(handler)
+    return handler
+
+
 def guard(action: Callable[[], int]) -> int:
     """Run a command and return the exit code; no exception leaves, unless debugging."""
+    handler = _log_to_stderr()
     try:
         with _sigterm_raises():
             return action()
@@ -79,6 +99,8 @@ def guard(action: Callable[[], int]) -> int:
         if os.environ.get(DEBUG_VARIABLE):
             raise
         return _failed(error)
+    finally:
+        logging.getLogger("rocketstream").removeHandler(handler)
 
 
 def _failed(error: Exception) -> int:
