@@ -1,0 +1,45 @@
+"""The examples run as they stand, without a cluster."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+def run(words: list[str], folder: Path) -> str:
+    """Run a program in an empty folder; return what it printed."""
+    environment = {name: value for name, value in os.environ.items() if name != "NAMESRV_ADDR"}
+    done = subprocess.run(
+        [sys.executable, *words],
+        capture_output=True,
+        text=True,
+        timeout=90,
+        cwd=folder,
+        env=environment,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("orders.py", "200 of 200 orders billed, 4 after a retry"),
+        ("aio_echo.py", "500 of 500 messages came back"),
+    ],
+)
+def test_an_example_says_what_it_promises(name: str, said: str, tmp_path: Path) -> None:
+    assert said in run([str(EXAMPLES / name)], tmp_path)
+
+
+def test_the_pytest_example_passes(tmp_path: Path) -> None:
+    """It uses the fixture the installed package brings along."""
+    words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path)]
+    assert "1 passed" in run([*words, str(EXAMPLES / "test_your_service.py")], tmp_path)
