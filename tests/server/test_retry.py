@@ -51,6 +51,24 @@ def test_delayed_message_is_filtered_by_its_own_tag(broker: Peer) -> None:
     assert answer.code == 0
 
 
+def test_pull_of_the_schedule_topic_does_not_stop_it(
+    cluster: EmbeddedCluster, broker: Peer
+) -> None:
+    """Somebody who watches parked messages arrive is woken besides the delivery, not instead."""
+    with Peer(cluster.broker_addr) as watcher:
+        waiting = watcher.submit_pull("SCHEDULE_TOPIC_XXXX", 0, suspend_ms=60_000)
+        watcher.offset("cg", "T1")
+        broker.send("T1", b"x", properties={"DELAY": "1"})
+        assert watcher.answer(waiting).code == 0
+    assert broker.wait_message("T1", 0).body == b"x"
+
+
+def test_delay_that_makes_properties_too_long_is_illegal(broker: Peer) -> None:
+    """Covers C-430: REAL_TOPIC and REAL_QID count."""
+    given = {"DELAY": "1", "u": "x" * 32_700}
+    assert broker.send("T1", properties=given).code == ResponseCode.MESSAGE_ILLEGAL
+
+
 def test_level_above_the_last_is_the_last(broker: Peer) -> None:
     """Covers C-403."""
     broker.send("T1", b"x", properties={"DELAY": "99"})

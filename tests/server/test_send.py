@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 
 from rocketstream import limits
+from rocketstream.errors import FlushFailedError
 from rocketstream.protocol.codes import RequestCode, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import SendMessageRequestHeader
 from rocketstream.protocol.message_id import decode_offset_msg_id
 from rocketstream.protocol.record import BatchItem, encode_batch
 from rocketstream.server.embedded import EmbeddedCluster
+from rocketstream.server.store.files import Files
 from tests.server.conftest import MakeCluster
 from tests.server.peer import Peer, ext
 
@@ -205,6 +207,38 @@ def test_sync_flush_answers_after_the_flush(rocketmq_cluster_factory: MakeCluste
             command.ext_fields = header.to_ext_v2()
             opaques.append(broker.submit(command))
         assert all(broker.answer(opaque).code == 0 for opaque in opaques)
+
+
+def test_failed_flush_is_final_and_said(
+    rocketmq_cluster_factory: MakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An fsync that failed acknowledges nothing, now or later (code 14)."""
+    cluster = rocketmq_cluster_factory(flush="sync")
+    with Peer(cluster.broker_addr) as broker:
+        assert broker.send("T1").code == 0
+
+        def fail(*_: object) -> None:
+            raise OSError(5, "Input/output error")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Files, "sync", fail)
+            answer = broker.send("T1")
+            assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        for _ in range(2):
+            answer = broker.send("T1")
+            assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+            assert ext(answer)["MSG_REGION"] == "DefaultRegion"
+    with pytest.raises(FlushFailedError):
+        cluster.close()
+
+
+def test_vip_port_takes_sends_but_no_pulls(rocketmq_cluster_factory: MakeCluster) -> None:
+    """Covers W 1.4, 1.7: two ports below, everything but PULL_MESSAGE."""
+    cluster = rocketmq_cluster_factory(vip_port=True)
+    host, port = cluster.broker_addr.rsplit(":", 1)
+    with Peer(f"{host}:{int(port) - 2}") as peer:
+        assert peer.send("T1").code == 0
+        assert peer.pull("T1", 0).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 
 
 def test_message_is_found_by_key_and_by_offset(broker: Peer) -> None:

@@ -27,6 +27,7 @@ from rocketstream.server.broker.config import is_loopback, is_wildcard
 from rocketstream.server.broker.core.schedule import DEFAULT_DELAY_LEVELS
 from rocketstream.server.nameserver import NameServer
 from rocketstream.server.store import StoreConfig
+from rocketstream.transport.addresses import format_address
 
 __all__ = ["SMALL_STORE", "EmbeddedCluster", "ReadyInfo", "serve"]
 
@@ -69,6 +70,7 @@ class EmbeddedCluster:
         store_config: sizes of the store's files; None takes upstream's, and small ones for a
             temporary directory.
         insecure: allow an address that others can reach although there is no access control.
+        vip_port: whether the broker listens two ports below its own as well.
         clock: where all times come from.
 
     Raises:
@@ -92,6 +94,7 @@ class EmbeddedCluster:
         commit_log_file_bytes: int | None = None,
         store_config: StoreConfig | None = None,
         insecure: bool = False,
+        vip_port: bool = False,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         check_exposure(host, insecure)
@@ -112,6 +115,7 @@ class EmbeddedCluster:
             auto_create_topics=auto_create_topics,
             auto_create_groups=auto_create_groups,
             store=store_config,
+            vip_port=vip_port,
         )
         self._config.check()
         self._store_dir = Path(store_dir) if store_dir is not None else None
@@ -141,7 +145,7 @@ class EmbeddedCluster:
     @property
     def namesrv_addr(self) -> str:
         """``host:port`` that clients are given."""
-        return f"{self.broker.controller.host}:{self.nameserver.port}"
+        return format_address(self.broker.controller.host, self.nameserver.port)
 
     @property
     def broker_addr(self) -> str:
@@ -235,7 +239,8 @@ class EmbeddedCluster:
         await nameserver.start()
         self._nameserver = nameserver
         near = "127.0.0.1" if is_wildcard(config.host) else config.host
-        config = dataclasses.replace(config, namesrv_addrs=(f"{near}:{nameserver.port}",))
+        address = format_address(near, nameserver.port)
+        config = dataclasses.replace(config, namesrv_addrs=(address,))
         broker = Broker(config, self.store_dir, self._clock)
         await broker.start()
         self._broker = broker

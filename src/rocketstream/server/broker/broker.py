@@ -14,6 +14,7 @@ from pathlib import Path
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.errors import ConfigurationError
+from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.record import pack_host
 from rocketstream.server.broker.config import BrokerConfig, is_wildcard
@@ -42,6 +43,7 @@ from rocketstream.server.broker.schedule_service import ScheduleService
 from rocketstream.server.dispatch import Dispatcher, Handler
 from rocketstream.server.store import MessageStore, RecoveryReport
 from rocketstream.transport.aio import Connection, RemotingClient, RemotingServer
+from rocketstream.transport.connection import refuse_request
 
 logger = logging.getLogger("rocketstream.server")
 
@@ -75,6 +77,7 @@ class Broker:
         self._persistence = Persistence(self.controller, store_dir)
         self._client: RemotingClient | None = None
         self._server: RemotingServer | None = None
+        self._vip_server: RemotingServer | None = None
         self._dispatcher: Dispatcher | None = None
         self._pulls: PullHandlers | None = None
         self._gate: FlushGate | None = None
@@ -124,6 +127,8 @@ class Broker:
         )
         await self._server.start()
         controller.port = self._server.port
+        if self.config.vip_port:
+            await self._start_vip_port()
         controller.host = self._advertised_host()
         controller.store_host_bytes = _packed_address(controller.host, controller.port)
         self.recovery = self.store.open()
@@ -133,6 +138,17 @@ class Broker:
         controller.registrar = self._registrar
         self._build()
         await self._registrar.register()
+
+    async def _start_vip_port(self) -> None:
+        """Listen for everything but pulls two ports below (W 1.4)."""
+        self._vip_server = RemotingServer(
+            self._dispatch_vip,
+            host=self.config.host,
+            port=self.controller.port - 2,
+            ssl_context=self.config.ssl_context,
+            on_close=self.controller.closed,
+        )
+        await self._vip_server.start()
 
     def _load_tables(self) -> None:
         controller, config = self.controller, self.config
@@ -187,6 +203,12 @@ class Broker:
         else:
             dispatcher(connection, request)
 
+    def _dispatch_vip(self, connection: Connection, request: RemotingCommand) -> None:
+        if request.code == RequestCode.PULL_MESSAGE:
+            refuse_request(connection, request)
+        else:
+            self._dispatch(connection, request)
+
     def _advertised_host(self) -> str:
         host = self.config.advertise_host or self.config.host
         return _outward_address() if is_wildcard(host) else host
@@ -214,8 +236,9 @@ class Broker:
             self._pulls.close()
         if self._gate:
             self._gate.close()
-        if self._server:
-            await self._server.close()
+        for server in (self._server, self._vip_server):
+            if server:
+                await server.close()
         if self._client:
             await self._client.close()
         await self.controller.close_tasks()
@@ -231,10 +254,10 @@ def _arrivals(
     is_awaited = pulls.polls.is_awaited
 
     def arrived(topic: str, queue_id: int, max_offset: int, tags_code: int) -> None:
+        if topic == SCHEDULE_TOPIC:
+            schedule.arrived(queue_id)
         if is_awaited(topic, queue_id):
             pulls.arrived(topic, queue_id, max_offset, tags_code)
-        elif topic == SCHEDULE_TOPIC:
-            schedule.arrived(queue_id)
 
     return arrived
 

@@ -27,6 +27,7 @@ from rocketstream.server.broker.core.schedule import DelaySchedule, parse_delay_
 from rocketstream.server.broker.core.stats import Counter
 from rocketstream.server.broker.core.topics import TopicTable
 from rocketstream.server.store import MessageStore
+from rocketstream.transport.addresses import format_address
 from rocketstream.transport.aio import Connection
 
 logger = logging.getLogger("rocketstream.server")
@@ -82,7 +83,7 @@ class BrokerController:
     @property
     def address(self) -> str:
         """The address clients are told."""
-        return f"{self.host}:{self.port}"
+        return format_address(self.host, self.port)
 
     def now_ms(self) -> int:
         """Wall-clock milliseconds."""

@@ -20,6 +20,7 @@ from rocketstream.protocol.headers import (
 )
 from rocketstream.protocol.record import body_crc
 from rocketstream.server.broker.controller import BrokerController
+from rocketstream.transport.addresses import format_address
 from rocketstream.transport.aio import RemotingClient
 
 logger = logging.getLogger("rocketstream.server")
@@ -114,7 +115,7 @@ class NameServerRegistrar:
             broker_name=config.broker_name,
             broker_addr=controller.address,
             cluster_name=config.cluster_name,
-            ha_server_addr=f"{controller.host}:{controller.port + 1}",
+            ha_server_addr=format_address(controller.host, controller.port + 1),
             broker_id=config.broker_id,
             compressed=False,
             body_crc32=body_crc(body),

@@ -56,7 +56,7 @@ class NameServer:
     @property
     def address(self) -> str:
         """``host:port`` listened on, once started."""
-        return f"{self._server.host}:{self._server.port}"
+        return self._server.address
 
     @property
     def port(self) -> int:

@@ -100,8 +100,10 @@ class PullHandlers:
     def _pull(self, pull: WaitingPull, *, first: bool) -> RemotingCommand | None:
         header = pull.header
         match = self._check(pull)
+        # Upstream always gives the first message, whatever number is asked for (C-370).
+        count_max = max(header.max_msg_nums, 1)
         result = self._store.get(
-            header.topic, header.queue_id, header.queue_offset, header.max_msg_nums, match
+            header.topic, header.queue_id, header.queue_offset, count_max, match
         )
         code = response_code(result.status, header.queue_offset)
         if first and header.sys_flag & PullSysFlag.COMMIT_OFFSET:

@@ -8,7 +8,13 @@ from __future__ import annotations
 
 import itertools
 
-from rocketstream.errors import BrokerError, ConfigurationError, ProtocolError, StoreError
+from rocketstream.errors import (
+    BrokerError,
+    ConfigurationError,
+    LocalProtocolError,
+    ProtocolError,
+    StoreError,
+)
 from rocketstream.limits import PROPERTIES_BYTES_MAX
 from rocketstream.protocol import names
 from rocketstream.protocol.bodies import TopicConfig
@@ -233,7 +239,10 @@ class SendHandlers:
             store_host=self._controller.store_host_bytes,
             reconsume_times=header.reconsume_times or 0,
         )
-        result = self._writer.put(message)
+        try:
+            result = self._writer.put(message)
+        except LocalProtocolError:  # what a delay adds to the properties was too much
+            return self._illegal()
         self._controller.put_count.total += 1
         response = self._stored(f"{self._id_prefix}{result.physical_offset:016X}", queue_id, result)
         if self._gate is None or wait == "false":
