@@ -134,9 +134,8 @@ def first_ack(options: argparse.Namespace) -> dict[str, float]:
     """Start an embedded cluster in this process and send one message."""
     from pathlib import Path
 
-    from rocketstream.server.embedded import EmbeddedCluster
-
     from benchmarks.harness import resident_mib
+    from rocketstream.server.embedded import EmbeddedCluster
 
     start = time.perf_counter()
     with EmbeddedCluster(Path(options.store)) as cluster:

@@ -12,10 +12,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from benchmarks.harness import resident_mib
 from tests.interop.cluster import ApacheCluster, JavaPrograms
 from tests.interop.referee import REFEREES, Referee, RefereeUnavailableError
-
-from benchmarks.harness import resident_mib
 
 __all__ = ["JavaPeer", "RefereeUnavailableError", "referee"]
 

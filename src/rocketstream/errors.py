@@ -1,4 +1,4 @@
-"""Every error this package raises: one tree, each saying whose fault it is and whether a retry can help.
+"""Every error this package raises: one tree, each saying whose fault it is and if a retry can help.
 
 Law: no behaviour here beyond building and pickling the errors. Errors cross process boundaries
 (Spark ships them between Python workers), so each one pickles with its parameters and attributes.

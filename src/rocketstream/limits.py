@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Final
 
-# --- wire (wire-and-storage 1.1, NettyDecoder) -------------------------------------------------
+# --- wire (wire-and-storage 1.1, NettyDecoder) ----------------------------------------------------
 FRAME_BYTES_MAX: Final = 16_777_216
 """A frame including its 4 length bytes; upstream com.rocketmq.remoting.frameMaxLength."""
 FRAME_PREFIX_BYTES: Final = 4
 
-# --- messages (C-86, C-94, C-95, C-430) ---------------------------------------------------------
+# --- messages (C-86, C-94, C-95, C-430) -----------------------------------------------------------
 MESSAGE_BODY_BYTES_MAX: Final = 4 * 1024 * 1024
 PROPERTIES_BYTES_MAX: Final = 32_767
 TOPIC_CHARS_MAX: Final = 127
@@ -20,25 +20,25 @@ GROUP_CHARS_MAX: Final = 255
 DECOMPRESSED_BODY_BYTES_MAX: Final = 64 * 1024 * 1024
 """Ceiling for one inflated body: a few KiB of zlib must not become gigabytes."""
 
-# --- transport (C-20) ----------------------------------------------------------------------------
+# --- transport (C-20) -----------------------------------------------------------------------------
 CONNECT_TIMEOUT_MS: Final = 3_000
 IDLE_CLOSE_MS: Final = 120_000
 REQUESTS_IN_FLIGHT_MAX: Final = 65_535
 """Per connection; upstream clientAsyncSemaphoreValue."""
 WRITE_BUFFER_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Bytes queued on one connection for a peer that does not read; beyond it the connection is closed."""
+"""Bytes queued for a peer that does not read; beyond it the connection is closed."""
 CONNECTIONS_MAX: Final = 10_000
 """Connections one server accepts."""
 BLOCKING_CONNECTIONS_PER_BROKER_MAX: Final = 16
 """Sockets a sync producer keeps to one broker; more threads wait for one."""
 
-# --- store (wire-and-storage 5.1) ------------------------------------------------------------------
+# --- store (wire-and-storage 5.1) -----------------------------------------------------------------
 COMMIT_LOG_FILE_BYTES: Final = 1024 * 1024 * 1024
 CONSUME_QUEUE_FILE_BYTES: Final = 300_000 * 20
 COMMIT_LOG_END_BLANK_BYTES: Final = 8
 SYNC_FLUSH_TIMEOUT_MS: Final = 5_000
 
-# --- broker -------------------------------------------------------------------------------------------
+# --- broker ---------------------------------------------------------------------------------------
 HELD_PULLS_MAX: Final = 100_000
 """Parked long polls; upstream's pull queue capacity."""
 LOCK_LIVE_MS: Final = 60_000
@@ -47,7 +47,7 @@ BROKER_EXPIRED_MS: Final = 120_000
 TRANSFER_BYTES_IN_MEMORY_MAX: Final = 262_144
 TRANSFER_COUNT_IN_MEMORY_MAX: Final = 32
 
-# --- client -------------------------------------------------------------------------------------------
+# --- client ---------------------------------------------------------------------------------------
 ASYNC_SENDS_IN_FLIGHT_MAX: Final = 10_000
 """Messages one producer has on their way at once; more callers wait."""
 ASYNC_SEND_BYTES_IN_FLIGHT_MAX: Final = 32 * 1024 * 1024

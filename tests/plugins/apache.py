@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from tests.interop.cluster import ApacheCluster, JavaPrograms
 from tests.interop.referee import REFEREES, Referee, RefereeUnavailableError
 

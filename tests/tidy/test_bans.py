@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from tests.tidy.source import ROOT, Module, modules, python_files
 
 BANNED_CALLS = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 import pytest
+
 from tests.tidy.source import Module, modules
 
 PACKAGE = "rocketstream"

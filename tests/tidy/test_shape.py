@@ -6,6 +6,7 @@ import ast
 import statistics
 
 import pytest
+
 from tests.tidy.source import Module, modules, python_files
 
 FUNCTION_LINES_MAX = 70
