@@ -6,7 +6,11 @@ Law: imports nothing that an old Python or a missing package would break.
 from __future__ import annotations
 
 import importlib.util
+import signal
 import sys
+
+# Until the job has taken Ctrl-C over, it ends the process at once and without a word.
+signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 PYTHON_MIN = (3, 11)
 NEEDED = ("rocketstream", "typer", "rich", "pyspark", "pyarrow", "numpy", "matplotlib")

@@ -46,12 +46,21 @@ def run(argv: list[str]) -> int:
         default=Path("demo-data"),
         help="directory for the files of this run (default: ./demo-data)",
     )
+    parser.add_argument(
+        "--flights",
+        type=int,
+        default=FLIGHTS,
+        metavar="N",
+        help="send only the first N flights (default: all of them)",
+    )
     arguments = parser.parse_args(argv)
+    if not 0 < arguments.flights <= FLIGHTS:
+        parser.error(f"--flights is {arguments.flights}; accepted are 1 to {FLIGHTS}")
     interrupts = Interrupts()
     interrupts.install()
     screen = Screen()
     try:
-        return Job(screen, interrupts, arguments.data).run()
+        return Job(screen, interrupts, arguments.data, arguments.flights).run()
     except KeyboardInterrupt:
         screen.console.print("stopped; nothing is left running")
         return 128 + interrupts.signal_number
@@ -64,7 +73,8 @@ def run(argv: list[str]) -> int:
 class Job:
     """One run."""
 
-    def __init__(self, screen: Screen, interrupts: Interrupts, data: Path) -> None:
+    def __init__(self, screen: Screen, interrupts: Interrupts, data: Path, flights: int) -> None:
+        self._flights = flights
         self._screen = screen
         self._interrupts = interrupts
         self._data = data
@@ -98,7 +108,11 @@ class Job:
         with self._screen.busy("starting"):
             # Spark is started before any client: its JVM is forked from this process, which is
             # safest while there are no other threads.
-            spark = start_session("flights", log_file=place.spark_log)
+            spark = start_session(
+                "flights",
+                log_file=place.spark_log,
+                on_interrupt=lambda: self._screen.say("stopping once Spark has started"),
+            )
             cleanup.callback(stop_session, spark)
             addresses = server.wait_ready(self._interrupts)
         self._screen.say(f"name server {addresses.namesrv}, broker {addresses.broker}")
@@ -108,11 +122,11 @@ class Job:
     # --- 2 and 3: producer and consumers --------------------------------------------------------
 
     def _exchange(self, addresses: Addresses, admin: Admin) -> tuple[Totals, Totals, Totals]:
-        self._screen.step(2, f"Send {FLIGHTS:,} flights; two consumers count them meanwhile")
+        self._screen.step(2, f"Send {self._flights:,} flights; two consumers count them meanwhile")
         listener = consume.FlightListener()
         bars = self._screen.bars("msg")
-        sent = bars.add_task("sent", total=FLIGHTS, note="")
-        counted = bars.add_task("consumed", total=FLIGHTS, note="")
+        sent = bars.add_task("sent", total=self._flights, note="")
+        counted = bars.add_task("consumed", total=self._flights, note="")
 
         def refresh() -> list[tuple[str, int, int, int]]:
             counts = listener.counts()
@@ -127,6 +141,7 @@ class Job:
                 with Producer("flight-producer", namesrv_addr=addresses.namesrv) as producer:
                     csv = produce(
                         producer,
+                        self._flights,
                         self._interrupts,
                         lambda count: bars.update(sent, completed=count),
                     )
@@ -186,7 +201,7 @@ class Job:
     def _land(self, spark: Any, addresses: Addresses, place: Place) -> IngestProgress:
         self._screen.step(4, "Land the topic as a Parquet table with Spark")
         bars = self._screen.bars("row")
-        task = bars.add_task("landed", total=FLIGHTS, note="")
+        task = bars.add_task("landed", total=self._flights, note="")
 
         def show(progress: IngestProgress) -> None:
             note = f"micro-batch {progress.batches}"

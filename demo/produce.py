@@ -6,6 +6,7 @@ Law: CSV rows in, acknowledged messages and the CSV's totals out.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 
 from demo.errors import DemoError, Interrupts
 from demo.flights import Flight, queue_of, read_flights
@@ -54,11 +55,14 @@ class FlightSender:
         self._pending[index] = []
 
 
-def produce(producer: Producer, interrupts: Interrupts, on_sent: Callable[[int], None]) -> Totals:
-    """Send all flights and return the CSV's totals.
+def produce(
+    producer: Producer, count: int, interrupts: Interrupts, on_sent: Callable[[int], None]
+) -> Totals:
+    """Send the first ``count`` flights and return the CSV's totals of them.
 
     Args:
         producer: a started producer.
+        count: how many flights.
         interrupts: looked at after every batch.
         on_sent: called with the number sent so far.
 
@@ -70,7 +74,7 @@ def produce(producer: Producer, interrupts: Interrupts, on_sent: Callable[[int],
     totals = Totals()
     shown = 0
     try:
-        for flight in read_flights():
+        for flight in islice(read_flights(), count):
             values = flight.values
             totals.add(flight.carrier, _minutes(values["dep_delay"]), _minutes(values["arr_delay"]))
             sender.add(flight)

@@ -140,7 +140,12 @@ def _run(plan: IngestPlan, master: str, waiting: int) -> IngestProgress:
     with tempfile.TemporaryDirectory(prefix="rocketstream-") as scratch:
         log_file = Path(scratch, "spark.log")
         with _bar(total) as show:
-            session = start_session(f"ingest {plan.topic}", log_file=log_file, master=master)
+            session = start_session(
+                f"ingest {plan.topic}",
+                log_file=log_file,
+                master=master,
+                on_interrupt=lambda: say("stopping once Spark has started"),
+            )
             try:
                 with _stop_on_signal(stop):
                     totals = run_ingest(session, plan, on_progress=show, stop=stop)

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -118,7 +118,12 @@ def java_major(java: str) -> int:
 
 
 def start_session(
-    name: str, *, log_file: Path, master: str = "local[*]", config: dict[str, str] | None = None
+    name: str,
+    *,
+    log_file: Path,
+    master: str = "local[*]",
+    config: dict[str, str] | None = None,
+    on_interrupt: Callable[[], None] | None = None,
 ) -> SparkSession:
     """Start Spark with everything its processes write to the console going to a file.
 
@@ -132,6 +137,8 @@ def start_session(
         Spark master URL.
     config : dict, optional
         More settings; they win over the ones set here.
+    on_interrupt : callable, optional
+        Called from the signal handler when SIGINT arrives while Spark is starting.
 
     Notes
     -----
@@ -156,9 +163,15 @@ def start_session(
     builder = SparkSession.builder.master(master).appName(name)
     for key, value in settings.items():
         builder = builder.config(key, value)
-    with _interrupts_deferred(), _stderr_to(log_file):
-        session = builder.getOrCreate()
-        session.sparkContext.setLogLevel("ERROR")
+    try:
+        with _interrupts_deferred(on_interrupt), _stderr_to(log_file):
+            session = builder.getOrCreate()
+            session.sparkContext.setLogLevel("ERROR")
+    except KeyboardInterrupt:
+        started = SparkSession.getActiveSession()
+        if started is not None:
+            stop_session(started)
+        raise
     return session
 
 
@@ -201,7 +214,7 @@ def _stderr_to(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _interrupts_deferred() -> Iterator[None]:
+def _interrupts_deferred(on_interrupt: Callable[[], None] | None = None) -> Iterator[None]:
     """Hold SIGINT back until the block is done (main thread only; elsewhere nothing is changed)."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -210,6 +223,8 @@ def _interrupts_deferred() -> Iterator[None]:
 
     def remember(number: int, frame: FrameType | None) -> None:
         arrived.append(number)
+        if on_interrupt is not None:
+            on_interrupt()
 
     before = signal.signal(signal.SIGINT, remember)
     try:
