@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from rocketstream import (
+    ConsumeConcurrentlyStatus,
     ConsumeFromWhere,
     Message,
     MessageExt,
@@ -41,7 +42,7 @@ class Collector:
         self._consumed: set[str] = set()
         self._changed = threading.Condition()
 
-    def __call__(self, messages: list[MessageExt]) -> None:
+    def __call__(self, messages: list[MessageExt]) -> ConsumeConcurrentlyStatus:
         refused = self._fails is not None and any(self._fails(message) for message in messages)
         seen = [received(message, "FAIL" if refused else "OK") for message in messages]
         with self._changed:
@@ -51,6 +52,7 @@ class Collector:
             self._changed.notify_all()
         if refused:
             raise RefusedError(f"refused {[each.keys for each in seen]}")
+        return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
 
     def wait(self, count: int, timeout_s: float = WAIT_S) -> None:
         """Return when ``count`` distinct messages were consumed."""
@@ -78,7 +80,7 @@ def push_consumer(
     expression: str = "*",
     **settings: Any,
 ) -> PushConsumer:
-    """A push consumer from the first offset, ready to be started."""
+    """A running push consumer that begins at the first offset; leaving it shuts it down."""
     consumer = PushConsumer(
         group,
         namesrv_addr=namesrv_addr,
@@ -87,6 +89,7 @@ def push_consumer(
     )
     consumer.subscribe(topic, expression)
     consumer.register_message_listener(listener)
+    consumer.start()
     return consumer
 
 
