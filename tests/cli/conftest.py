@@ -20,7 +20,7 @@ import pytest
 
 from rocketstream.cli.main import main
 
-TIMEOUT_S = 60
+TIMEOUT_S = 180
 
 
 @dataclass(frozen=True)
