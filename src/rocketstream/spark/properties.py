@@ -15,9 +15,10 @@ import pyarrow.compute as pc
 
 from rocketstream.protocol.properties import decode_properties
 from rocketstream.spark.gather import gather
-from rocketstream.spark.layout import Array, Layout
+from rocketstream.spark.layout import Array, Layout, spread
 
 MAP = pa.map_(pa.string(), pa.string())
+_COMPARISON_BYTES_MIN = 1 << 20
 _DEDUPLICATION_CELLS_MAX = 16_000_000
 
 
@@ -61,7 +62,45 @@ class PropertyTable:
         return self._values.take(pa.array(picked, mask=absent))
 
 
-def table_of(layout: Layout) -> PropertyTable:
+class UniformTable:
+    """Properties of n messages that all have the same names in the same order, the usual case.
+
+    Args:
+        names: the names.
+        values: strings the values are among.
+        value_at: where each message's values are, one row per message, one column per name.
+    """
+
+    def __init__(self, names: Sequence[str], values: Any, value_at: Array) -> None:
+        self._names = names
+        self._values = values
+        self._value_at = value_at
+
+    def __len__(self) -> int:
+        return len(self._value_at)
+
+    def map_column(self) -> Any:
+        """Return every message's properties as a map."""
+        count, width = self._value_at.shape
+        places = np.tile(np.arange(width), count)
+        names = pa.array(self._names, pa.string()).take(pa.array(places))
+        values = self._values.take(pa.array(self._value_at.ravel()))
+        return pa.MapArray.from_arrays(
+            pa.array(np.arange(count + 1) * width, pa.int32()), names, values
+        )
+
+    def value_column(self, name: str) -> Any:
+        """Return one property of every message, null where it is absent."""
+        if name not in self._names:
+            return pa.nulls(len(self), pa.string())
+        place = self._names.index(name)
+        return self._values.take(pa.array(np.ascontiguousarray(self._value_at[:, place])))
+
+
+Properties = PropertyTable | UniformTable
+
+
+def table_of(layout: Layout) -> Properties:
     """Return the properties of all messages of a layout.
 
     The byte after each message's properties is overwritten with a separator, so call this after
@@ -96,7 +135,7 @@ def _texts(layout: Layout) -> list[bytes]:
     ]
 
 
-def _split(layout: Layout) -> PropertyTable | None:
+def _split(layout: Layout) -> Properties | None:
     """Split all texts at once; None unless every one is plain ``name 1 value 2`` pairs."""
     starts, sizes = layout.properties, layout.properties_size
     terminated = (sizes > 0) & (layout.bytes[starts + sizes - 1] == 2)
@@ -104,7 +143,7 @@ def _split(layout: Layout) -> PropertyTable | None:
     blob = gather(layout.bytes, starts, sizes + ((sizes > 0) & ~terminated))
     ends = np.frombuffer(blob.buffers()[1], np.int32, len(blob) + 1)
     text = np.frombuffer(blob.buffers()[2], np.uint8, int(ends[-1])) if ends[-1] else _NO_BYTES
-    marks = np.flatnonzero((text - 1) < 2)
+    marks = np.flatnonzero(text <= 2)
     if len(marks) % 2 or not _regular(text, marks):
         return None
     # Arrow strings lie end to end, so the separators become strings of their own, never taken.
@@ -115,12 +154,42 @@ def _split(layout: Layout) -> PropertyTable | None:
     tokens = pa.Array.from_buffers(
         pa.string(), 2 * len(marks), [None, pa.py_buffer(edges), blob.buffers()[2]]
     )
-    if (text > 0x7F).any() and not _is_utf8(tokens):
+    if len(text) and text.max() > 0x7F and not _is_utf8(tokens):
         return None
-    names = tokens.take(pa.array(np.arange(0, 2 * len(marks), 4))).dictionary_encode()
     offsets = np.searchsorted(marks[1::2], ends).astype(np.int64)
+    uniform = _same_names(text, edges, offsets, tokens)
+    if uniform is not None:
+        return uniform
+    names = tokens.take(pa.array(np.arange(0, 2 * len(marks), 4))).dictionary_encode()
     value_at = np.arange(2, 2 * len(marks), 4)
     return _without_repeats(PropertyTable(offsets, names, tokens, value_at))
+
+
+def _same_names(text: Array, edges: Array, offsets: Array, tokens: Any) -> UniformTable | None:
+    """Return the table if all messages have the names of the first one, in its order."""
+    rows, width = len(offsets) - 1, int(offsets[1])
+    if not width or (np.diff(offsets) != width).any():
+        return None
+    starts = edges[0:-1:4].reshape(rows, width)
+    sizes = edges[1::4].reshape(rows, width) - starts
+    if (sizes != sizes[0]).any():
+        return None
+    longest = int(sizes[0].max())
+    if rows * width * longest > 8 * len(text) + _COMPARISON_BYTES_MIN:
+        return None  # one long name among many short ones: comparing would cost too much memory
+    padded = np.concatenate((text, np.zeros(longest, np.uint8)))
+    found = spread(padded, longest)[starts.ravel()].view(np.uint8).reshape(rows, width, longest)
+    outside = np.arange(longest) >= sizes[0][:, None]
+    if ((found != found[0]) & ~outside).any():
+        return None
+    names = [
+        found[0, place, :size].tobytes().decode() for place, size in enumerate(sizes[0].tolist())
+    ]
+    # A name given twice keeps its first place and its last value.
+    last = {name: place for place, name in enumerate(names)}
+    places = np.fromiter(last.values(), np.int64, len(last))
+    value_at = 4 * (np.arange(rows)[:, None] * width + places) + 2
+    return UniformTable(list(last), tokens, value_at)
 
 
 _NO_BYTES = np.zeros(0, np.uint8)

@@ -17,7 +17,7 @@ from rocketstream.protocol.compression import decompress
 from rocketstream.protocol.record import unpack_host
 from rocketstream.spark.gather import gather
 from rocketstream.spark.layout import Array, Layout, Piece
-from rocketstream.spark.properties import PropertyTable, table_of
+from rocketstream.spark.properties import Properties, table_of
 
 TIMESTAMP: Final = pa.timestamp("us", "UTC")
 TIMESTAMP_MS_MAX: Final = (2**63 - 1) // 1000
@@ -37,7 +37,7 @@ class VectorColumns:
         self._layout = layout
         self._pieces = pieces
         self._body_bytes_max = body_bytes_max
-        self._properties: PropertyTable | None = None
+        self._properties: Properties | None = None
 
     def column(self, name: str) -> Any:
         """Return one column, ``body`` excepted."""
@@ -91,7 +91,7 @@ class VectorColumns:
         names = [_host_text(number.to_bytes(8, "big")) for number in distinct.tolist()]
         return pa.array(names, pa.string()).take(pa.array(which))
 
-    def properties(self) -> PropertyTable:
+    def properties(self) -> Properties:
         """All properties, split once."""
         if self._properties is None:
             self._properties = table_of(self._layout)
