@@ -19,6 +19,8 @@ from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import CreateTopicRequestHeader
 from rocketstream.protocol.names import AUTO_CREATE_TOPIC
+from tests.interop.cluster import ApacheCluster
+from tests.plugins.apache import prepared
 from tests.plugins.waiting import wait_until
 
 DELAY_LEVELS = " ".join(["100ms"] * 18)
@@ -88,3 +90,13 @@ def embedded(directory: Path) -> Iterator[Cluster]:
         finally:
             process.stdin.close()
             process.wait(30)
+
+
+@contextmanager
+def apache(version: str, directory: Path) -> Iterator[Cluster]:
+    """Run Apache's name server and broker; skips the case where they cannot be had."""
+    cluster = ApacheCluster(prepared(version), directory).start()
+    try:
+        yield Cluster(cluster.namesrv_addr)
+    finally:
+        cluster.stop(kill=True)

@@ -10,18 +10,29 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.behaviour.cluster import Cluster, embedded
+from tests.behaviour.cluster import Cluster, apache, embedded
+from tests.interop.referee import REFEREES
 
-BACKENDS: dict[str, Callable[[Path], AbstractContextManager[Cluster]]] = {"embedded": embedded}
+BACKENDS: dict[str, Callable[[Path], AbstractContextManager[Cluster]]] = {
+    "embedded": embedded,
+    **{f"apache-{version}": partial(apache, version) for version in REFEREES},
+}
 
 _numbers = itertools.count(1)
 
 
-@pytest.fixture(scope="session", params=sorted(BACKENDS))
+@pytest.fixture(
+    scope="session",
+    params=[
+        pytest.param(name, marks=[pytest.mark.interop] if name.startswith("apache") else [])
+        for name in BACKENDS
+    ],
+)
 def cluster(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cluster]:

@@ -50,6 +50,7 @@ class RemoteBrokerOffsetStore:
         self._group = group
         self._offsets: dict[MessageQueue, int] = {}
         self._persisted: dict[MessageQueue, int] = {}
+        self._sending: dict[str, asyncio.Lock] = {}
 
     def update_offset(self, mq: MessageQueue, offset: int, *, increase_only: bool = True) -> None:
         """Note an offset; a smaller one only when ``increase_only`` is off."""
@@ -76,6 +77,21 @@ class RemoteBrokerOffsetStore:
 
     async def persist(self, mqs: Iterable[MessageQueue]) -> None:
         """Send the changed offsets of these queues, and know that they arrived."""
+        by_broker: dict[str, list[MessageQueue]] = {}
+        for mq in mqs:
+            by_broker.setdefault(mq.broker_name, []).append(mq)
+        await asyncio.gather(
+            *(self._persist(broker, queues) for broker, queues in by_broker.items())
+        )
+
+    async def _persist(self, broker_name: str, mqs: list[MessageQueue]) -> None:
+        # One round at a time: a broker may handle two commits of a queue in any order, and the
+        # one handled last stays (C-324).
+        lock = self._sending.setdefault(broker_name, asyncio.Lock())
+        async with lock:
+            await self._persist_changed(mqs)
+
+    async def _persist_changed(self, mqs: list[MessageQueue]) -> None:
         changed = [
             (mq, offset)
             for mq in mqs

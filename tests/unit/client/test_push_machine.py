@@ -201,6 +201,19 @@ def test_pulls_carry_the_commit_once_there_is_one(broker: FakeBroker) -> None:
         assert again.commit_offset == 2
 
 
+def test_a_pull_carries_no_commit_that_a_later_one_may_overtake(broker: FakeBroker) -> None:
+    """Covers C-211, C-324: a broker may handle the pull last and would move the group back."""
+    gate = Gate(lambda message: message.body == b"1")
+    with consumer(broker, gate):
+        broker.reply(broker.wait_pull(0), found(range(2)))
+        wait_commit(broker, 1)
+        broker.reply(broker.wait_pull(2), pull_answer(19, 2, 2))
+        held = pull_header(broker.wait_pull(2, count=2))
+        assert held.sys_flag & PullSysFlag.COMMIT_OFFSET == 0
+        gate.opened.set()
+        wait_commit(broker, 2)
+
+
 # --- pull replies -------------------------------------------------------------------------------
 
 
