@@ -184,7 +184,8 @@ class Job:
             dead = consume.read_dead_letters(
                 addresses.namesrv, _dead_letter_topic(), count, self._wait_until
             )
-        self._screen.say(f"{dead.flights:,} dead letters in {_dead_letter_topic()}")
+        letters = "dead letter" if dead.flights == 1 else "dead letters"
+        self._screen.say(f"{dead.flights:,} {letters} in {_dead_letter_topic()}")
         if counts.repeated:
             self._screen.say(f"{counts.repeated:,} deliveries were repeats, not counted twice")
         return dead

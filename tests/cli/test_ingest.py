@@ -136,6 +136,9 @@ def test_table_of_another_topic_is_not_mixed(quick: Quick, tmp_path: Path) -> No
     quick("topic", "create", "second").worked()
     marker: dict[str, Any] = {"topic": "first", "schema": None, "partitionBy": [], "tags": None}
     (tmp_path / "_ingest.json").write_text(json.dumps(marker), "utf-8")
+    offsets = tmp_path / "_checkpoint" / "offsets"
+    offsets.mkdir(parents=True)
+    (offsets / "0").write_text("v1", "utf-8")
     assert "'first'" in quick("ingest", "second", "--to", f"parquet:{tmp_path}").failed()
 
 

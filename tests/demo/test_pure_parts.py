@@ -8,12 +8,12 @@ import os
 from pathlib import Path
 
 import pytest
+
+from demo import place as place_module
 from demo.flights import FLIGHTS, SCHEMA, queue_of, read_airlines, read_flights
 from demo.place import PlaceError, fresh_place
 from demo.totals import Totals, differences, from_rows
 from demo.trouble import expected, gives_up, refuses
-
-from demo import place as place_module
 
 
 def test_flights_become_json_with_tag_key_and_aircraft() -> None:

@@ -258,7 +258,7 @@ def prepare_target(plan: IngestPlan) -> None:
         "tags": plan.tags,
     }
     plan.path.mkdir(parents=True, exist_ok=True)
-    if marker.exists():
+    if marker.exists() and plan.resumes:
         found = json.loads(marker.read_text("utf-8"))
         different = [name for name in wanted if found.get(name) != wanted[name]]
         if different:
@@ -269,7 +269,7 @@ def prepare_target(plan: IngestPlan) -> None:
                 path=str(plan.path),
             )
         return
-    if any(plan.path.iterdir()):
+    if not marker.exists() and any(plan.path.iterdir()):
         raise ConfigurationError(
             f"{plan.path} is not empty and was not made by ingest; give a new directory, so that "
             "its files are not hidden by the table's log",

@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 JAVA_MAJOR_MIN = 17
 _JAVA_VERSION_TIMEOUT_S = 20
 _JVM_EXIT_TIMEOUT_S = 15
+_SCRATCH_PREFIX = "rocketstream-"
+_SCRATCH_SETTING = "spark.rocketstream.scratch"
 
 
 def check_environment() -> None:
@@ -158,10 +161,18 @@ def start_session(
         "spark.sql.session.timeZone": "UTC",
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.sql.shuffle.partitions": "4",
-        **(config or {}),
+    }
+    scratch = tempfile.mkdtemp(prefix=_SCRATCH_PREFIX)
+    # Sockets, artifacts and spilled blocks that Spark leaves behind go away with it.
+    settings |= {
+        _SCRATCH_SETTING: scratch,
+        "spark.local.dir": scratch,
+        "spark.python.unix.domain.socket.dir": scratch,
+        "spark.sql.warehouse.dir": str(Path(scratch, "warehouse")),
+        "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={scratch}",
     }
     builder = SparkSession.builder.master(master).appName(name)
-    for key, value in settings.items():
+    for key, value in (settings | (config or {})).items():
         builder = builder.config(key, value)
     try:
         with _interrupts_deferred(on_interrupt), _stderr_to(log_file):
@@ -180,21 +191,27 @@ def stop_session(session: SparkSession) -> None:
     from pyspark import SparkContext
 
     gateway: Any = SparkContext._gateway
+    scratch = session.sparkContext.getConf().get(_SCRATCH_SETTING)
     with _interrupts_deferred():
         session.stop()
         process = getattr(gateway, "proc", None)
-        if gateway is None or process is None:
-            return
-        gateway.shutdown()
-        SparkContext._gateway = None
-        SparkContext._jvm = None
-        # The JVM ends when its stdin does.
-        process.stdin.close()
-        try:
-            process.wait(_JVM_EXIT_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        if gateway is not None and process is not None:
+            gateway.shutdown()
+            SparkContext._gateway = None
+            SparkContext._jvm = None
+            _end_jvm(process)
+        if scratch:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _end_jvm(process: subprocess.Popen[bytes]) -> None:
+    if process.stdin is not None:
+        process.stdin.close()  # the JVM ends when its stdin does
+    try:
+        process.wait(_JVM_EXIT_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 @contextmanager
