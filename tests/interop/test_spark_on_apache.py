@@ -1,0 +1,142 @@
+"""Our Spark source on Apache's broker: exact rows in batch and stream, progress for its tools."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.interop.cluster import ApacheCluster, JavaPrograms
+from tests.interop.messages import Sent, digest, per_queue, read_sent
+from tests.interop.ours import send_many
+from tests.interop.referee import Referee
+from tests.plugins.waiting import wait_until
+from tests.spark.conftest import session_builder
+
+pytestmark = [pytest.mark.interop, pytest.mark.spark, pytest.mark.timeout(300)]
+
+SOME = 20_000
+LARGE = 40
+QUEUES = 4
+
+
+@dataclass(frozen=True)
+class Filled:
+    """A topic and everything in it."""
+
+    topic: str
+    stored: list[Sent]
+
+
+@pytest.fixture(scope="module")
+def filled(
+    apache: Referee, apache_cluster: ApacheCluster, tmp_path_factory: pytest.TempPathFactory
+) -> Filled:
+    """Messages of both languages: singles and batches, some deflated."""
+    topic = apache_cluster.create_topic(apache_cluster.unique("spark"), queues=QUEUES)
+    folder = tmp_path_factory.mktemp("filled")
+    java = JavaPrograms(apache, folder)
+    sent = send_many(apache_cluster.namesrv_addr, topic, LARGE, prefix="p", size=30_000)
+    for mode in ("async", "batch"):
+        java.produce(
+            namesrv=apache_cluster.namesrv_addr,
+            topic=topic,
+            group="till",
+            mode=mode,
+            prefix=mode,
+            count=SOME // 2,
+            size=200,
+            tags="A,红,C",
+            out=folder / "sent",
+        )
+        sent += read_sent(folder / "sent")
+    return Filled(topic, sent)
+
+
+def rows_of(frame: Any) -> Counter[Sent]:
+    """The rows of a frame in the form of what was sent."""
+    columns = ("queueId", "queueOffset", "msgId", "keys", "tags", "body")
+    return Counter(
+        Sent(row[0], row[1], row[2], row[3] or "", row[4] or "", digest(bytes(row[5])))
+        for row in frame.select(*columns).collect()
+    )
+
+
+def reader(spark: Any, cluster: ApacheCluster, topic: str, **options: Any) -> Any:
+    found = spark.read.format("rocketmq").option("nameServer", cluster.namesrv_addr)
+    return found.options(topic=topic, **options).load()
+
+
+def test_batch_reads_every_row(spark: Any, apache_cluster: ApacheCluster, filled: Filled) -> None:
+    """Every message once, deflated bodies inflated, properties as sent."""
+    frame = reader(spark, apache_cluster, filled.topic)
+
+    assert rows_of(frame) == Counter(filled.stored)
+    properties = frame.where("keys = 'async-5'").select("properties").collect()
+    assert [row.properties["index"] for row in properties] == ["5"]
+
+
+def test_tags_are_selected_by_the_broker_and_by_us(
+    spark: Any, apache_cluster: ApacheCluster, filled: Filled
+) -> None:
+    """The same expression a consumer would subscribe with."""
+    frame = reader(spark, apache_cluster, filled.topic, tags="红 || C")
+
+    assert rows_of(frame) == Counter(each for each in filled.stored if each.tags in ("红", "C"))
+
+
+def test_stream_reads_each_row_once_over_restarts(
+    spark: Any, apache_cluster: ApacheCluster, tmp_path: Path
+) -> None:
+    """availableNow in bounded batches, then new messages only; progress in their offset file."""
+    address = apache_cluster.namesrv_addr
+    topic = apache_cluster.create_topic(apache_cluster.unique("spark"), queues=QUEUES)
+    group = apache_cluster.unique("spark-group")
+    stored = send_many(address, topic, 5_000, size=200)
+    run_available_now(spark, apache_cluster, topic, group, tmp_path)
+    first = rows_of(spark.read.parquet(str(tmp_path / "table")))
+    more = send_many(address, topic, 500, prefix="more", size=200)
+    run_available_now(spark, apache_cluster, topic, group, tmp_path)
+    both = rows_of(spark.read.parquet(str(tmp_path / "table")))
+
+    assert first == Counter(stored)
+    assert both == Counter(stored + more)
+    wait_until(
+        lambda: apache_cluster.committed(topic, group) == per_queue(stored + more),
+        "the group's offsets in consumerOffset.json",
+    )
+
+
+def run_available_now(
+    spark: Any, cluster: ApacheCluster, topic: str, group: str, folder: Path
+) -> None:
+    """Append what is there now to a Parquet table, 2,000 rows a batch."""
+    stream = spark.readStream.format("rocketmq").option("nameServer", cluster.namesrv_addr)
+    stream = stream.options(
+        topic=topic, group=group, startingOffsets="earliest", maxOffsetsPerTrigger="2000"
+    )
+    query = (
+        stream.load()
+        .writeStream.format("parquet")
+        .option("path", str(folder / "table"))
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(120)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A session on two cores, ended with the suite."""
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    session = session_builder(tmp_path_factory.mktemp("spark")).getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
