@@ -158,6 +158,33 @@ def test_a_coroutine_left_running_is_cancelled_and_its_message_not_committed(
     assert cluster.committed(names.group, names.topic, 1) == [2]
 
 
+def test_a_coroutine_may_shut_its_own_consumer_down(cluster: Cluster, names: Names) -> None:
+    """Covers C-119: it does not wait for itself."""
+    cluster.create_topic(names.topic, 1)
+
+    async def scenario() -> None:
+        done = asyncio.Event()
+
+        async def listener(messages: list[MessageExt]) -> ConsumeConcurrentlyStatus:
+            await consumer.shutdown()
+            done.set()
+            return SUCCESS
+
+        async with aio.Producer("pg", namesrv_addr=cluster.namesrv_addr) as producer:
+            await producer.send(Message(names.topic, b"x"))
+        consumer = aio.PushConsumer(
+            names.group, namesrv_addr=cluster.namesrv_addr, consume_from_where=FIRST,
+            listener=listener,
+        )  # fmt: skip
+        await consumer.subscribe(names.topic)
+        await consumer.start()
+        async with asyncio.timeout(WAIT_S):
+            await done.wait()
+
+    asyncio.run(scenario())
+    assert cluster.committed(names.group, names.topic, 1) == [0]
+
+
 def test_a_plain_function_listens_on_worker_threads(cluster: Cluster, names: Names) -> None:
     """The asyncio consumer takes ordinary listeners too."""
     cluster.create_topic(names.topic, 2)

@@ -291,6 +291,51 @@ def test_shutdown_lets_running_listeners_finish(cluster: Cluster, names: Names) 
     assert rest.bodies == [str(n) for n in range(finished, 20)], "nothing finished is repeated"
 
 
+def test_a_listener_may_shut_its_own_consumer_down(cluster: Cluster, names: Names) -> None:
+    """Covers C-119: it does not wait for itself; its own batch is the next owner's."""
+    cluster.create_topic(names.topic, 1)
+    with Producer("pg", namesrv_addr=cluster.namesrv_addr) as producer:
+        producer.send(numbered(names.topic, range(10)))
+    done = threading.Event()
+    before: list[str] = []
+
+    def listener(messages: list[MessageExt]) -> ConsumeConcurrentlyStatus:
+        if messages[0].body == b"4":
+            consumer.shutdown()
+            done.set()
+        before.append(messages[0].body.decode())
+        return SUCCESS
+
+    consumer = consumer_of(
+        cluster.namesrv_addr, names.group, names.topic, listener, consume_thread_min=1,
+        consume_thread_max=1,
+    )  # fmt: skip
+    consumer.start()
+    assert done.wait(20)
+    assert cluster.committed(names.group, names.topic, 1) == [4]
+    rest = Seen()
+    with consumer_of(cluster.namesrv_addr, names.group, names.topic, rest) as second:
+        second.start()
+        rest.wait_consumed(6)
+    assert rest.bodies == [str(n) for n in range(4, 10)]
+
+
+def test_shutdown_loses_no_failed_message(cluster: Cluster, names: Names) -> None:
+    """Covers C-266: each failed message is either back at the broker or not committed."""
+    cluster.create_topic(names.topic, 1)
+    with Producer("pg", namesrv_addr=cluster.namesrv_addr) as producer:
+        producer.send(numbered(names.topic, range(200)))
+    failing = Seen(lambda message: LATER)
+    with consumer_of(cluster.namesrv_addr, names.group, names.topic, failing) as consumer:
+        consumer.start()
+        failing.wait_deliveries(100)
+    rest = Seen()
+    with consumer_of(cluster.namesrv_addr, names.group, names.topic, rest) as second:
+        second.start()
+        rest.wait_consumed(200)
+    assert sorted(map(int, set(rest.bodies))) == list(range(200))
+
+
 def test_a_restarted_consumer_continues_where_it_stopped(cluster: Cluster, names: Names) -> None:
     """Covers C-190: once there is an offset, where to begin does not matter."""
     cluster.create_topic(names.topic, 2)

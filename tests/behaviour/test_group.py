@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 
-from rocketstream import MessageQueue, PushConsumer
+from rocketstream import MessageQueue, Producer, PushConsumer
 from tests.behaviour.cluster import Cluster
 from tests.behaviour.conftest import Names
 from tests.behaviour.support import Gate, Seen, consumer_of, numbered, send_all
@@ -129,3 +130,35 @@ def test_the_retry_queue_has_one_owner(cluster: Cluster, names: Names) -> None:
         wait_until(owned((low, [0]), (high, []), topic=retry), "one owner of the retry queue")
         mqs: list[MessageQueue] = [*low.assigned_queues(), *high.assigned_queues()]
         assert len(mqs) == len(set(mqs))
+
+
+def test_members_may_come_and_go_while_messages_flow(cluster: Cluster, names: Names) -> None:
+    """Covers C-548 to C-550: at least once through any number of hand-overs; commits complete.
+
+    Six generations of members overlap by one; each leaves in order while its queues are full.
+    """
+    cluster.create_topic(names.topic, 4)
+    seen = Seen()
+    total = 3000
+    with ExitStack() as stack:
+        producer = stack.enter_context(Producer("pg", namesrv_addr=cluster.namesrv_addr))
+        members: list[PushConsumer] = []
+        for generation in range(6):
+            member = consumer_of(cluster.namesrv_addr, names.group, names.topic, seen)
+            stack.enter_context(member)
+            member.start()
+            members.append(member)
+            futures = [
+                producer.send_async(message)
+                for message in numbered(
+                    names.topic, range(generation * total // 6, (generation + 1) * total // 6)
+                )
+            ]
+            wait_until(lambda: members[-1].assigned_queues(), "queues of the newcomer")
+            if generation:
+                members[generation - 1].shutdown()
+            for future in futures:
+                future.result(30)
+        seen.wait_consumed(total)
+    assert {int(body) for body in seen.bodies} == set(range(total))
+    assert cluster.committed(names.group, names.topic, 4) == cluster.ends(names.topic, 4)

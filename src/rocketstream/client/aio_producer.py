@@ -205,13 +205,21 @@ class AsyncProducer(ProducerBase):
         ):
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append(turn)
-            await turn
+            try:
+                await turn
+            except asyncio.CancelledError:
+                if turn.done() and not turn.cancelled():
+                    self._wake_next()  # the turn was given and is not used
+                raise
         self._in_flight += 1
         self._bytes_in_flight += size
 
     def _leave(self, size: int) -> None:
         self._in_flight -= 1
         self._bytes_in_flight -= size
+        self._wake_next()
+
+    def _wake_next(self) -> None:
         while self._waiting:
             turn = self._waiting.popleft()
             if not turn.done():

@@ -64,10 +64,13 @@ class AsyncConsumeService:
             if run.request is request:
                 self._book.flush(run)
 
-    async def shutdown(self, await_ms: float) -> None:
-        """Hand out nothing more; wait for running listeners, then cancel what is left."""
+    async def shutdown(self, await_ms: float, caller: int | None = None) -> None:
+        """Hand out nothing more; wait for running listeners, then cancel what is left.
+
+        A listener that awaits this itself is neither waited for nor cancelled.
+        """
         self._stopping = True
-        tasks = list(self._tasks)
+        tasks = [task for task in self._tasks if task is not asyncio.current_task()]
         if tasks and await_ms > 0:
             await asyncio.wait(tasks, timeout=await_ms / 1000)
         for task in tasks:

@@ -82,6 +82,7 @@ class ConsumeMessageConcurrentlyService:
         self._parked: list[_Worker] = []
         self._awake = 0
         self._stopping = False
+        self._spared = 0
         self._quiet = asyncio.Event()
         self._ticking = False
 
@@ -109,17 +110,20 @@ class ConsumeMessageConcurrentlyService:
             if run.request is request:
                 self._book.flush(run)
 
-    async def shutdown(self, await_ms: float) -> None:
+    async def shutdown(self, await_ms: float, caller: int | None = None) -> None:
         """Hand out nothing more; wait for running listeners, at most ``await_ms``.
 
         Threads whose listener does not return are left behind; their results no longer count.
+        So is ``caller``, a thread that waits for this inside its listener.
         """
         with self._mutex:
             self._stopping = True
             self._runs.clear()
             parked, self._parked = self._parked, []
             self._awake += len(parked)
-            if not self._awake:
+            own = {worker.thread.ident for worker in self._workers if worker.thread is not None}
+            self._spared = int(caller in own)
+            if self._awake <= self._spared:
                 self._quiet.set()
         for worker in parked:
             worker.gate.release()
@@ -189,7 +193,7 @@ class ConsumeMessageConcurrentlyService:
             self._consume(worker, run)
         with self._mutex:
             self._awake -= 1
-            last = not self._awake
+            last = self._awake <= self._spared
         if last:
             # The loop may be gone when a listener outlived the shutdown.
             with contextlib.suppress(RuntimeError):

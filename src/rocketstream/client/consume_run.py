@@ -82,8 +82,8 @@ class ConsumeService(Protocol):
         """Enter what is finished of a queue into its ledger now."""
         ...
 
-    async def shutdown(self, await_ms: float) -> None:
-        """Hand out nothing more and wait for running listeners."""
+    async def shutdown(self, await_ms: float, caller: int | None = None) -> None:
+        """Hand out nothing more and wait for running listeners, but not for thread ``caller``."""
         ...
 
 

@@ -36,8 +36,9 @@ class PushConsumer(PushConsumerBase):
         listener: as ``register_message_listener``.
         clock: where time comes from.
         **settings: upstream's, among them ``consume_from_where`` (LAST_OFFSET),
-            ``consume_timestamp`` (``yyyyMMddHHmmss``, local time), ``consume_thread_min`` and
-            ``consume_thread_max`` (20), ``consume_message_batch_max_size`` (1),
+            ``consume_timestamp`` (``yyyyMMddHHmmss``, local time), ``consume_thread_max`` (20;
+            threads are started when listeners wait, ``consume_thread_min`` is only checked),
+            ``consume_message_batch_max_size`` (1),
             ``pull_batch_size`` (32), ``max_reconsume_times`` (-1: 16),
             ``consume_timeout_minutes`` (15), ``pull_threshold_for_queue`` (1000 messages),
             ``pull_threshold_size_for_queue`` (100 MiB), ``consume_concurrently_max_span`` (2000),
@@ -112,8 +113,8 @@ class PushConsumer(PushConsumerBase):
         """Stop, so that nothing is lost and nothing finished is repeated.
 
         Pulls stop, running listeners are waited for, offsets are stored at the brokers, the group
-        is told. What no listener has finished stays for the next owner. Does nothing unless
-        running.
+        is told. What no listener has finished stays for the next owner; that includes the batch of
+        a listener that calls this itself. Does nothing unless running.
 
         Args:
             await_ms: how long to wait for running listeners; by default
@@ -128,7 +129,7 @@ class PushConsumer(PushConsumerBase):
         if await_ms is None:
             await_ms = self.settings.await_termination_ms_when_shutdown
         try:
-            engine.run(impl.shutdown(await_ms))
+            engine.run(impl.shutdown(await_ms, threading.get_ident()))
         finally:
             if engine.release():
                 engine.close()

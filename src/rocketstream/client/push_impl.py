@@ -99,7 +99,7 @@ class PushConsumerImpl:
         self._expiry = asyncio.get_running_loop().create_task(self._clean_forever())
         self.instance.rebalance_soon()
 
-    async def shutdown(self, await_ms: float) -> None:
+    async def shutdown(self, await_ms: float, caller: int | None = None) -> None:
         """Stop pulling, let listeners finish, commit, say goodbye (C-119, C-121).
 
         Blocks for ``await_ms`` plus the timeouts of the last requests at most.
@@ -109,7 +109,7 @@ class PushConsumerImpl:
         if self._expiry is not None:
             self._expiry.cancel()
             await asyncio.gather(self._expiry, return_exceptions=True)
-        await self.service.shutdown(await_ms)
+        await self.service.shutdown(await_ms, caller)
         await self.send_back.drain()
         async with self._rebalance_lock:
             for request in self._table.values():
