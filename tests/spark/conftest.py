@@ -29,6 +29,8 @@ _topic_numbers = itertools.count()
 
 def session_builder(root: Path) -> Any:
     """A builder for a session that keeps to a directory and to loopback."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     builder = SparkSession.builder.master("local[2]").appName("rocketstream-tests")
     for name, value in CONFIGURATION.items():
         builder = builder.config(name, value)
@@ -42,7 +44,6 @@ def session_builder(root: Path) -> Any:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A session on two cores."""
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     session = session_builder(tmp_path_factory.mktemp("spark")).getOrCreate()
     session.sparkContext.setLogLevel("OFF")
     yield session

@@ -208,7 +208,8 @@ class StreamSource:
                         self._options.fail_on_data_loss,
                         queue,
                         f"read up to offset {start.ends[queue]}, but the queue now ends at "
-                        f"{self._ends[queue]}: the topic was recreated, or the broker lost data",
+                        f"{self._ends[queue]}: the topic was recreated, or the broker lost "
+                        f"data; nothing is read from it before offset {start.ends[queue]}",
                     )
             patience.pause()
         return self._ends
