@@ -249,3 +249,34 @@ def test_serve_reports_a_taken_port(tmp_path: Path) -> None:
         cluster = start(tmp_path / "s", broker_port=taken.getsockname()[1])
         with pytest.raises(PortInUseError):
             serve(cluster, lambda _: None)
+
+
+def damage_first_message(store_dir: Path) -> None:
+    """Change one byte in the body of the first of several messages."""
+    log = store_dir / "commitlog" / "00000000000000000000"
+    data = log.read_bytes()
+    with log.open("r+b") as file:
+        file.seek(data.index(b"the first body"))
+        file.write(b"?")
+
+
+def test_a_damaged_store_is_refused_until_repair_is_asked_for(tmp_path: Path) -> None:
+    """Nothing is deleted: what follows the damage is set aside, and the store goes on without."""
+    with start(tmp_path) as cluster, Peer(cluster.broker_addr) as broker:
+        for body in (b"the first body", b"the second body"):
+            assert broker.send("T1", body, queue_id=0).code == 0
+    damage_first_message(tmp_path)
+    with pytest.raises(StoreDamagedError, match="repair"):
+        start(tmp_path).start()
+    with start(tmp_path, repair=True) as cluster, Peer(cluster.broker_addr) as broker:
+        kept = b"".join(path.read_bytes() for path in (tmp_path / "quarantine").iterdir())
+        assert b"the second body" in kept
+        assert broker.send("T1", b"a new one", queue_id=0).code == 0
+
+
+def test_expired_files_are_looked_for_a_minute_after_the_start() -> None:
+    """Covers C-439: the timer exists and what it calls can be called."""
+    with EmbeddedCluster() as cluster:
+        broker = cluster.broker
+        assert "retention" in broker._timers
+        broker._delete_expired()

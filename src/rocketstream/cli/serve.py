@@ -72,6 +72,13 @@ def serve(
         bool,
         typer.Option("--insecure", help="Allow an address others can reach; there is no login."),
     ] = False,
+    repair: Annotated[
+        bool,
+        typer.Option(
+            "--repair",
+            help="Open a damaged store: what follows the damage is set aside in STORE/quarantine.",
+        ),
+    ] = False,
 ) -> None:
     """Run a name server and a broker until Ctrl-C or SIGTERM.
 
@@ -96,6 +103,7 @@ def serve(
         delay_levels=delay_levels,
         auto_create_topics=auto_create,
         insecure=insecure,
+        repair=repair,
     )
     with suppress(KeyboardInterrupt):  # a signal that comes before the servers listen for it
         run_server(cluster, ready)

@@ -71,6 +71,7 @@ class EmbeddedCluster:
             temporary directory.
         insecure: allow an address that others can reach although there is no access control.
         vip_port: whether the broker listens two ports below its own as well.
+        repair: open a damaged store, setting what follows the damage aside.
         clock: where all times come from.
 
     Raises:
@@ -95,6 +96,7 @@ class EmbeddedCluster:
         store_config: StoreConfig | None = None,
         insecure: bool = False,
         vip_port: bool = False,
+        repair: bool = False,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         check_exposure(host, insecure)
@@ -116,6 +118,7 @@ class EmbeddedCluster:
             auto_create_groups=auto_create_groups,
             store=store_config,
             vip_port=vip_port,
+            repair_store=repair,
         )
         self._config.check()
         self._store_dir = Path(store_dir) if store_dir is not None else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from pathlib import Path
 
@@ -11,11 +12,12 @@ from rocketstream.errors import DiskFullError
 from rocketstream.server.store import GetMessageStatus
 from rocketstream.server.store.retention import LogFile, RetentionConfig, plan_retention
 from rocketstream.testing.clock import ManualClock
-from tests.unit.store.kit import all_bodies, opened, put
+from tests.unit.store.kit import all_bodies, opened, put, small_config
 
 HOUR = 3_600_000
 NOW = 100 * HOUR
-CONFIG = RetentionConfig()
+# Upstream's marks; ours are off by default.
+CONFIG = RetentionConfig(disk_clean_forcibly_ratio=0.85, disk_warning_ratio=0.90)
 
 
 def plan(ages_h: list[float], **given: object) -> int:
@@ -60,6 +62,14 @@ def test_writes_are_refused_above_the_warning_level() -> None:
         assert decided.refuse_writes is refused
 
 
+def test_a_full_disk_alone_removes_and_refuses_nothing_by_default() -> None:
+    """Messages are kept their time even where others fill the disk (differs from C-439)."""
+    decided = plan_retention(
+        [LogFile(0, NOW - HOUR)], RetentionConfig(), now_ms=NOW, hour=12, disk_used_ratio=0.99
+    )
+    assert decided == (0, False)
+
+
 def test_removed_files_move_the_minimum_of_queues(tmp_path: Path) -> None:
     """Covers C-371: log, queue and index files go, reads below get OFFSET_TOO_SMALL."""
     clock = ManualClock()
@@ -94,7 +104,7 @@ def test_removed_files_move_the_minimum_of_queues(tmp_path: Path) -> None:
 
 def test_too_full_a_disk_refuses_messages_until_there_is_room(tmp_path: Path) -> None:
     """Covers C-439."""
-    with opened(tmp_path) as store:
+    with opened(tmp_path, dataclasses.replace(small_config(), retention=CONFIG)) as store:
         put(store)
         store.delete_expired(disk_used_ratio=0.95)
         assert not store.is_writable

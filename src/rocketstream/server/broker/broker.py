@@ -48,6 +48,8 @@ from rocketstream.transport.connection import refuse_request
 logger = logging.getLogger("rocketstream.server")
 
 EXPIRE_INTERVAL_S = 10.0
+RETENTION_INTERVAL_S = 10.0
+RETENTION_FIRST_S = 60.0
 SAMPLE_INTERVAL_S = 1.0
 
 
@@ -131,7 +133,7 @@ class Broker:
             await self._start_vip_port()
         controller.host = self._advertised_host()
         controller.store_host_bytes = _packed_address(controller.host, controller.port)
-        self.recovery = self.store.open()
+        self.recovery = self.store.open(repair=self.config.repair_store)
         self._load_tables()
         self._client = RemotingClient()
         self._registrar = NameServerRegistrar(controller, self._client)
@@ -195,6 +197,7 @@ class Broker:
         self._persistence.start()
         self._every("expire", EXPIRE_INTERVAL_S, controller.expire_members)
         self._every("sample", SAMPLE_INTERVAL_S, controller.sample)
+        self._every("retention", RETENTION_INTERVAL_S, self._delete_expired, RETENTION_FIRST_S)
 
     def _dispatch(self, connection: Connection, request: RemotingCommand) -> None:
         dispatcher = self._dispatcher
@@ -213,12 +216,25 @@ class Broker:
         host = self.config.advertise_host or self.config.host
         return _outward_address() if is_wildcard(host) else host
 
-    def _every(self, name: str, interval_s: float, work: Callable[[], None]) -> None:
+    def _every(
+        self, name: str, interval_s: float, work: Callable[[], None], first_s: float | None = None
+    ) -> None:
         def tick() -> None:
             self._every(name, interval_s, work)
             work()
 
-        self._timers[name] = asyncio.get_running_loop().call_later(interval_s, tick)
+        delay_s = interval_s if first_s is None else first_s
+        self._timers[name] = asyncio.get_running_loop().call_later(delay_s, tick)
+
+    def _delete_expired(self) -> None:
+        """Remove commit log files past their time (C-439); tried again in the next round."""
+        try:
+            removed = self.store.delete_expired()
+        except OSError as error:
+            logger.error("broker: cannot remove expired files of %s: %s", self.store.root, error)
+        else:
+            if removed:
+                logger.info("broker: removed %d expired commit log files", removed)
 
     # --- stopping --------------------------------------------------------------------------------
 

@@ -28,6 +28,7 @@ class BrokerConfig:
         store: file sizes and limits of the store; its flush and delay levels are taken from here.
         delay_levels: delays of level 1, 2, …, such as ``1s 5s 10m``.
         offset_persist_interval_ms: how often changed consumer offsets are written.
+        repair_store: set damage of the store aside and go on, instead of refusing to start.
         vip_port: whether to listen on ``port`` - 2 too, for clients with vipChannelEnabled (W 1.7).
         register_interval_ms: how often the broker registers anew; within 10 to 60 s.
     """
@@ -53,6 +54,7 @@ class BrokerConfig:
     register_interval_ms: int = 30_000
     flush_timeout_ms: int = limits.SYNC_FLUSH_TIMEOUT_MS
     vip_port: bool = False
+    repair_store: bool = False
     ssl_context: ssl.SSLContext | None = None
 
     def check(self) -> None:

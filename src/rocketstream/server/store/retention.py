@@ -15,14 +15,18 @@ FILES_PER_ROUND_MAX = 10
 @dataclass(frozen=True, slots=True)
 class RetentionConfig:
     """Upstream's names: fileReservedTime, deleteWhen, diskMaxUsedSpaceRatio, and the two marks
-    diskSpaceCleanForciblyRatio and diskSpaceWarningLevelRatio.
+    diskSpaceCleanForciblyRatio (0.85 there) and diskSpaceWarningLevelRatio (0.90 there).
+
+    The two marks are off here: a disk shared with other programs must not make the store delete
+    messages before their time, and space is reserved before it is written, so a disk that is really
+    full refuses sends by itself.
     """
 
     file_reserved_ms: int = 72 * 3_600_000
     delete_when_hours: tuple[int, ...] = (4,)
     disk_max_used_ratio: float = 0.75
-    disk_clean_forcibly_ratio: float = 0.85
-    disk_warning_ratio: float = 0.90
+    disk_clean_forcibly_ratio: float = 1.0
+    disk_warning_ratio: float = 1.0
 
 
 class LogFile(NamedTuple):
