@@ -55,9 +55,12 @@ class MessageHandlers:
         response = RemotingCommand.response(
             ResponseCode.SUCCESS if records else ResponseCode.QUERY_NOT_FOUND,
             None if records else "can not find message, maybe time range not correct",
+            # Upstream tells how far its index reaches only together with a message.
             QueryMessageResponseHeader(
-                index_last_update_timestamp=found.index_last_update_timestamp,
-                index_last_update_phyoffset=found.index_last_update_physical_offset,
+                index_last_update_timestamp=found.index_last_update_timestamp if records else 0,
+                index_last_update_phyoffset=(
+                    found.index_last_update_physical_offset if records else 0
+                ),
             ),
         )
         connection.reply(request, response, records)

@@ -151,7 +151,7 @@ class PullHandlers:
             raise refusal(ResponseCode.NO_PERMISSION, text)
         topic = self._controller.topics.get(header.topic)
         if topic is None:
-            text = f"topic[{header.topic}] not exist, apply first please!{FAQ_SUBSCRIPTION}"
+            text = f"topic[{header.topic}] not exist, apply first please! {FAQ_SUBSCRIPTION}"
             raise refusal(ResponseCode.TOPIC_NOT_EXIST, text)
         self._check_queue(pull, topic)
         subscription = self._subscription(header, group.consume_broadcast_enable)
