@@ -134,7 +134,8 @@ class ApacheCluster:
         for process in self._processes:
             process.wait_line("boot success", timeout_s=60)
         wait_until(self._registered, "registration of the broker", timeout_s=60)
-        self.create_topic("ready", queues=1)
+        if "aclEnable" not in self.broker_settings:
+            self.create_topic("ready", queues=1)
 
     def _registered(self) -> bool:
         try:

@@ -1,0 +1,73 @@
+"""Our admin operations on Apache's cluster, beside what its own tools and files say."""
+
+from __future__ import annotations
+
+import pytest
+
+from rocketstream.admin import Admin
+from tests.interop.cluster import BROKER_NAME, CLUSTER_NAME, ApacheCluster, JavaPrograms
+from tests.interop.messages import per_queue
+from tests.interop.ours import Collector, push_consumer, send_many
+from tests.plugins.waiting import wait_until
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(120)]
+
+COUNT = 400
+
+
+def test_topics_are_created_listed_and_counted(apache_cluster: ApacheCluster) -> None:
+    """create, list, route and status agree with what was done and sent."""
+    name = apache_cluster.unique("admin")
+    with Admin(apache_cluster.namesrv_addr) as admin:
+        (broker,) = admin.cluster_info()
+        (route,) = admin.topic_create(name, queues=3)
+        stored = send_many(apache_cluster.namesrv_addr, name, COUNT)
+        expected = per_queue(stored)
+        wait_until(
+            lambda: {r.queue_id: r.max_offset for r in admin.topic_status(name)} == expected,
+            "all messages in the topic's status",
+        )
+        (row,) = [row for row in admin.topic_list() if row.topic == name]
+
+    assert (broker.cluster, broker.broker_name) == (CLUSTER_NAME, BROKER_NAME)
+    assert broker.address == apache_cluster.broker_addr
+    assert (route.read_queues, route.write_queues, route.permission) == (3, 3, "RW")
+    assert (row.kind, row.brokers, row.read_queues) == ("normal", (BROKER_NAME,), 3)
+
+
+def test_lag_of_a_group_is_exact_with_and_without_members(
+    apache_cluster: ApacheCluster, java: JavaPrograms
+) -> None:
+    """Half consumed by us, then a Java member takes over and the rest is consumed."""
+    topic = apache_cluster.create_topic(apache_cluster.unique("lag"), queues=4)
+    group = apache_cluster.unique("lag-group")
+    address = apache_cluster.namesrv_addr
+    first = send_many(address, topic, COUNT)
+    collector = Collector()
+    with push_consumer(address, group, topic, collector):
+        collector.wait(COUNT)
+    second = send_many(address, topic, COUNT, prefix="later")
+
+    with Admin(address) as admin:
+        expected = {q: per_queue(second).get(q, 0) for q in range(4)}
+        wait_until(lambda: _lags(admin, group, topic) == expected, "the lag of the second half")
+        rows = [row for row in admin.group_lag(group) if row.topic == topic]
+        assert {row.queue_id: row.consumer_offset for row in rows} == per_queue(first)
+        assert {row.client_id for row in rows} == {None}
+        assert all(row.time_lag_ms and row.time_lag_ms > 0 for row in rows)
+        with java.start(
+            "JavaPushConsumer", namesrv=address, topic=topic, group=group, count=COUNT
+        ) as consumer:
+            consumer.wait_event("done")
+            wait_until(lambda: set(_lags(admin, group, topic).values()) == {0}, "no lag")
+            (member,) = admin.group_members(group)
+            owners = {r.client_id for r in admin.group_lag(group) if r.topic == topic}
+        (listed,) = [row for row in admin.group_list() if row.group == group]
+
+    assert member.language == "JAVA"
+    assert owners == {member.client_id}
+    assert topic in listed.topics
+
+
+def _lags(admin: Admin, group: str, topic: str) -> dict[int, int | None]:
+    return {row.queue_id: row.lag for row in admin.group_lag(group) if row.topic == topic}
