@@ -22,6 +22,8 @@ EXIT_INTERRUPTED = 130
 EXIT_TERMINATED = 143
 EXIT_BROKEN_PIPE = 141
 
+WARNING_PAUSE_S = 10.0
+"""A warning of one kind is shown this often at most."""
 DEBUG_VARIABLE = "ROCKETSTREAM_DEBUG"
 
 
@@ -73,11 +75,28 @@ class _OneLine(logging.Formatter):
         return one_line(f"{record.levelname.lower()}: {record.getMessage()}")
 
 
+class _Sparing(logging.Filter):
+    """Lets one record of a kind through now and then: an outage repeats itself every second."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._shown: dict[object, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        kind = record.msg
+        if record.created - self._shown.get(kind, 0.0) < WARNING_PAUSE_S:
+            return False
+        self._shown[kind] = record.created
+        return True
+
+
 def _log_to_stderr() -> logging.Handler:
     """Show warnings of the packages below, such as a connection that was lost, as they come."""
     handler = logging.StreamHandler()
     handler.setLevel(logging.INFO if os.environ.get(DEBUG_VARIABLE) else logging.WARNING)
     handler.setFormatter(_OneLine("%(levelname)s %(name)s: %(message)s"))
+    if not os.environ.get(DEBUG_VARIABLE):
+        handler.addFilter(_Sparing())
     logging.getLogger("rocketstream").addHandler(handler)
     return handler
 

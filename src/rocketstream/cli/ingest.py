@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import signal
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,11 +20,13 @@ from rocketstream.cli.failure import say
 from rocketstream.cli.options import DEFAULT_NAMESRV, From, Json, Namesrv, Topic
 from rocketstream.cli.output import plural, print_json, print_line
 from rocketstream.cli.start import parse_start
+from rocketstream.errors import SparkQueryError
 
 if TYPE_CHECKING:
     from rocketstream.spark.ingest import IngestPlan, IngestProgress
 
 _ROWS_PER_BATCH = 200_000
+_SPARK_LOG = "_spark.log"
 
 
 def add_to(app: typer.Typer) -> None:
@@ -137,20 +138,22 @@ def _run(plan: IngestPlan, master: str, waiting: int) -> IngestProgress:
 
     stop = threading.Event()
     total = waiting if plan.once and plan.start == "earliest" and not plan.resumes else None
-    with tempfile.TemporaryDirectory(prefix="rocketstream-") as scratch:
-        log_file = Path(scratch, "spark.log")
-        with _bar(total) as show:
-            session = start_session(
-                f"ingest {plan.topic}",
-                log_file=log_file,
-                master=master,
-                on_interrupt=lambda: say("stopping once Spark has started"),
-            )
-            try:
-                with _stop_on_signal(stop):
-                    totals = run_ingest(session, plan, on_progress=show, stop=stop)
-            finally:
-                stop_session(session)
+    log_file = plan.path / _SPARK_LOG
+    log_file.unlink(missing_ok=True)
+    with _bar(total) as show:
+        session = start_session(
+            f"ingest {plan.topic}",
+            log_file=log_file,
+            master=master,
+            on_interrupt=lambda: say("stopping once Spark has started"),
+        )
+        try:
+            with _stop_on_signal(stop):
+                totals = run_ingest(session, plan, on_progress=show, stop=stop)
+        except SparkQueryError as error:
+            raise SparkQueryError(f"{error.message} (details: {log_file})") from error
+        finally:
+            stop_session(session)
     if stop.is_set() and plan.once:
         raise KeyboardInterrupt
     return totals

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 
 from rocketstream.cli.failure import TerminatedError, describe, guard
@@ -47,3 +49,17 @@ def test_debugging_lets_the_traceback_through(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("ROCKETSTREAM_DEBUG", "1")
     with pytest.raises(ZeroDivisionError):
         failing(ZeroDivisionError())
+
+
+def test_warnings_of_one_kind_are_one_line_now_and_then(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def action() -> int:
+        logger = logging.getLogger("rocketstream.client")
+        for number in range(100):
+            logger.warning("pull %d\nfailed", number, exc_info=ZeroDivisionError())
+        logger.info("not shown")
+        return 0
+
+    assert guard(action) == 0
+    assert capsys.readouterr().err == "warning: pull 0 failed\n"
