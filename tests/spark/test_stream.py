@@ -229,6 +229,7 @@ def test_a_stream_outlives_its_brokers_restart(
         assert streams.numbers() == list(range(20))
     finally:
         query.stop()
+    second.close()  # before its directory goes
 
 
 @pytest.mark.parametrize("fail", [True, False])
