@@ -21,6 +21,7 @@ from rocketstream.errors import (
 from tests.behaviour.cluster import Cluster
 from tests.behaviour.conftest import Names
 from tests.behaviour.support import WAIT_S, Seen, consumer_of, numbered
+from tests.plugins.waiting import wait_until
 
 
 def raising(queues: object, message: object, arg: object) -> MessageQueue:
@@ -186,7 +187,7 @@ def test_many_threads_send_through_one_producer(cluster: Cluster, names: Names) 
             sent = [pair for pairs in pool.map(work, range(16)) for pair in pairs]
     assert all(result == own for result, own in sent)
     assert len({result for result, _ in sent}) == 800
-    assert sum(cluster.ends(names.topic, 4)) == 800
+    wait_until(lambda: sum(cluster.ends(names.topic, 4)) == 800, "everything stored")
 
 
 def test_futures_resolve_and_callbacks_run_off_the_network_thread(
@@ -222,7 +223,7 @@ def test_shutdown_waits_for_what_is_on_its_way(cluster: Cluster, names: Names) -
     with Producer("pg", namesrv_addr=cluster.namesrv_addr) as producer:
         futures = [producer.send_async(m) for m in numbered(names.topic, range(300))]
     assert all(future.done() for future in futures)
-    assert sum(cluster.ends(names.topic, 4)) == 300
+    wait_until(lambda: sum(cluster.ends(names.topic, 4)) == 300, "everything stored")
 
 
 def test_oneway_messages_arrive(cluster: Cluster, names: Names) -> None:

@@ -37,6 +37,10 @@ class OffsetStore(Protocol):
         """Write what changed of these queues; failures are logged and tried again next time."""
         ...
 
+    def committable(self, mq: MessageQueue) -> int:
+        """Return the offset a pull may carry along, 0 for none."""
+        ...
+
     def remove_offset(self, mq: MessageQueue) -> None:
         """Forget a queue."""
         ...
@@ -51,6 +55,10 @@ class RemoteBrokerOffsetStore:
         self._offsets: dict[MessageQueue, int] = {}
         self._persisted: dict[MessageQueue, int] = {}
         self._sending: dict[str, asyncio.Lock] = {}
+        self._tables: set[tuple[str, str]] = set()
+        """Broker and topic of every commit a broker has acknowledged."""
+        self._said: set[MessageQueue] = set()
+        """Queues whose first commit was acknowledged."""
 
     def update_offset(self, mq: MessageQueue, offset: int, *, increase_only: bool = True) -> None:
         """Note an offset; a smaller one only when ``increase_only`` is off."""
@@ -97,28 +105,51 @@ class RemoteBrokerOffsetStore:
             for mq in mqs
             if (offset := self._offsets.get(mq)) is not None and self._persisted.get(mq) != offset
         ]
-        results = await asyncio.gather(
-            *(self._send(mq, offset) for mq, offset in changed), return_exceptions=True
-        )
-        for (mq, offset), result in zip(changed, results, strict=True):
-            if isinstance(result, RocketMQError):
-                logger.warning(
-                    "offset %d of %s in group %s could not be stored: %s",
-                    offset, mq, self._group, result,
-                )  # fmt: skip
-            elif isinstance(result, BaseException):
-                raise result
+        # A 4.x broker that gets the first two commits of a topic and group at once may keep one
+        # only (commitOffset makes the table of the pair unguarded): so the first ones go singly,
+        # and each is said once more in the next round.
+        known = set(self._tables)
+        for mq, offset in changed:
+            if self._table_of(mq) not in known:
+                self._note_failure(mq, offset, await self._try_send(mq, offset))
+        rest = [pair for pair in changed if self._table_of(pair[0]) in known]
+        results = await asyncio.gather(*(self._try_send(mq, offset) for mq, offset in rest))
+        for (mq, offset), error in zip(rest, results, strict=True):
+            self._note_failure(mq, offset, error)
+
+    def committable(self, mq: MessageQueue) -> int:
+        """Return the offset a pull may carry, 0 while the broker has no commit of the topic."""
+        return self._offsets.get(mq, 0) if self._table_of(mq) in self._tables else 0
 
     def remove_offset(self, mq: MessageQueue) -> None:
         """Forget a queue."""
         self._offsets.pop(mq, None)
         self._persisted.pop(mq, None)
+        self._said.discard(mq)
 
-    async def _send(self, mq: MessageQueue, offset: int) -> None:
-        address = await self._address(mq)
-        await self._instance.api.update_consumer_offset(address, self._group, mq, offset)
-        if mq in self._offsets:
+    async def _try_send(self, mq: MessageQueue, offset: int) -> RocketMQError | None:
+        try:
+            address = await self._address(mq)
+            await self._instance.api.update_consumer_offset(address, self._group, mq, offset)
+        except RocketMQError as error:
+            return error
+        self._tables.add(self._table_of(mq))
+        if mq in self._said:
             self._persisted[mq] = offset
+        elif mq in self._offsets:
+            self._said.add(mq)
+        return None
+
+    def _note_failure(self, mq: MessageQueue, offset: int, error: RocketMQError | None) -> None:
+        if error is not None:
+            logger.warning(
+                "offset %d of %s in group %s could not be stored: %s",
+                offset, mq, self._group, error,
+            )  # fmt: skip
+
+    @staticmethod
+    def _table_of(mq: MessageQueue) -> tuple[str, str]:
+        return mq.broker_name, mq.topic
 
     async def _address(self, mq: MessageQueue) -> str:
         routes = self._instance.routes

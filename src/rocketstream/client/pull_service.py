@@ -172,7 +172,7 @@ class PullService:
         # A slave never takes offsets (C-215); 0 is never piggybacked (C-211). A broker may handle
         # a pull after a later commit sent on its own, and overwrites whatever it has: so only the
         # offset of this very pull goes along. Nothing beyond it can be committed before the answer.
-        commit = 0 if to_slave else self._store.read_memory(mq) or 0
+        commit = 0 if to_slave else self._store.committable(mq)
         if commit != request.next_offset:
             commit = 0
         if commit > 0:

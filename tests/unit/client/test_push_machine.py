@@ -186,6 +186,25 @@ def test_an_offset_is_sent_again_until_the_broker_has_it(broker: FakeBroker) -> 
         assert commits(broker).count(4) <= before + 2
 
 
+def test_the_first_commits_of_a_topic_go_one_by_one_and_twice() -> None:
+    """Covers C-324: a 4.x broker may lose one of two first commits that come at once."""
+    with FakeBroker(queues=3) as broker:
+        broker.offsets.update({0: 0, 1: 0, 2: 0})
+        broker.on[UPDATE] = lambda _: None
+        with consumer(broker, Seen()):
+            for queue in range(3):
+                (pull,) = broker.wait_for(PULL, 1, lambda a, q=queue: a.ext["queueId"] == str(q))  # type: ignore[misc]
+                broker.reply(pull, pull_answer(20, 7, 7))
+            for number in range(3):
+                asked = broker.wait_for(UPDATE, number + 1)
+                assert len(asked) == number + 1, "one at a time"
+                broker.reply(asked[-1], ok())
+            again = broker.wait_for(UPDATE, 6)
+            assert sorted(a.ext["queueId"] for a in again[3:]) == ["0", "1", "2"]
+            for asked_again in again[3:]:
+                broker.reply(asked_again, ok())
+
+
 def test_pulls_carry_the_commit_once_there_is_one(broker: FakeBroker) -> None:
     """Covers C-211, C-215: never an offset of 0."""
     seen = Seen()
