@@ -5,10 +5,11 @@ Law: messages in, totals out; at-least-once delivery is made exact by the flight
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+
+import orjson
 
 from demo.produce import TOPIC
 from demo.totals import Totals
@@ -45,7 +46,7 @@ class FlightListener:
     def __call__(self, messages: list[MessageExt]) -> ConsumeConcurrentlyStatus:
         """Take messages; raising sends them to be consumed again later."""
         for message in messages:
-            flight = json.loads(message.body)
+            flight = orjson.loads(message.body)
             self._check(flight["id"], message.reconsume_times)
             with self._lock:
                 self._count(flight, message.reconsume_times)
@@ -118,7 +119,7 @@ def read_dead_letters(
 
     def listen(messages: list[MessageExt]) -> ConsumeConcurrentlyStatus:
         for message in messages:
-            flight = json.loads(message.body)
+            flight = orjson.loads(message.body)
             with lock:
                 if flight["id"] not in seen:
                     totals.add(flight["carrier"], flight["dep_delay"], flight["arr_delay"])
