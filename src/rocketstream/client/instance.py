@@ -81,6 +81,7 @@ class MQClientInstance:
         self._tasks: list[asyncio.Task[None]] = []
         self._updates: dict[tuple[str, int | None], asyncio.Task[bool]] = {}
         self._heartbeat_lock = asyncio.Lock()
+        self._heartbeat_due = False
         self._rebalance_wanted = asyncio.Event()
         self._background: set[asyncio.Task[None]] = set()
         self._started = False
@@ -287,8 +288,18 @@ class MQClientInstance:
                 logger.info("heartbeat to %s failed: %s", address, result)
 
     def heartbeat_soon(self) -> None:
-        """Send a heartbeat in the background, as when a broker does not know us (C-580)."""
-        self.run_soon(self.heartbeat())
+        """Send a heartbeat in the background, as when a broker does not know us (C-580).
+
+        Any number of calls before it is sent make one.
+        """
+        if not self._heartbeat_due:
+            self._heartbeat_due = True
+            self.run_soon(self._due_heartbeat())
+
+    async def _due_heartbeat(self) -> None:
+        async with self._heartbeat_lock:
+            self._heartbeat_due = False
+        await self.heartbeat()
 
     def broker_version(self, address: str) -> int:
         """Return what a broker said of itself in its last heartbeat answer, 0 if never."""

@@ -117,7 +117,8 @@ class SendWindow:
     def __init__(self, count_max: int, bytes_max: int) -> None:
         self._count_max = count_max
         self._bytes_max = bytes_max
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._count = 0
         self._bytes = 0
         self._waiting = 0
@@ -128,36 +129,45 @@ class SendWindow:
         Raises:
             SendError: still full after ``timeout_ms``; nothing was sent.
         """
-        with self._changed:
+        with self._lock:
             if waits and self._full():
-                self._waiting += 1
-                try:
-                    room = self._changed.wait_for(lambda: not self._full(), timeout_ms / 1000)
-                finally:
-                    self._waiting -= 1
-                if not room:
-                    text = (
-                        f"{self._count} messages of {self._bytes} bytes are on their way and none "
-                        f"was answered within {timeout_ms:g} ms"
-                    )
-                    raise SendError(text, SendOutcome.NOT_SENT).with_retriable(
-                        True
-                    ) from TooManyRequestsError(text)
+                self._wait_for_room(timeout_ms)
             self._count += 1
             self._bytes += size
 
     def leave(self, size: int) -> None:
         """Count one message out."""
-        with self._changed:
+        with self._lock:
             self._count -= 1
             self._bytes -= size
-            if self._waiting or not self._count:
+            if self._waiting and (not self._count or not self._full()):
                 self._changed.notify_all()
 
     def wait_empty(self, timeout_ms: float) -> bool:
         """Wait until nothing is on its way; tell whether that came in time."""
+        return self._wait(lambda: not self._count, timeout_ms)
+
+    def _wait_for_room(self, timeout_ms: float) -> None:
+        self._waiting += 1
+        try:
+            if self._changed.wait_for(lambda: not self._full(), timeout_ms / 1000):
+                return
+        finally:
+            self._waiting -= 1
+        text = (
+            f"{self._count} messages of {self._bytes} bytes are on their way and none "
+            f"was answered within {timeout_ms:g} ms"
+        )
+        error = SendError(text, SendOutcome.NOT_SENT).with_retriable(True)
+        raise error from TooManyRequestsError(text)
+
+    def _wait(self, done: Callable[[], bool], timeout_ms: float) -> bool:
         with self._changed:
-            return self._changed.wait_for(lambda: not self._count, timeout_ms / 1000)
+            self._waiting += 1
+            try:
+                return self._changed.wait_for(done, timeout_ms / 1000)
+            finally:
+                self._waiting -= 1
 
     def _full(self) -> bool:
         return self._count >= self._count_max or self._bytes >= self._bytes_max

@@ -1,0 +1,62 @@
+"""Servers that go away and come back: clients go on by themselves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rocketstream import Message, Producer
+from rocketstream.errors import SendError
+from rocketstream.server.embedded import SMALL_STORE, EmbeddedCluster
+from tests.behaviour.support import Seen, consumer_of, numbered
+from tests.plugins.waiting import wait_until
+
+
+def test_clients_survive_a_restart_of_the_servers(tmp_path: Path) -> None:
+    """Covers C-230, C-358, C-580, C-581: same ports, same store; nothing is lost."""
+    store = tmp_path / "store"
+    with EmbeddedCluster(store, store_config=SMALL_STORE) as cluster:
+        namesrv, broker = cluster.namesrv_addr, cluster.broker_addr
+        cluster.create_topic("T", queues=2)
+        seen = Seen()
+        consumer = consumer_of(namesrv, "g", "T", seen)
+        producer = Producer("pg", namesrv_addr=namesrv)
+        producer.start()
+        consumer.start()
+        for message in numbered("T", range(10)):
+            producer.send(message)
+        seen.wait_consumed(10)
+    with EmbeddedCluster(
+        store,
+        store_config=SMALL_STORE,
+        namesrv_port=int(namesrv.rpartition(":")[2]),
+        broker_port=int(broker.rpartition(":")[2]),
+    ):
+        wait_until(lambda: _sent(producer), "a send after the restart")
+        for message in numbered("T", range(10, 20)):
+            producer.send(message)
+        wait_until(lambda: set(map(str, range(20))) <= set(seen.bodies), "all consumed")
+        consumer.shutdown()
+        producer.shutdown()
+
+
+def test_clients_end_in_order_when_the_servers_are_gone(tmp_path: Path) -> None:
+    """Covers C-119, C-448: shutdown does not depend on anybody answering."""
+    with EmbeddedCluster(tmp_path / "store", store_config=SMALL_STORE) as cluster:
+        cluster.create_topic("T", queues=2)
+        seen = Seen()
+        consumer = consumer_of(cluster.namesrv_addr, "g", "T", seen)
+        producer = Producer("pg", namesrv_addr=cluster.namesrv_addr)
+        producer.start()
+        consumer.start()
+        producer.send(Message("T", b"x"))
+        seen.wait_consumed(1)
+    consumer.shutdown()
+    producer.shutdown()
+
+
+def _sent(producer: Producer) -> bool:
+    try:
+        producer.send(Message("T", b"probe"))
+    except SendError:
+        return False
+    return True
