@@ -45,7 +45,9 @@ LOCK_LIVE_MS: Final = 60_000
 CLIENT_EXPIRED_MS: Final = 120_000
 BROKER_EXPIRED_MS: Final = 120_000
 TRANSFER_BYTES_IN_MEMORY_MAX: Final = 262_144
-TRANSFER_COUNT_IN_MEMORY_MAX: Final = 32
+TRANSFER_COUNT_IN_MEMORY_MAX: Final = 1024
+"""Messages of one pull reply; upstream 32. A client gets no more than it asked for (32 by default),
+so only those that ask for more, such as the Spark source, see the difference."""
 
 # --- client ---------------------------------------------------------------------------------------
 ASYNC_SENDS_IN_FLIGHT_MAX: Final = 10_000

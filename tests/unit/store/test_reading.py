@@ -69,9 +69,18 @@ def test_scan_stops_at_the_end_of_an_index_file(tmp_path: Path) -> None:
         assert answer(store, 10) == (Status.FOUND, 15)
 
 
+def test_batch_in_memory_is_as_large_as_asked_for(tmp_path: Path) -> None:
+    """More than upstream's 32 when a client asks for more (differs from C-370 on purpose)."""
+    with opened(tmp_path, small_config(**BIG)) as store:
+        for _ in range(40):
+            put(store, b"x")
+        assert store.get("T1", 0, 0, 100).count == 40
+
+
 def test_batch_in_memory_is_full_at_32_messages_or_256_kib(tmp_path: Path) -> None:
     """Covers C-370; at the bound, one byte below and above, and the first always accepted."""
-    with opened(tmp_path, small_config(**{**BIG, "commit_log_file_bytes": 4 << 20})) as store:
+    like_upstream = {**BIG, "commit_log_file_bytes": 4 << 20, "transfer_count_in_memory_max": 32}
+    with opened(tmp_path, small_config(**like_upstream)) as store:
         for _ in range(40):
             put(store, b"x")
         assert store.get("T1", 0, 0, 100).count == 32
