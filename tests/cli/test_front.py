@@ -30,6 +30,13 @@ def test_version_is_the_package_version() -> None:
     assert Cli()("--version").worked().out == f"rocketstream {metadata.version('rocketstream')}\n"
 
 
+def test_the_name_server_may_stand_before_the_command() -> None:
+    """`-n` is for every command, wherever it stands."""
+    done = Cli()("-n", "127.0.0.1:1", "topic", "list")
+    assert done.code == 1
+    assert "127.0.0.1:1" in done.err
+
+
 def test_no_command_shows_help_as_a_usage_error() -> None:
     done = Cli()()
     assert done.code == 2

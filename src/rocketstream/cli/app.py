@@ -5,6 +5,7 @@ Law: wiring only; each command's work is in its own module.
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
 import typer
@@ -46,8 +47,19 @@ def _options(
             "--version", callback=_print_version, is_eager=True, help="Print the version and end."
         ),
     ] = False,
+    namesrv: Annotated[
+        str,
+        typer.Option(
+            "--namesrv",
+            "-n",
+            metavar="HOST:PORT",
+            help="Name server for the command; may also stand behind it.",
+        ),
+    ] = "",
 ) -> None:
     """Take the options that stand before the command."""
+    if namesrv:
+        os.environ["NAMESRV_ADDR"] = namesrv
 
 
 serve.add_to(app)

@@ -134,7 +134,9 @@ def _failed(error: Exception) -> int:
             # carry it as the text, newer ones have printed it).
             say(said) if said.strip() else None
         else:
-            say(f"error: {one_line(said).removesuffix('.')}.{_help_hint(error)}")
+            # typer wraps the reason of a refused value; the value says enough.
+            said = one_line(said).replace("Value error, ", "").removesuffix(".")
+            say(f"error: {said}.{_help_hint(error)}")
         return int(code)
     if type(error).__name__ == "Abort":
         return EXIT_INTERRUPTED

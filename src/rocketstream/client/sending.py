@@ -199,7 +199,7 @@ class MessagePreparer:
         sizes = [_BATCH_RECORD_BYTES + len(body) + len(text) for _, body, text in items]
         bytes_max = self._settings.max_message_size
         if max(sizes) > bytes_max:
-            raise _too_large(bytes_max)
+            raise _too_large(max(sizes), bytes_max)
         wait = messages[0].properties.get(PROPERTY_WAIT, "true")
         return [
             PreparedSend(
@@ -229,7 +229,7 @@ class MessagePreparer:
         if not body:
             raise MessageInvalidError("CODE: 13: the message body length is zero", topic=topic)
         if len(body) > self._settings.max_message_size:
-            raise _too_large(self._settings.max_message_size)
+            raise _too_large(len(body), self._settings.max_message_size)
 
     def _check_topic(self, topic: str) -> None:
         try:
@@ -288,9 +288,12 @@ def _batch_body(items: Sequence[tuple[int, bytes, bytes]]) -> bytes:
         raise MessageInvalidError(str(error)) from None
 
 
-def _too_large(bytes_max: int) -> MessageInvalidError:
+def _too_large(size: int, bytes_max: int) -> MessageInvalidError:
     return MessageInvalidError(
-        f"CODE: 13: the message body size over max value, MAX: {bytes_max}", max_bytes=bytes_max
+        f"CODE: 13: the message body size over max value, MAX: {bytes_max}; this one has {size} "
+        "bytes: split it, or store it elsewhere and send where it is",
+        size=size,
+        max_bytes=bytes_max,
     )
 
 
