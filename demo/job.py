@@ -29,6 +29,8 @@ from rocketstream.errors import RocketMQError, RouteNotFoundError
 from rocketstream.spark.ingest import IngestProgress
 from rocketstream.spark.local_session import check_environment, start_session, stop_session
 
+JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For a job of seconds on two cores, compiling thoroughly costs more than it gains."""
 _POLL_S = 0.2
 _STALLED_S = 60.0
 DIFFERENT = 1
@@ -111,6 +113,7 @@ class Job:
             spark = start_session(
                 "flights",
                 log_file=place.spark_log,
+                jvm_options=JVM_OPTIONS,
                 on_interrupt=lambda: self._screen.say("stopping once Spark has started"),
             )
             cleanup.callback(stop_session, spark)

@@ -126,6 +126,7 @@ def start_session(
     log_file: Path,
     master: str = "local[*]",
     config: dict[str, str] | None = None,
+    jvm_options: str = "",
     on_interrupt: Callable[[], None] | None = None,
 ) -> SparkSession:
     """Start Spark with everything its processes write to the console going to a file.
@@ -140,6 +141,8 @@ def start_session(
         Spark master URL.
     config : dict, optional
         More settings; they win over the ones set here.
+    jvm_options : str
+        Options of Spark's JVM, such as ``-Xmx2g``.
     on_interrupt : callable, optional
         Called from the signal handler when SIGINT arrives while Spark is starting.
 
@@ -169,7 +172,7 @@ def start_session(
         "spark.local.dir": scratch,
         "spark.python.unix.domain.socket.dir": scratch,
         "spark.sql.warehouse.dir": str(Path(scratch, "warehouse")),
-        "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={scratch}",
+        "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={scratch} {jvm_options}".strip(),
     }
     builder = SparkSession.builder.master(master).appName(name)
     for key, value in (settings | (config or {})).items():
