@@ -7,9 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from rocketstream.admin.rows import LagRow
 from rocketstream.model import MessageQueue
+
+if TYPE_CHECKING:
+    from rocketstream.protocol.bodies import ConsumerConnection
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +81,24 @@ def lag_rows(
 ) -> list[LagRow]:
     """Return the rows of all queues, sorted by topic, broker and queue."""
     return [lag_row(group, queue, table[queue], facts) for queue in sorted(table)]
+
+
+def only_owner(
+    queues: Iterable[MessageQueue], connections: Mapping[str, ConsumerConnection]
+) -> dict[MessageQueue, str]:
+    """Return the owner where it is certain without asking: the only member of a clustering group.
+
+    Args:
+        queues: the queues the group has progress in.
+        connections: the connected members by broker.
+    """
+    members = {m.client_id for found in connections.values() for m in found.connection_set}
+    models = {found.message_model for found in connections.values()}
+    if len(members) != 1 or models != {"CLUSTERING"}:
+        return {}
+    member = members.pop()
+    topics = {topic for found in connections.values() for topic in found.subscription_table}
+    return {queue: member for queue in queues if queue.topic in topics}
 
 
 def total_lag(rows: Iterable[LagRow]) -> tuple[int | None, int]:

@@ -59,7 +59,8 @@ def list_groups(namesrv: Namesrv = DEFAULT_NAMESRV, as_json_: Json = False) -> N
 
 
 def _group_cells(row: GroupRow) -> tuple[str, ...]:
-    lag = number(row.lag)
+    nothing = row.lag is None and not row.queues_unknown
+    lag = NONE if nothing else number(row.lag)
     if row.queues_unknown and row.lag is not None:
         lag += f" + {plural(row.queues_unknown, 'queue')} unknown"
     return (

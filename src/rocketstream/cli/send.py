@@ -19,7 +19,8 @@ from rocketstream.cli.output import json_line, plural, print_line
 if TYPE_CHECKING:
     from rocketstream import Message, MessageQueue, Producer, SendResult
 
-_BATCH_MESSAGES = 500
+_BATCH_MESSAGES = 50
+"""A batch goes to one queue: small ones spread over all of them."""
 _BATCH_BYTES = 512 * 1024
 _DETAILS_MAX = 10
 """Results printed one by one; beyond, one line sums them up."""

@@ -9,9 +9,11 @@ from rocketstream.admin.lag import (
     lag_row,
     lag_rows,
     offsets_of_group,
+    only_owner,
     total_lag,
 )
 from rocketstream.model import MessageQueue
+from rocketstream.protocol.bodies import Connection, ConsumerConnection, SubscriptionData
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
 OTHER = MessageQueue("orders", "broker-a", 1)
@@ -80,3 +82,23 @@ def test_offset_tables_are_read_by_their_last_at_sign() -> None:
         MessageQueue("%RETRY%g", "broker-a", 0): 1,
     }
     assert groups_of_offsets(tables) == {"g": {"orders", "%RETRY%g"}, "h": {"orders"}}
+
+
+def connection(*members: str, model: str = "CLUSTERING") -> ConsumerConnection:
+    return ConsumerConnection(
+        connection_set=[Connection(client_id=member) for member in members],
+        subscription_table={"orders": SubscriptionData(topic="orders")},
+        message_model=model,
+    )
+
+
+def test_an_only_member_owns_the_queues_of_what_it_subscribes() -> None:
+    other = MessageQueue("left", "broker-a", 0)
+    owners = only_owner([QUEUE, OTHER, other], {"broker-a": connection("m1")})
+    assert owners == {QUEUE: "m1", OTHER: "m1"}
+
+
+def test_the_owner_is_not_guessed_among_several_or_in_broadcasting() -> None:
+    assert only_owner([QUEUE], {"broker-a": connection("m1", "m2")}) == {}
+    assert only_owner([QUEUE], {"broker-a": connection("m1", model="BROADCASTING")}) == {}
+    assert only_owner([QUEUE], {}) == {}
