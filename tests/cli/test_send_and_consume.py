@@ -94,6 +94,16 @@ def test_bodies_that_are_not_text_are_given_in_base64(quick: Quick) -> None:
     assert "body" not in message
 
 
+def test_latest_skips_what_was_there_before_the_group(quick: Quick) -> None:
+    """A broker alone would begin a new group of a young topic at its oldest message (C-195)."""
+    quick("topic", "create", "fresh", "-q", "1").worked()
+    quick("send", "fresh", "old").worked()
+    read = ("consume", "fresh", "-g", "g", "--from", "latest")
+    assert quick(*read, "--idle", "0.3").worked().out == ""
+    quick("send", "fresh", "new").worked()
+    assert quick(*read, "--max", "1").worked().out == "new\n"
+
+
 def test_idle_ends_without_messages(quick: Quick) -> None:
     quick("topic", "create", "idle").worked()
     done = quick("consume", "idle", "-g", "g", "--idle", "0.5").worked()

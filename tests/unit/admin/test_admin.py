@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from rocketstream import ConsumeConcurrentlyStatus, Message, Producer, PushConsumer
 from rocketstream.admin import Admin
 from rocketstream.client.blocking import BlockingAdminClient
 from rocketstream.errors import ConfigurationError, ConnectError, RouteNotFoundError
@@ -108,3 +109,54 @@ def free_port() -> Callable[[], int]:
             return int(probe.getsockname()[1])
 
     return find
+
+
+def send(cluster: EmbeddedCluster, topic: str, count: int) -> None:
+    with Producer("admin-test", namesrv_addr=cluster.namesrv_addr) as producer:
+        for number in range(count):
+            producer.send(Message(topic, f"{number}"))
+
+
+def test_group_can_begin_after_the_newest_message(
+    rocketmq_cluster: EmbeddedCluster, admin: Admin
+) -> None:
+    """A broker would answer 0 to a new group of a young topic (C-195)."""
+    admin.topic_create("orders", 1)
+    send(rocketmq_cluster, "orders", 3)
+    queue = MessageQueue("orders", "broker-a", 0)
+    assert admin.group_begin("late", "orders") == {queue: 3}
+    (row,) = admin.group_lag("late")
+    assert (row.consumer_offset, row.lag) == (3, 0)
+    assert admin.group_begin("late", "orders") == {}
+
+
+def test_group_can_begin_at_a_moment(rocketmq_cluster: EmbeddedCluster, admin: Admin) -> None:
+    """Beyond the newest message a search finds that message, not the end (C-372)."""
+    admin.topic_create("orders", 1)
+    send(rocketmq_cluster, "orders", 3)
+    queue = MessageQueue("orders", "broker-a", 0)
+    (status,) = admin.topic_status("orders")
+    assert status.last_update_ms is not None
+    assert admin.group_begin("old", "orders", 0) == {queue: 0}
+    assert admin.group_begin("future", "orders", status.last_update_ms + 1) == {queue: 3}
+
+
+def test_only_connected_member_is_named_as_owner(
+    rocketmq_cluster: EmbeddedCluster, admin: Admin
+) -> None:
+    admin.topic_create("orders", 2)
+    consumer = PushConsumer("readers", namesrv_addr=rocketmq_cluster.namesrv_addr)
+    consumer.subscribe("orders")
+    consumer.register_message_listener(lambda messages: ConsumeConcurrentlyStatus.CONSUME_SUCCESS)
+    with consumer:
+        consumer.start()
+        (member,) = admin.group_members("readers")
+        assert member.client_id == consumer.client_id
+        rows = admin.group_lag("readers", "orders")
+        assert [(row.queue_id, row.client_id) for row in rows] == [
+            (0, consumer.client_id),
+            (1, consumer.client_id),
+        ]
+        (group,) = admin.group_list()
+        assert (group.members, group.message_model) == (1, "CLUSTERING")
+    assert admin.group_members("readers") == []
