@@ -203,7 +203,7 @@ def spark_job(*words: str) -> dict[str, Any]:
 
 def spark(settings: Settings) -> Iterator[Figure]:
     """Batch reads next to Parquet of the same rows, and a micro-batch next to the rate source."""
-    count = settings.count(500_000)
+    count = settings.count(1_000_000)
     folder = str(settings.place("spark"))
     with embedded_server(settings.place("store")) as embedded:
         where = ["--namesrv", embedded.namesrv_addr, "--topic", "Bench", "--folder", folder]
