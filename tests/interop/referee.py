@@ -44,9 +44,14 @@ def cache_dir() -> Path:
     return Path(given).resolve() if given else _HERE.parents[1] / ".interop"
 
 
-def missing_tools() -> str | None:
-    """Return what keeps the referee from running here, or None when all is there."""
-    missing = [tool for tool in ("java", "javac", "mvn") if shutil.which(tool) is None]
+def missing_tools(*, resolved: bool = False) -> str | None:
+    """Return what keeps the referee from running here, or None when all is there.
+
+    Args:
+        resolved: the jars are in the cache already, so that Maven is not needed.
+    """
+    tools = ("java", "javac") if resolved else ("java", "javac", "mvn")
+    missing = [tool for tool in tools if shutil.which(tool) is None]
     if missing:
         return f"{', '.join(missing)} not found: install Maven and a JDK >= {_JAVA_RELEASE_MIN}"
     release = _java_release()
@@ -112,9 +117,17 @@ def _digest(*files: Path) -> str:
     return total.hexdigest()[:12]
 
 
+def _pom(pom_name: str) -> Path:
+    return _HERE / "poms" / f"{pom_name}.xml"
+
+
+def _jar_dir(pom_name: str) -> Path:
+    return cache_dir() / "jars" / f"{pom_name}-{_digest(_pom(pom_name))}"
+
+
 def _jars(pom_name: str) -> Path:
     """The folder of jars a pom resolves to (blocks on Maven the first time)."""
-    pom = _HERE / "poms" / f"{pom_name}.xml"
+    pom = _pom(pom_name)
 
     def resolve(draft: Path) -> None:
         goal = ["dependency:copy-dependencies", f"-DoutputDirectory={draft}"]
@@ -126,7 +139,7 @@ def _jars(pom_name: str) -> Path:
         if not any(draft.glob("rocketmq-*.jar")):
             raise RefereeUnavailableError(f"Maven resolved {pom.name} to no RocketMQ jar")
 
-    return _built(cache_dir() / "jars" / f"{pom_name}-{_digest(pom)}", resolve)
+    return _built(_jar_dir(pom_name), resolve)
 
 
 def _classes(pom_name: str) -> Path:
@@ -172,7 +185,8 @@ class Referee:
         Raises:
             RefereeUnavailableError: a tool is missing or Maven cannot reach its repository.
         """
-        reason = missing_tools()
+        poms = {self.server_pom, self.client_pom}
+        reason = missing_tools(resolved=all(_jar_dir(pom).is_dir() for pom in poms))
         if reason is not None:
             raise RefereeUnavailableError(reason)
         _jars(self.server_pom)

@@ -252,6 +252,7 @@ def test_mqadmin_understands_us(
         "status": ("topicStatus", "-t", "orders"),
         "progress": ("consumerProgress", "-g", "shop"),
         "cluster": ("clusterList",),
+        "key": ("queryMsgByKey", "-t", "orders", "-k", "m-7"),
         "update": ("updateTopic", "-t", "made-by-admin", "-b", embedded.broker_addr, "-r", "3"),
     }
     answers = run_together(apache, tmp_path / "admin", address, commands)
@@ -265,6 +266,8 @@ def test_mqadmin_understands_us(
     }
     assert embedded.broker_addr in answers["cluster"]
     assert "success" in answers["update"]
+    (by_key,) = [each for each in read_sent(tmp_path / "sent") if each.keys == "m-7"]
+    assert by_key.msg_id in answers["key"].split()
     route = run_mqadmin(apache, tmp_path / "admin", address, "topicRoute", "-t", "made-by-admin")
     assert '"readQueueNums":3' in "".join(route.split())
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,8 +19,8 @@ from rocketstream.protocol.command import RemotingCommand
 from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.transport.blocking import BlockingConnection
 from tests.interop.cluster import ApacheCluster
-from tests.interop.referee import Referee
 from tests.interop.wire import TIMEOUT_MS, max_offset
+from tests.plugins.apache import prepared
 from tests.plugins.waiting import wait_until
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(120)]
@@ -274,12 +275,16 @@ def _keys(value: Any) -> Any:
 
 
 @pytest.fixture
-def theirs(apache: Referee, apache_cluster: ApacheCluster) -> Iterator[Both]:
-    if apache.version != "4.9.7":
-        pytest.skip("remarks are compared with the version we announce")
-    both = Both(apache_cluster.namesrv_addr, apache_cluster.broker_addr)
-    yield both
-    both.close()
+def theirs(tmp_path: Path) -> Iterator[Both]:
+    """A fresh cluster of the version we announce; 5.5 answers with codes and fields of its own."""
+    cluster = ApacheCluster(prepared("4.9.7"), tmp_path / "apache")
+    try:
+        cluster.start()
+        both = Both(cluster.namesrv_addr, cluster.broker_addr)
+        yield both
+        both.close()
+    finally:
+        cluster.stop(kill=True)
 
 
 @pytest.fixture

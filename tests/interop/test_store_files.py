@@ -14,19 +14,22 @@ from rocketstream.protocol.message_ext import MessageExt, decode_message, decode
 from rocketstream.protocol.properties import encode_properties
 from rocketstream.protocol.record import new_record, pack_host
 from rocketstream.protocol.tag_hash import tags_code
-from rocketstream.server.store.results import GetMessageStatus, StoreConfig
+from rocketstream.server.store.results import GetMessageStatus, RecoveryReport, StoreConfig
 from rocketstream.server.store.store import MessageStore
 from rocketstream.transport.blocking import BlockingConnection
 from tests.interop.cluster import ApacheCluster, JavaPrograms
 from tests.interop.messages import Sent, body_of, digest, per_queue, read_sent, received
 from tests.interop.referee import Referee
 from tests.interop.wire import TIMEOUT_MS, pull_all
+from tests.plugins.apache import prepared
 from tests.plugins.waiting import wait_until
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
 
 CONFIG = StoreConfig(commit_log_file_bytes=128 * 1024 * 1024)
 COUNT = 3_000
+SHAPES = (("async", 300, COUNT), ("batch", 300, COUNT), ("sync", 20_000, 100))
+"""Send mode, body size and number of messages of what Apache's store is filled with."""
 
 
 def read_queue(store: MessageStore, topic: str, queue_id: int) -> list[MessageExt]:
@@ -41,18 +44,19 @@ def read_queue(store: MessageStore, topic: str, queue_id: int) -> list[MessageEx
         offset = result.next_begin_offset
 
 
-@pytest.mark.parametrize("killed", [False, True], ids=["closed", "killed"])
-def test_our_store_opens_what_apache_wrote(
-    apache: Referee, java: JavaPrograms, tmp_path: Path, killed: bool
-) -> None:
-    """Singles, batches, deflated bodies; after an orderly end and after kill -9 (W 5)."""
-    cluster = ApacheCluster(apache, tmp_path / "apache")
+def fill(referee: Referee, folder: Path, *, killed: bool) -> tuple[Path, list[Sent]]:
+    """Have Apache's broker write a store, end it, and return the store and what it holds."""
+    cluster = ApacheCluster(referee, folder / "apache")
+    java = JavaPrograms(referee, folder / "java")
     sent: list[Sent] = []
     try:
         cluster.start()
         cluster.create_topic("orders", queues=4)
-        for mode, size in (("async", 300), ("batch", 300), ("sync", 20_000)):
-            count = COUNT if size == 300 else 100
+        for mode, size, count in (
+            ("async", 300, COUNT),
+            ("batch", 300, COUNT),
+            ("sync", 20_000, 100),
+        ):
             java.produce(
                 namesrv=cluster.namesrv_addr,
                 topic="orders",
@@ -62,28 +66,46 @@ def test_our_store_opens_what_apache_wrote(
                 count=count,
                 size=size,
                 tags="A,红",
-                out=tmp_path / "sent",
+                out=folder / "sent",
             )
-            sent += read_sent(tmp_path / "sent")
+            sent += read_sent(folder / "sent")
     finally:
         cluster.stop(kill=killed)
-    assert (cluster.store_dir / "abort").exists() == killed
+    return cluster.store_dir, sent
 
-    store = MessageStore(cluster.store_dir, CONFIG)
+
+def test_our_store_opens_what_a_killed_apache_left(apache: Referee, tmp_path: Path) -> None:
+    """Singles, batches, deflated bodies, after kill -9 (W 5)."""
+    store_dir, sent = fill(apache, tmp_path, killed=True)
+    assert (store_dir / "abort").exists()
+    assert not open_and_compare(store_dir, sent).clean_exit
+
+
+def test_our_store_opens_what_apache_closed(tmp_path: Path) -> None:
+    """The same after an orderly end."""
+    store_dir, sent = fill(prepared("4.9.7"), tmp_path, killed=False)
+    assert not (store_dir / "abort").exists()
+    report = open_and_compare(store_dir, sent)
+    assert report.clean_exit
+    assert report.torn_bytes == 0
+
+
+def open_and_compare(store_dir: Path, sent: list[Sent]) -> RecoveryReport:
+    """Open a store with ours; every message must be where its producer was told it is."""
+    store = MessageStore(store_dir, CONFIG)
     report = store.open()
     try:
         queues = {queue: read_queue(store, "orders", queue) for queue in range(4)}
         (found,) = store.query_by_key("orders", "async-7", 10, 0, 2**62).records
     finally:
         store.close()
-
-    assert report.clean_exit is not killed
     assert Counter(received(m).sent for each in queues.values() for m in each) == Counter(sent)
     for messages in queues.values():
         assert [m.queue_offset for m in messages] == list(range(len(messages)))
         for message in messages:
             message.check_crc()
     assert decode_message(found).keys == "async-7"
+    return report
 
 
 def write(store: MessageStore, topic: str, count: int) -> list[Sent]:
