@@ -22,7 +22,7 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	@$(BIN)/python scripts/need_java.py
-	$(PYTEST) tests -m "not interop"
+	$(PYTEST) tests -m "not interop" $(MORE)
 
 check: $(STAMP)
 	$(BIN)/ruff check .
@@ -36,7 +36,7 @@ format: $(STAMP)
 
 interop: $(STAMP)
 	@$(BIN)/python scripts/need_java.py
-	$(PYTEST) tests -m interop
+	$(PYTEST) tests -m interop $(MORE)
 
 bench: $(STAMP)
 	@$(BIN)/python scripts/need_java.py

@@ -191,7 +191,9 @@ def test_java_failures_end_as_dead_letters(
     ) as consumer:
         consumer.wait_event("done")
         # A consumer that starts before its topic exists looks again only after 30 s.
-        wait_until(lambda: has_route(embedded.namesrv_addr, "%DLQ%shop"), "dead letter topic")
+        wait_until(
+            lambda: has_route(embedded.namesrv_addr, "%DLQ%shop"), "dead letter topic", timeout_s=90
+        )
         dead = tmp_path / "dead"
         consume(java, embedded, dead, SOME - good, topic="%DLQ%shop", group="undertaker")
         consumer.end_input()
