@@ -332,6 +332,7 @@ class JavaPrograms:
         flags = ["-Xmx512m", *jvm_options, f"-Duser.home={self.root / 'user'}"]
         flags += ["-Drocketmq.client.logUseSlf4j=true", "-Drocketmq.log.level=WARN"]
         flags += [f"-Dlogback.configurationFile={self._logback}"]
+        flags += ["-Drocketmq.client.rebalance.waitInterval=1000"]
         values = [f"{name}={_java(value)}" for name, value in arguments.items()]
         log = self.root / f"{program}-{next(self._serial)}.log"
         line = [*flags, "-cp", self.referee.program_class_path, program, *values]

@@ -47,7 +47,8 @@ public final class JavaPushConsumer implements MessageListenerConcurrently {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(peer.text("group"));
         consumer.setNamesrvAddr(peer.text("namesrv"));
         consumer.setInstanceName("peer-" + ProcessHandle.current().pid());
-        // The 5.5 client now and then looks up a route too early, and again only after this long.
+        // The 5.5 client now and then divides queues before it knows their route; it looks again
+        // after this long (and divides again after rocketmq.client.rebalance.waitInterval).
         consumer.setPollNameServerInterval(1000);
         consumer.setConsumeFromWhere(peer.text("from", "first").equals("last")
             ? ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
