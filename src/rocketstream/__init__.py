@@ -10,6 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rocketstream.client.config import ClientConfig
+    from rocketstream.client.consumer.listener import (
+        ConsumeConcurrentlyContext,
+        MessageListenerConcurrently,
+    )
+    from rocketstream.client.consumer.push_consumer import PushConsumer
     from rocketstream.client.core.allocate import (
         AllocateMessageQueueAveragely,
         AllocateMessageQueueAveragelyByCircle,
@@ -18,12 +23,7 @@ if TYPE_CHECKING:
         AllocateMessageQueueConsistentHash,
         AllocateMessageQueueStrategy,
     )
-    from rocketstream.client.listener import (
-        ConsumeConcurrentlyContext,
-        MessageListenerConcurrently,
-    )
-    from rocketstream.client.producer import Producer
-    from rocketstream.client.push_consumer import PushConsumer
+    from rocketstream.client.producer.producer import Producer
     from rocketstream.errors import RocketMQError, SendError, SendOutcome
     from rocketstream.model import (
         ConsumeConcurrentlyStatus,
@@ -50,12 +50,12 @@ _HOMES = {
         "AllocateMessageQueueConsistentHash",
         "AllocateMessageQueueStrategy",
     ),
-    "rocketstream.client.listener": (
+    "rocketstream.client.consumer.listener": (
         "ConsumeConcurrentlyContext",
         "MessageListenerConcurrently",
     ),
-    "rocketstream.client.producer": ("Producer",),
-    "rocketstream.client.push_consumer": ("PushConsumer",),
+    "rocketstream.client.producer.producer": ("Producer",),
+    "rocketstream.client.consumer.push_consumer": ("PushConsumer",),
     "rocketstream.errors": ("RocketMQError", "SendError", "SendOutcome"),
     "rocketstream.model": (
         "ConsumeConcurrentlyStatus",

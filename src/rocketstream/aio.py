@@ -3,7 +3,7 @@
 Law: names only.
 """
 
-from rocketstream.client.aio_producer import AsyncProducer as Producer
-from rocketstream.client.aio_push_consumer import AsyncPushConsumer as PushConsumer
+from rocketstream.client.consumer.aio_push_consumer import AsyncPushConsumer as PushConsumer
+from rocketstream.client.producer.aio_producer import AsyncProducer as Producer
 
 __all__ = ["Producer", "PushConsumer"]

@@ -241,7 +241,7 @@ def test_requests_are_signed() -> None:
 
 def test_a_window_that_stays_full_is_an_error_not_a_pile() -> None:
     """The bound of messages on their way holds; nothing of the refused one was sent."""
-    from rocketstream.client.send_future import SendWindow
+    from rocketstream.client.producer.send_future import SendWindow
 
     window = SendWindow(2, 100)
     window.enter(10, 1)

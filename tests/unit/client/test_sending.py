@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from rocketstream.client.core.settings import ProducerSettings
-from rocketstream.client.sending import MessagePreparer
+from rocketstream.client.core.producer_settings import ProducerSettings
+from rocketstream.client.producer.sending import MessagePreparer
 from rocketstream.errors import BrokerError, MessageInvalidError, RemoteProtocolError
 from rocketstream.model import Message, MessageQueue, SendStatus
 from rocketstream.protocol.command import RemotingCommand

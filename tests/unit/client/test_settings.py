@@ -10,8 +10,9 @@ import pytest
 
 from rocketstream import ClientConfig, Message, Producer, PushConsumer
 from rocketstream.client.config import local_address, month_start_ms, unique_ids
-from rocketstream.client.core.settings import ProducerSettings, PushConsumerSettings
-from rocketstream.client.listener import listener_of
+from rocketstream.client.consumer.listener import listener_of
+from rocketstream.client.core.producer_settings import ProducerSettings
+from rocketstream.client.core.settings import PushConsumerSettings
 from rocketstream.errors import ClientStateError, ConfigurationError, NotSupportedError
 from rocketstream.model import ConsumeConcurrentlyStatus, MessageModel
 

@@ -1,4 +1,4 @@
-"""Settings of producers and consumers, checked in upstream's order with upstream's texts.
+"""Settings of the push consumer, checked in upstream's order with upstream's texts.
 
 Law: pure values; what is not built yet is refused with NotSupportedError, never ignored.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from rocketstream import limits
 from rocketstream.client.core.allocate import (
     AllocateMessageQueueAveragely,
     AllocateMessageQueueStrategy,
@@ -16,11 +15,8 @@ from rocketstream.client.core.allocate import (
 from rocketstream.client.core.flow_control import Thresholds
 from rocketstream.errors import ConfigurationError, NotSupportedError
 from rocketstream.model import ConsumeFromWhere, MessageModel
-from rocketstream.protocol.compression import COMPRESSION_TYPES
 from rocketstream.protocol.names import (
-    AUTO_CREATE_TOPIC,
     DEFAULT_CONSUMER_GROUP,
-    DEFAULT_PRODUCER_GROUP,
     check_group,
 )
 
@@ -136,54 +132,6 @@ _RANGES = (
     ("pullInterval", "pull_interval_ms", 0, 65_535),
     ("consumeMessageBatchMaxSize", "consume_message_batch_max_size", 1, 1024),
     ("pullBatchSize", "pull_batch_size", 1, 1024),
-)
-
-
-@dataclass(frozen=True, slots=True)
-class ProducerSettings:
-    """Settings of a producer (C-77 to C-87); names and defaults are upstream's."""
-
-    producer_group: str
-    create_topic_key: str = AUTO_CREATE_TOPIC
-    default_topic_queue_nums: int = 4
-    send_msg_timeout_ms: int = 3_000
-    compress_msg_body_over_howmuch: int = 4_096
-    compress_type: str = "ZLIB"
-    compress_level: int = 5
-    retry_times_when_send_failed: int = 2
-    retry_times_when_send_async_failed: int = 2
-    retry_another_broker_when_not_store_ok: bool = False
-    max_message_size: int = limits.MESSAGE_BODY_BYTES_MAX
-
-    def check(self) -> None:
-        """Check every value.
-
-        Raises:
-            ConfigurationError: a value that cannot be used; the text names it.
-        """
-        check_group(self.producer_group)
-        if self.producer_group == DEFAULT_PRODUCER_GROUP:
-            raise ConfigurationError(
-                f"producerGroup can not equal {DEFAULT_PRODUCER_GROUP}, please specify another one."
-            )
-        for name, low in _PRODUCER_MINIMA:
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < low:
-                raise ConfigurationError(f"{name} must be at least {low}, not {value!r}")
-        if self.compress_type.upper() not in COMPRESSION_TYPES:
-            raise ConfigurationError(
-                f"compress_type {self.compress_type!r} is unknown; accepted are "
-                f"{', '.join(COMPRESSION_TYPES)}"
-            )
-
-
-_PRODUCER_MINIMA = (
-    ("default_topic_queue_nums", 1),
-    ("send_msg_timeout_ms", 1),
-    ("compress_msg_body_over_howmuch", 0),
-    ("retry_times_when_send_failed", 0),
-    ("retry_times_when_send_async_failed", 0),
-    ("max_message_size", 1),
 )
 
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from rocketstream import limits
 from rocketstream._util.clock import Clock
 from rocketstream.client.config import unique_ids
+from rocketstream.client.core.producer_settings import ProducerSettings
 from rocketstream.client.core.send import split_batches
-from rocketstream.client.core.settings import ProducerSettings
 from rocketstream.errors import (
     ConfigurationError,
     LocalProtocolError,

@@ -13,7 +13,7 @@ from collections import deque
 from typing import Any
 
 from rocketstream._util.clock import Clock, process_cpu_ms
-from rocketstream.client.consume_run import (
+from rocketstream.client.consumer.consume_run import (
     FLUSH_INTERVAL_MS,
     ConsumeBook,
     ConsumeRun,
@@ -21,9 +21,9 @@ from rocketstream.client.consume_run import (
     checked_status,
     settle,
 )
+from rocketstream.client.consumer.listener import ConsumeConcurrentlyContext, Listener
+from rocketstream.client.consumer.send_back import SendBack
 from rocketstream.client.core.parallelism import Governor
-from rocketstream.client.listener import ConsumeConcurrentlyContext, Listener
-from rocketstream.client.send_back import SendBack
 from rocketstream.model import ConsumeConcurrentlyStatus
 from rocketstream.protocol.message_ext import MessageExt
 

@@ -12,7 +12,8 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from rocketstream.client.consume_run import ConsumeService, PullRequest
+from rocketstream.client.consumer.consume_run import ConsumeService, PullRequest
+from rocketstream.client.consumer.offset_store import OffsetStore
 from rocketstream.client.core.flow_control import FlowControl, Thresholds, flow_control
 from rocketstream.client.core.pull_decision import (
     SUSPENDED_DELAY_MS,
@@ -23,7 +24,6 @@ from rocketstream.client.core.pull_decision import (
 )
 from rocketstream.client.core.settings import PushConsumerSettings
 from rocketstream.client.instance import MQClientInstance
-from rocketstream.client.offset_store import OffsetStore
 from rocketstream.errors import RocketMQError, RouteNotFoundError
 from rocketstream.model import MessageQueue, PullStatus
 from rocketstream.protocol.bodies import SubscriptionData

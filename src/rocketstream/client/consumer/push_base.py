@@ -10,14 +10,15 @@ from datetime import datetime
 from typing import Any
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
-from rocketstream.client.config import ClientConfig
-from rocketstream.client.consume_async import AsyncConsumeService
-from rocketstream.client.consume_concurrently import ConsumeMessageConcurrentlyService
-from rocketstream.client.consume_run import ConsumeService
+from rocketstream.client.config import ClientConfig, with_namesrv
+from rocketstream.client.consumer.consume_async import AsyncConsumeService
+from rocketstream.client.consumer.consume_concurrently import ConsumeMessageConcurrentlyService
+from rocketstream.client.consumer.consume_run import ConsumeService
+from rocketstream.client.consumer.listener import Listener, listener_of
+from rocketstream.client.consumer.push_impl import PushConsumerImpl
 from rocketstream.client.core.settings import TIMESTAMP_FORMAT, PushConsumerSettings
-from rocketstream.client.listener import Listener, listener_of
-from rocketstream.client.producer_base import ServiceState, refuse_unsupported, with_namesrv
-from rocketstream.client.push_impl import PushConsumerImpl
+from rocketstream.client.service_state import ServiceState
+from rocketstream.client.unsupported import refuse_unsupported
 from rocketstream.errors import ClientStateError, ConfigurationError, NotSupportedError
 from rocketstream.protocol.bodies import SubscriptionData
 from rocketstream.protocol.names import check_topic

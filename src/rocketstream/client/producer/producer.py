@@ -13,27 +13,27 @@ from typing import Any, Self
 
 from rocketstream import limits
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
-from rocketstream.client.async_sender import (
+from rocketstream.client.blocking import signer
+from rocketstream.client.config import ClientConfig
+from rocketstream.client.core.send import SendAttempts, queue_of_key
+from rocketstream.client.engine import Engine, threaded_engine
+from rocketstream.client.producer.async_sender import (
     ANY_QUEUE,
     AsyncSender,
     QueueTurn,
     SendTarget,
     selector_failed,
 )
-from rocketstream.client.blocking import signer
-from rocketstream.client.config import ClientConfig
-from rocketstream.client.core.send import SendAttempts, queue_of_key
-from rocketstream.client.engine import Engine, threaded_engine
-from rocketstream.client.producer_base import (
+from rocketstream.client.producer.base import (
     Messages,
     ProducerBase,
     QueueSelector,
-    ServiceState,
     joined,
     target_of,
 )
-from rocketstream.client.send_future import CallbackThread, SendFuture, SendWindow
-from rocketstream.client.sending import PreparedSend
+from rocketstream.client.producer.send_future import CallbackThread, SendFuture, SendWindow
+from rocketstream.client.producer.sending import PreparedSend
+from rocketstream.client.service_state import ServiceState
 from rocketstream.errors import (
     MessageInvalidError,
     NotSupportedError,

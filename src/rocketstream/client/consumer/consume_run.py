@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from rocketstream._util.clock import Clock
+from rocketstream.client.consumer.listener import ConsumeConcurrentlyContext
+from rocketstream.client.consumer.offset_store import OffsetStore
 from rocketstream.client.core.consume_result import ACK_ALL, acknowledged
 from rocketstream.client.core.flow_control import Thresholds, flow_control
 from rocketstream.client.core.process_queue import ProcessQueue
-from rocketstream.client.listener import ConsumeConcurrentlyContext
-from rocketstream.client.offset_store import OffsetStore
 from rocketstream.model import ConsumeConcurrentlyStatus
 from rocketstream.protocol.message_ext import MessageExt
 

@@ -13,16 +13,17 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from rocketstream.client.api import SEND_BACK_TIMEOUT_MS
-from rocketstream.client.async_sender import ANY_QUEUE, AsyncSender
-from rocketstream.client.consume_run import ConsumeBook, PullRequest
+from rocketstream.client.consumer.consume_run import ConsumeBook, PullRequest
+from rocketstream.client.core.producer_settings import ProducerSettings
 from rocketstream.client.core.retry import (
     EXPIRED_DELAY_LEVEL,
     fallback_message,
     max_reconsume_times,
 )
-from rocketstream.client.core.settings import ProducerSettings, PushConsumerSettings
+from rocketstream.client.core.settings import PushConsumerSettings
 from rocketstream.client.instance import MQClientInstance
-from rocketstream.client.sending import PreparedSend
+from rocketstream.client.producer.async_sender import ANY_QUEUE, AsyncSender
+from rocketstream.client.producer.sending import PreparedSend
 from rocketstream.errors import RocketMQError, RouteNotFoundError, SendError, broker_error
 from rocketstream.model import SendResult
 from rocketstream.protocol.codes import MessageSysFlag, RequestCode, ResponseCode

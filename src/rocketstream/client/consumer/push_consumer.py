@@ -10,12 +10,16 @@ from typing import Any, Self
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.config import ClientConfig
+from rocketstream.client.consumer.listener import (
+    Listener,
+    ListenerFunction,
+    MessageListenerConcurrently,
+)
+from rocketstream.client.consumer.push_base import PushConsumerBase, make_service
+from rocketstream.client.consumer.push_impl import PushConsumerImpl
 from rocketstream.client.core.settings import PushConsumerSettings
 from rocketstream.client.engine import Engine, threaded_engine
-from rocketstream.client.listener import Listener, ListenerFunction, MessageListenerConcurrently
-from rocketstream.client.producer_base import ServiceState
-from rocketstream.client.push_base import PushConsumerBase, make_service
-from rocketstream.client.push_impl import PushConsumerImpl
+from rocketstream.client.service_state import ServiceState
 from rocketstream.errors import ConfigurationError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.subscription import EXPRESSION_TAG

@@ -13,7 +13,11 @@ import random
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from rocketstream.client.consume_run import ConsumeBook, ConsumeService, PullRequest
+from rocketstream.client.consumer.consume_run import ConsumeBook, ConsumeService, PullRequest
+from rocketstream.client.consumer.listener import Listener
+from rocketstream.client.consumer.offset_store import RemoteBrokerOffsetStore
+from rocketstream.client.consumer.pull_service import PullService
+from rocketstream.client.consumer.send_back import SendBack
 from rocketstream.client.core.allocate import AllocateMessageQueueStrategy
 from rocketstream.client.core.process_queue import ProcessQueue
 from rocketstream.client.core.rebalance import (
@@ -25,10 +29,6 @@ from rocketstream.client.core.rebalance import (
 )
 from rocketstream.client.core.settings import PushConsumerSettings
 from rocketstream.client.instance import MQClientInstance
-from rocketstream.client.listener import Listener
-from rocketstream.client.offset_store import RemoteBrokerOffsetStore
-from rocketstream.client.pull_service import PullService
-from rocketstream.client.send_back import SendBack
 from rocketstream.errors import ConnectError, RocketMQError, RouteNotFoundError
 from rocketstream.model import ConsumeFromWhere, MessageQueue
 from rocketstream.protocol.bodies import ConsumerData, SubscriptionData

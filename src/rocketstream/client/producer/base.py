@@ -5,22 +5,22 @@ Law: no I/O and no waiting.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
-from rocketstream.client.async_sender import ANY_QUEUE, SendTarget
-from rocketstream.client.config import ClientConfig
+from rocketstream.client.config import ClientConfig, with_namesrv
+from rocketstream.client.core.producer_settings import ProducerSettings
 from rocketstream.client.core.send import queue_of_key
-from rocketstream.client.core.settings import ProducerSettings
-from rocketstream.client.sending import MessagePreparer
+from rocketstream.client.producer.async_sender import ANY_QUEUE, SendTarget
+from rocketstream.client.producer.sending import MessagePreparer
+from rocketstream.client.service_state import ServiceState
+from rocketstream.client.unsupported import refuse_unsupported
 from rocketstream.errors import (
     ClientStateError,
     ConfigurationError,
     MessageInvalidError,
-    NotSupportedError,
 )
 from rocketstream.model import Message, MessageQueue, SendResult, SendStatus
 
@@ -28,15 +28,6 @@ QueueSelector = Callable[[Sequence[MessageQueue], Message, Any], MessageQueue]
 Messages = Message | Iterable[Message]
 
 _STATUS_ORDER = list(SendStatus)
-
-
-class ServiceState(enum.Enum):
-    """Where a client is in its life (C-106)."""
-
-    CREATE_JUST = "CREATE_JUST"
-    START_FAILED = "START_FAILED"
-    RUNNING = "RUNNING"
-    SHUTDOWN_ALREADY = "SHUTDOWN_ALREADY"
 
 
 class ProducerBase:
@@ -88,39 +79,6 @@ class ProducerBase:
 
     def _timeout(self, timeout_ms: float | None) -> float:
         return self.settings.send_msg_timeout_ms if timeout_ms is None else timeout_ms
-
-
-def with_namesrv(config: ClientConfig | None, namesrv_addr: str | None) -> ClientConfig:
-    """Return the configuration a client was given by either of two ways.
-
-    Raises:
-        ConfigurationError: a number in it cannot be used.
-    """
-    config = (config or ClientConfig()).checked()
-    return config if namesrv_addr is None else replace(config, namesrv_addr=namesrv_addr)
-
-
-_UNSUPPORTED = {
-    "namespace": "namespaces are not supported yet; put the prefix into topic and group names",
-    "enable_msg_trace": "message trace is not supported yet",
-    "customized_trace_topic": "message trace is not supported yet",
-    "rpc_hook": "RPC hooks are not supported yet; access_key and secret_key go into ClientConfig",
-    "send_latency_fault_enable": "latency fault tolerance is not supported yet",
-    "transaction_listener": "transactional messages are not supported yet",
-    "offset_store": "an offset store of one's own is not supported yet",
-    "unit_mode": "unit mode is not supported yet",
-}
-
-
-def refuse_unsupported(settings: dict[str, Any]) -> None:
-    """Take known but unsupported settings out, refusing those that are switched on.
-
-    Raises:
-        NotSupportedError: one of them has a value that would have to do something.
-    """
-    for name, why in _UNSUPPORTED.items():
-        if settings.pop(name, None):
-            raise NotSupportedError(f"{name}: {why}", setting=name)
 
 
 def target_of(

@@ -10,7 +10,7 @@ from collections import deque
 from typing import Any
 
 from rocketstream._util.clock import Clock
-from rocketstream.client.consume_run import (
+from rocketstream.client.consumer.consume_run import (
     FLUSH_INTERVAL_MS,
     ConsumeBook,
     ConsumeRun,
@@ -18,8 +18,8 @@ from rocketstream.client.consume_run import (
     checked_status,
     settle,
 )
-from rocketstream.client.listener import ConsumeConcurrentlyContext, Listener
-from rocketstream.client.send_back import SendBack
+from rocketstream.client.consumer.listener import ConsumeConcurrentlyContext, Listener
+from rocketstream.client.consumer.send_back import SendBack
 
 
 class AsyncConsumeService:

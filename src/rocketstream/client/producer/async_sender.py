@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rocketstream.client.api import vip_address
+from rocketstream.client.core.producer_settings import ProducerSettings
 from rocketstream.client.core.send import SendAttempts, choose_queue
-from rocketstream.client.core.settings import ProducerSettings
 from rocketstream.client.instance import MQClientInstance
-from rocketstream.client.sending import PreparedSend
+from rocketstream.client.producer.sending import PreparedSend
 from rocketstream.errors import (
     ConnectError,
     InternalError,

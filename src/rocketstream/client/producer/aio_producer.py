@@ -12,19 +12,19 @@ from typing import Any, Self
 
 from rocketstream import limits
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
-from rocketstream.client.async_sender import AsyncSender, SendTarget, selector_failed
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.core.send import queue_of_key
 from rocketstream.client.engine import Engine, loop_engine
-from rocketstream.client.producer_base import (
+from rocketstream.client.producer.async_sender import AsyncSender, SendTarget, selector_failed
+from rocketstream.client.producer.base import (
     Messages,
     ProducerBase,
     QueueSelector,
-    ServiceState,
     joined,
     target_of,
 )
-from rocketstream.client.sending import PreparedSend
+from rocketstream.client.producer.sending import PreparedSend
+from rocketstream.client.service_state import ServiceState
 from rocketstream.errors import NotSupportedError, RocketMQError, SendError, SendOutcome
 from rocketstream.model import Message, MessageQueue, SendResult
 
