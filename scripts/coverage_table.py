@@ -121,8 +121,9 @@ def citations(file: Path) -> Iterator[tuple[str, int]]:
     name = file.relative_to(ROOT / "tests").as_posix()
     owner = [name] * (len(lines) + 2)
     for node in ast.walk(ast.parse(text)):
-        named = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-        if not named or not (node.name.startswith("test_") or isinstance(node, ast.ClassDef)):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            continue
+        if not (node.name.startswith("test_") or isinstance(node, ast.ClassDef)):
             continue
         start = min([node.lineno, *(d.lineno for d in node.decorator_list)])
         while start > 1 and lines[start - 2].lstrip().startswith("#"):
