@@ -171,6 +171,38 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
+class MessageSelector:
+    """Which messages of a topic a consumer wants: by tag, or by a condition on properties.
+
+    ``consumer.subscribe(topic, MessageSelector.by_sql("price > 5 AND kind IS NOT NULL"))``
+
+    Attributes:
+        expression: the text; None or ``*`` for all.
+        expression_type: TAG or SQL92.
+    """
+
+    expression: str | None
+    expression_type: str
+
+    @classmethod
+    def by_tag(cls, expression: str | None) -> MessageSelector:
+        """Select by tags joined by ``||``; the same as the plain text (C-101)."""
+        return cls(expression, "TAG")
+
+    @classmethod
+    def by_sql(cls, expression: str) -> MessageSelector:
+        """Select by a condition on message properties; it is checked when subscribing."""
+        return cls(expression, "SQL92")
+
+    @classmethod
+    def of(
+        cls, expression: str | MessageSelector | None, expression_type: str = "TAG"
+    ) -> MessageSelector:
+        """Return the selector that ``subscribe`` was given in any of its forms."""
+        return expression if isinstance(expression, cls) else cls(expression, expression_type)
+
+
+@dataclass(frozen=True, slots=True)
 class SendResult:
     """A message the broker has stored.
 

@@ -1,0 +1,331 @@
+"""Hooks: what users may run before and after a send, a listener call, a pull, a transaction's end.
+
+Law: calls user code and swallows what it raises, with a log line; only a check-forbidden hook may
+stop a send (upstream's client.hook package, C-232).
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from rocketstream.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from rocketstream.model import Message, MessageQueue, SendResult
+    from rocketstream.protocol.message_ext import MessageExt
+
+logger = logging.getLogger("rocketstream.client")
+
+CONSUME_CONTEXT_TYPE = "ConsumeContextType"
+"""Key of ``ConsumeMessageContext.props`` that holds a ``ConsumeReturnType``'s name (C-258)."""
+
+ACCESS_CHANNEL_LOCAL = "LOCAL"
+ACCESS_CHANNEL_CLOUD = "CLOUD"
+
+H = TypeVar("H")
+
+
+class ConsumeReturnType(enum.Enum):
+    """How a listener call ended; trace writes the number (C-258, C-545)."""
+
+    SUCCESS = 0
+    TIME_OUT = 1
+    EXCEPTION = 2
+    RETURNNULL = 3
+    FAILED = 4
+
+
+class MessageType(enum.Enum):
+    """What kind of message was sent; trace writes the number (C-545)."""
+
+    NORMAL_MSG = 0
+    TRANS_MSG_HALF = 1
+    TRANS_MSG_COMMIT = 2
+    DELAY_MSG = 3
+
+
+@dataclass(slots=True)
+class ConsumeMessageContext:
+    """One listener call, or one pull of a pull consumer.
+
+    Attributes:
+        consumer_group: the group.
+        messages: what the listener gets; not to be changed.
+        message_queue: where the messages come from.
+        success: after the call: whether the listener said so.
+        status: after the call: the name of the status, ``CONSUME_SUCCESS`` for one.
+        namespace: namespace of the consumer, or None.
+        access_channel: LOCAL or CLOUD.
+        props: after the call, ``ConsumeContextType`` names the ``ConsumeReturnType``.
+        trace: where the trace keeps its part between before and after.
+    """
+
+    consumer_group: str
+    messages: Sequence[MessageExt]
+    message_queue: MessageQueue
+    success: bool = False
+    status: str | None = None
+    namespace: str | None = None
+    access_channel: str = ACCESS_CHANNEL_LOCAL
+    props: dict[str, str] = field(default_factory=dict)
+    trace: object | None = None
+
+
+@dataclass(slots=True)
+class SendMessageContext:
+    """One try of one send; a batch is one.
+
+    Attributes:
+        producer_group: the group.
+        message: the message; for a batch the list of them.
+        message_queue: the queue of this try.
+        broker_address: ``host:port`` of this try.
+        born_host: this client's address.
+        communication_mode: SYNC, ASYNC or ONEWAY.
+        send_result: after the send, None if it failed or was one-way.
+        error: after the send, what was raised, or None.
+        msg_type: normal, half of a transaction, or delayed.
+        namespace: namespace of the producer, or None.
+        props: whatever a hook wants to find again in its after part.
+        trace: where the trace keeps its part between before and after.
+    """
+
+    producer_group: str
+    message: Message | Sequence[Message]
+    message_queue: MessageQueue
+    broker_address: str
+    born_host: str = ""
+    communication_mode: str = "SYNC"
+    send_result: SendResult | None = None
+    error: BaseException | None = None
+    msg_type: MessageType = MessageType.NORMAL_MSG
+    namespace: str | None = None
+    props: dict[str, str] = field(default_factory=dict)
+    trace: object | None = None
+
+
+@dataclass(slots=True)
+class EndTransactionContext:
+    """The end of a transaction, as told to the broker.
+
+    Attributes:
+        producer_group: the group.
+        message: the half message.
+        broker_address: ``host:port`` told.
+        msg_id: the client's id of the message.
+        transaction_id: its transaction id.
+        transaction_state: COMMIT_MESSAGE, ROLLBACK_MESSAGE or UNKNOW.
+        from_transaction_check: whether the broker had asked.
+    """
+
+    producer_group: str
+    message: Message | MessageExt
+    broker_address: str
+    msg_id: str | None
+    transaction_id: str | None
+    transaction_state: str
+    from_transaction_check: bool = False
+
+
+@dataclass(slots=True)
+class FilterMessageContext:
+    """Messages that came with one pull; a hook removes from ``messages`` what it does not want."""
+
+    consumer_group: str
+    messages: list[MessageExt]
+    message_queue: MessageQueue
+    arg: Any = None
+    unit_mode: bool = False
+
+
+@dataclass(slots=True)
+class CheckForbiddenContext:
+    """A send that is about to happen; a hook raises to forbid it."""
+
+    namesrv_addr: str
+    group: str
+    message: Message | Sequence[Message]
+    message_queue: MessageQueue
+    broker_address: str
+    communication_mode: str = "SYNC"
+    send_result: SendResult | None = None
+    error: BaseException | None = None
+    arg: Any = None
+    unit_mode: bool = False
+
+
+class ConsumeMessageHook(Protocol):
+    """Called before and after each listener call; on the thread or loop of the listener."""
+
+    name: str
+
+    def consume_message_before(self, context: ConsumeMessageContext) -> None:
+        """Look at what is about to be consumed."""
+        ...
+
+    def consume_message_after(self, context: ConsumeMessageContext) -> None:
+        """Look at how it ended."""
+        ...
+
+
+class SendMessageHook(Protocol):
+    """Called before and after each try of a send; must not block."""
+
+    name: str
+
+    def send_message_before(self, context: SendMessageContext) -> None:
+        """Look at what is about to be sent."""
+        ...
+
+    def send_message_after(self, context: SendMessageContext) -> None:
+        """Look at how it ended."""
+        ...
+
+
+class EndTransactionHook(Protocol):
+    """Called when the end of a transaction is sent."""
+
+    name: str
+
+    def end_transaction(self, context: EndTransactionContext) -> None:
+        """Look at the end of a transaction."""
+        ...
+
+
+class FilterMessageHook(Protocol):
+    """Called with the messages of each pull, on the network loop: must not block."""
+
+    name: str
+
+    def filter_message(self, context: FilterMessageContext) -> None:
+        """Remove unwanted messages from ``context.messages``; they count as consumed."""
+        ...
+
+
+class CheckForbiddenHook(Protocol):
+    """Called before each try of a send; whatever it raises ends the send."""
+
+    name: str
+
+    def check_forbidden(self, context: CheckForbiddenContext) -> None:
+        """Raise to forbid the send."""
+        ...
+
+
+class Hooks(Generic[H]):
+    """Hooks of one kind, in the order they were registered; false while there are none."""
+
+    __slots__ = ("_hooks",)
+    methods: tuple[str, ...] = ()
+
+    def __init__(self) -> None:
+        self._hooks: tuple[H, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self._hooks)
+
+    def __len__(self) -> int:
+        return len(self._hooks)
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the registered hooks."""
+        return [hook_name(hook) for hook in self._hooks]
+
+    def register(self, hook: H) -> None:
+        """Add a hook; takes effect with the next call.
+
+        Raises:
+            ConfigurationError: it lacks one of the methods.
+        """
+        for method in self.methods:
+            if not callable(getattr(hook, method, None)):
+                raise ConfigurationError(
+                    f"{type(hook).__name__} cannot be registered: it has no method {method}(); "
+                    f"needed are {', '.join(self.methods)}"
+                )
+        # A new tuple: whoever is going through the old one is not disturbed.
+        self._hooks = (*self._hooks, hook)
+        logger.info("registered hook %s", hook_name(hook))
+
+    def _each(self, call: Callable[[H], object]) -> None:
+        for hook in self._hooks:
+            try:
+                call(hook)
+            except Exception:
+                logger.warning("hook %s failed; ignored", hook_name(hook), exc_info=True)
+
+
+class ConsumeHooks(Hooks[ConsumeMessageHook]):
+    """Around listener calls."""
+
+    __slots__ = ()
+    methods = ("consume_message_before", "consume_message_after")
+
+    def before(self, context: ConsumeMessageContext) -> None:
+        """Call all before a listener."""
+        self._each(lambda hook: hook.consume_message_before(context))
+
+    def after(self, context: ConsumeMessageContext) -> None:
+        """Call all after a listener."""
+        self._each(lambda hook: hook.consume_message_after(context))
+
+
+class SendHooks(Hooks[SendMessageHook]):
+    """Around tries of a send."""
+
+    __slots__ = ()
+    methods = ("send_message_before", "send_message_after")
+
+    def before(self, context: SendMessageContext) -> None:
+        """Call all before a try."""
+        self._each(lambda hook: hook.send_message_before(context))
+
+    def after(self, context: SendMessageContext) -> None:
+        """Call all after a try; set ``send_result`` or ``error`` first."""
+        self._each(lambda hook: hook.send_message_after(context))
+
+
+class EndTransactionHooks(Hooks[EndTransactionHook]):
+    """At the end of transactions."""
+
+    __slots__ = ()
+    methods = ("end_transaction",)
+
+    def end(self, context: EndTransactionContext) -> None:
+        """Call all."""
+        self._each(lambda hook: hook.end_transaction(context))
+
+
+class FilterHooks(Hooks[FilterMessageHook]):
+    """After pulls."""
+
+    __slots__ = ()
+    methods = ("filter_message",)
+
+    def filter(self, context: FilterMessageContext) -> list[MessageExt]:
+        """Call all and return what they have left in ``context.messages``."""
+        self._each(lambda hook: hook.filter_message(context))
+        return context.messages
+
+
+class CheckForbiddenHooks(Hooks[CheckForbiddenHook]):
+    """Before tries of a send."""
+
+    __slots__ = ()
+    methods = ("check_forbidden",)
+
+    def check(self, context: CheckForbiddenContext) -> None:
+        """Call all; the first that raises ends the send with what it raised."""
+        for hook in self._hooks:
+            hook.check_forbidden(context)
+
+
+def hook_name(hook: object) -> str:
+    """Return what a hook calls itself, or its class's name."""
+    name = getattr(hook, "name", None)
+    return name if isinstance(name, str) else type(hook).__name__
