@@ -17,6 +17,12 @@ from rocketstream.client.consumer.consume_run import ConsumeService
 from rocketstream.client.consumer.listener import Listener, listener_of
 from rocketstream.client.consumer.push_impl import PushConsumerImpl
 from rocketstream.client.core.settings import TIMESTAMP_FORMAT, PushConsumerSettings
+from rocketstream.client.observe.hooks import (
+    ConsumeHooks,
+    ConsumeMessageHook,
+    FilterHooks,
+    FilterMessageHook,
+)
 from rocketstream.client.service_state import ServiceState
 from rocketstream.client.unsupported import refuse_unsupported
 from rocketstream.errors import ClientStateError, ConfigurationError, NotSupportedError
@@ -54,6 +60,8 @@ class PushConsumerBase:
         self.settings.check()
         self.config = with_namesrv(config, namesrv_addr).with_own_instance(clock)
         self.state = ServiceState.CREATE_JUST
+        self.consume_hooks = ConsumeHooks()
+        self.filter_hooks = FilterHooks()
         self._clock = clock
         self._subscriptions: dict[str, SubscriptionData] = {}
         self._listener: Listener | None = None
@@ -91,6 +99,14 @@ class PushConsumerBase:
         if self.state is not ServiceState.CREATE_JUST:
             raise ClientStateError("the listener is set before start()")
         self._listener = listener_of(listener)
+
+    def register_consume_message_hook(self, hook: ConsumeMessageHook) -> None:
+        """Call ``hook`` before and after each listener call; what it raises is only logged."""
+        self.consume_hooks.register(hook)
+
+    def register_filter_message_hook(self, hook: FilterMessageHook) -> None:
+        """Let ``hook`` drop messages after each pull, before they are cached."""
+        self.filter_hooks.register(hook)
 
     def _subscription(
         self, topic: str, expression: str | None, expression_type: str

@@ -13,6 +13,12 @@ from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.config import ClientConfig, with_namesrv
 from rocketstream.client.core.producer_settings import ProducerSettings
 from rocketstream.client.core.send import queue_of_key
+from rocketstream.client.observe.hooks import (
+    CheckForbiddenHook,
+    CheckForbiddenHooks,
+    SendHooks,
+    SendMessageHook,
+)
 from rocketstream.client.producer.async_sender import ANY_QUEUE, SendTarget
 from rocketstream.client.producer.sending import MessagePreparer
 from rocketstream.client.service_state import ServiceState
@@ -50,6 +56,8 @@ class ProducerBase:
         self.settings.check()
         self.config = with_namesrv(config, namesrv_addr).with_own_instance(clock)
         self.state = ServiceState.CREATE_JUST
+        self.send_hooks = SendHooks()
+        self.check_forbidden_hooks = CheckForbiddenHooks()
         self._clock = clock
         self._preparer = MessagePreparer(self.settings, clock)
 
@@ -62,6 +70,14 @@ class ProducerBase:
     def client_id(self) -> str:
         """The id brokers know this producer by."""
         return self.config.client_id()
+
+    def register_send_message_hook(self, hook: SendMessageHook) -> None:
+        """Call ``hook`` before and after each try of a send; what it raises is only logged."""
+        self.send_hooks.register(hook)
+
+    def register_check_forbidden_hook(self, hook: CheckForbiddenHook) -> None:
+        """Ask ``hook`` before each try of a send; what it raises ends the send."""
+        self.check_forbidden_hooks.register(hook)
 
     def _begin_start(self) -> None:
         if self.state is not ServiceState.CREATE_JUST:
