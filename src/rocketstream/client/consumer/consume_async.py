@@ -15,6 +15,7 @@ from rocketstream.client.consumer.consume_run import (
     ConsumeBook,
     ConsumeRun,
     PullRequest,
+    UnlockedService,
     checked_status,
     settle,
 )
@@ -22,7 +23,7 @@ from rocketstream.client.consumer.listener import ConsumeConcurrentlyContext, Li
 from rocketstream.client.consumer.send_back import SendBack
 
 
-class AsyncConsumeService:
+class AsyncConsumeService(UnlockedService):
     """Consumes runs with at most ``tasks_max`` listener calls awaited at once.
 
     A task that takes a chunk starts one more if another waits, so a listener that never suspends

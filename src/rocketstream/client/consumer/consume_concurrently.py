@@ -18,6 +18,7 @@ from rocketstream.client.consumer.consume_run import (
     ConsumeBook,
     ConsumeRun,
     PullRequest,
+    UnlockedService,
     checked_status,
     settle,
 )
@@ -46,7 +47,7 @@ class _Worker:
         self.thread: threading.Thread | None = None
 
 
-class ConsumeMessageConcurrentlyService:
+class ConsumeMessageConcurrentlyService(UnlockedService):
     """Consumes runs on worker threads.
 
     One worker takes a whole run, chunk after chunk, so that a fast listener costs no hand-over

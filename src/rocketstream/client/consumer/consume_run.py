@@ -8,17 +8,18 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 from rocketstream._util.clock import Clock
 from rocketstream.client.consumer.listener import ConsumeConcurrentlyContext
-from rocketstream.client.consumer.offset_store import OffsetStore
+from rocketstream.client.consumer.offset_store import Offsets
 from rocketstream.client.core.consume_result import ACK_ALL, acknowledged
 from rocketstream.client.core.flow_control import Thresholds, flow_control
 from rocketstream.client.core.process_queue import ProcessQueue
-from rocketstream.model import ConsumeConcurrentlyStatus
+from rocketstream.model import ConsumeConcurrentlyStatus, MessageQueue
 from rocketstream.protocol.message_ext import MessageExt
 
 logger = logging.getLogger("rocketstream.client")
@@ -72,7 +73,19 @@ class ConsumeRun:
 
 
 class ConsumeService(Protocol):
-    """Calls the listener."""
+    """Calls the listener; an orderly one also keeps the broker locks of its queues."""
+
+    async def may_take(self, mqs: Sequence[MessageQueue]) -> Collection[MessageQueue]:
+        """Return the queues that may be consumed now: those locked at their broker, or all."""
+        ...
+
+    async def release(self, requests: Sequence[PullRequest]) -> Collection[MessageQueue]:
+        """Enter what is finished; return the queues that no listener works on in order."""
+        ...
+
+    async def released(self, mqs: Sequence[MessageQueue]) -> None:
+        """The offsets of released queues are stored: unlock them at their brokers."""
+        ...
 
     def submit(self, request: PullRequest, messages: list[MessageExt]) -> None:
         """Have messages consumed; called on the loop."""
@@ -87,12 +100,33 @@ class ConsumeService(Protocol):
         ...
 
 
+class UnlockedService(ABC):
+    """The part of a concurrent service that has nothing to lock and never waits."""
+
+    async def may_take(self, mqs: Sequence[MessageQueue]) -> Collection[MessageQueue]:
+        """Return all of them."""
+        return mqs
+
+    async def release(self, requests: Sequence[PullRequest]) -> Collection[MessageQueue]:
+        """Enter what is finished of each queue; what is not is consumed again elsewhere."""
+        for request in requests:
+            self.flush(request)
+        return [request.process_queue.message_queue for request in requests]
+
+    async def released(self, mqs: Sequence[MessageQueue]) -> None:  # noqa: B027 - not abstract
+        """Nothing to unlock."""
+
+    @abstractmethod
+    def flush(self, request: PullRequest) -> None:
+        """Enter what is finished of a queue into its ledger now."""
+
+
 class ConsumeBook:
     """Takes finished messages out of process queues and notes the offsets to commit."""
 
     def __init__(
         self,
-        store: OffsetStore,
+        store: Offsets,
         thresholds: Callable[[], Thresholds],
         resume: Callable[[PullRequest], None],
         clock: Clock,

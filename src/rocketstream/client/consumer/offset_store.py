@@ -18,7 +18,7 @@ from rocketstream.model import MessageQueue
 logger = logging.getLogger("rocketstream.client")
 
 
-class OffsetStore(Protocol):
+class Offsets(Protocol):
     """Offsets by queue; an offset is the next one to consume."""
 
     def update_offset(self, mq: MessageQueue, offset: int, *, increase_only: bool = True) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from rocketstream.client.consumer.consume_run import ConsumeService, PullRequest
-from rocketstream.client.consumer.offset_store import OffsetStore
+from rocketstream.client.consumer.offset_store import Offsets
 from rocketstream.client.core.flow_control import FlowControl, Thresholds, flow_control
 from rocketstream.client.core.pull_decision import (
     SUSPENDED_DELAY_MS,
@@ -66,7 +66,7 @@ class PullService:
         owner: PullOwner,
         instance: MQClientInstance,
         settings: PushConsumerSettings,
-        store: OffsetStore,
+        store: Offsets,
         consume: Callable[[], ConsumeService],
     ) -> None:
         self._owner = owner
@@ -104,7 +104,7 @@ class PullService:
     def pull(self, request: PullRequest) -> None:
         """Send the next pull of a queue, or see to it that it is sent later (C-203)."""
         queue = request.process_queue
-        if queue.dropped or self._stopped:
+        if queue.dropped or queue.leaving or self._stopped:
             return
         queue.last_pull_ms = self._now()
         if self.paused:
@@ -142,7 +142,8 @@ class PullService:
         sent_ms = self._now()
 
         def answered(answer: RemotingCommand | None, error: Exception | None) -> None:
-            if request.process_queue.dropped or self._stopped:
+            queue = request.process_queue
+            if queue.dropped or queue.leaving or self._stopped:
                 return  # of an earlier generation: discarded
             try:
                 if answer is None:
@@ -284,7 +285,8 @@ class PullService:
             self._owner.repair_soon(request, corrected)
 
     def _failed(self, request: PullRequest, error: Exception) -> None:
-        if request.process_queue.dropped or self._stopped:
+        queue = request.process_queue
+        if queue.dropped or queue.leaving or self._stopped:
             return
         mq = request.process_queue.message_queue
         retry = after_failure(error, self._exception_delay_ms)

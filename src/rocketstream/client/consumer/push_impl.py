@@ -7,30 +7,20 @@ it (upstream's DefaultMQPushConsumerImpl and RebalancePushImpl).
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
-import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
 from rocketstream.client.consumer.consume_run import ConsumeBook, ConsumeService, PullRequest
 from rocketstream.client.consumer.listener import Listener
 from rocketstream.client.consumer.offset_store import RemoteBrokerOffsetStore
 from rocketstream.client.consumer.pull_service import PullService
+from rocketstream.client.consumer.rebalance_impl import RebalanceImpl, RebalanceSettings
 from rocketstream.client.consumer.send_back import SendBack
-from rocketstream.client.core.allocate import AllocateMessageQueueStrategy
-from rocketstream.client.core.process_queue import ProcessQueue
-from rocketstream.client.core.rebalance import (
-    Assign,
-    Revoke,
-    plan,
-    plan_unsubscribed,
-    sorted_members,
-)
 from rocketstream.client.core.settings import PushConsumerSettings
 from rocketstream.client.instance import MQClientInstance
-from rocketstream.errors import ConnectError, RocketMQError, RouteNotFoundError
-from rocketstream.model import ConsumeFromWhere, MessageQueue
+from rocketstream.errors import ConnectError
+from rocketstream.model import MessageQueue
 from rocketstream.protocol.bodies import ConsumerData, SubscriptionData
 from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.protocol.names import RETRY_PREFIX, retry_topic
@@ -70,9 +60,18 @@ class PushConsumerImpl:
         )
         self.send_back = SendBack(instance, settings, self.book, self._consume_again)
         self.service = make_service(self, listener)
-        self._table: dict[MessageQueue, PullRequest] = {}
-        self._generations = itertools.count(1)
-        self._rebalance_lock = asyncio.Lock()
+        self.queues = RebalanceImpl(
+            instance,
+            RebalanceSettings(
+                self.group,
+                settings.message_model,
+                settings.allocate_message_queue_strategy,
+                settings.consume_from_where,
+                settings.consume_timestamp_ms,
+            ),
+            self.store,
+            self,
+        )
         self._expiry: asyncio.Task[None] | None = None
         self._running = False
 
@@ -105,18 +104,14 @@ class PushConsumerImpl:
         Blocks for ``await_ms`` plus the timeouts of the last requests at most.
         """
         self._running = False
+        self.queues.stop()
         self.pulls.stop()
         if self._expiry is not None:
             self._expiry.cancel()
             await asyncio.gather(self._expiry, return_exceptions=True)
         await self.service.shutdown(await_ms, caller)
         await self.send_back.drain()
-        async with self._rebalance_lock:
-            for request in self._table.values():
-                with request.lock:
-                    request.process_queue.dropped = True
-            await self.store.persist(list(self._table))
-            self._table.clear()
+        await self.queues.close()
         await self.instance.unregister_consumer(self.group)
 
     async def _learn_routes(self, topics: list[str]) -> None:
@@ -170,154 +165,44 @@ class PushConsumerImpl:
         self.pulls.paused = False
         self.instance.rebalance_soon()
 
-    # --- rebalance --------------------------------------------------------------------------------
+    # --- queues: what RebalanceImpl asks of its owner ---------------------------------------------
 
     async def rebalance(self) -> bool:
         """Divide the queues of every topic anew; tell whether all went well (C-156, C-153)."""
-        if not self._running or self.pulls.paused:
-            return True
-        async with self._rebalance_lock:
-            balanced = True
-            for topic in list(self.subscriptions):
-                try:
-                    balanced = await self._rebalance_topic(topic) and balanced
-                except RocketMQError as error:
-                    balanced = False
-                    logger.warning("rebalance of topic %s failed: %s", topic, error)
-            gone = plan_unsubscribed(self._queues(), self.subscriptions)
-            await self._revoke(gone)
-            return balanced
+        return await self.queues.rebalance(list(self.subscriptions))
 
-    async def _rebalance_topic(self, topic: str) -> bool:
-        queues = self.instance.routes.subscribe_queues(topic)
-        if queues is None and await self.instance.update_route(topic):
-            queues = self.instance.routes.subscribe_queues(topic)
-        if queues is None:
-            return False
-        members = await self._members(topic)
-        if members is None:
-            return False  # what we have is kept until the members are known (C-159, C-160)
-        allotted = self._allocate(topic, sorted(queues), members)
-        if allotted is None:
-            return False
-        effects = plan(self._queues(), topic, allotted, self.clock.monotonic_ms())
-        if not self._running:
-            return True
-        await self._revoke([effect for effect in effects if isinstance(effect, Revoke)])
-        new = [effect.message_queue for effect in effects if isinstance(effect, Assign)]
-        requests = await self._assign(new)
-        if effects:
-            await self._queues_changed(topic)
+    def is_active(self) -> bool:
+        """Whether queues may be divided: not while paused (C-151)."""
+        return self._running and not self.pulls.paused
+
+    async def may_take(self, mqs: Sequence[MessageQueue]) -> Collection[MessageQueue]:
+        """Return the queues the consume service may have; it locks orderly ones."""
+        return await self.service.may_take(mqs)
+
+    def take(self, request: PullRequest) -> None:
+        """Begin to pull a queue."""
+        self.pulls.pull(request)
+
+    async def give_up(self, requests: Sequence[PullRequest]) -> Collection[MessageQueue]:
+        """Have finished messages entered; return the queues nobody works on in order."""
         for request in requests:
-            self.pulls.pull(request)
-        return len(requests) == len(new) and self.instance.client_id in members
+            self.pulls.forget(request.process_queue.message_queue)
+        return await self.service.release(requests)
 
-    def _allocate(
-        self, topic: str, queues: list[MessageQueue], members: list[str]
-    ) -> list[MessageQueue] | None:
-        strategy: AllocateMessageQueueStrategy = self.settings.allocate_message_queue_strategy
-        if not queues:
-            return []
-        try:
-            return list(strategy.allocate(self.group, self.instance.client_id, queues, members))
-        except Exception:
-            logger.exception(
-                "allocate strategy %s failed for topic %s; its queues are kept",
-                strategy.name,
-                topic,
-            )
-            return None
+    async def given_up(self, mqs: Sequence[MessageQueue]) -> None:
+        """Have the queues unlocked at their brokers."""
+        await self.service.released(mqs)
 
-    async def _members(self, topic: str) -> list[str] | None:
-        addresses = self.instance.routes.group_addresses(topic)
-        if not addresses:
-            return None
-        address = random.choice(addresses)
-        members = await self._ask_members(address)
-        if members is None or self.instance.client_id not in members:
-            # The broker has forgotten us, by a restart say: tell it before the others divide the
-            # queues without us.
-            await self.instance.heartbeat()
-            members = await self._ask_members(address)
-        return members
-
-    async def _ask_members(self, address: str) -> list[str] | None:
-        try:
-            return sorted_members(await self.instance.api.consumer_ids(address, self.group))
-        except RocketMQError as error:
-            logger.info("members of group %s are unknown at %s: %s", self.group, address, error)
-            return None
-
-    def _queues(self) -> dict[MessageQueue, ProcessQueue]:
-        return {mq: request.process_queue for mq, request in self._table.items()}
-
-    async def _revoke(self, effects: list[Revoke]) -> None:
-        """Give queues up: what is finished counts, what is not is the next owner's (C-179)."""
-        for effect in effects:
-            mq = effect.message_queue
-            request = self._table.pop(mq)
-            self.service.flush(request)
-            with request.lock:
-                request.process_queue.dropped = True
-            self.pulls.forget(mq)
-            logger.info("group %s gave up %s: %s", self.group, mq, effect.reason.value)
-        await self.store.persist([effect.message_queue for effect in effects])
-        for effect in effects:
-            self.store.remove_offset(effect.message_queue)
-
-    async def _assign(self, mqs: list[MessageQueue]) -> list[PullRequest]:
-        """Take queues whose start can be found; the others are tried again soon (C-175)."""
-        for mq in mqs:
-            self.store.remove_offset(mq)
-        starts = await asyncio.gather(
-            *(self._start_offset(mq) for mq in mqs), return_exceptions=True
-        )
-        requests: list[PullRequest] = []
-        for mq, start in zip(mqs, starts, strict=True):
-            if isinstance(start, RocketMQError):
-                logger.warning("where to start %s is unknown, not taken yet: %s", mq, start)
-            elif isinstance(start, BaseException):
-                raise start
-            elif self._running:
-                requests.append(self._take(mq, start))
-        return requests
-
-    def _take(self, mq: MessageQueue, offset: int) -> PullRequest:
-        generation = next(self._generations)
-        queue = ProcessQueue(mq, generation, self.clock.monotonic_ms())
-        request = self._table[mq] = PullRequest(queue, offset)
-        # Stored even before the first message, so that LAST is not asked for again after a crash.
-        self.store.update_offset(mq, offset)
-        logger.info("group %s took %s at %d", self.group, mq, offset)
-        return request
-
-    async def _start_offset(self, mq: MessageQueue) -> int:
-        """Return where to begin (C-189); a failed query raises, it is never an offset (C-561)."""
-        stored = await self.store.read_store(mq)
-        if stored is not None:
-            return stored
-        where = self.settings.consume_from_where
-        is_retry = mq.topic.startswith(RETRY_PREFIX)
-        if where is ConsumeFromWhere.FIRST_OFFSET:
-            return 0
-        if where is ConsumeFromWhere.LAST_OFFSET and is_retry:
-            return 0
-        address = self.instance.routes.master(mq.broker_name)
-        if address is None:
-            raise RouteNotFoundError(f"The broker[{mq.broker_name}] not exist", queue=mq)
-        if where is ConsumeFromWhere.TIMESTAMP and not is_retry:
-            timestamp_ms = self.settings.consume_timestamp_ms()
-            return await self.instance.api.search_offset(address, mq, timestamp_ms)
-        return await self.instance.api.max_offset(address, mq)
-
-    async def _queues_changed(self, topic: str) -> None:
+    async def queues_changed(
+        self, topic: str, all_queues: Sequence[MessageQueue], mine: Sequence[MessageQueue]
+    ) -> None:
         """Share per-topic bounds anew and have brokers take our subscription as newer (C-183)."""
         self.thresholds = self.settings.thresholds().shared(
             self.settings.pull_threshold_for_topic,
             self.settings.pull_threshold_size_for_topic,
-            len(self._table),
+            len(self.queues.table),
         )
-        for request in self._table.values():
+        for request in self.queues.table.values():
             if request.process_queue.flow_controlled:
                 self.pulls.pull(request)
         subscription = self.subscriptions.get(topic)
@@ -338,21 +223,15 @@ class PushConsumerImpl:
         self.instance.run_soon(self._repair(request, offset))
 
     async def _repair(self, request: PullRequest, offset: int) -> None:
-        mq = request.process_queue.message_queue
-        async with self._rebalance_lock:
-            if self._table.get(mq) is not request or not self._running:
-                return
-            self.store.update_offset(mq, offset, increase_only=False)
-            await self.store.persist([mq])
-            fresh = self._take(mq, offset)
-        self.pulls.pull(fresh)
+        queue = request.process_queue
+        await self.queues.restart(queue.message_queue, offset, queue.generation)
 
     def _consume_again(self, request: PullRequest, messages: list[MessageExt]) -> None:
         self.service.submit(request, messages)
 
     async def persist_offsets(self) -> None:
         """Send changed offsets to their brokers."""
-        await self.store.persist(list(self._table))
+        await self.store.persist(list(self.queues.table))
 
     async def _clean_forever(self) -> None:
         period_s = self.settings.consume_timeout_minutes * 60
@@ -366,7 +245,7 @@ class PushConsumerImpl:
     async def clean_expired(self) -> None:
         """Send back messages whose listener has taken longer than consumeTimeout (C-248)."""
         limit_ms = self.settings.consume_timeout_minutes * 60_000
-        for request in list(self._table.values()):
+        for request in list(self.queues.table.values()):
             queue = request.process_queue
             for _ in range(EXPIRED_CHECKED_MAX):
                 with request.lock:
@@ -382,7 +261,7 @@ class PushConsumerImpl:
 
     def assigned_queues(self) -> list[MessageQueue]:
         """Return the queues this consumer has now."""
-        return sorted(self._table)
+        return sorted(self.queues.table)
 
     def _heartbeat_of(self, renewed: SubscriptionData) -> ConsumerData:
         data = self.heartbeat_data()

@@ -41,6 +41,8 @@ class ProcessQueue:
         message_queue: the queue.
         generation: number of this assignment; late replies of older ones are discarded.
         dropped: no longer ours: no result counts any more (C-549).
+        leaving: about to be given up: nothing new is pulled or handed to a listener, but what a
+            running listener finishes still counts (C-556).
         body_bytes: sum of the cached messages' stored body lengths.
         queue_offset_max: offset put in last (C-239).
         backlog: how far the newest cached message is behind the queue's end (C-237).
@@ -59,6 +61,7 @@ class ProcessQueue:
         "generation",
         "last_consume_ms",
         "last_pull_ms",
+        "leaving",
         "message_queue",
         "queue_offset_max",
     )
@@ -67,6 +70,7 @@ class ProcessQueue:
         self.message_queue = message_queue
         self.generation = generation
         self.dropped = False
+        self.leaving = False
         self.body_bytes = 0
         self.queue_offset_max = 0
         self.backlog = 0

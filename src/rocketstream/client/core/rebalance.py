@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from rocketstream.client.core.process_queue import ProcessQueue
-from rocketstream.model import MessageQueue
+from rocketstream.model import ConsumeFromWhere, MessageQueue
 
 
 class RevokeReason(enum.Enum):
@@ -21,7 +21,7 @@ class RevokeReason(enum.Enum):
     UNSUBSCRIBED = "UNSUBSCRIBED"
     PULL_EXPIRED = "PULL_EXPIRED"
     DROPPED = "DROPPED"
-    """Already marked dropped but still in the table: treated as absent (C-557)."""
+    """Marked dropped or leaving but still in the table: treated as absent (C-557)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,39 @@ class Assign:
 
 
 Effect = Revoke | Assign
+
+
+class StartAt(enum.Enum):
+    """Where a queue begins of which the store has no offset."""
+
+    ZERO = "ZERO"
+    END = "END"
+    TIMESTAMP = "TIMESTAMP"
+
+
+def start_at(where: ConsumeFromWhere, *, is_retry: bool) -> StartAt:
+    """Return where a queue without a stored offset begins (C-189).
+
+    The deprecated values of ``where`` count as LAST_OFFSET.
+    """
+    if where is ConsumeFromWhere.FIRST_OFFSET:
+        return StartAt.ZERO
+    if where is ConsumeFromWhere.TIMESTAMP:
+        return StartAt.END if is_retry else StartAt.TIMESTAMP
+    return StartAt.ZERO if is_retry else StartAt.END
+
+
+def usable(
+    share: Iterable[MessageQueue] | None, topic: str, queues: Collection[MessageQueue]
+) -> tuple[list[MessageQueue], list[MessageQueue]]:
+    """Return a strategy's answer in two parts: the topic's queues, each once, and unknown ones.
+
+    None counts as no queue (C-162). Queues of other topics are left out of both: a configured list
+    may serve several topics, each has its turn (C-169).
+    """
+    known = set(queues)
+    own = [mq for mq in dict.fromkeys(share or ()) if mq.topic == topic]
+    return [mq for mq in own if mq in known], [mq for mq in own if mq not in known]
 
 
 def plan(
@@ -87,7 +120,7 @@ def _why_revoke(
 ) -> RevokeReason | None:
     if mq not in wanted:
         return RevokeReason.NOT_ALLOTTED
-    if queue.dropped:
+    if queue.dropped or queue.leaving:
         return RevokeReason.DROPPED
     if queue.is_pull_expired(now_ms):
         return RevokeReason.PULL_EXPIRED

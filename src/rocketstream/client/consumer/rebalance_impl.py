@@ -1,0 +1,359 @@
+"""Which queues a consumer has: the table, the round that divides them anew, where each begins.
+
+Law: runs on the loop, shared by the push and the lite pull consumer; pulling, consuming and broker
+locks are its owner's (upstream's RebalanceImpl, C-156 to C-198).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import random
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from rocketstream.client.consumer.consume_run import PullRequest
+from rocketstream.client.consumer.offset_store import Offsets
+from rocketstream.client.core.allocate import AllocateMessageQueueStrategy
+from rocketstream.client.core.process_queue import ProcessQueue
+from rocketstream.client.core.rebalance import (
+    Assign,
+    Revoke,
+    StartAt,
+    plan,
+    plan_unsubscribed,
+    sorted_members,
+    start_at,
+    usable,
+)
+from rocketstream.client.instance import MQClientInstance
+from rocketstream.errors import RocketMQError, RouteNotFoundError
+from rocketstream.model import ConsumeFromWhere, MessageModel, MessageQueue
+from rocketstream.protocol.names import RETRY_PREFIX
+
+logger = logging.getLogger("rocketstream.client")
+
+
+class QueueOwner(Protocol):
+    """The consumer whose queues are divided; every method is called on the loop."""
+
+    def is_active(self) -> bool:
+        """Whether queues may be divided now; False while paused or shutting down."""
+        ...
+
+    async def may_take(self, mqs: Sequence[MessageQueue]) -> Collection[MessageQueue]:
+        """Return those that may be taken: orderly ones whose broker lock was obtained, else all."""
+        ...
+
+    def take(self, request: PullRequest) -> None:
+        """Begin to pull a queue that has just entered the table."""
+        ...
+
+    async def give_up(self, requests: Sequence[PullRequest]) -> Collection[MessageQueue]:
+        """Enter what is finished; return the queues that may leave now.
+
+        Their ``process_queue.leaving`` is set: nothing new is pulled or handed to a listener. A
+        queue whose orderly listener does not return in time is left out and asked again next round.
+        """
+        ...
+
+    async def given_up(self, mqs: Sequence[MessageQueue]) -> None:
+        """The queues have left the table and their offsets are stored: unlock them (C-556)."""
+        ...
+
+    async def queues_changed(
+        self, topic: str, all_queues: Sequence[MessageQueue], mine: Sequence[MessageQueue]
+    ) -> None:
+        """The queues of a topic, or our share of them, are others than before (C-163)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RebalanceSettings:
+    """How a consumer shares queues and where it begins.
+
+    Attributes:
+        group: consumer group, with its namespace.
+        message_model: broadcasting takes all queues and asks nobody.
+        strategy: how the members divide the queues.
+        consume_from_where: where a queue without a stored offset begins.
+        consume_timestamp_ms: where TIMESTAMP begins, ms since 1970.
+        memory_first: an offset in memory counts more than the stored one (lite pull).
+        pull_expires: queues that were not pulled for 120 s are taken anew (push only, C-176).
+    """
+
+    group: str
+    message_model: MessageModel
+    strategy: AllocateMessageQueueStrategy
+    consume_from_where: ConsumeFromWhere
+    consume_timestamp_ms: Callable[[], int]
+    memory_first: bool = False
+    pull_expires: bool = True
+
+
+class RebalanceImpl:
+    """The queues of one consumer."""
+
+    def __init__(
+        self,
+        instance: MQClientInstance,
+        settings: RebalanceSettings,
+        store: Offsets,
+        owner: QueueOwner,
+    ) -> None:
+        self._instance = instance
+        self._settings = settings
+        self._store = store
+        self._owner = owner
+        self._clock = instance.clock
+        self._table: dict[MessageQueue, PullRequest] = {}
+        self._routed: set[str] = set()
+        self._generations = itertools.count(1)
+        self._lock = asyncio.Lock()
+        self._closed = False
+
+    @property
+    def table(self) -> Mapping[MessageQueue, PullRequest]:
+        """Every queue this consumer has now."""
+        return self._table
+
+    # --- the round --------------------------------------------------------------------------------
+
+    async def rebalance(self, topics: Collection[str]) -> bool:
+        """Divide the queues of every topic anew; tell whether all went well (C-156, C-153)."""
+        async with self._lock:
+            if self._closed or not self._owner.is_active():
+                return True
+            balanced = True
+            for topic in list(topics):
+                try:
+                    balanced = await self._rebalance_topic(topic) and balanced
+                except RocketMQError as error:
+                    balanced = False
+                    logger.warning("rebalance of topic %s failed: %s", topic, error)
+            gone = plan_unsubscribed(self._queues(), topics)
+            return await self._revoke(gone) and balanced
+
+    async def _rebalance_topic(self, topic: str) -> bool:
+        queues = await self._topic_queues(topic)
+        if queues is None:
+            return False
+        allotted, is_whole = await self._allotted(topic, queues)
+        if allotted is None:
+            return False  # what we have is kept until the members are known (C-159, C-160)
+        # Pull expiry is of no concern to a consumer that pulls only when asked to (C-176).
+        now_ms = self._clock.monotonic_ms() if self._settings.pull_expires else 0.0
+        effects = plan(self._queues(), topic, allotted, now_ms)
+        if self._closed:
+            return True
+        left = await self._revoke([effect for effect in effects if isinstance(effect, Revoke)])
+        new = [
+            effect.message_queue
+            for effect in effects
+            if isinstance(effect, Assign) and effect.message_queue not in self._table
+        ]
+        requests = await self._assign(new)
+        if effects:
+            await self._owner.queues_changed(topic, queues, sorted(allotted))
+        for request in requests:
+            self._owner.take(request)
+        return is_whole and left and len(requests) == len(new)
+
+    async def _topic_queues(self, topic: str) -> list[MessageQueue] | None:
+        routes = self._instance.routes
+        queues = routes.subscribe_queues(topic)
+        if queues is None and await self._instance.update_route(topic):
+            queues = routes.subscribe_queues(topic)
+        if queues is not None:
+            self._routed.add(topic)
+            return sorted(queues)
+        if topic in self._routed and not topic.startswith(RETRY_PREFIX):
+            self._routed.discard(topic)
+            await self._owner.queues_changed(topic, [], [])  # C-164
+        return None
+
+    async def _allotted(
+        self, topic: str, queues: list[MessageQueue]
+    ) -> tuple[list[MessageQueue] | None, bool]:
+        """Return our share, None when it is unknown, and whether the share can be trusted."""
+        if self._settings.message_model is MessageModel.BROADCASTING:
+            return queues, True
+        members = await self._members(topic)
+        if members is None:
+            return None, False
+        return self._allocate(topic, queues, members), self._instance.client_id in members
+
+    def _allocate(
+        self, topic: str, queues: list[MessageQueue], members: list[str]
+    ) -> list[MessageQueue] | None:
+        strategy, group = self._settings.strategy, self._settings.group
+        if not queues:
+            return []
+        try:
+            # Copies: a strategy of the user's own may do with its arguments what it likes.
+            share = strategy.allocate(group, self._instance.client_id, list(queues), list(members))
+            mine, foreign = usable(share, topic, queues)
+        except Exception:
+            logger.exception(
+                "allocate strategy %s failed for topic %s; its queues are kept",
+                getattr(strategy, "name", strategy),
+                topic,
+            )
+            return None
+        if foreign:
+            logger.warning(
+                "allocate strategy %s of group %s returned queues that topic %s does not have: %s",
+                strategy.name, group, topic, foreign,
+            )  # fmt: skip
+        return mine
+
+    async def _members(self, topic: str) -> list[str] | None:
+        addresses = self._instance.routes.group_addresses(topic)
+        if not addresses:
+            return None
+        address = random.choice(addresses)
+        members = await self._ask_members(address)
+        if members is None or self._instance.client_id not in members:
+            # The broker has forgotten us, by a restart say: tell it before the others divide the
+            # queues without us.
+            await self._instance.heartbeat()
+            members = await self._ask_members(address)
+        return members
+
+    async def _ask_members(self, address: str) -> list[str] | None:
+        group = self._settings.group
+        try:
+            return sorted_members(await self._instance.api.consumer_ids(address, group))
+        except RocketMQError as error:
+            logger.info("members of group %s are unknown at %s: %s", group, address, error)
+            return None
+
+    def _queues(self) -> dict[MessageQueue, ProcessQueue]:
+        return {mq: request.process_queue for mq, request in self._table.items()}
+
+    # --- giving up --------------------------------------------------------------------------------
+
+    async def _revoke(self, effects: Sequence[Revoke]) -> bool:
+        """Give queues up; tell whether all of them left (C-179)."""
+        if not effects:
+            return True
+        requests = [self._table[effect.message_queue] for effect in effects]
+        for request in requests:
+            request.process_queue.leaving = True
+        ready = set(await self._owner.give_up(requests))
+        gone = [effect for effect in effects if effect.message_queue in ready]
+        await self._drop([effect.message_queue for effect in gone])
+        for effect in gone:
+            mq, reason = effect.message_queue, effect.reason.value
+            logger.info("group %s gave up %s: %s", self._settings.group, mq, reason)
+        return len(gone) == len(effects)
+
+    async def _drop(self, mqs: Sequence[MessageQueue]) -> None:
+        """Take queues out: what is finished counts, what is not is the next owner's."""
+        for mq in mqs:
+            request = self._table.pop(mq)
+            with request.lock:
+                request.process_queue.dropped = True
+        await self._store.persist(mqs)
+        for mq in mqs:
+            self._store.remove_offset(mq)
+        await self._owner.given_up(mqs)
+
+    def stop(self) -> None:
+        """Take no queue any more."""
+        self._closed = True
+
+    async def close(self) -> None:
+        """Give every queue up, ready or not; at shutdown, after the listeners ended (C-119)."""
+        self.stop()
+        async with self._lock:
+            await self._drop(list(self._table))
+
+    # --- taking -----------------------------------------------------------------------------------
+
+    async def _assign(self, mqs: Sequence[MessageQueue]) -> list[PullRequest]:
+        """Take queues whose start can be found; the others are tried again soon (C-175)."""
+        if not mqs:
+            return []
+        allowed = set(await self._owner.may_take(mqs))
+        mqs = [mq for mq in mqs if mq in allowed]
+        if not self._settings.memory_first:
+            for mq in mqs:
+                self._store.remove_offset(mq)
+        starts = await asyncio.gather(
+            *(self.compute_pull_from_where(mq) for mq in mqs), return_exceptions=True
+        )
+        requests: list[PullRequest] = []
+        for mq, start in zip(mqs, starts, strict=True):
+            if isinstance(start, RocketMQError):
+                logger.warning("where to start %s is unknown, not taken yet: %s", mq, start)
+            elif isinstance(start, BaseException):
+                raise start
+            elif not self._closed:
+                requests.append(self._enter(mq, start))
+        return requests
+
+    def _enter(self, mq: MessageQueue, offset: int) -> PullRequest:
+        queue = ProcessQueue(mq, next(self._generations), self._clock.monotonic_ms())
+        request = self._table[mq] = PullRequest(queue, offset)
+        # Stored even before the first message, so that LAST is not asked for again after a crash.
+        self._store.update_offset(mq, offset)
+        logger.info("group %s took %s at %d", self._settings.group, mq, offset)
+        return request
+
+    async def compute_pull_from_where(self, mq: MessageQueue) -> int:
+        """Return where to begin a queue (C-189).
+
+        Raises:
+            RocketMQError: it could not be found out; that is never an offset (C-561, C-562).
+        """
+        if self._settings.memory_first:
+            noted = self._store.read_memory(mq)
+            if noted is not None:
+                return noted
+        stored = await self._store.read_store(mq)
+        if stored is not None:
+            return stored
+        where = start_at(
+            self._settings.consume_from_where, is_retry=mq.topic.startswith(RETRY_PREFIX)
+        )
+        if where is StartAt.ZERO:
+            return 0
+        address = self._instance.routes.master(mq.broker_name)
+        if address is None:
+            raise RouteNotFoundError(f"The broker[{mq.broker_name}] not exist", queue=mq)
+        if where is StartAt.TIMESTAMP:
+            timestamp_ms = self._settings.consume_timestamp_ms()
+            return await self._instance.api.search_offset(address, mq, timestamp_ms)
+        return await self._instance.api.max_offset(address, mq)
+
+    # --- repair -----------------------------------------------------------------------------------
+
+    async def restart(self, mq: MessageQueue, offset: int, generation: int | None = None) -> bool:
+        """Begin a queue anew at ``offset``, backwards too, at once (C-228, C-565, C-572).
+
+        What its listeners still finish no longer counts, so it cannot undo the new offset.
+
+        Args:
+            mq: one of the table's queues.
+            offset: the next offset to consume.
+            generation: do it only to this assignment of the queue.
+
+        Returns:
+            Whether the queue is still ours.
+        """
+        async with self._lock:
+            request = self._table.get(mq)
+            if request is None or self._closed:
+                return False
+            if generation is not None and request.process_queue.generation != generation:
+                return False
+            with request.lock:
+                request.process_queue.dropped = True
+            self._store.update_offset(mq, offset, increase_only=False)
+            await self._store.persist([mq])
+            fresh = self._enter(mq, offset)
+            self._owner.take(fresh)
+            return True
