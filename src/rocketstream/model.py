@@ -21,6 +21,9 @@ PROPERTY_TAGS = "TAGS"
 PROPERTY_DELAY = "DELAY"
 PROPERTY_WAIT = "WAIT"
 PROPERTY_UNIQ_KEY = "UNIQ_KEY"
+PROPERTY_TIMER_DELAY_SEC = "TIMER_DELAY_SEC"
+PROPERTY_TIMER_DELAY_MS = "TIMER_DELAY_MS"
+PROPERTY_TIMER_DELIVER_MS = "TIMER_DELIVER_MS"
 
 RESERVED_PROPERTIES = frozenset(
     {
@@ -31,10 +34,15 @@ RESERVED_PROPERTIES = frozenset(
         "TRANSACTION_CHECK_TIMES", "CHECK_IMMUNITY_TIME_IN_SECONDS", "TRACE_ON", "INSTANCE_ID",
         "CORRELATION_ID", "REPLY_TO_CLIENT", "TTL", "ARRIVE_TIME", "PUSH_REPLY_TIME", "CLUSTER",
         "MSG_TYPE", "INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET", "EXTEND_UNIQ_INFO",
-        "__transactionId__",
+        "__transactionId__", PROPERTY_TIMER_DELAY_SEC, PROPERTY_TIMER_DELAY_MS,
+        PROPERTY_TIMER_DELIVER_MS,
     }
 )  # fmt: skip
 """Names user code may not set (C-98, C-629)."""
+
+TIMER_PROPERTIES = frozenset(
+    {PROPERTY_TIMER_DELAY_SEC, PROPERTY_TIMER_DELAY_MS, PROPERTY_TIMER_DELIVER_MS}
+)
 
 
 class MessageQueue(NamedTuple):
@@ -84,6 +92,14 @@ class SendStatus(enum.Enum):
     SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
 
 
+class LocalTransactionState(enum.Enum):
+    """What became of the local transaction a message belongs to (C-484)."""
+
+    COMMIT_MESSAGE = "COMMIT_MESSAGE"
+    ROLLBACK_MESSAGE = "ROLLBACK_MESSAGE"
+    UNKNOW = "UNKNOW"
+
+
 class PullStatus(enum.Enum):
     """Outcome of a pull (C-218)."""
 
@@ -104,6 +120,13 @@ class Message:
         properties: user properties; reserved names are refused (C-98).
         delay_level: 0 for none, else the broker's delay level from 1.
         flag: 32-bit user flag, carried unchanged.
+        delay_time_sec: deliver so many seconds after it is stored; a broker of 5.0 or later.
+        delay_time_ms: the same in milliseconds.
+        deliver_time_ms: deliver at this time, ms since 1970; a broker of 5.0 or later.
+
+    Raises:
+        ConfigurationError: a property that cannot be set, more than one of the ways to delay, or
+            a time that is not a positive whole number.
     """
 
     __slots__ = ("body", "flag", "properties", "topic")
@@ -118,6 +141,9 @@ class Message:
         properties: Mapping[str, str] | None = None,
         delay_level: int = 0,
         flag: int = 0,
+        delay_time_sec: int = 0,
+        delay_time_ms: int = 0,
+        deliver_time_ms: int = 0,
     ) -> None:
         self.topic = topic
         self.body = body.encode() if isinstance(body, str) else body
@@ -129,9 +155,29 @@ class Message:
             self.properties[PROPERTY_KEYS] = keys if isinstance(keys, str) else " ".join(keys)
         if delay_level:
             self.properties[PROPERTY_DELAY] = str(delay_level)
+        if delay_time_sec or delay_time_ms or deliver_time_ms:
+            self._set_timer(delay_level, delay_time_sec, delay_time_ms, deliver_time_ms)
         if properties:
             for name, value in properties.items():
                 self.put_user_property(name, value)
+
+    def _set_timer(self, level: int, delay_sec: int, delay_ms: int, deliver_ms: int) -> None:
+        ways = {
+            PROPERTY_TIMER_DELAY_SEC: delay_sec,
+            PROPERTY_TIMER_DELAY_MS: delay_ms,
+            PROPERTY_TIMER_DELIVER_MS: deliver_ms,
+        }
+        given = {name: value for name, value in ways.items() if value}
+        if len(given) + bool(level) > 1:
+            raise ConfigurationError(
+                "give one of delay_level, delay_time_sec, delay_time_ms and deliver_time_ms"
+            )
+        for name, value in given.items():
+            if type(value) is not int or value < 0:
+                raise ConfigurationError(
+                    f"{name} must be a positive whole number, not {value!r}", value=value
+                )
+            self.properties[name] = str(value)
 
     def put_user_property(self, name: str, value: str) -> None:
         """Set a user property.
@@ -165,6 +211,16 @@ class Message:
     def delay_level(self) -> int:
         """Delay level, 0 for none."""
         return int(self.properties.get(PROPERTY_DELAY, "0"))
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether it is to be delivered at a time of its own; only brokers from 5.0 on can."""
+        return not TIMER_PROPERTIES.isdisjoint(self.properties)
+
+    @property
+    def transaction_id(self) -> str | None:
+        """The id of its transaction: the same as ``msg_id`` (C-484)."""
+        return self.properties.get(PROPERTY_UNIQ_KEY)
 
     @property
     def msg_id(self) -> str | None:
@@ -220,6 +276,8 @@ class SendResult:
         offset_msg_id: the broker's id (store address and commit log offset); same for a batch.
         message_queue: where it is stored.
         queue_offset: its offset in the queue; the first one's for a batch.
+        transaction_id: what the broker named the transaction; brokers do not, up to 5.x.
+        recall_handle: with it a timed message can be recalled; from brokers of 5.3 on.
     """
 
     send_status: SendStatus
@@ -229,6 +287,18 @@ class SendResult:
     queue_offset: int
     region_id: str = "DefaultRegion"
     trace_on: bool = True
+    transaction_id: str | None = None
+    recall_handle: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionSendResult(SendResult):
+    """A half message the broker has stored, and how its local transaction ended.
+
+    ``queue_offset`` is the one in the half topic; ``offset_msg_id`` names the half message (C-412).
+    """
+
+    local_transaction_state: LocalTransactionState = LocalTransactionState.UNKNOW
 
 
 @dataclass(frozen=True, slots=True)
