@@ -83,6 +83,17 @@ class ConsumeConcurrentlyStatus(enum.Enum):
     RECONSUME_LATER = "RECONSUME_LATER"
 
 
+class ConsumeOrderlyStatus(enum.Enum):
+    """What an orderly listener returns for its batch (C-285)."""
+
+    SUCCESS = "SUCCESS"
+    SUSPEND_CURRENT_QUEUE_A_MOMENT = "SUSPEND_CURRENT_QUEUE_A_MOMENT"
+    COMMIT = "COMMIT"
+    """With auto_commit off: everything taken since the last commit is finished."""
+    ROLLBACK = "ROLLBACK"
+    """With auto_commit off: everything taken since the last commit comes again."""
+
+
 class SendStatus(enum.Enum):
     """All four mean: stored on the master (C-473)."""
 
