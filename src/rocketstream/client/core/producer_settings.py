@@ -1,6 +1,6 @@
 """Settings of producers, checked in upstream's order with upstream's texts.
 
-Law: pure values; what is not built yet is refused with NotSupportedError, never ignored.
+Law: pure values and their checks.
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rocketstream import limits
+from rocketstream.client.core.fault_latency import LATENCY_MAX_MS, NOT_AVAILABLE_DURATION_MS
+from rocketstream.client.core.send import RETRY_RESPONSE_CODES
 from rocketstream.errors import ConfigurationError
 from rocketstream.protocol.compression import COMPRESSION_TYPES
 from rocketstream.protocol.names import AUTO_CREATE_TOPIC, DEFAULT_PRODUCER_GROUP, check_group
@@ -15,7 +17,10 @@ from rocketstream.protocol.names import AUTO_CREATE_TOPIC, DEFAULT_PRODUCER_GROU
 
 @dataclass(frozen=True, slots=True)
 class ProducerSettings:
-    """Settings of a producer (C-77 to C-87); names and defaults are upstream's."""
+    """Settings of a producer (C-77 to C-89); names and defaults are upstream's.
+
+    The table of ``latency_max`` and ``not_available_duration`` is 5.x's (C-603).
+    """
 
     producer_group: str
     create_topic_key: str = AUTO_CREATE_TOPIC
@@ -28,6 +33,14 @@ class ProducerSettings:
     retry_times_when_send_async_failed: int = 2
     retry_another_broker_when_not_store_ok: bool = False
     max_message_size: int = limits.MESSAGE_BODY_BYTES_MAX
+    retry_response_codes: frozenset[int] = RETRY_RESPONSE_CODES
+    send_latency_fault_enable: bool = False
+    latency_max: tuple[int, ...] = LATENCY_MAX_MS
+    not_available_duration: tuple[int, ...] = NOT_AVAILABLE_DURATION_MS
+    start_detector_enable: bool = True
+    detect_interval_ms: int = 2_000
+    detect_timeout_ms: int = 200
+    unit_mode: bool = False
 
     def check(self) -> None:
         """Check every value.
@@ -42,14 +55,53 @@ class ProducerSettings:
             )
         for name, low in _PRODUCER_MINIMA:
             value = getattr(self, name)
-            if not isinstance(value, int) or value < low:
+            if type(value) is not int or value < low:
                 raise ConfigurationError(f"{name} must be at least {low}, not {value!r}")
-        if self.compress_type.upper() not in COMPRESSION_TYPES:
+        self._check_compression()
+        self._check_flags()
+        self._check_latency_table()
+
+    def _check_compression(self) -> None:
+        if str(self.compress_type).upper() not in COMPRESSION_TYPES:
             raise ConfigurationError(
                 f"compress_type {self.compress_type!r} is unknown; accepted are "
                 f"{', '.join(COMPRESSION_TYPES)}"
             )
+        if type(self.compress_level) is not int or not 0 <= self.compress_level <= 9:
+            raise ConfigurationError(f"compress_level must be 0 to 9, not {self.compress_level!r}")
 
+    def _check_flags(self) -> None:
+        for name in _FLAGS:
+            if not isinstance(getattr(self, name), bool):
+                raise ConfigurationError(
+                    f"{name} must be True or False, not {getattr(self, name)!r}"
+                )
+        if not all(type(code) is int for code in self.retry_response_codes):
+            raise ConfigurationError(
+                f"retry_response_codes must be numbers, not {self.retry_response_codes!r}"
+            )
+
+    def _check_latency_table(self) -> None:
+        bounds, durations = self.latency_max, self.not_available_duration
+        numbers = [*bounds, *durations]
+        if not bounds or len(bounds) != len(durations):
+            raise ConfigurationError(
+                "latency_max and not_available_duration must have the same number of entries, "
+                f"at least one; they have {len(bounds)} and {len(durations)}"
+            )
+        if any(type(n) is not int or n < 0 for n in numbers) or list(bounds) != sorted(set(bounds)):
+            raise ConfigurationError(
+                "latency_max must be ascending and both tables milliseconds from 0 on, not "
+                f"{bounds!r} and {durations!r}"
+            )
+
+
+_FLAGS = (
+    "retry_another_broker_when_not_store_ok",
+    "send_latency_fault_enable",
+    "start_detector_enable",
+    "unit_mode",
+)
 
 _PRODUCER_MINIMA = (
     ("default_topic_queue_nums", 1),
@@ -58,4 +110,6 @@ _PRODUCER_MINIMA = (
     ("retry_times_when_send_failed", 0),
     ("retry_times_when_send_async_failed", 0),
     ("max_message_size", 1),
+    ("detect_interval_ms", 1),
+    ("detect_timeout_ms", 1),
 )

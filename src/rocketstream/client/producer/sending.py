@@ -40,6 +40,7 @@ from rocketstream.protocol.names import (
 from rocketstream.protocol.properties import (
     PROPERTY_MAX_RECONSUME_TIMES,
     PROPERTY_MSG_REGION,
+    PROPERTY_MSG_TYPE,
     PROPERTY_RECONSUME_TIME,
     PROPERTY_TRACE_ON,
     PROPERTY_TRAN_MSG,
@@ -55,16 +56,20 @@ _STATUS = {
 }
 _CHECKED_TOPICS_MAX = 4096
 _BATCH_RECORD_BYTES = 22
+_RECALL_HANDLE = "recallHandle"
+_REPLY = "reply"
 
 
 class PreparedSend:
     """One message, or one batch, ready for any queue and any number of tries."""
 
     __slots__ = (
-        "_default_topic", "_default_topic_queue_nums", "_group", "body", "born_timestamp", "code",
-        "flag", "max_reconsume_times", "msg_id", "properties", "reconsume_times", "sys_flag",
-        "topic",
+        "_default_topic", "_default_topic_queue_nums", "_group", "_unit_mode", "body",
+        "born_timestamp", "code", "flag", "max_reconsume_times", "message", "msg_id", "properties",
+        "reconsume_times", "sys_flag", "topic",
     )  # fmt: skip
+    message: Message | Sequence[Message]
+    """What the user gave; set only when something observes sends."""
 
     def __init__(
         self,
@@ -81,6 +86,7 @@ class PreparedSend:
         self._group = settings.producer_group
         self._default_topic = settings.create_topic_key
         self._default_topic_queue_nums = settings.default_topic_queue_nums
+        self._unit_mode = settings.unit_mode
         self.topic = topic
         self.body = body
         self.properties = properties
@@ -105,7 +111,7 @@ class PreparedSend:
             self.flag,
             self.properties,
             self.reconsume_times,
-            False,
+            self._unit_mode,
             self.max_reconsume_times,
             self.code == RequestCode.SEND_BATCH_MESSAGE,
             mq.broker_name,
@@ -137,11 +143,15 @@ class PreparedSend:
             header.queue_offset,
             ext.get(PROPERTY_MSG_REGION) or DEFAULT_REGION,
             ext.get(PROPERTY_TRACE_ON) != "false",
+            header.transaction_id,
+            ext.get(_RECALL_HANDLE),
         )
 
 
 class MessagePreparer:
     """Checks messages and makes them ready (C-449 to C-456, C-476, C-477). Thread safe."""
+
+    prepared_type = PreparedSend
 
     def __init__(self, settings: ProducerSettings, clock: Clock) -> None:
         self._settings = settings
@@ -169,9 +179,11 @@ class MessagePreparer:
             )
             body = packed
         text = _properties_text(properties)
-        prepared = PreparedSend(
+        prepared = self.prepared_type(
             self._settings, message.topic, body, text, msg_id, now, message.flag, sys_flag
         )
+        if properties.get(PROPERTY_MSG_TYPE) == _REPLY:
+            prepared.code = RequestCode.SEND_REPLY_MESSAGE_V2
         if message.topic.startswith(RETRY_PREFIX):
             prepared.reconsume_times = int(properties.get(PROPERTY_RECONSUME_TIME, "0"))
             limit = properties.get(PROPERTY_MAX_RECONSUME_TIMES)
@@ -202,7 +214,7 @@ class MessagePreparer:
             raise _too_large(max(sizes), bytes_max)
         wait = messages[0].properties.get(PROPERTY_WAIT, "true")
         return [
-            PreparedSend(
+            self.prepared_type(
                 self._settings,
                 messages[0].topic,
                 _batch_body(items[part]),
@@ -254,7 +266,7 @@ class MessagePreparer:
                 raise _bad_batch("the topic of its messages must be the same")
             if message.properties.get(PROPERTY_WAIT) != wait:
                 raise _bad_batch("waitStoreMsgOK of its messages must be the same")
-            if message.properties.get(PROPERTY_DELAY, "0") != "0":
+            if message.properties.get(PROPERTY_DELAY, "0") != "0" or message.is_timed:
                 raise _bad_batch("delayed messages are not supported in a batch")
             if message.properties.get(PROPERTY_TRAN_MSG) is not None:
                 raise _bad_batch("transactional messages are not supported in a batch")
