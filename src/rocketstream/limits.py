@@ -56,3 +56,10 @@ ASYNC_SEND_BYTES_IN_FLIGHT_MAX: Final = 32 * 1024 * 1024
 """Their bodies together; half of what one connection buffers."""
 TOPIC_QUEUES_MAX: Final = 65_536
 """Queues of one broker in one topic; a route that names more is refused."""
+
+SQL_EXPRESSION_CHARS_MAX = 65_536
+"""Longest SQL92 condition accepted; it is compiled for every subscription."""
+
+SQL_DEPTH_MAX = 64
+"""Parentheses, signs and comparisons nested in one SQL92 condition: compiling and evaluating
+recurse this deep; AND and OR do not nest however many parts they join."""
