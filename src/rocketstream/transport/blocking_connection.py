@@ -15,7 +15,7 @@ import struct
 import sys
 from collections import deque
 from types import TracebackType
-from typing import Self
+from typing import NoReturn, Self
 
 from rocketstream import limits
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
@@ -35,7 +35,7 @@ from rocketstream.protocol.framing import decode_frame, encode_frame
 from rocketstream.transport.addresses import cannot_connect, parse_address
 from rocketstream.transport.connection import OPAQUE_MASK, BeforeRequest, refusal
 
-_PREFIX = struct.Struct(">i")
+_unpack_prefix = struct.Struct(">i").unpack_from
 _PREFIX_BYTES = limits.FRAME_PREFIX_BYTES
 _FRAME_LENGTH_MIN = 4
 _FRAME_LENGTH_MAX = limits.FRAME_BYTES_MAX - _PREFIX_BYTES
@@ -130,7 +130,9 @@ class BlockingConnection:
             RemoteProtocolError: the peer sent something else than frames.
             ForkedClientError: the connection was made before a fork.
         """
-        self._set_timeout(timeout_ms / 1000)
+        timeout_s = timeout_ms / 1000
+        if timeout_s != self._timeout_s:
+            self._set_timeout(timeout_s)
         opaque = self.submit(command)
         deadline = self._clock.monotonic_ms() + timeout_ms
         while True:
@@ -284,19 +286,23 @@ class BlockingConnection:
             raise self._lost(str(error)) from error
 
     def _next_command(self, deadline_ms: float) -> RemotingCommand:
+        length = -1  # of the frame begun; not known yet
+        reads = 0
         while True:
-            have = self._end - self._start
-            length = -1
+            start = self._start
+            have = self._end - start
             if have >= _PREFIX_BYTES:
-                length = self._frame_length()
+                (length,) = _unpack_prefix(self._buffer, start)
+                if not _FRAME_LENGTH_MIN <= length <= _FRAME_LENGTH_MAX:
+                    self._refuse_length(length)
                 if have >= length + _PREFIX_BYTES:
                     return self._take_frame(length)
-            self._fill(length, deadline_ms)
+            if reads:
+                self._use_what_is_left(deadline_ms)
+            self._fill(max(length, 0) + _PREFIX_BYTES)
+            reads += 1
 
-    def _frame_length(self) -> int:
-        (length,) = _PREFIX.unpack_from(self._buffer, self._start)
-        if _FRAME_LENGTH_MIN <= length <= _FRAME_LENGTH_MAX:
-            return int(length)
+    def _refuse_length(self, length: int) -> NoReturn:
         kind = MalformedFrameError if 0 <= length < _FRAME_LENGTH_MIN else FrameTooLargeError
         reason = f"frame length {length} is not from {_FRAME_LENGTH_MIN} to {_FRAME_LENGTH_MAX}"
         self._break(reason)
@@ -305,24 +311,33 @@ class BlockingConnection:
     def _take_frame(self, length: int) -> RemotingCommand:
         begin = self._start + _PREFIX_BYTES
         end = begin + length
-        self._start = end
+        frame = bytes(self._view[begin:end])
         if end == self._end:
             self._start = self._end = 0
-        frame = bytes(self._view[begin:end])
-        if self._start == 0 and len(self._buffer) > _BUFFER_BYTES:
-            self._resize(_BUFFER_BYTES)
+            if len(self._buffer) > _BUFFER_BYTES:
+                self._resize(_BUFFER_BYTES)
+        else:
+            self._start = end
         try:
             return decode_frame(frame)
         except RocketMQError as error:
             self._break(str(error))
             raise
 
-    def _fill(self, length: int, deadline_ms: float) -> None:
-        """Read once; ``length`` is that of the frame begun, -1 when not known yet."""
+    def _use_what_is_left(self, deadline_ms: float) -> None:
+        """A frame came in pieces: wait for the next one as long as the deadline allows."""
+        remaining_ms = deadline_ms - self._clock.monotonic_ms()
+        if remaining_ms <= 0:
+            raise self._timed_out()
+        self._set_timeout(max(remaining_ms, 1) / 1000)
+
+    def _fill(self, frame_bytes: int) -> None:
+        """Read once, with room for a frame of ``frame_bytes``."""
         sock = self._sock
         if sock is None:
             raise self._lost(self._close_reason)
-        self._make_room(max(length, 0) + _PREFIX_BYTES)
+        if self._start + frame_bytes > len(self._buffer) or self._end >= len(self._buffer):
+            self._resize(max(frame_bytes, _BUFFER_BYTES))
         try:
             got = sock.recv_into(self._view[self._end :])
         except (TimeoutError, BlockingIOError):
@@ -335,11 +350,6 @@ class BlockingConnection:
         if not got:
             raise self._lost("closed by the peer")
         self._end += got
-        remaining_ms = deadline_ms - self._clock.monotonic_ms()
-        if remaining_ms <= 0 and self._end - self._start < length + _PREFIX_BYTES:
-            raise self._timed_out()
-        if length >= 0:
-            self._set_timeout(max(remaining_ms, 1) / 1000)
 
     def _make_room(self, frame_bytes: int) -> None:
         """Have room for a frame of ``frame_bytes`` that begins at ``_start``."""
