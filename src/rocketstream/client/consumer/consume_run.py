@@ -75,6 +75,10 @@ class ConsumeRun:
 class ConsumeService(Protocol):
     """Calls the listener; an orderly one also keeps the broker locks of its queues."""
 
+    def new_queue(self, mq: MessageQueue, generation: int, now_ms: float) -> ProcessQueue:
+        """Return an empty ledger of the kind this service works with."""
+        ...
+
     async def may_take(self, mqs: Sequence[MessageQueue]) -> Collection[MessageQueue]:
         """Return the queues that may be consumed now: those locked at their broker, or all."""
         ...
@@ -102,6 +106,10 @@ class ConsumeService(Protocol):
 
 class UnlockedService(ABC):
     """The part of a concurrent service that has nothing to lock and never waits."""
+
+    def new_queue(self, mq: MessageQueue, generation: int, now_ms: float) -> ProcessQueue:
+        """Return an empty ledger."""
+        return ProcessQueue(mq, generation, now_ms)
 
     async def may_take(self, mqs: Sequence[MessageQueue]) -> Collection[MessageQueue]:
         """Return all of them."""

@@ -17,6 +17,7 @@ from rocketstream.client.consumer.offset_store import RemoteBrokerOffsetStore
 from rocketstream.client.consumer.pull_service import PullService
 from rocketstream.client.consumer.rebalance_impl import RebalanceImpl, RebalanceSettings
 from rocketstream.client.consumer.send_back import SendBack
+from rocketstream.client.core.process_queue import ProcessQueue
 from rocketstream.client.core.settings import PushConsumerSettings
 from rocketstream.client.instance import MQClientInstance
 from rocketstream.errors import ConnectError
@@ -178,6 +179,14 @@ class PushConsumerImpl:
     async def may_take(self, mqs: Sequence[MessageQueue]) -> Collection[MessageQueue]:
         """Return the queues the consume service may have; it locks orderly ones."""
         return await self.service.may_take(mqs)
+
+    async def start_offset(self, mq: MessageQueue) -> int:
+        """Return where to begin a queue (C-189)."""
+        return await self.queues.compute_pull_from_where(mq)
+
+    def new_queue(self, mq: MessageQueue, generation: int, now_ms: float) -> ProcessQueue:
+        """Return the ledger the consume service keeps of a queue."""
+        return self.service.new_queue(mq, generation, now_ms)
 
     def take(self, request: PullRequest) -> None:
         """Begin to pull a queue."""

@@ -47,6 +47,18 @@ class QueueOwner(Protocol):
         """Return those that may be taken: orderly ones whose broker lock was obtained, else all."""
         ...
 
+    async def start_offset(self, mq: MessageQueue) -> int:
+        """Return where to begin a queue, as ``RebalanceImpl.compute_pull_from_where`` does.
+
+        Raises:
+            RocketMQError: it cannot be said; the queue is not taken in this round.
+        """
+        ...
+
+    def new_queue(self, mq: MessageQueue, generation: int, now_ms: float) -> ProcessQueue:
+        """Return an empty ledger for a queue that is being taken."""
+        ...
+
     def take(self, request: PullRequest) -> None:
         """Begin to pull a queue that has just entered the table."""
         ...
@@ -283,7 +295,7 @@ class RebalanceImpl:
             for mq in mqs:
                 self._store.remove_offset(mq)
         starts = await asyncio.gather(
-            *(self.compute_pull_from_where(mq) for mq in mqs), return_exceptions=True
+            *(self._owner.start_offset(mq) for mq in mqs), return_exceptions=True
         )
         requests: list[PullRequest] = []
         for mq, start in zip(mqs, starts, strict=True):
@@ -296,7 +308,8 @@ class RebalanceImpl:
         return requests
 
     def _enter(self, mq: MessageQueue, offset: int) -> PullRequest:
-        queue = ProcessQueue(mq, next(self._generations), self._clock.monotonic_ms())
+        number, now_ms = next(self._generations), self._clock.monotonic_ms()
+        queue = self._owner.new_queue(mq, number, now_ms)
         request = self._table[mq] = PullRequest(queue, offset)
         # Stored even before the first message, so that LAST is not asked for again after a crash.
         self._store.update_offset(mq, offset)

@@ -48,6 +48,7 @@ class PushConsumerSettings:
     pull_batch_size: int = 32
     post_subscription_when_pull: bool = False
     max_reconsume_times: int = -1
+    suspend_current_queue_time_ms: int = 1_000
     consume_timeout_minutes: float = 15
     await_termination_ms_when_shutdown: int = 30_000
     local_retry_delay_ms: int = 5_000
