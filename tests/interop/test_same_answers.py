@@ -194,7 +194,6 @@ DELIBERATE = {
     "create: too long": _NAMED,
     "send: illegal topic": _NAMED,
     "send: topic too long": _NAMED,
-    "send: transaction half": "transactions are refused for now, not stored half",
     "commit: unknown topic": "offsets of unknown topics are refused (C-567)",
     "who consumes: unknown topic": "so nobody has one there",
     "time span": "the texts computed beside the numbers are left out",

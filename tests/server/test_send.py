@@ -173,12 +173,6 @@ def test_torn_batch_body_is_answered_not_stored(broker: Peer) -> None:
     assert broker.send("T1").code == 0
 
 
-def test_transactional_send_is_refused_plainly(broker: Peer) -> None:
-    """Covers C-412's rejection: no made-up success."""
-    answer = broker.send("T1", properties={"TRAN_MSG": "true", "PGROUP": "pg"})
-    assert answer.code == ResponseCode.NO_PERMISSION
-    assert "transaction" in (answer.remark or "")
-
 
 def test_oneway_send_is_stored_and_never_answered(broker: Peer) -> None:
     """Covers W 1.4: the next answer on the connection belongs to the next request."""

@@ -70,6 +70,10 @@ class EmbeddedCluster:
         store_config: sizes of the store's files; None takes upstream's, and small ones for a
             temporary directory.
         insecure: allow an address that others can reach although there is no access control.
+        reject_transaction_message: refuse transactional sends.
+        transaction_timeout_ms: how old a half message is before its producer is asked.
+        transaction_check_interval_ms: how often producers are asked about half messages.
+        transaction_check_max: so many questions later a half message is given up.
         vip_port: whether the broker listens two ports below its own as well.
         repair: open a damaged store, setting what follows the damage aside.
         clock: where all times come from.
@@ -95,6 +99,10 @@ class EmbeddedCluster:
         commit_log_file_bytes: int | None = None,
         store_config: StoreConfig | None = None,
         insecure: bool = False,
+        reject_transaction_message: bool = False,
+        transaction_timeout_ms: int = 6_000,
+        transaction_check_interval_ms: int = 60_000,
+        transaction_check_max: int = 15,
         vip_port: bool = False,
         repair: bool = False,
         clock: Clock = SYSTEM_CLOCK,
@@ -117,6 +125,10 @@ class EmbeddedCluster:
             auto_create_topics=auto_create_topics,
             auto_create_groups=auto_create_groups,
             store=store_config,
+            reject_transaction_message=reject_transaction_message,
+            transaction_timeout_ms=transaction_timeout_ms,
+            transaction_check_interval_ms=transaction_check_interval_ms,
+            transaction_check_max=transaction_check_max,
             vip_port=vip_port,
             repair_store=repair,
         )
@@ -209,6 +221,15 @@ class EmbeddedCluster:
         if self._thread is None:
             raise ClientStateError("the cluster is not running; start() it first")
         self._thread.run(self.create_topic_async(name, queues, perm))
+
+    def check_transactions(self) -> None:
+        """Ask producers about undecided transactions now, as the regular check does.
+
+        Messages younger than ``transaction_timeout_ms`` are left alone.
+        """
+        if self._thread is None:
+            raise ClientStateError("the cluster is not running; start() it first")
+        self._thread.run(self.broker.check_transactions())
 
     def __enter__(self) -> Self:
         return self.start()

@@ -36,10 +36,12 @@ from rocketstream.server.broker.handlers.pull import PullHandlers
 from rocketstream.server.broker.handlers.send import SendHandlers
 from rocketstream.server.broker.handlers.send_back import SendBackHandlers
 from rocketstream.server.broker.handlers.topics import TopicHandlers
+from rocketstream.server.broker.handlers.transactions import TransactionHandlers
 from rocketstream.server.broker.messages import MessageWriter
 from rocketstream.server.broker.persistence import Persistence
 from rocketstream.server.broker.registration import NameServerRegistrar
 from rocketstream.server.broker.schedule_service import ScheduleService
+from rocketstream.server.broker.transaction_service import TransactionService
 from rocketstream.server.dispatch import Dispatcher, Handler
 from rocketstream.server.store import MessageStore, RecoveryReport
 from rocketstream.transport.aio import Connection, RemotingClient, RemotingServer
@@ -84,6 +86,7 @@ class Broker:
         self._pulls: PullHandlers | None = None
         self._gate: FlushGate | None = None
         self._schedule: ScheduleService | None = None
+        self._transactions: TransactionService | None = None
         self._registrar: NameServerRegistrar | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
@@ -101,6 +104,11 @@ class Broker:
     def held_pulls(self) -> int:
         """How many pulls wait for a message now."""
         return len(self._pulls.polls) if self._pulls else 0
+
+    async def check_transactions(self) -> None:
+        """Ask producers about undecided transactions now, besides the regular rounds (C-418)."""
+        if self._transactions:
+            await self._transactions.check()
 
     # --- starting --------------------------------------------------------------------------------
 
@@ -178,9 +186,11 @@ class Broker:
         offsets = OffsetHandlers(controller)
         pulls = self._pulls = PullHandlers(controller, offsets, writer)
         schedule = self._schedule = ScheduleService(controller, writer)
+        transactions = self._transactions = TransactionService(controller, writer)
         table: dict[int, Handler] = {}
         for part in (
-            SendHandlers(controller, writer, self._gate),
+            SendHandlers(controller, writer, self._gate, transactions),
+            TransactionHandlers(controller, transactions),
             pulls,
             offsets,
             ClientHandlers(controller),
@@ -194,6 +204,7 @@ class Broker:
         self._dispatcher = Dispatcher("broker", table)
         self.store.on_arrival = _arrivals(pulls, schedule)
         schedule.start()
+        transactions.start()
         self._persistence.start()
         self._every("expire", EXPIRE_INTERVAL_S, controller.expire_members)
         self._every("sample", SAMPLE_INTERVAL_S, controller.sample)
@@ -248,6 +259,8 @@ class Broker:
             self._registrar = None
         if self._schedule:
             self._schedule.close()
+        if self._transactions:
+            self._transactions.close()
         if self._pulls:
             self._pulls.close()
         if self._gate:

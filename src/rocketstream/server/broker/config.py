@@ -14,6 +14,7 @@ from rocketstream import limits
 from rocketstream.errors import ConfigurationError
 from rocketstream.protocol.names import check_topic
 from rocketstream.server.broker.core.schedule import DEFAULT_DELAY_LEVELS, parse_delay_levels
+from rocketstream.server.broker.core.transactions import CheckRules
 from rocketstream.server.store import StoreConfig
 
 
@@ -31,6 +32,10 @@ class BrokerConfig:
         repair_store: set damage of the store aside and go on, instead of refusing to start.
         vip_port: whether to listen on ``port`` - 2 too, for clients with vipChannelEnabled (W 1.7).
         register_interval_ms: how often the broker registers anew; within 10 to 60 s.
+        reject_transaction_message: refuse transactional sends with code 16.
+        transaction_timeout_ms: how old a half message is before its producer is asked.
+        transaction_check_interval_ms: how often producers are asked.
+        transaction_check_max: so many questions later the message is given up.
     """
 
     broker_name: str = "broker-a"
@@ -53,9 +58,22 @@ class BrokerConfig:
     delay_persist_interval_ms: int = 10_000
     register_interval_ms: int = 30_000
     flush_timeout_ms: int = limits.SYNC_FLUSH_TIMEOUT_MS
+    reject_transaction_message: bool = False
+    transaction_timeout_ms: int = 6_000
+    transaction_check_interval_ms: int = 60_000
+    transaction_check_max: int = 15
     vip_port: bool = False
     repair_store: bool = False
     ssl_context: ssl.SSLContext | None = None
+
+    @property
+    def check_rules(self) -> CheckRules:
+        """When half messages are checked and given up."""
+        return CheckRules(
+            self.transaction_timeout_ms,
+            self.transaction_check_max,
+            self.store.retention.file_reserved_ms,
+        )
 
     def check(self) -> None:
         """Check what can be checked before anything is opened.
@@ -73,6 +91,12 @@ class BrokerConfig:
         if self.flush not in ("async", "sync"):
             raise ConfigurationError(
                 f"flush {self.flush!r} is not accepted: give 'async' or 'sync'", flush=self.flush
+            )
+        if self.transaction_check_interval_ms < 1:
+            raise ConfigurationError(
+                f"transaction_check_interval_ms {self.transaction_check_interval_ms} is not "
+                "accepted: give 1 or more",
+                transaction_check_interval_ms=self.transaction_check_interval_ms,
             )
         if not 0 <= self.port <= 65_535:
             raise ConfigurationError(

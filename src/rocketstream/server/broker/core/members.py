@@ -6,7 +6,7 @@ ProducerManager (C-336 to C-348); differs in telling the others when a member ex
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 
 from rocketstream.limits import CLIENT_EXPIRED_MS
@@ -128,10 +128,13 @@ class ProducerMembers:
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[Hashable, Member]] = {}
+        self._clients: dict[str, Hashable] = {}
+        self._turn = 0
 
     def register(self, group: str, member: Member) -> None:
         """Take a heartbeat."""
         self._groups.setdefault(group, {})[member.channel] = member
+        self._clients[member.client_id] = member.channel
 
     def unregister(self, group: str, channel: Hashable) -> None:
         """Remove one member of one group."""
@@ -144,6 +147,8 @@ class ProducerMembers:
         """Remove a channel from every group."""
         for group in [g for g, members in self._groups.items() if channel in members]:
             self.unregister(group, channel)
+        for client_id in [c for c, known in self._clients.items() if known == channel]:
+            del self._clients[client_id]
 
     def expire(self, now_ms: int) -> list[Hashable]:
         """Remove members silent for 120 s; return their channels."""
@@ -160,3 +165,19 @@ class ProducerMembers:
     def members(self, group: str) -> list[Member]:
         """Return the members of a group."""
         return list(self._groups.get(group, {}).values())
+
+    def names(self) -> list[str]:
+        """Groups with members."""
+        return list(self._groups)
+
+    def next_channel(self, group: str, is_usable: Callable[[Hashable], bool]) -> Hashable | None:
+        """Return a usable channel of a group, another one at each call; None without any."""
+        channels = [channel for channel in self._groups.get(group, {}) if is_usable(channel)]
+        if not channels:
+            return None
+        self._turn += 1
+        return channels[self._turn % len(channels)]
+
+    def channel_of(self, client_id: str) -> Hashable | None:
+        """Return the newest channel of a client, or None."""
+        return self._clients.get(client_id)

@@ -1,4 +1,4 @@
-"""The broker about itself: codes 25, 26, 28; and what it does not do: code 37.
+"""The broker about itself: codes 25, 26, 28.
 
 Law: figures as upstream names them; a figure that is not known is left out, never invented.
 """
@@ -35,7 +35,6 @@ class InfoHandlers:
             RequestCode.GET_BROKER_RUNTIME_INFO: self.runtime,
             RequestCode.GET_BROKER_CONFIG: self.config,
             RequestCode.UPDATE_BROKER_CONFIG: self.update_config,
-            RequestCode.END_TRANSACTION: self.end_transaction,
         }
 
     def runtime(self, _: Connection, __: RemotingCommand) -> RemotingCommand:
@@ -97,6 +96,10 @@ class InfoHandlers:
             "defaultTopicQueueNums": str(config.default_topic_queue_nums),
             "messageDelayLevel": config.delay_levels,
             "mappedFileSizeCommitLog": str(config.store.commit_log_file_bytes),
+            "transactionTimeOut": str(config.transaction_timeout_ms),
+            "transactionCheckInterval": str(config.transaction_check_interval_ms),
+            "transactionCheckMax": str(config.transaction_check_max),
+            "rejectTransactionMessage": str(config.reject_transaction_message).lower(),
             "maxMessageSize": str(config.message_body_bytes_max),
             "storePathRootDir": os.fspath(controller.store.root),
             "enablePropertyFilter": "false",
@@ -109,9 +112,4 @@ class InfoHandlers:
     def update_config(self, _: Connection, __: RemotingCommand) -> RemotingCommand:
         """Code 25: no setting of this broker can be changed from outside."""
         text = "no setting of this broker can be changed over the network; restart it with others"
-        raise refusal(ResponseCode.NO_PERMISSION, text)
-
-    def end_transaction(self, _: Connection, __: RemotingCommand) -> RemotingCommand:
-        """Code 37: refused, as transactional sends are."""
-        text = "this broker does not support transactions"
         raise refusal(ResponseCode.NO_PERMISSION, text)

@@ -40,6 +40,7 @@ from rocketstream.server.broker.messages import (
     delay_level_of,
     index_keys,
 )
+from rocketstream.server.broker.transaction_service import TransactionService
 from rocketstream.server.dispatch import Handler, refusal
 from rocketstream.server.store import PutResult
 from rocketstream.transport.aio import Connection
@@ -69,8 +70,13 @@ class SendHandlers:
     """Storing what producers send."""
 
     def __init__(
-        self, controller: BrokerController, writer: MessageWriter, gate: FlushGate | None
+        self,
+        controller: BrokerController,
+        writer: MessageWriter,
+        gate: FlushGate | None,
+        transactions: TransactionService,
     ) -> None:
+        self._transactions = transactions
         self._controller = controller
         self._topics = controller.topics
         self._store = controller.store
@@ -212,18 +218,18 @@ class SendHandlers:
         body: bytes | memoryview,
         properties: dict[str, str],
     ) -> RemotingCommand | None:
-        """Delayed and retried messages; transactions are refused."""
-        if properties.get(PROPERTY_TRAN_MSG, "").lower() == "true":
+        """Delayed, retried and half messages."""
+        is_half = properties.get(PROPERTY_TRAN_MSG, "").lower() == "true"
+        if is_half and self._controller.config.reject_transaction_message:
             return self._refuse(
                 ResponseCode.NO_PERMISSION,
-                f"the broker[{self._controller.host}] sending transaction message is forbidden: "
-                "this broker does not support transactions",
+                f"the broker[{self._controller.host}] sending transaction message is forbidden",
             )
         topic = header.topic
         if topic.startswith(names.RETRY_PREFIX):
             topic, queue_id = self._retry_or_dead_letter(header, queue_id, properties)
         wait = properties.get(PROPERTY_WAIT)
-        if delay_level_of(properties) <= 0:
+        if delay_level_of(properties) <= 0 and not is_half:
             properties.pop(PROPERTY_WAIT, None)
         if len(encode_properties(properties).encode()) > PROPERTIES_BYTES_MAX:
             return self._illegal()
@@ -240,7 +246,8 @@ class SendHandlers:
             reconsume_times=header.reconsume_times or 0,
         )
         try:
-            result = self._writer.put(message)
+            put = self._transactions.put_half if is_half else self._writer.put
+            result = put(message)
         except LocalProtocolError:  # what a delay adds to the properties was too much
             return self._illegal()
         self._controller.put_count.total += 1

@@ -1,0 +1,200 @@
+"""Which half messages are undecided, and what a check round does with each of them.
+
+Law: pure. Upstream: TransactionalMessageServiceImpl (C-412 to C-420). Upstream reads the queue of
+ends anew in every round (C-606); here the undecided ones are known at all times, so a round looks
+at those only, and an end that comes twice is noticed.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from rocketstream.protocol.properties import (
+    PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS,
+    PROPERTY_TRAN_PREPARED_QUEUE_OFFSET,
+    PROPERTY_TRANSACTION_CHECK_TIMES,
+)
+
+OP_TAG = "d"
+ENDED_KEPT_MAX = 100_000
+BACKLOG_MAX = 10_000
+"""So many ends may wait behind one undecided message before it is put back at the end."""
+
+
+class Verdict(enum.Enum):
+    """What a check round does with an undecided message."""
+
+    WAIT = "too young, or its immunity lasts"
+    CHECK = "ask a producer of its group"
+    DISCARD = "checked too often, or too old"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckRules:
+    """When a half message is checked and when it is given up (C-418)."""
+
+    timeout_ms: int = 6_000
+    check_max: int = 15
+    reserved_ms: int = 72 * 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class HalfFacts:
+    """What decides about a half message."""
+
+    born_ms: int
+    stored_ms: int
+    check_times: int = 0
+    immunity_ms: int | None = None
+
+    @classmethod
+    def of(cls, properties: Mapping[str, str], born_ms: int, stored_ms: int) -> HalfFacts:
+        """Read the facts; text that is no number counts as not given."""
+        immunity_s = _number(properties.get(PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS))
+        return cls(
+            born_ms,
+            stored_ms,
+            max(_number(properties.get(PROPERTY_TRANSACTION_CHECK_TIMES)) or 0, 0),
+            None if immunity_s is None or immunity_s < 0 else immunity_s * 1000,
+        )
+
+
+def judge(half: HalfFacts, now_ms: int, round_ms: int, rules: CheckRules) -> Verdict:
+    """Return what the round that began at ``round_ms`` does with a message.
+
+    A message from the future (the producer's clock is ahead) is checked rather than left to wait
+    for that time.
+    """
+    age_ms = now_ms - half.born_ms
+    if half.check_times >= rules.check_max or age_ms > rules.reserved_ms:
+        return Verdict.DISCARD
+    if half.stored_ms >= round_ms:
+        return Verdict.WAIT
+    wait_ms = rules.timeout_ms if half.immunity_ms is None else half.immunity_ms
+    return Verdict.WAIT if 0 <= age_ms < wait_ms else Verdict.CHECK
+
+
+def op_body(half_offset: int) -> bytes:
+    """Return the body of the message that says a half message is decided (C-417)."""
+    return str(half_offset).encode()
+
+
+def read_op_body(body: bytes) -> tuple[int, ...]:
+    """Return the half offsets an end names: one of 4.9, several of 5.x; none when unreadable."""
+    found = (_number(part) for part in body.decode("ascii", "replace").split(","))
+    return tuple(offset for offset in found if offset is not None and offset >= 0)
+
+
+def origin_of(properties: Mapping[str, str]) -> int | None:
+    """Return the offset a message had before it was put back, when it says so."""
+    return _number(properties.get(PROPERTY_TRAN_PREPARED_QUEUE_OFFSET))
+
+
+def _number(text: str | None) -> int | None:
+    if text is None:
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        return None
+
+
+class HalfQueue:
+    """The undecided messages of the half queue, and how far both queues are worked off.
+
+    ``begin`` and ``op_begin`` are what a restart begins with: every half message below ``begin``
+    is decided, and the ends of all others stand at ``op_begin`` or later.
+
+    Args:
+        begin: first half offset that may be undecided.
+        op_begin: first op offset that may say something about one of them.
+    """
+
+    def __init__(self, begin: int, op_begin: int) -> None:
+        self.begin = self._end = begin
+        self.op_begin = op_begin
+        self._pending: dict[int, None] = {}
+        self._ops: deque[Sequence[int]] = deque()
+        self._ended: dict[int, None] = {}
+        self._moved: dict[int, int] = {}
+        self._came_from: dict[int, int] = {}
+
+    @property
+    def backlog(self) -> int:
+        """How many ends must be read again after a restart."""
+        return len(self._ops)
+
+    def pending(self) -> list[int]:
+        """Return the offsets of the undecided messages, the oldest first."""
+        return list(self._pending)
+
+    def is_pending(self, offset: int) -> bool:
+        """Whether the message at an offset is undecided."""
+        return offset in self._pending
+
+    def is_ended(self, offset: int) -> bool:
+        """Whether a decision about the message at an offset is remembered."""
+        return offset in self._ended
+
+    def current(self, offset: int) -> int:
+        """Return where the message of an offset stands now, after having been put back."""
+        while offset in self._moved:
+            offset = self._moved[offset]
+        return offset
+
+    def stored(self, offset: int, origin: int | None = None) -> None:
+        """A half message was stored; ``origin`` is where it stood before."""
+        self._pending[offset] = None
+        self._end = max(self._end, offset + 1)
+        if origin is not None and origin < offset:
+            self._moved[origin] = offset
+            self._came_from[offset] = origin
+
+    def missing(self, offset: int) -> None:
+        """The message at an offset cannot be read: nothing is left to decide."""
+        self._end = max(self._end, offset + 1)
+        self._pending.pop(offset, None)
+
+    def ended(self, offsets: Sequence[int]) -> None:
+        """An end was stored at the next op offset; it names these messages."""
+        self._ops.append(offsets)
+        for offset in offsets:
+            # An end that names the offset before a message was put back means the message.
+            for known in {offset, self.current(offset)}:
+                self._pending.pop(known, None)
+                self._remember(known)
+                self._forget_way(known)
+
+    def _remember(self, offset: int) -> None:
+        self._ended[offset] = None
+        if len(self._ended) > ENDED_KEPT_MAX:
+            del self._ended[next(iter(self._ended))]
+
+    def _forget_way(self, offset: int) -> None:
+        while (origin := self._came_from.pop(offset, None)) is not None:
+            self._moved.pop(origin, None)
+            self._remember(origin)
+            offset = origin
+
+    def put_back(self, offset: int, copy_offset: int) -> None:
+        """A message was stored again at the end; its old place gets an end of its own."""
+        self.stored(copy_offset, offset)
+        self._pending.pop(offset, None)
+        self._ops.append((offset,))
+
+    def discarded(self, offset: int) -> None:
+        """A message was given up; its place gets an end of its own."""
+        self._pending.pop(offset, None)
+        self._ops.append((offset,))
+
+    def advance(self) -> tuple[int, int]:
+        """Move both begins as far as possible and return them."""
+        self.begin = next(iter(self._pending), self._end)
+        ops = self._ops
+        while ops and all(offset < self.begin for offset in ops[0]):
+            ops.popleft()
+            self.op_begin += 1
+        return self.begin, self.op_begin

@@ -1,0 +1,332 @@
+"""Transactional messages: half messages, their ends, and asking producers (C-412 to C-420).
+
+Law: carries out; what is undecided and when to ask, core.transactions decides. The log alone says
+what is undecided: whatever ends a half message is followed by an op message before anything else
+happens, so a restart finds the same state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+
+from rocketstream.errors import ProtocolError, StoreError, TransportError
+from rocketstream.protocol import names
+from rocketstream.protocol.codes import MessageSysFlag, RequestCode
+from rocketstream.protocol.command import RemotingCommand
+from rocketstream.protocol.headers import CheckTransactionStateRequestHeader
+from rocketstream.protocol.message_id import encode_offset_msg_id
+from rocketstream.protocol.properties import (
+    PROPERTY_DELAY,
+    PROPERTY_PGROUP,
+    PROPERTY_REAL_QID,
+    PROPERTY_REAL_TOPIC,
+    PROPERTY_TAGS,
+    PROPERTY_TRANSACTION_CHECK_TIMES,
+    PROPERTY_UNIQ_KEY,
+    PROPERTY_WAIT,
+)
+from rocketstream.protocol.record import stamp_record, unpack_host
+from rocketstream.server.broker.controller import BrokerController
+from rocketstream.server.broker.core.transactions import (
+    BACKLOG_MAX,
+    OP_TAG,
+    HalfFacts,
+    HalfQueue,
+    Verdict,
+    judge,
+    op_body,
+    origin_of,
+    read_op_body,
+)
+from rocketstream.server.broker.messages import (
+    InnerMessage,
+    MessageWriter,
+    StoredMessage,
+    copy_of,
+    read_stored,
+)
+from rocketstream.server.store import PutResult
+from rocketstream.transport.aio import Connection
+
+logger = logging.getLogger("rocketstream.server")
+
+TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
+HALF_QUEUE_ID = 0
+READ_BATCH = 256
+CHECKS_PER_TURN = 64
+"""So many messages are looked at before other requests get their turn."""
+
+
+class TransactionService:
+    """The half queue of one broker; belongs to its loop."""
+
+    def __init__(self, controller: BrokerController, writer: MessageWriter) -> None:
+        self._controller = controller
+        self._store = controller.store
+        self._writer = writer
+        config = controller.config
+        self._rules = config.check_rules
+        self._interval_s = config.transaction_check_interval_ms / 1000
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_checking = False
+        self._closed = False
+        self._queue = self._load()
+
+    @property
+    def undecided(self) -> int:
+        """How many half messages wait for their end."""
+        return len(self._queue.pending())
+
+    # --- starting and stopping -------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Check every interval from now on."""
+        if not self._closed:
+            self._timer = self._loop.call_later(self._interval_s, self._tick)
+
+    def close(self) -> None:
+        """Check nothing more."""
+        self._closed = True
+        if self._timer:
+            self._timer.cancel()
+        self._commit_offsets()
+
+    def _tick(self) -> None:
+        self._controller.spawn(self._check_and_wait())
+
+    async def _check_and_wait(self) -> None:
+        try:
+            await self.check()
+        finally:
+            self.start()
+
+    def _load(self) -> HalfQueue:
+        """Read what the two queues say about messages that may be undecided."""
+        begin = self._offset(names.TRANS_HALF_TOPIC)
+        queue = HalfQueue(begin, self._offset(names.TRANS_OP_HALF_TOPIC))
+        for offset, stored in self._messages(names.TRANS_HALF_TOPIC, begin):
+            if stored is None:
+                queue.missing(offset)
+            else:
+                queue.stored(offset, origin_of(stored.properties))
+        for _, op in self._messages(names.TRANS_OP_HALF_TOPIC, queue.op_begin):
+            is_end = op is not None and op.properties.get(PROPERTY_TAGS) == OP_TAG
+            queue.ended(read_op_body(op.body) if op is not None and is_end else ())
+        return queue
+
+    def _offset(self, topic: str) -> int:
+        stored = self._controller.offsets.query(TRANSACTION_GROUP, topic, HALF_QUEUE_ID)
+        low = self._store.min_offset(topic, HALF_QUEUE_ID)
+        high = self._store.max_offset(topic, HALF_QUEUE_ID)
+        return low if stored is None else min(max(stored, low), high)
+
+    def _messages(self, topic: str, offset: int) -> Iterator[tuple[int, StoredMessage | None]]:
+        while entries := self._store.consume_queue_entries(
+            topic, HALF_QUEUE_ID, offset, READ_BATCH
+        ):
+            for physical, _, _ in entries:
+                yield offset, self.read(physical)
+                offset += 1
+
+    def read(self, physical_offset: int) -> StoredMessage | None:
+        """Return the message at a log offset, None when there is none."""
+        record = self._store.read(physical_offset) if physical_offset >= 0 else None
+        if record is None:
+            return None
+        try:
+            stored = read_stored(record)
+        except ProtocolError:
+            return None
+        return stored if stored.head.physical_offset == physical_offset else None
+
+    # --- half messages and their ends ------------------------------------------------------------
+
+    def put_half(self, message: InnerMessage) -> PutResult:
+        """Store a message where no consumer sees it, until its transaction ends (C-412).
+
+        Raises:
+            StoreError: it is not stored.
+            LocalProtocolError: its properties do not fit a record.
+        """
+        properties = message.properties
+        properties[PROPERTY_REAL_TOPIC] = message.topic
+        properties[PROPERTY_REAL_QID] = str(message.queue_id)
+        # C-420: a delay would be counted from the half message, not from the commit.
+        properties.pop(PROPERTY_DELAY, None)
+        message.sys_flag &= ~MessageSysFlag.TRANSACTION_MASK
+        message.topic, message.queue_id = names.TRANS_HALF_TOPIC, HALF_QUEUE_ID
+        self._controller.ensure_topic(names.TRANS_HALF_TOPIC, 1)
+        result = self._writer.put(message)
+        self._queue.stored(result.queue_offset)
+        return result
+
+    def has_ended(self, half_offset: int) -> bool:
+        """Whether a transaction is known to have ended; what ends it again changes nothing."""
+        return self._queue.is_ended(self._queue.current(half_offset))
+
+    def commit(self, half: StoredMessage) -> PutResult:
+        """Deliver a half message to its topic (C-415).
+
+        Raises:
+            StoreError: it is not stored, and the transaction has not ended.
+            ValueError: it does not say where it belongs.
+        """
+        topic = half.properties.get(PROPERTY_REAL_TOPIC, "")
+        queue_id = int(half.properties.get(PROPERTY_REAL_QID, ""))
+        if not topic or queue_id < 0 or names.is_not_allowed_send_topic(topic):
+            raise ValueError(f"topic {topic!r}, queue {queue_id}")
+        message = copy_of(half, topic, queue_id)
+        message.sys_flag &= ~MessageSysFlag.TRANSACTION_MASK
+        message.sys_flag |= MessageSysFlag.TRANSACTION_COMMIT
+        message.prepared_transaction_offset = half.head.physical_offset
+        result = self._writer.put(message)
+        self.end(half.head.queue_offset)
+        return result
+
+    def end(self, half_offset: int) -> None:
+        """Write down that a half message is decided (C-416, C-417)."""
+        current = self._queue.current(half_offset)
+        self._put_op(current)
+        self._queue.ended((current,))
+
+    def _put_op(self, half_offset: int) -> None:
+        controller = self._controller
+        controller.ensure_topic(names.TRANS_OP_HALF_TOPIC, 1)
+        message = InnerMessage(
+            topic=names.TRANS_OP_HALF_TOPIC,
+            queue_id=HALF_QUEUE_ID,
+            body=op_body(half_offset),
+            properties={PROPERTY_TAGS: OP_TAG, PROPERTY_WAIT: "true"},
+            flag=0,
+            sys_flag=0,
+            born_timestamp=controller.now_ms(),
+            born_host=controller.store_host_bytes,
+            store_host=controller.store_host_bytes,
+        )
+        self._writer.put(message)
+
+    # --- checking --------------------------------------------------------------------------------
+
+    async def check(self) -> None:
+        """Look at every undecided message once; a second call while one runs does nothing."""
+        if self._is_checking:
+            return
+        self._is_checking = True
+        try:
+            await self._check_round()
+        except StoreError as error:
+            logger.warning("the check of transactions ends, the store refuses: %s", error)
+        finally:
+            self._is_checking = False
+            self._commit_offsets()
+
+    async def _check_round(self) -> None:
+        round_ms = self._controller.now_ms()
+        for number, offset in enumerate(self._queue.pending(), 1):
+            if self._closed:
+                return
+            if self._queue.is_pending(offset):
+                self._check_one(offset, round_ms)
+            if number % CHECKS_PER_TURN == 0:
+                await asyncio.sleep(0)
+
+    def _check_one(self, offset: int, round_ms: int) -> None:
+        entries = self._store.consume_queue_entries(
+            names.TRANS_HALF_TOPIC, HALF_QUEUE_ID, offset, 1
+        )
+        half = self.read(entries[0][0]) if entries else None
+        if half is None:
+            logger.warning("half message %d is gone, its transaction cannot end", offset)
+            self._queue.missing(offset)
+            return
+        facts = HalfFacts.of(half.properties, half.head.born_timestamp, half.head.store_timestamp)
+        verdict = judge(facts, self._controller.now_ms(), round_ms, self._rules)
+        if verdict is Verdict.DISCARD:
+            self._discard(offset, half)
+        elif verdict is Verdict.CHECK:
+            self._ask(offset, half, facts.check_times + 1)
+        elif self._queue.backlog > BACKLOG_MAX and facts.stored_ms < round_ms:
+            self._put_back(offset, half)
+
+    def _discard(self, offset: int, half: StoredMessage) -> None:
+        """Move a message nobody decides to where an operator finds it."""
+        topic = names.TRANS_CHECK_MAX_TIME_TOPIC
+        self._controller.ensure_topic(topic, 1)
+        logger.error(
+            "condition=TRANSACTION_GIVEN_UP group=%s topic=%s id=%s: moved to %s",
+            half.properties.get(PROPERTY_PGROUP), half.properties.get(PROPERTY_REAL_TOPIC),
+            half.properties.get(PROPERTY_UNIQ_KEY), topic,
+        )  # fmt: skip
+        self._writer.put(copy_of(half, topic, 0), delayed=False)
+        self._put_op(offset)
+        self._queue.discarded(offset)
+
+    def _put_back(self, offset: int, half: StoredMessage) -> PutResult:
+        """Store a message again at the end of the half queue: its place can be passed then."""
+        message = copy_of(half, names.TRANS_HALF_TOPIC, HALF_QUEUE_ID)
+        result = self._writer.put(message, delayed=False)
+        self._put_op(offset)
+        self._queue.put_back(offset, result.queue_offset)
+        return result
+
+    def _ask(self, offset: int, half: StoredMessage, times: int) -> None:
+        group = half.properties.get(PROPERTY_PGROUP, "")
+        channel = self._controller.producers.next_channel(group, _is_usable)
+        if not isinstance(channel, Connection):
+            # Unlike upstream a check nobody can answer does not count against the message.
+            logger.info("no producer of group %s to ask about half message %d", group, offset)
+            if self._queue.backlog > BACKLOG_MAX:
+                self._put_back(offset, half)
+            return
+        half.properties[PROPERTY_TRANSACTION_CHECK_TIMES] = str(times)
+        result = self._put_back(offset, half)
+        try:
+            channel.oneway(self._check_request(half, result))
+        except TransportError as error:
+            logger.info("cannot ask %s about a transaction: %s", channel.peer, error)
+
+    def _check_request(self, half: StoredMessage, result: PutResult) -> RemotingCommand:
+        """Code 39: the message as the producer sent it, at the place of its copy (C-419)."""
+        head, properties = half.head, half.properties
+        unique = properties.get(PROPERTY_UNIQ_KEY)
+        message = copy_of(half, properties.get(PROPERTY_REAL_TOPIC, ""), 0)
+        message.properties[PROPERTY_WAIT] = "false"
+        queue_id = _queue_id(properties.get(PROPERTY_REAL_QID, "0"))
+        record = self._writer.record(message, message.topic, queue_id)
+        stamp_record(record, result.queue_offset, result.physical_offset, head.store_timestamp)
+        host, port = unpack_host(head.store_host_bytes)
+        header = CheckTransactionStateRequestHeader(
+            tran_state_table_offset=result.queue_offset,
+            commit_log_offset=result.physical_offset,
+            msg_id=unique,
+            transaction_id=unique,
+            offset_msg_id=encode_offset_msg_id(host, port, result.physical_offset),
+        )
+        return RemotingCommand.request(
+            RequestCode.CHECK_TRANSACTION_STATE, header, bytes(record), oneway=True
+        )
+
+    def _commit_offsets(self) -> None:
+        begin, op_begin = self._queue.advance()
+        offsets = self._controller.offsets
+        for topic, offset in (
+            (names.TRANS_HALF_TOPIC, begin),
+            (names.TRANS_OP_HALF_TOPIC, op_begin),
+        ):
+            before = offsets.query(TRANSACTION_GROUP, topic, HALF_QUEUE_ID)
+            if offset and offset != before:
+                offsets.commit(TRANSACTION_GROUP, topic, HALF_QUEUE_ID, offset)
+
+
+def _is_usable(channel: object) -> bool:
+    return isinstance(channel, Connection) and not channel.is_closed
+
+
+def _queue_id(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        return 0

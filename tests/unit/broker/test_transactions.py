@@ -1,0 +1,167 @@
+"""Which half messages are undecided: rules of a check, and the two queues' progress."""
+
+from __future__ import annotations
+
+import hypothesis
+import hypothesis.strategies as st
+import pytest
+
+from rocketstream.server.broker.core.transactions import (
+    ENDED_KEPT_MAX,
+    CheckRules,
+    HalfFacts,
+    HalfQueue,
+    Verdict,
+    judge,
+    op_body,
+    origin_of,
+    read_op_body,
+)
+
+NOW = 1_700_000_000_000
+RULES = CheckRules()
+
+
+def half(
+    age_ms: int, *, stored_ms: int = 0, times: int = 0, immunity: int | None = None
+) -> HalfFacts:
+    return HalfFacts(NOW - age_ms, stored_ms, times, immunity)
+
+
+@pytest.mark.parametrize(
+    ("facts", "verdict"),
+    [
+        (half(5_999), Verdict.WAIT),
+        (half(6_000), Verdict.CHECK),
+        (half(6_000, stored_ms=NOW), Verdict.WAIT),
+        (half(6_000, immunity=10_000), Verdict.WAIT),
+        (half(10_000, immunity=10_000), Verdict.CHECK),
+        (half(1_000, immunity=500), Verdict.CHECK),
+        (half(-1), Verdict.CHECK),
+        (half(60_000, times=14), Verdict.CHECK),
+        (half(60_000, times=15), Verdict.DISCARD),
+        (half(0, times=15), Verdict.DISCARD),
+        (half(72 * 3_600_000), Verdict.CHECK),
+        (half(72 * 3_600_000 + 1), Verdict.DISCARD),
+    ],
+)
+def test_age_immunity_and_count_decide(facts: HalfFacts, verdict: Verdict) -> None:
+    """Covers C-418: 6 s or the message's immunity, 15 checks, 72 h, not what this round stored."""
+    assert judge(facts, NOW, NOW, RULES) is verdict
+
+
+def test_facts_are_read_from_properties() -> None:
+    """Covers C-418: a number that is none counts as not given, as upstream's -1 does."""
+    given = {"TRANSACTION_CHECK_TIMES": "3", "CHECK_IMMUNITY_TIME_IN_SECONDS": "20"}
+    assert HalfFacts.of(given, 1, 2) == HalfFacts(1, 2, 3, 20_000)
+    junk = {"TRANSACTION_CHECK_TIMES": "x", "CHECK_IMMUNITY_TIME_IN_SECONDS": "-1"}
+    assert HalfFacts.of(junk, 1, 2) == HalfFacts(1, 2, 0, None)
+    assert origin_of({"TRAN_PREPARED_QUEUE_OFFSET": "7"}) == 7
+    assert origin_of({}) is None
+
+
+def test_op_bodies_of_4_9_and_5() -> None:
+    """Covers C-417: one decimal number; 5.x puts several into one message (C-606)."""
+    assert op_body(17) == b"17"
+    assert read_op_body(b"17") == (17,)
+    assert read_op_body(b"17,18,20,") == (17, 18, 20)
+    assert read_op_body(b"\xff,x,-4") == ()
+
+
+def test_begin_passes_decided_messages_only() -> None:
+    """Covers C-418: both offsets advance to the first undecided position."""
+    queue = HalfQueue(10, 5)
+    for offset in range(10, 14):
+        queue.stored(offset)
+    queue.ended((11,))
+    assert queue.advance() == (10, 5)
+    assert queue.backlog == 1
+    queue.ended((10,))
+    assert queue.advance() == (12, 7)
+    queue.ended((13,))
+    assert queue.advance() == (12, 7)
+    assert queue.pending() == [12]
+    queue.ended((12,))
+    assert queue.advance() == (14, 9)
+
+
+def test_end_that_names_the_old_place_ends_the_copy() -> None:
+    """Covers C-418: a producer may answer for the message while it is being put back."""
+    queue = HalfQueue(0, 0)
+    queue.stored(0)
+    queue.put_back(0, 1)
+    queue.put_back(1, 2)
+    assert queue.pending() == [2]
+    assert queue.current(0) == 2
+    queue.ended((queue.current(0),))
+    assert queue.pending() == []
+    assert queue.is_ended(0)
+    assert queue.is_ended(2)
+    assert queue.advance() == (3, 3)
+
+
+def test_stored_copy_of_an_immune_message_knows_its_origin() -> None:
+    """Covers C-418: what upstream puts back names the offset the producer knows."""
+    queue = HalfQueue(4, 0)
+    queue.stored(4, 2)
+    queue.ended((2,))
+    assert queue.pending() == []
+    assert queue.advance() == (5, 1)
+
+
+def test_discarded_and_missing_are_passed_but_not_ended() -> None:
+    """Covers C-418: a late commit of a message that was given up is not lost."""
+    queue = HalfQueue(0, 0)
+    queue.stored(0)
+    queue.stored(1)
+    queue.discarded(0)
+    queue.missing(1)
+    assert queue.advance() == (2, 1)
+    assert not queue.is_ended(0)
+
+
+def test_memory_of_ends_is_bounded() -> None:
+    """Covers C-606: what is remembered to notice second ends does not grow for ever."""
+    queue = HalfQueue(0, 0)
+    for offset in range(ENDED_KEPT_MAX + 1):
+        queue.stored(offset)
+        queue.ended((offset,))
+    assert not queue.is_ended(0)
+    assert queue.is_ended(ENDED_KEPT_MAX)
+
+
+@hypothesis.given(
+    st.lists(
+        st.tuples(st.sampled_from(["send", "end", "back", "restart"]), st.integers(0, 30)),
+        max_size=60,
+    )
+)
+def test_restart_finds_what_was_undecided(steps: list[tuple[str, int]]) -> None:
+    """Covers C-418: the two logs from the stored offsets on say what the memory said."""
+    halves = 0
+    ops: list[int] = []
+    queue = HalfQueue(0, 0)
+    for what, number in steps:
+        pending = queue.pending()
+        if what == "send":
+            queue.stored(halves)
+            halves += 1
+        elif what == "end" and pending:
+            offset = pending[number % len(pending)]
+            ops.append(offset)
+            queue.ended((offset,))
+        elif what == "back" and pending:
+            offset = pending[number % len(pending)]
+            ops.append(offset)
+            queue.put_back(offset, halves)
+            halves += 1
+        elif what == "restart":
+            begin, op_begin = queue.advance()
+            fresh = HalfQueue(begin, op_begin)
+            for offset in range(begin, halves):
+                fresh.stored(offset)
+            for offset in ops[op_begin:]:
+                fresh.ended((offset,))
+            assert fresh.pending() == pending
+            assert fresh.advance() == (begin, op_begin)
+            queue = fresh
