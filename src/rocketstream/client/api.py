@@ -18,8 +18,10 @@ from rocketstream.errors import (
 )
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.bodies import (
+    CheckClientRequestBody,
     GetConsumerListByGroupResponseBody,
     HeartbeatData,
+    SubscriptionData,
     TopicRouteData,
 )
 from rocketstream.protocol.codes import RequestCode, ResponseCode
@@ -59,15 +61,23 @@ class MQClientAPI:
         self.remoting = remoting
         self._timeout_ms = config.api_timeout_ms
         self._vip = config.vip_channel_enabled
-        self._name_servers = config.name_servers()
-        # Clients spread over the name servers; each stays with one while it answers (C-139).
-        random.shuffle(self._name_servers)
+        self._name_servers: list[str] = []
         self._preferred = 0
+        self.set_name_servers(config.name_servers())
 
     @property
     def name_servers(self) -> Sequence[str]:
         """The addresses, in the order this client tries them."""
         return self._name_servers
+
+    def set_name_servers(self, addresses: Sequence[str]) -> bool:
+        """Use these name servers from now on; tell whether they are others than before."""
+        if set(addresses) == set(self._name_servers):
+            return False
+        # Clients spread over the name servers; each stays with one while it answers (C-139).
+        self._name_servers = random.sample(list(addresses), len(addresses))
+        self._preferred = 0
+        return True
 
     def channel(self, address: str) -> str:
         """Return the address to use for everything but pulls and heartbeats."""
@@ -98,8 +108,9 @@ class MQClientAPI:
         """
         header = GetRouteInfoRequestHeader(topic=topic)
         failures: list[str] = []
-        for _ in self._name_servers:
-            address = self._name_servers[self._preferred % len(self._name_servers)]
+        servers = self._name_servers
+        for _ in servers:
+            address = servers[self._preferred % len(servers)]
             command = RemotingCommand.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
             try:
                 answer = await self.invoke(address, command, self._timeout_ms)
@@ -108,11 +119,17 @@ class MQClientAPI:
                 self._preferred += 1
                 continue
             return TopicRouteData.decode(bytes(answer.body))
+        if not servers:
+            raise ConnectError(
+                f"no name server is known to ask for the route of topic {topic!r}: the address "
+                "server has not told any yet",
+                topic=topic,
+            )
         raise ConnectError(
             f"no name server answered for the route of topic {topic!r}; tried "
             f"{'; '.join(failures)}",
             topic=topic,
-            addresses=list(self._name_servers),
+            addresses=list(servers),
         )
 
     # --- membership -------------------------------------------------------------------------------
@@ -129,6 +146,18 @@ class MQClientAPI:
         header = UnregisterClientRequestHeader(client_id, producer, consumer)
         command = RemotingCommand.request(RequestCode.UNREGISTER_CLIENT, header)
         await self.invoke(address, command, self._timeout_ms)
+
+    async def check_client(
+        self, address: str, client_id: str, group: str, subscription: SubscriptionData
+    ) -> None:
+        """Ask a broker whether it can filter by a subscription (46).
+
+        Raises:
+            BrokerError: it cannot; code 23 when it cannot read the expression.
+        """
+        body = CheckClientRequestBody(client_id, group, subscription)
+        command = RemotingCommand.request(RequestCode.CHECK_CLIENT_CONFIG, body=body.encode())
+        await self.invoke(self.channel(address), command, self._timeout_ms)
 
     async def consumer_ids(self, address: str, group: str) -> list[str]:
         """Ask a broker for a group's members (38)."""

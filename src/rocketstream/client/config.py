@@ -10,28 +10,75 @@ import os
 import secrets
 import socket
 import ssl
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from functools import lru_cache
+from typing import Any
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream.client.rpc_hook import STREAM, RPCHook
 from rocketstream.errors import ConfigurationError
+from rocketstream.model import MessageQueue
 from rocketstream.protocol.message_id import UniqueIdGenerator
+from rocketstream.protocol.namespace import (
+    namespace_of_endpoint,
+    without_namespace,
+    without_scheme,
+    wrap_namespace,
+)
 from rocketstream.transport.addresses import parse_addresses
+from rocketstream.transport.tls import client_context
 
 NAMESRV_ADDR_VARIABLE = "NAMESRV_ADDR"
+CLIENT_NAME_VARIABLE = "ROCKETMQ_CLIENT_NAME"
+VIP_CHANNEL_VARIABLE = "ROCKETMQ_VIP_CHANNEL"
+TLS_VARIABLE = "ROCKETMQ_TLS_ENABLE"
+NAMESRV_DOMAIN_VARIABLE = "ROCKETMQ_NAMESRV_DOMAIN"
+NAMESRV_DOMAIN_SUBGROUP_VARIABLE = "ROCKETMQ_NAMESRV_DOMAIN_SUBGROUP"
+REBALANCE_INTERVAL_VARIABLE = "ROCKETMQ_REBALANCE_WAIT_INTERVAL_MS"
 DEFAULT_INSTANCE_NAME = "DEFAULT"
+DEFAULT_DOMAIN_SUBGROUP = "nsaddr"
+LOCAL = "LOCAL"
+CLOUD = "CLOUD"
+_CALLBACK_THREADS_FALLBACK = 4
 
 _instance_numbers = itertools.count(1)
+
+
+def _text(variable: str, default: str) -> Callable[[], str]:
+    return lambda: os.environ.get(variable) or default
+
+
+def _flag(variable: str) -> Callable[[], bool]:
+    return lambda: os.environ.get(variable, "").strip().lower() == "true"
+
+
+def _milliseconds(variable: str, default: int) -> Callable[[], int]:
+    def read() -> int:
+        text = os.environ.get(variable, "").strip()
+        if text and not (text.isascii() and text.isdigit()):
+            raise ConfigurationError(
+                f"environment variable {variable} must be a number of milliseconds, not {text!r}"
+            )
+        return int(text) if text else default
+
+    return read
 
 
 @dataclass(frozen=True, slots=True)
 class ClientConfig:
     """Settings of a client instance (C-1 to C-20).
 
+    Clients with the same id share one instance, and with it the settings of the first (C-18).
+    Defaults may come from environment variables, which stand for upstream's system properties:
+    NAMESRV_ADDR, ROCKETMQ_CLIENT_NAME (``instance_name``), ROCKETMQ_VIP_CHANNEL,
+    ROCKETMQ_TLS_ENABLE, ROCKETMQ_NAMESRV_DOMAIN, ROCKETMQ_NAMESRV_DOMAIN_SUBGROUP,
+    ROCKETMQ_REBALANCE_WAIT_INTERVAL_MS.
+
     Attributes:
-        namesrv_addr: ``host:port``, several joined by ``;``; None takes the environment variable
-            NAMESRV_ADDR.
+        namesrv_addr: ``host:port``, several joined by ``;``, or one ``http://host:port``; None
+            takes the environment variable NAMESRV_ADDR.
         client_ip: first part of the client id; None takes this machine's address.
         instance_name: second part; DEFAULT becomes one of its own per client (C-114).
         unit_name: third part, usually none.
@@ -47,24 +94,49 @@ class ClientConfig:
         ssl_context: TLS for every connection; None for plain.
         api_timeout_ms: bound of route look-ups, heartbeats and member lists.
         connect_timeout_ms: bound of one connect.
+        namespace: put before every topic and group, as ``namespace%topic``; None takes the instance
+            id that ``namesrv_addr`` begins with, if it does (C-5).
+        use_tls: TLS with the system's trusted certificates; ``ssl_context`` gives others.
+        unit_mode: told in heartbeats and with created topics (unitised deployments).
+        access_channel: ``LOCAL`` or ``CLOUD``; says where and how message trace goes (C-544).
+        enable_stream_request_type: mark the client id and each request as a stream reader's (C-17).
+        client_callback_executor_threads: most threads that run callbacks and listeners called on
+            request; 0 takes the number of processors.
+        rpc_hook: one or several ``RPCHook`` that see every request and answer.
+        namesrv_domain: host of an address server that is asked by HTTP for the name servers when
+            none is given (C-130).
+        namesrv_domain_subgroup: last part of its URL.
     """
 
     namesrv_addr: str | None = None
     client_ip: str | None = None
-    instance_name: str = DEFAULT_INSTANCE_NAME
+    instance_name: str = field(default_factory=_text(CLIENT_NAME_VARIABLE, DEFAULT_INSTANCE_NAME))
     unit_name: str | None = None
     poll_name_server_interval_ms: int = 30_000
     heartbeat_broker_interval_ms: int = 30_000
     persist_consumer_offset_interval_ms: int = 5_000
-    rebalance_interval_ms: int = 20_000
+    rebalance_interval_ms: int = field(
+        default_factory=_milliseconds(REBALANCE_INTERVAL_VARIABLE, 20_000)
+    )
     pull_time_delay_ms_when_exception: int = 1_000
-    vip_channel_enabled: bool = False
+    vip_channel_enabled: bool = field(default_factory=_flag(VIP_CHANNEL_VARIABLE))
     access_key: str | None = None
     secret_key: str | None = None
     security_token: str | None = None
     ssl_context: ssl.SSLContext | None = None
     api_timeout_ms: int = 3_000
     connect_timeout_ms: int = 3_000
+    namespace: str | None = None
+    use_tls: bool = field(default_factory=_flag(TLS_VARIABLE))
+    unit_mode: bool = False
+    access_channel: str = LOCAL
+    enable_stream_request_type: bool = False
+    client_callback_executor_threads: int = 0
+    rpc_hook: RPCHook | Sequence[RPCHook] | None = None
+    namesrv_domain: str | None = field(default_factory=_text(NAMESRV_DOMAIN_VARIABLE, ""))
+    namesrv_domain_subgroup: str = field(
+        default_factory=_text(NAMESRV_DOMAIN_SUBGROUP_VARIABLE, DEFAULT_DOMAIN_SUBGROUP)
+    )
 
     def __repr__(self) -> str:
         return (
@@ -72,19 +144,87 @@ class ClientConfig:
             f"instance_name={self.instance_name!r})"
         )
 
+    # --- where the name servers are ---------------------------------------------------------------
+
     def name_servers(self) -> list[str]:
-        """Return the addresses to ask for routes.
+        """Return the addresses to ask for routes; none while an address server must tell them.
 
         Raises:
             ConfigurationError: none given and none in the environment, or not ``host:port``.
         """
-        text = self.namesrv_addr or os.environ.get(NAMESRV_ADDR_VARIABLE, "")
-        if not text.strip():
-            raise ConfigurationError(
-                "No name server address, please set it: "
-                f"namesrv_addr='host:9876' or the environment variable {NAMESRV_ADDR_VARIABLE}"
-            )
-        return parse_addresses(text)
+        text = self._namesrv_text()
+        if text:
+            return parse_addresses(without_scheme(text))
+        if self.namesrv_domain:
+            return []
+        raise ConfigurationError(
+            "No name server address, please set it: "
+            f"namesrv_addr='host:9876' or the environment variable {NAMESRV_ADDR_VARIABLE}"
+        )
+
+    def address_server_url(self) -> str | None:
+        """Return where to ask for name server addresses when none is given (C-130)."""
+        if self._namesrv_text() or not self.namesrv_domain:
+            return None
+        host = self.namesrv_domain
+        port = "" if ":" in host else ":8080"
+        url = f"http://{host}{port}/rocketmq/{self.namesrv_domain_subgroup}"
+        return f"{url}-{self.unit_name}?nofix=1" if _is_set(self.unit_name) else url
+
+    def _namesrv_text(self) -> str:
+        return (self.namesrv_addr or os.environ.get(NAMESRV_ADDR_VARIABLE, "")).strip()
+
+    # --- namespace --------------------------------------------------------------------------------
+
+    def effective_namespace(self) -> str | None:
+        """Return the namespace given, or the one the name server address implies (C-5)."""
+        return self.namespace or namespace_of_endpoint(self._namesrv_text())
+
+    def with_namespace(self, resource: str) -> str:
+        """Return a topic or group as the servers know it (C-146)."""
+        return wrap_namespace(self.effective_namespace(), resource)
+
+    def without_namespace(self, resource: str) -> str:
+        """Return a topic or group as the user knows it (C-147)."""
+        return without_namespace(resource, self.effective_namespace())
+
+    def queue_with_namespace(self, mq: MessageQueue) -> MessageQueue:
+        """Return a queue as the servers know it (C-148)."""
+        topic = self.with_namespace(mq.topic)
+        return mq if topic == mq.topic else mq._replace(topic=topic)
+
+    def queue_without_namespace(self, mq: MessageQueue) -> MessageQueue:
+        """Return a queue as the user knows it (C-148)."""
+        topic = self.without_namespace(mq.topic)
+        return mq if topic == mq.topic else mq._replace(topic=topic)
+
+    def queues_without_namespace(self, mqs: Iterable[MessageQueue]) -> list[MessageQueue]:
+        """Return queues as the user knows them (C-148)."""
+        return [self.queue_without_namespace(mq) for mq in mqs]
+
+    # --- connections ------------------------------------------------------------------------------
+
+    def tls_context(self) -> ssl.SSLContext | None:
+        """Return what TLS connections are made with, None for plain ones (C-14)."""
+        if self.ssl_context is not None:
+            return self.ssl_context
+        return client_context() if self.use_tls else None
+
+    def rpc_hooks(self) -> tuple[RPCHook, ...]:
+        """Return the hooks around requests."""
+        hook = self.rpc_hook
+        if hook is None:
+            return ()
+        return tuple(hook) if isinstance(hook, Sequence) else (hook,)
+
+    def callback_threads(self) -> int:
+        """Return how many threads may run callbacks (C-4)."""
+        if self.client_callback_executor_threads < 0:
+            return _CALLBACK_THREADS_FALLBACK
+        processors = os.cpu_count() or _CALLBACK_THREADS_FALLBACK
+        return self.client_callback_executor_threads or processors
+
+    # --- checks and identity ----------------------------------------------------------------------
 
     def checked(self) -> ClientConfig:
         """Return this configuration if its numbers can be used.
@@ -99,6 +239,10 @@ class ClientConfig:
                     f"{name} must be a positive number of milliseconds, not {value!r}",
                     **{name: value},
                 )
+        if self.access_channel not in (LOCAL, CLOUD):
+            raise ConfigurationError(
+                f"access_channel must be {LOCAL} or {CLOUD}, not {self.access_channel!r}"
+            )
         return self
 
     def with_own_instance(self, clock: Clock = SYSTEM_CLOCK) -> ClientConfig:
@@ -111,9 +255,15 @@ class ClientConfig:
     def client_id(self) -> str:
         """Return the id brokers know this client by (C-19)."""
         parts = [self.client_ip or local_address(), self.instance_name]
-        if self.unit_name and not self.unit_name.isspace():
+        if self.unit_name is not None and _is_set(self.unit_name):
             parts.append(self.unit_name)
+        if self.enable_stream_request_type:
+            parts.append(STREAM)
         return "@".join(parts)
+
+
+def _is_set(text: str | None) -> bool:
+    return bool(text) and not str(text).isspace()
 
 
 _POSITIVE = (
@@ -135,6 +285,28 @@ def with_namesrv(config: ClientConfig | None, namesrv_addr: str | None) -> Clien
     """
     config = (config or ClientConfig()).checked()
     return config if namesrv_addr is None else replace(config, namesrv_addr=namesrv_addr)
+
+
+_FIELDS = frozenset(each.name for each in fields(ClientConfig))
+
+
+def client_config(
+    config: ClientConfig | None, namesrv_addr: str | None, settings: dict[str, Any]
+) -> ClientConfig:
+    """Return a client's configuration, given as one, as keywords, or as both.
+
+    Args:
+        config: the configuration the keywords override.
+        namesrv_addr: overrides its address unless None.
+        settings: keywords of a client; those that are fields of ``ClientConfig`` are taken out.
+
+    Raises:
+        ConfigurationError: a number in it cannot be used.
+    """
+    own = {name: settings.pop(name) for name in list(settings) if name in _FIELDS}
+    if namesrv_addr is not None:
+        own["namesrv_addr"] = namesrv_addr
+    return replace(config or ClientConfig(), **own).checked()
 
 
 @lru_cache(maxsize=1)

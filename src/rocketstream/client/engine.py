@@ -126,14 +126,23 @@ async def loop_engine(config: ClientConfig, clock: Clock = SYSTEM_CLOCK) -> Engi
         engine = _engines.get(key)
         if engine is not None:
             engine.users += 1
-            return engine
-        instance = MQClientInstance(config, client_id, clock)
-        engine = _engines[key] = Engine(key, instance, loop, threading.get_ident(), None)
-    instance.start()
+        else:
+            instance = MQClientInstance(config, client_id, clock)
+            engine = _engines[key] = Engine(key, instance, loop, threading.get_ident(), None)
+    try:
+        await engine.instance.start()
+    except BaseException:
+        if engine.release():
+            await engine.instance.close()
+        raise
     return engine
 
 
 async def _make(config: ClientConfig, client_id: str, clock: Clock) -> tuple[MQClientInstance, int]:
     instance = MQClientInstance(config, client_id, clock)
-    instance.start()
+    try:
+        await instance.start()
+    except BaseException:
+        await instance.close()
+        raise
     return instance, threading.get_ident()

@@ -9,24 +9,43 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+import random
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Protocol
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream.client import remote_control
+from rocketstream.client.address_server import fetch_name_servers
 from rocketstream.client.api import MQClientAPI
-from rocketstream.client.blocking import signer
+from rocketstream.client.callbacks import CallbackExecutor
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.core.routes import RouteTable, default_topic_route
+from rocketstream.client.observe.stats import SAMPLE_INTERVAL_MS, ConsumerStats
+from rocketstream.client.rpc_hook import after_response_of, before_request_of
+from rocketstream.client.service_state import ServiceState
 from rocketstream.errors import (
+    BrokerError,
     ClientStateError,
     RocketMQError,
     RouteNotFoundError,
     TopicNotExistError,
+    broker_error,
 )
-from rocketstream.protocol.bodies import ConsumerData, HeartbeatData, ProducerData
-from rocketstream.protocol.codes import RequestCode
+from rocketstream.model import MessageModel, MessageQueue
+from rocketstream.protocol.bodies import (
+    ConsumeMessageDirectlyResult,
+    ConsumerData,
+    ConsumerRunningInfo,
+    HeartbeatData,
+    ProducerData,
+    SubscriptionData,
+)
+from rocketstream.protocol.codes import VERSION, ResponseCode, version_text
 from rocketstream.protocol.command import RemotingCommand
+from rocketstream.protocol.headers import CheckTransactionStateRequestHeader
+from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.protocol.names import CLIENT_INNER_PRODUCER_GROUP
+from rocketstream.protocol.subscription import EXPRESSION_TAG
 from rocketstream.transport.aio import Connection, RemotingClient
 from rocketstream.transport.connection import refuse_request
 
@@ -38,9 +57,22 @@ _UNBALANCED_DOUBLINGS = 4
 
 
 class ConsumerInner(Protocol):
-    """What the instance needs of a consumer."""
+    """What the instance needs of a consumer; names are those the servers know."""
 
-    group: str
+    @property
+    def group(self) -> str:
+        """The consumer group."""
+        ...
+
+    @property
+    def consume_type(self) -> str:
+        """CONSUME_PASSIVELY for push, CONSUME_ACTIVELY for the pulling kinds (C-144)."""
+        ...
+
+    @property
+    def message_model(self) -> MessageModel:
+        """How the group shares a topic."""
+        ...
 
     def subscribed_topics(self) -> Iterable[str]:
         """Topics whose routes are wanted."""
@@ -58,6 +90,47 @@ class ConsumerInner(Protocol):
         """Send changed offsets to their brokers."""
         ...
 
+    async def running_info(self) -> ConsumerRunningInfo:
+        """What the consumer is and does (307); the instance adds what is its own."""
+        ...
+
+    async def consume_directly(
+        self, message: MessageExt, broker_name: str
+    ) -> ConsumeMessageDirectlyResult | None:
+        """Give one message to the listener now (309); None when this kind cannot."""
+        ...
+
+    async def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
+        """Go on at these offsets in the queues held, whatever was consumed (220)."""
+        ...
+
+    def consumer_status(self, topic: str) -> Mapping[MessageQueue, int]:
+        """Return the offsets noted for a topic (221); empty for kinds without."""
+        ...
+
+
+class ProducerInner(Protocol):
+    """What the instance needs of a producer; names are those the servers know."""
+
+    @property
+    def group(self) -> str:
+        """The producer group."""
+        ...
+
+    def topics(self) -> Iterable[str]:
+        """Topics sent to, whose routes are kept fresh."""
+        ...
+
+    def is_publish_topic_needs_update(self, topic: str) -> bool:
+        """Whether the producer knows no queue to send ``topic`` to."""
+        ...
+
+    async def check_transaction_state(
+        self, address: str, message: MessageExt, header: CheckTransactionStateRequestHeader
+    ) -> None:
+        """Tell the broker at ``address`` how the transaction of ``message`` went (39)."""
+        ...
+
 
 class MQClientInstance:
     """Connections, routes and timers of one client id."""
@@ -69,13 +142,16 @@ class MQClientInstance:
         self.routes = RouteTable()
         self.remoting = RemotingClient(
             on_request=self._on_request,
-            ssl_context=config.ssl_context,
+            ssl_context=config.tls_context(),
             connect_timeout_ms=config.connect_timeout_ms,
-            before_request=signer(config.access_key, config.secret_key, config.security_token),
+            before_request=before_request_of(config),
+            after_response=after_response_of(config),
         )
         self.api = MQClientAPI(self.remoting, config)
+        self.stats = ConsumerStats(clock, config.effective_namespace())
+        self.callbacks = CallbackExecutor(config.callback_threads())
         self._consumers: dict[str, ConsumerInner] = {}
-        self._producers: dict[str, None] = {}
+        self._producers: dict[str, ProducerInner | None] = {}
         self._producer_topics: set[str] = set()
         self._versions: dict[str, int] = {}
         self._tasks: list[asyncio.Task[None]] = []
@@ -84,35 +160,75 @@ class MQClientInstance:
         self._heartbeat_due = False
         self._rebalance_wanted = asyncio.Event()
         self._background: set[asyncio.Task[None]] = set()
-        self._started = False
+        self._starting: asyncio.Task[None] | None = None
+        self._state = ServiceState.CREATE_JUST
         self._closed = False
 
     # --- life cycle -------------------------------------------------------------------------------
 
-    def start(self) -> None:
-        """Start the timers (C-129); does nothing the second time."""
-        if self._started:
+    async def start(self) -> None:
+        """Find the name servers and start the timers (C-128, C-129); once, however often called.
+
+        Blocks for one question to the address server where name servers are looked up there.
+
+        Raises:
+            ClientStateError: an earlier start failed, or the instance is closed.
+        """
+        if self._state is ServiceState.RUNNING:
             return
-        self._started = True
+        if self._state in (ServiceState.START_FAILED, ServiceState.SHUTDOWN_ALREADY):
+            raise ClientStateError(
+                f"The Factory object[{self.client_id}] has been created before, and failed."
+            )
+        if self._starting is None:
+            self._starting = asyncio.get_running_loop().create_task(self._start())
+        await asyncio.shield(self._starting)
+
+    async def _start(self) -> None:
+        try:
+            await self.fetch_name_servers()
+            self._start_timers()
+        except BaseException:
+            self._state = ServiceState.START_FAILED
+            raise
+        self._state = ServiceState.RUNNING
+
+    def _start_timers(self) -> None:
         config = self.config
         beat, poll = config.heartbeat_broker_interval_ms, config.poll_name_server_interval_ms
         persist = config.persist_consumer_offset_interval_ms
-        loop = asyncio.get_running_loop()
-        for name, first_ms, period_ms, work in (
+        timers: list[tuple[str, int, int, Callable[[], Awaitable[None]]]] = [
             ("routes", poll, poll, self.refresh_routes),
             ("heartbeat", min(1_000, beat), beat, self._beat),
             ("offsets", min(10_000, persist), persist, self._persist_all),
-        ):
+            ("stats", SAMPLE_INTERVAL_MS, SAMPLE_INTERVAL_MS, self._sample_stats),
+        ]
+        if config.address_server_url() is not None:
+            timers.append(("address-server", 10_000, 120_000, self.fetch_name_servers))
+        loop = asyncio.get_running_loop()
+        for name, first_ms, period_ms, work in timers:
             timer = self._every(name, first_ms, period_ms, work)
             self._tasks.append(loop.create_task(timer, name=f"rocketstream-{name}"))
         self._tasks.append(
             loop.create_task(self._rebalance_forever(), name="rocketstream-rebalance")
         )
 
+    async def fetch_name_servers(self) -> None:
+        """Ask the address server, if one is configured, for the name servers (C-130)."""
+        url = self.config.address_server_url()
+        if url is None:
+            return
+        addresses = await self.callbacks.run(fetch_name_servers, url)
+        if addresses and self.api.set_name_servers(addresses):
+            logger.info("name servers are %s now, says %s", ";".join(addresses), url)
+
     async def close(self) -> None:
         """Stop the timers and close the connections. May be called twice."""
         self._closed = True
-        pending = [*self._tasks, *self._background, *self._updates.values()]
+        self._state = ServiceState.SHUTDOWN_ALREADY
+        self.callbacks.close()
+        starting = [] if self._starting is None else [self._starting]
+        pending = [*starting, *self._tasks, *self._background, *self._updates.values()]
         for task in pending:
             task.cancel()
         await asyncio.gather(*pending, return_exceptions=True)
@@ -134,8 +250,15 @@ class MQClientInstance:
             )
         self._consumers[consumer.group] = consumer
 
-    def register_producer(self, group: str, topics: Iterable[str] = ()) -> None:
+    def register_producer(
+        self, group: str, topics: Iterable[str] = (), inner: ProducerInner | None = None
+    ) -> None:
         """Take a producer group in and keep the routes of its topics fresh.
+
+        Args:
+            group: the group, as the servers know it.
+            topics: topics whose routes are wanted from the start.
+            inner: asked for its topics, and for transaction states.
 
         Raises:
             ClientStateError: this instance already has one of the group (C-446).
@@ -144,12 +267,21 @@ class MQClientInstance:
             raise ClientStateError(
                 f"The producer group[{group}] has been created before, specify another name please."
             )
-        self._producers[group] = None
+        self._producers[group] = inner
         self._producer_topics.update(topics)
+
+    def consumer(self, group: str) -> ConsumerInner | None:
+        """Return the consumer of a group, if it lives here."""
+        return self._consumers.get(group)
+
+    def producer(self, group: str) -> ProducerInner | None:
+        """Return the producer of a group, if it lives here and can be asked."""
+        return self._producers.get(group)
 
     async def unregister_consumer(self, group: str) -> None:
         """Forget a consumer and tell every known broker (C-119)."""
         if self._consumers.pop(group, None) is not None:
+            self.stats.forget(group)
             await self._unregister(None, group)
 
     async def unregister_producer(self, group: str) -> None:
@@ -245,6 +377,9 @@ class MQClientInstance:
     async def refresh_routes(self) -> None:
         """Refresh the route of every topic somebody uses."""
         topics = set(self._producer_topics)
+        for producer in self._producers.values():
+            if producer is not None:
+                topics.update(producer.topics())
         for consumer in self._consumers.values():
             topics.update(consumer.subscribed_topics())
         results = await asyncio.gather(
@@ -301,6 +436,35 @@ class MQClientInstance:
             self._heartbeat_due = False
         await self.heartbeat()
 
+    async def check_client_in_broker(self, consumer: ConsumerInner) -> None:
+        """Have a broker of each topic check the consumer's subscriptions that are no tags (C-118).
+
+        Raises:
+            BrokerError: a broker refuses a subscription, or cannot filter by it.
+            TransportError: a broker could not be asked.
+        """
+        for subscription in consumer.heartbeat_data().subscription_data_set:
+            if subscription.expression_type != EXPRESSION_TAG:
+                await self._check_subscription(consumer.group, subscription)
+
+    async def _check_subscription(self, group: str, subscription: SubscriptionData) -> None:
+        addresses = self.routes.group_addresses(subscription.topic)
+        if not addresses:
+            return
+        address = random.choice(addresses)
+        try:
+            await self.api.check_client(address, self.client_id, group, subscription)
+        except BrokerError as error:
+            if error.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED:
+                raise
+            raise broker_error(
+                error.code,
+                f"Check client in broker error, maybe because you use "
+                f"{subscription.expression_type} to filter message, but server has not been "
+                f"upgraded to support it: {error.remark}",
+                address,
+            ) from error
+
     def broker_version(self, address: str) -> int:
         """Return what a broker said of itself in its last heartbeat answer, 0 if never."""
         return self._versions.get(address, 0)
@@ -308,7 +472,7 @@ class MQClientInstance:
     def _heartbeat_data(self) -> HeartbeatData:
         consumers = [consumer.heartbeat_data() for consumer in self._consumers.values()]
         groups = list(self._producers)
-        if consumers:
+        if (consumers or groups) and CLIENT_INNER_PRODUCER_GROUP not in groups:
             groups.append(CLIENT_INNER_PRODUCER_GROUP)
         return HeartbeatData(
             client_id=self.client_id,
@@ -396,8 +560,14 @@ class MQClientInstance:
             except Exception:
                 logger.exception("timer %s failed", name)
 
+    async def _sample_stats(self) -> None:
+        self.stats.sample()
+
+    @staticmethod
+    def version_text() -> str:
+        """Return what this client is, in upstream's words for a version."""
+        return version_text(VERSION)
+
     def _on_request(self, connection: Connection, command: RemotingCommand) -> None:
-        if command.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
-            self.rebalance_soon()
-        else:
+        if not remote_control.serve(self, connection, command):
             refuse_request(connection, command)

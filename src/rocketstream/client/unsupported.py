@@ -10,14 +10,11 @@ from typing import Any
 from rocketstream.errors import NotSupportedError
 
 _UNSUPPORTED = {
-    "namespace": "namespaces are not supported yet; put the prefix into topic and group names",
     "enable_msg_trace": "message trace is not supported yet",
     "customized_trace_topic": "message trace is not supported yet",
-    "rpc_hook": "RPC hooks are not supported yet; access_key and secret_key go into ClientConfig",
     "send_latency_fault_enable": "latency fault tolerance is not supported yet",
     "transaction_listener": "transactional messages are not supported yet",
     "offset_store": "an offset store of one's own is not supported yet",
-    "unit_mode": "unit mode is not supported yet",
 }
 
 

@@ -42,6 +42,20 @@ def version_ordinal(major: int, minor: int, patch: int) -> int:
     return 213 + 2 * ((major - 4) * 100 + minor * 10 + patch)
 
 
+def version_text(ordinal: int) -> str:
+    """Return the name of a release from 4.0.0 on, as MQVersion spells it; else the number.
+
+    >>> version_text(409)
+    'V4_9_8'
+    """
+    number, is_snapshot = divmod(ordinal - 212, 2)
+    if number < 0:
+        return str(ordinal)
+    major, rest = divmod(number, 100)
+    minor, patch = divmod(rest, 10)
+    return f"V{major + 4}_{minor}_{patch}" + ("" if is_snapshot else "_SNAPSHOT")
+
+
 class SerializeType(enum.IntEnum):
     """How the header of a frame is written."""
 

@@ -5,6 +5,7 @@ Law: re-exports only.
 
 from rocketstream.transport.client import RemotingClient
 from rocketstream.transport.connection import (
+    AfterResponse,
     AnswerCallback,
     BeforeRequest,
     Connection,
@@ -16,6 +17,7 @@ from rocketstream.transport.server import RemotingServer
 
 __all__ = [
     "AnswerCallback",
+    "AfterResponse",
     "BeforeRequest",
     "Connection",
     "ConnectionLimits",

@@ -18,7 +18,7 @@ from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.errors import ClientStateError, ForkedClientError, TooManyRequestsError
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.transport.blocking_connection import BlockingConnection
-from rocketstream.transport.connection import BeforeRequest
+from rocketstream.transport.connection import AfterResponse, BeforeRequest
 
 
 class BlockingPool:
@@ -35,6 +35,7 @@ class BlockingPool:
         connect_timeout_ms: float = limits.CONNECT_TIMEOUT_MS,
         ssl_context: ssl.SSLContext | None = None,
         before_request: BeforeRequest | None = None,
+        after_response: AfterResponse | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         """Keep the settings; nothing is connected yet.
@@ -44,15 +45,19 @@ class BlockingPool:
             connect_timeout_ms: for a new connection.
             ssl_context: speak TLS with it.
             before_request: called with address and command before each request is encoded.
+            after_response: called with address, command and answer for each ``request``.
             clock: measures deadlines.
         """
         self._connections_max = connections_max
         self._connect_timeout_ms = connect_timeout_ms
         self._ssl = ssl_context
         self._before_request = before_request
+        self._after_response = after_response
         self._clock = clock
         self._pid = os.getpid()
-        self._changed = threading.Condition()  # guards what follows; never held while connecting
+        self._mutex = threading.Lock()  # guards what follows; never held while connecting
+        self._changed = threading.Condition(self._mutex)
+        self._waiting = 0
         self._idle: dict[str, list[BlockingConnection]] = {}
         self._lent: dict[str, int] = {}
         self._closed = False
@@ -79,6 +84,22 @@ class BlockingPool:
             ForkedClientError: the pool was made before a fork.
             ClientStateError: the pool is closed.
         """
+        connection = self._take_idle(address)
+        if connection is None:
+            answer = self._request_when_lent(address, command, timeout_ms)
+        else:
+            try:
+                answer = connection.request(command, _whole_ms(timeout_ms))
+            finally:
+                self._give_back(address, connection)
+        if self._after_response is not None:
+            self._after_response(address, command, answer)
+        return answer
+
+    def _request_when_lent(
+        self, address: str, command: RemotingCommand, timeout_ms: float
+    ) -> RemotingCommand:
+        """Wait for a connection, or make one, and request."""
         deadline = self._clock.monotonic_ms() + timeout_ms
         with self.connection(address, timeout_ms) as connection:
             remaining_ms = deadline - self._clock.monotonic_ms()
@@ -87,8 +108,7 @@ class BlockingPool:
                     f"no connection to {address} within {timeout_ms:g} ms; nothing was sent",
                     address=address,
                 )
-            # Whole milliseconds spare the system call that a changed socket timeout costs.
-            return connection.request(command, max(1.0, float(round(remaining_ms))))
+            return connection.request(command, _whole_ms(remaining_ms))
 
     def oneway(self, address: str, command: RemotingCommand, timeout_ms: float = 3000) -> None:
         """Send ``command`` to ``address`` marked one-way; raises as ``request`` does."""
@@ -121,7 +141,7 @@ class BlockingPool:
 
     def close(self) -> None:
         """Close the idle connections; lent ones are closed when they come back."""
-        with self._changed:
+        with self._mutex:
             self._closed = True
             idle = [each for connections in self._idle.values() for each in connections]
             self._idle.clear()
@@ -129,11 +149,28 @@ class BlockingPool:
         for connection in idle:
             connection.close()
 
-    def _borrow(self, address: str, timeout_ms: float) -> BlockingConnection:
+    def _take_idle(self, address: str) -> BlockingConnection | None:
+        """Lend an idle connection that still stands, None when there is none."""
+        self._check_process()
+        with self._mutex:
+            idle = self._idle.get(address)
+            if not idle:
+                return None
+            connection = idle.pop()
+            self._lent[address] += 1
+        if not connection.is_stale():
+            return connection
+        self._release(address)
+        return None
+
+    def _check_process(self) -> None:
         if os.getpid() != self._pid:
             raise ForkedClientError(
                 "this connection pool was made before fork(); create a new one in the child"
             )
+
+    def _borrow(self, address: str, timeout_ms: float) -> BlockingConnection:
+        self._check_process()
         while True:
             idle = self._reserve(address, timeout_ms)
             if idle is not None and not idle.is_stale():
@@ -155,11 +192,8 @@ class BlockingPool:
 
     def _reserve(self, address: str, timeout_ms: float) -> BlockingConnection | None:
         """Count one more lent connection: an idle one, or None for one to be made."""
-        with self._changed:
-            if not self._changed.wait_for(
-                lambda: self._closed or self._lent.get(address, 0) < self._connections_max,
-                timeout_ms / 1000,
-            ):
+        with self._mutex:
+            if not self._wait_for_one(address, timeout_ms):
                 raise TooManyRequestsError(
                     f"all {self._connections_max} connections to {address} were in use for"
                     f" {timeout_ms:g} ms; nothing was sent",
@@ -171,19 +205,40 @@ class BlockingPool:
             idle = self._idle.get(address)
             return idle.pop() if idle else None
 
+    def _wait_for_one(self, address: str, timeout_ms: float) -> bool:
+        """Wait, holding the lock, until one may be lent or the pool is closed."""
+
+        def ready() -> bool:
+            return self._closed or self._lent.get(address, 0) < self._connections_max
+
+        self._waiting += 1
+        try:
+            return self._changed.wait_for(ready, timeout_ms / 1000)
+        finally:
+            self._waiting -= 1
+
     def _give_back(self, address: str, connection: BlockingConnection) -> None:
         # Answers still to come would reach the next borrower; such a connection is not reused.
         reusable = not connection.is_closed and not connection.requests_in_flight
-        with self._changed:
+        with self._mutex:
             self._lent[address] -= 1
             keep = reusable and not self._closed
             if keep:
-                self._idle.setdefault(address, []).append(connection)
-            self._changed.notify_all()
+                idle = self._idle.get(address)
+                if idle is None:
+                    idle = self._idle[address] = []
+                idle.append(connection)
+            if self._waiting:
+                self._changed.notify_all()
         if not keep:
             connection.close()
 
     def _release(self, address: str) -> None:
-        with self._changed:
+        with self._mutex:
             self._lent[address] -= 1
             self._changed.notify_all()
+
+
+def _whole_ms(timeout_ms: float) -> float:
+    """Round, which spares the system calls that a changed socket timeout costs."""
+    return float(round(timeout_ms)) or 1.0

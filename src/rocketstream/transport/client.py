@@ -16,6 +16,7 @@ from rocketstream.errors import ClientStateError
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.transport.addresses import cannot_connect, parse_address
 from rocketstream.transport.connection import (
+    AfterResponse,
     BeforeRequest,
     Connection,
     ConnectionLimits,
@@ -38,6 +39,7 @@ class RemotingClient:
         connect_timeout_ms: float = limits.CONNECT_TIMEOUT_MS,
         idle_close_ms: float = limits.IDLE_CLOSE_MS,
         before_request: BeforeRequest | None = None,
+        after_response: AfterResponse | None = None,
         on_close: Callable[[Connection], None] | None = None,
         bounds: ConnectionLimits | None = None,
     ) -> None:
@@ -50,6 +52,7 @@ class RemotingClient:
             idle_close_ms: close a connection after so long without traffic; 0 never does.
             before_request: called with address and command before each request is encoded, which
                 is where signing belongs.
+            after_response: called with address, command and answer when one arrives.
             on_close: called when a connection is gone.
             bounds: all bounds of the connections at once; ``idle_close_ms`` is then ignored.
         """
@@ -58,6 +61,7 @@ class RemotingClient:
         self._connect_timeout_ms = connect_timeout_ms
         self._bounds = bounds or ConnectionLimits(idle_close_ms=idle_close_ms)
         self._before_request = before_request
+        self._after_response = after_response
         self._on_close = on_close
         self._connections: dict[str, Connection] = {}
         self._connecting: dict[str, asyncio.Task[Connection]] = {}
@@ -159,6 +163,7 @@ class RemotingClient:
             self._on_request,
             bounds=self._bounds,
             before_request=self._before_request,
+            after_response=self._after_response,
             on_close=self._closed_by_peer,
             address=address,
         )

@@ -32,6 +32,7 @@ logger = logging.getLogger("rocketstream.transport")
 RequestHandler = Callable[["Connection", RemotingCommand], None]
 AnswerCallback = Callable[[RemotingCommand | None, Exception | None], None]
 BeforeRequest = Callable[[str, RemotingCommand], None]
+AfterResponse = Callable[[str, RemotingCommand, RemotingCommand], None]
 _Sink: TypeAlias = asyncio.Future[RemotingCommand] | AnswerCallback
 
 OPAQUE_MASK = 0x7FFF_FFFF
@@ -92,6 +93,7 @@ class Connection(asyncio.Protocol):
         *,
         bounds: ConnectionLimits = DEFAULT_LIMITS,
         before_request: BeforeRequest | None = None,
+        after_response: AfterResponse | None = None,
         on_open: Callable[[Connection], None] | None = None,
         on_close: Callable[[Connection], None] | None = None,
         address: str = "",
@@ -109,6 +111,7 @@ class Connection(asyncio.Protocol):
         self._in_flight_max = bounds.requests_in_flight_max
         self._write_max = bounds.write_buffer_bytes_max
         self._before_request = before_request
+        self._after_response = after_response
         self._on_open = on_open
         self._on_close = on_close
         self._decoder = FrameDecoder(bounds.frame_bytes_max)
@@ -256,10 +259,30 @@ class Connection(asyncio.Protocol):
         command.opaque = opaque
         frame = encode_frame(command)
         deadline = self._time() + timeout_ms / 1000
+        if self._after_response is not None:
+            sink = self._watched(command, sink)
         pending[opaque] = (deadline, sink)
         if deadline < self._sweep_at:
             self._sweep_later(deadline)
         self._write(frame)
+
+    def _watched(self, command: RemotingCommand, sink: _Sink) -> AnswerCallback:
+        """Return a callback that shows each answer before ``sink`` gets it."""
+        see = self._after_response
+        assert see is not None
+
+        def answered(answer: RemotingCommand | None, error: Exception | None) -> None:
+            if answer is not None:
+                see(self._address, command, answer)
+            if not isinstance(sink, asyncio.Future):
+                sink(answer, error)
+            elif not sink.done():
+                if answer is not None:
+                    sink.set_result(answer)
+                elif error is not None:
+                    sink.set_exception(error)
+
+        return answered
 
     # --- writing ----------------------------------------------------------------------------------
 

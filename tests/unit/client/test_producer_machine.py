@@ -206,7 +206,8 @@ def test_the_heartbeat_names_the_group_and_shutdown_unregisters_it() -> None:
             wait_until(lambda: broker.heartbeats, "a heartbeat")
             beat = broker.heartbeats[-1]
             assert beat.client_id == producer.client_id
-            assert [data.group_name for data in beat.producer_data_set] == ["pg"]
+            names = [data.group_name for data in beat.producer_data_set]
+            assert names == ["pg", "CLIENT_INNER_PRODUCER"]
             assert not beat.consumer_data_set
         (goodbye,) = broker.asked(RequestCode.UNREGISTER_CLIENT)
     assert goodbye.ext == {"clientID": producer.client_id, "producerGroup": "pg"}

@@ -120,7 +120,6 @@ def test_an_unknown_setting_is_named_with_the_known_ones() -> None:
     ("settings", "text"),
     [
         ({"message_model": MessageModel.BROADCASTING}, "BROADCASTING is not supported yet"),
-        ({"namespace": "ns"}, "namespaces are not supported yet"),
         ({"enable_msg_trace": True}, "message trace is not supported yet"),
         ({"offset_store": object()}, "offset store"),
     ],

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
-from rocketstream.client.config import ClientConfig, with_namesrv
+from rocketstream.client.config import ClientConfig, client_config
 from rocketstream.client.consumer.consume_async import AsyncConsumeService
 from rocketstream.client.consumer.consume_concurrently import ConsumeMessageConcurrentlyService
 from rocketstream.client.consumer.consume_run import ConsumeService
@@ -47,6 +47,7 @@ class PushConsumerBase:
         **settings: Any,
     ) -> None:
         refuse_unsupported(settings)
+        shared = client_config(config, namesrv_addr, settings)
         known = {field.name for field in fields(PushConsumerSettings)} - {"consumer_group"}
         wrong = sorted(set(settings) - known)
         if wrong:
@@ -58,7 +59,7 @@ class PushConsumerBase:
         settings.setdefault("consume_timestamp", half_an_hour_ago.strftime(TIMESTAMP_FORMAT))
         self.settings = PushConsumerSettings(group, **settings)
         self.settings.check()
-        self.config = with_namesrv(config, namesrv_addr).with_own_instance(clock)
+        self.config = shared.with_own_instance(clock)
         self.state = ServiceState.CREATE_JUST
         self.consume_hooks = ConsumeHooks()
         self.filter_hooks = FilterHooks()

@@ -8,21 +8,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from rocketstream.client.consumer.consume_run import ConsumeBook, ConsumeService, PullRequest
 from rocketstream.client.consumer.listener import Listener
 from rocketstream.client.consumer.offset_store import RemoteBrokerOffsetStore
 from rocketstream.client.consumer.pull_service import PullService
+from rocketstream.client.consumer.push_remote import PushRemote
 from rocketstream.client.consumer.rebalance_impl import RebalanceImpl, RebalanceSettings
 from rocketstream.client.consumer.send_back import SendBack
 from rocketstream.client.core.process_queue import ProcessQueue
 from rocketstream.client.core.settings import PushConsumerSettings
 from rocketstream.client.instance import MQClientInstance
 from rocketstream.errors import ConnectError
-from rocketstream.model import MessageQueue
-from rocketstream.protocol.bodies import ConsumerData, SubscriptionData
+from rocketstream.model import MessageModel, MessageQueue
+from rocketstream.protocol.bodies import (
+    ConsumeMessageDirectlyResult,
+    ConsumerData,
+    ConsumerRunningInfo,
+    SubscriptionData,
+)
+from rocketstream.protocol.bodies.client import CONSUME_PASSIVELY
 from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.protocol.names import RETRY_PREFIX, retry_topic
 from rocketstream.protocol.subscription import build_subscription
@@ -47,6 +54,7 @@ class PushConsumerImpl:
         make_service: ServiceMaker,
     ) -> None:
         self.group = settings.consumer_group
+        self.listener = listener
         self.settings = settings
         self.instance = instance
         self.clock = instance.clock
@@ -73,6 +81,7 @@ class PushConsumerImpl:
             self.store,
             self,
         )
+        self._remote = PushRemote(self)
         self._expiry: asyncio.Task[None] | None = None
         self._running = False
 
@@ -148,11 +157,11 @@ class PushConsumerImpl:
         """This consumer's part of a heartbeat (C-143, C-144)."""
         return ConsumerData(
             group_name=self.group,
-            consume_type="CONSUME_PASSIVELY",
+            consume_type=self.consume_type,
             message_model=self.settings.message_model.value,
             consume_from_where=self.settings.consume_from_where.value,
             subscription_data_set=list(self.subscriptions.values()),
-            unit_mode=False,
+            unit_mode=self.instance.config.unit_mode,
         )
 
     # --- pause ------------------------------------------------------------------------------------
@@ -265,6 +274,36 @@ class PushConsumerImpl:
                     break
                 if not await self.send_back.expire(request, first):
                     break
+
+    # --- asked by brokers -------------------------------------------------------------------------
+
+    @property
+    def consume_type(self) -> str:
+        """Messages are pushed to the listener (C-144)."""
+        return CONSUME_PASSIVELY
+
+    @property
+    def message_model(self) -> MessageModel:
+        """How the group shares a topic."""
+        return self.settings.message_model
+
+    async def running_info(self) -> ConsumerRunningInfo:
+        """What this consumer is and does (307)."""
+        return await self._remote.running_info()
+
+    async def consume_directly(
+        self, message: MessageExt, broker_name: str
+    ) -> ConsumeMessageDirectlyResult:
+        """Give one message to the listener now (309)."""
+        return await self._remote.consume_directly(message, broker_name)
+
+    async def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
+        """Go on at these offsets of ``topic`` in the queues this consumer has (220)."""
+        await self._remote.reset_offsets(offsets)
+
+    def consumer_status(self, topic: str) -> dict[MessageQueue, int]:
+        """Return the offsets noted for a topic (221)."""
+        return self._remote.consumer_status(topic)
 
     # --- seen from outside ------------------------------------------------------------------------
 

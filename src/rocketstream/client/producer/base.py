@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
-from rocketstream.client.config import ClientConfig, with_namesrv
+from rocketstream.client.config import ClientConfig, client_config
 from rocketstream.client.core.producer_settings import ProducerSettings
 from rocketstream.client.core.send import queue_of_key
 from rocketstream.client.observe.hooks import (
@@ -49,12 +49,13 @@ class ProducerBase:
         **settings: Any,
     ) -> None:
         refuse_unsupported(settings)
+        shared = client_config(config, namesrv_addr, settings)
         try:
             self.settings = ProducerSettings(group, **settings)
         except TypeError as error:
             raise ConfigurationError(f"Producer: {error}") from None
         self.settings.check()
-        self.config = with_namesrv(config, namesrv_addr).with_own_instance(clock)
+        self.config = shared.with_own_instance(clock)
         self.state = ServiceState.CREATE_JUST
         self.send_hooks = SendHooks()
         self.check_forbidden_hooks = CheckForbiddenHooks()

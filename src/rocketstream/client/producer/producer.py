@@ -13,7 +13,6 @@ from typing import Any, Self
 
 from rocketstream import limits
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
-from rocketstream.client.blocking import signer
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.core.send import SendAttempts, queue_of_key
 from rocketstream.client.engine import Engine, threaded_engine
@@ -33,6 +32,7 @@ from rocketstream.client.producer.base import (
 )
 from rocketstream.client.producer.send_future import CallbackThread, SendFuture, SendWindow
 from rocketstream.client.producer.sending import PreparedSend
+from rocketstream.client.rpc_hook import after_response_of, before_request_of
 from rocketstream.client.service_state import ServiceState
 from rocketstream.errors import (
     MessageInvalidError,
@@ -109,8 +109,9 @@ class Producer(ProducerBase):
             config = self.config
             self._pool = BlockingPool(
                 connect_timeout_ms=config.connect_timeout_ms,
-                ssl_context=config.ssl_context,
-                before_request=signer(config.access_key, config.secret_key, config.security_token),
+                ssl_context=config.tls_context(),
+                before_request=before_request_of(config),
+                after_response=after_response_of(config),
                 clock=self._clock,
             )
             self._engine = engine
