@@ -127,6 +127,10 @@ class RemotingCommand:
         """
         return cls.from_ext(self.ext_fields or {})
 
+    def ready_header(self) -> bytes | None:
+        """Return the JSON header where it can be had without the ext map; here it cannot."""
+        return None
+
     def __repr__(self) -> str:
         kind = "response" if self.is_response else "oneway" if self.is_oneway else "request"
         return (

@@ -56,7 +56,7 @@ def encode_frame_head(command: RemotingCommand, body_bytes: int) -> bytes:
         LocalProtocolError: a value the header cannot carry, or a frame over the maximum.
     """
     if command.serialize_type is _JSON:
-        header = _encode_json(command)
+        header = command.ready_header() or _encode_json(command)
         word = len(header)
     else:
         header = _encode_binary(command)

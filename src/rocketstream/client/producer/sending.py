@@ -47,6 +47,9 @@ from rocketstream.protocol.properties import (
     encode_properties,
 )
 from rocketstream.protocol.record import encode_batch
+from rocketstream.protocol.send_request import SendPlan, SendRequest
+
+SendPlans = dict[MessageQueue, SendPlan]
 
 _STATUS = {
     int(ResponseCode.SUCCESS): SendStatus.SEND_OK,
@@ -55,6 +58,7 @@ _STATUS = {
     int(ResponseCode.SLAVE_NOT_AVAILABLE): SendStatus.SLAVE_NOT_AVAILABLE,
 }
 _CHECKED_TOPICS_MAX = 4096
+_PLANS_MAX = 4096
 _BATCH_RECORD_BYTES = 22
 _RECALL_HANDLE = "recallHandle"
 _REPLY = "reply"
@@ -64,12 +68,13 @@ class PreparedSend:
     """One message, or one batch, ready for any queue and any number of tries."""
 
     __slots__ = (
-        "_default_topic", "_default_topic_queue_nums", "_group", "_unit_mode", "body",
-        "born_timestamp", "code", "flag", "max_reconsume_times", "message", "msg_id", "properties",
-        "reconsume_times", "sys_flag", "topic",
+        "_settings", "body", "born_timestamp", "code", "flag", "max_reconsume_times", "message",
+        "msg_id", "plans", "properties", "reconsume_times", "sys_flag", "topic",
     )  # fmt: skip
     message: Message | Sequence[Message]
     """What the user gave; set only when something observes sends."""
+    plans: SendPlans | None
+    """Prepared headers of the producer, for messages that are nothing special."""
 
     def __init__(
         self,
@@ -83,10 +88,8 @@ class PreparedSend:
         sys_flag: int = 0,
         code: int = RequestCode.SEND_MESSAGE_V2,
     ) -> None:
-        self._group = settings.producer_group
-        self._default_topic = settings.create_topic_key
-        self._default_topic_queue_nums = settings.default_topic_queue_nums
-        self._unit_mode = settings.unit_mode
+        self._settings = settings
+        self.plans = None
         self.topic = topic
         self.body = body
         self.properties = properties
@@ -100,26 +103,48 @@ class PreparedSend:
 
     def command(self, mq: MessageQueue) -> RemotingCommand:
         """Return the request that stores it in ``mq``."""
-        header = SendMessageRequestHeader(
-            self._group,
+        plans = self.plans
+        if plans is not None and mq.topic == self.topic:  # a selector may name any queue it likes
+            plan = plans.get(mq)
+            if plan is None:
+                plan = self._new_plan(plans, mq)
+            return SendRequest(
+                plan,
+                self.body,
+                self.properties,
+                self.born_timestamp,
+                self.sys_flag,
+                self.flag,
+            )
+        command = RemotingCommand(self.code)
+        command.ext_fields = self._header(mq).to_ext_v2()
+        command.body = self.body
+        return command
+
+    def _header(self, mq: MessageQueue) -> SendMessageRequestHeader:
+        settings = self._settings
+        return SendMessageRequestHeader(
+            settings.producer_group,
             self.topic,
-            self._default_topic,
-            self._default_topic_queue_nums,
+            settings.create_topic_key,
+            settings.default_topic_queue_nums,
             mq.queue_id,
             self.sys_flag,
             self.born_timestamp,
             self.flag,
             self.properties,
             self.reconsume_times,
-            self._unit_mode,
+            settings.unit_mode,
             self.max_reconsume_times,
             self.code == RequestCode.SEND_BATCH_MESSAGE,
             mq.broker_name,
         )
-        command = RemotingCommand(self.code)
-        command.ext_fields = header.to_ext_v2()
-        command.body = self.body
-        return command
+
+    def _new_plan(self, plans: SendPlans, mq: MessageQueue) -> SendPlan:
+        if len(plans) >= _PLANS_MAX:
+            plans.clear()
+        plan = plans[mq] = SendPlan(self._header(mq))
+        return plan
 
     def result(self, answer: RemotingCommand, mq: MessageQueue, address: str) -> SendResult:
         """Read the broker's answer.
@@ -131,20 +156,28 @@ class PreparedSend:
         status = _STATUS.get(answer.code)
         if status is None:
             raise broker_error(answer.code, answer.remark, address)
-        header = answer.header(SendMessageResponseHeader)
-        if header.queue_id != mq.queue_id:
-            mq = MessageQueue(mq.topic, mq.broker_name, header.queue_id)
         ext = answer.ext_fields or {}
+        try:
+            queue_id, queue_offset = int(ext["queueId"]), int(ext["queueOffset"])
+            offset_msg_id = ext["msgId"]
+        except (KeyError, ValueError):
+            answer.header(SendMessageResponseHeader)  # says what is wrong
+            raise
+        if not (0 <= queue_id <= 0x7FFF_FFFF and 0 <= queue_offset <= 0x7FFF_FFFF_FFFF_FFFF):
+            answer.header(SendMessageResponseHeader)
+        if queue_id != mq.queue_id:
+            mq = MessageQueue(mq.topic, mq.broker_name, queue_id)
+        get = ext.get
         return SendResult(
             status,
             self.msg_id,
-            header.msg_id,
+            offset_msg_id,
             mq,
-            header.queue_offset,
-            ext.get(PROPERTY_MSG_REGION) or DEFAULT_REGION,
-            ext.get(PROPERTY_TRACE_ON) != "false",
-            header.transaction_id,
-            ext.get(_RECALL_HANDLE),
+            queue_offset,
+            get(PROPERTY_MSG_REGION) or DEFAULT_REGION,
+            get(PROPERTY_TRACE_ON) != "false",
+            get("transactionId"),
+            get(_RECALL_HANDLE),
         )
 
 
@@ -158,6 +191,7 @@ class MessagePreparer:
         self._clock = clock
         self._ids = unique_ids()
         self._checked_topics: set[str] = set()
+        self._plans: SendPlans = {}
 
     def one(self, message: Message) -> PreparedSend:
         """Make one message ready; gives it a UNIQ_KEY if it has none.
@@ -182,9 +216,12 @@ class MessagePreparer:
         prepared = self.prepared_type(
             self._settings, message.topic, body, text, msg_id, now, message.flag, sys_flag
         )
+        prepared.plans = self._plans
         if properties.get(PROPERTY_MSG_TYPE) == _REPLY:
             prepared.code = RequestCode.SEND_REPLY_MESSAGE_V2
+            prepared.plans = None
         if message.topic.startswith(RETRY_PREFIX):
+            prepared.plans = None
             prepared.reconsume_times = int(properties.get(PROPERTY_RECONSUME_TIME, "0"))
             limit = properties.get(PROPERTY_MAX_RECONSUME_TIMES)
             prepared.max_reconsume_times = None if limit is None else int(limit)
