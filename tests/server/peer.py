@@ -88,6 +88,14 @@ class Peer:
                     return command
             self._receive(WAIT_S)
 
+    def reply(
+        self, request: RemotingCommand, code: int = 0, body: bytes = b"", remark: str | None = None
+    ) -> None:
+        """Answer a request of the server."""
+        answer = RemotingCommand.response(code, remark, None, body)
+        request.answer(answer)
+        self._socket.sendall(encode_frame(answer))
+
     def wait_end(self) -> None:
         """Wait until the server closes the connection."""
         while not self.is_ended:

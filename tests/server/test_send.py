@@ -173,7 +173,6 @@ def test_torn_batch_body_is_answered_not_stored(broker: Peer) -> None:
     assert broker.send("T1").code == 0
 
 
-
 def test_oneway_send_is_stored_and_never_answered(broker: Peer) -> None:
     """Covers W 1.4: the next answer on the connection belongs to the next request."""
     header = SendMessageRequestHeader("pg", "T1", "TBW102", 4, 0, 0, 1, 0, "")

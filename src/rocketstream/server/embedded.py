@@ -70,6 +70,7 @@ class EmbeddedCluster:
         store_config: sizes of the store's files; None takes upstream's, and small ones for a
             temporary directory.
         insecure: allow an address that others can reach although there is no access control.
+        store_reply_message: whether replies to requests are stored besides being pushed.
         reject_transaction_message: refuse transactional sends.
         transaction_timeout_ms: how old a half message is before its producer is asked.
         transaction_check_interval_ms: how often producers are asked about half messages.
@@ -99,6 +100,7 @@ class EmbeddedCluster:
         commit_log_file_bytes: int | None = None,
         store_config: StoreConfig | None = None,
         insecure: bool = False,
+        store_reply_message: bool = True,
         reject_transaction_message: bool = False,
         transaction_timeout_ms: int = 6_000,
         transaction_check_interval_ms: int = 60_000,
@@ -125,6 +127,7 @@ class EmbeddedCluster:
             auto_create_topics=auto_create_topics,
             auto_create_groups=auto_create_groups,
             store=store_config,
+            store_reply_message=store_reply_message,
             reject_transaction_message=reject_transaction_message,
             transaction_timeout_ms=transaction_timeout_ms,
             transaction_check_interval_ms=transaction_check_interval_ms,

@@ -33,6 +33,7 @@ from rocketstream.server.broker.handlers.info import InfoHandlers
 from rocketstream.server.broker.handlers.messages import MessageHandlers
 from rocketstream.server.broker.handlers.offsets import OffsetHandlers
 from rocketstream.server.broker.handlers.pull import PullHandlers
+from rocketstream.server.broker.handlers.reply import ReplyHandlers
 from rocketstream.server.broker.handlers.send import SendHandlers
 from rocketstream.server.broker.handlers.send_back import SendBackHandlers
 from rocketstream.server.broker.handlers.topics import TopicHandlers
@@ -187,9 +188,11 @@ class Broker:
         pulls = self._pulls = PullHandlers(controller, offsets, writer)
         schedule = self._schedule = ScheduleService(controller, writer)
         transactions = self._transactions = TransactionService(controller, writer)
+        sends = SendHandlers(controller, writer, self._gate, transactions)
         table: dict[int, Handler] = {}
         for part in (
-            SendHandlers(controller, writer, self._gate, transactions),
+            sends,
+            ReplyHandlers(controller, writer, sends),
             TransactionHandlers(controller, transactions),
             pulls,
             offsets,

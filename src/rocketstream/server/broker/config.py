@@ -32,6 +32,7 @@ class BrokerConfig:
         repair_store: set damage of the store aside and go on, instead of refusing to start.
         vip_port: whether to listen on ``port`` - 2 too, for clients with vipChannelEnabled (W 1.7).
         register_interval_ms: how often the broker registers anew; within 10 to 60 s.
+        store_reply_message: whether replies to requests are stored besides being pushed.
         reject_transaction_message: refuse transactional sends with code 16.
         transaction_timeout_ms: how old a half message is before its producer is asked.
         transaction_check_interval_ms: how often producers are asked.
@@ -58,6 +59,7 @@ class BrokerConfig:
     delay_persist_interval_ms: int = 10_000
     register_interval_ms: int = 30_000
     flush_timeout_ms: int = limits.SYNC_FLUSH_TIMEOUT_MS
+    store_reply_message: bool = True
     reject_transaction_message: bool = False
     transaction_timeout_ms: int = 6_000
     transaction_check_interval_ms: int = 60_000

@@ -208,6 +208,27 @@ class SendHandlers:
         self._controller.topics_changed(topic)
         return config
 
+    def queue_for(self, connection: Connection, header: SendMessageRequestHeader) -> int:
+        """Check topic and queue of what is not an ordinary send; return the queue.
+
+        Raises:
+            BrokerError: the answer to give instead.
+            ConfigurationError: a topic name nobody may use.
+        """
+        config = self._topics.get(header.topic)
+        if config is None or header.topic in names.NOT_ALLOWED_SEND_TOPICS:
+            config = self._unusual_topic(header)
+        queue_id = header.queue_id
+        if queue_id >= config.write_queue_nums and queue_id >= config.read_queue_nums:
+            raise refusal(
+                ResponseCode.SYSTEM_ERROR,
+                f"request queueId[{queue_id}] is illegal, {topic_config_text(config)} "
+                f"Producer: {connection.peer}",
+            )
+        return (
+            queue_id if queue_id >= 0 else next(self._next_queue) % max(1, config.write_queue_nums)
+        )
+
     def _send_unusual(
         self,
         connection: Connection,
