@@ -15,7 +15,7 @@ import org.apache.rocketmq.common.message.Message;
  * Sends {@code count} messages with the Java client and prints what came of it.
  *
  * <p>Arguments: namesrv topic group count, and: mode=async|sync|oneway|batch size inflight threads
- * batch tags=A,B prefix compress delay warmup out timeout.
+ * batch tags=A,B prefix compress delay warmup out timeout trace tracetopic.
  */
 public final class JavaProducer {
     private final Peer peer;
@@ -34,7 +34,8 @@ public final class JavaProducer {
         size = peer.number("size", 1024);
         tags = peer.text("tags", "").isEmpty() ? new String[0] : peer.text("tags").split(",");
         delay = peer.number("delay", 0);
-        producer = new DefaultMQProducer(peer.text("group"));
+        producer = new DefaultMQProducer(
+            peer.text("group"), peer.flag("trace", false), peer.text("tracetopic", null));
         producer.setNamesrvAddr(peer.text("namesrv"));
         producer.setInstanceName("peer-" + ProcessHandle.current().pid());
         producer.setSendMsgTimeout(peer.number("timeout", 10000));

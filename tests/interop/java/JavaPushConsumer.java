@@ -3,6 +3,7 @@ import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicLong;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyContext;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
@@ -14,7 +15,7 @@ import org.apache.rocketmq.common.message.MessageExt;
  * shuts down when standard input ends.
  *
  * <p>Arguments: namesrv topic group, and: count expression from=first|last batch pullbatch threads
- * failmodulo failtimes maxreconsume track out. With failmodulo=M every message whose {@code index}
+ * failmodulo failtimes maxreconsume track out sql trace tracetopic. With failmodulo=M every message whose {@code index}
  * property is a multiple of M fails until it was reconsumed failtimes times.
  */
 public final class JavaPushConsumer implements MessageListenerConcurrently {
@@ -44,7 +45,8 @@ public final class JavaPushConsumer implements MessageListenerConcurrently {
     }
 
     private void run() throws Exception {
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(peer.text("group"));
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(
+            peer.text("group"), peer.flag("trace", false), peer.text("tracetopic", null));
         consumer.setNamesrvAddr(peer.text("namesrv"));
         consumer.setInstanceName("peer-" + ProcessHandle.current().pid());
         // The 5.5 client now and then divides queues before it knows their route; it looks again
@@ -61,7 +63,9 @@ public final class JavaPushConsumer implements MessageListenerConcurrently {
         // Without it the offset of a message that is just being finished is not committed.
         consumer.setAwaitTerminationMillisWhenShutdown(10000);
         consumer.setMaxReconsumeTimes(peer.number("maxreconsume", -1));
-        consumer.subscribe(peer.text("topic"), peer.text("expression", "*"));
+        String sql = peer.text("sql", "");
+        consumer.subscribe(peer.text("topic"), sql.isEmpty()
+            ? MessageSelector.byTag(peer.text("expression", "*")) : MessageSelector.bySql(sql));
         consumer.registerMessageListener(this);
         consumer.start();
         Peer.say("event", "ready");
