@@ -14,7 +14,9 @@ if TYPE_CHECKING:
         ConsumeConcurrentlyContext,
         MessageListenerConcurrently,
     )
+    from rocketstream.client.consumer.pull_consumer import PullCallback, PullConsumer
     from rocketstream.client.consumer.push_consumer import PushConsumer
+    from rocketstream.client.consumer.queue_listener import MessageQueueListener
     from rocketstream.client.core.allocate import (
         AllocateMessageQueueAveragely,
         AllocateMessageQueueAveragelyByCircle,
@@ -80,7 +82,9 @@ _HOMES = {
         "SendMessageHook",
     ),
     "rocketstream.client.producer.producer": ("Producer",),
+    "rocketstream.client.consumer.pull_consumer": ("PullCallback", "PullConsumer"),
     "rocketstream.client.consumer.push_consumer": ("PushConsumer",),
+    "rocketstream.client.consumer.queue_listener": ("MessageQueueListener",),
     "rocketstream.errors": ("RocketMQError", "SendError", "SendOutcome"),
     "rocketstream.model": (
         "ConsumeConcurrentlyStatus",
@@ -122,8 +126,11 @@ __all__ = [
     "MessageListenerConcurrently",
     "MessageModel",
     "MessageQueue",
+    "MessageQueueListener",
     "MessageSelector",
     "Producer",
+    "PullCallback",
+    "PullConsumer",
     "PullResult",
     "PullStatus",
     "PushConsumer",

@@ -3,7 +3,8 @@
 Law: names only.
 """
 
+from rocketstream.client.consumer.aio_pull_consumer import AsyncPullConsumer as PullConsumer
 from rocketstream.client.consumer.aio_push_consumer import AsyncPushConsumer as PushConsumer
 from rocketstream.client.producer.aio_producer import AsyncProducer as Producer
 
-__all__ = ["Producer", "PushConsumer"]
+__all__ = ["Producer", "PullConsumer", "PushConsumer"]
