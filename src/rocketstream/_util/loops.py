@@ -101,6 +101,7 @@ class LoopThread:
             ForkedClientError: called in a forked child.
         """
         try:
+            self._check_process()
             with self._lock:
                 self._check_open()
                 return asyncio.run_coroutine_threadsafe(coro, self.loop)
@@ -115,6 +116,7 @@ class LoopThread:
             ClientStateError: closed.
             ForkedClientError: called in a forked child.
         """
+        self._check_process()
         with self._lock:
             self._check_open()
             self.loop.call_soon_threadsafe(function, *args)
@@ -130,11 +132,14 @@ class LoopThread:
         if threading.current_thread() is not self._thread:
             self._thread.join()
 
-    def _check_open(self) -> None:
+    def _check_process(self) -> None:
+        # Before the lock: a thread of the parent may have held it when it forked.
         if os.getpid() != self._pid:
             raise ForkedClientError(
                 "this object was created before fork(); create a new one in the child process"
             )
+
+    def _check_open(self) -> None:
         if self._closed:
             raise ClientStateError("already closed")
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from rocketstream._util.clock import SYSTEM_CLOCK
 from rocketstream.errors import ClientStateError
 
 T = TypeVar("T")
@@ -66,10 +67,11 @@ class CallbackExecutor:
                 self._jobs.put(None)
 
     def join(self, timeout_s: float) -> None:
-        """Wait until the threads have ended after ``close``; gives up after ``timeout_s`` each."""
+        """Wait until the threads have ended after ``close``, for ``timeout_s`` at most."""
+        deadline_ms = SYSTEM_CLOCK.monotonic_ms() + timeout_s * 1000
         for thread in self._threads:
             if thread is not threading.current_thread():
-                thread.join(timeout_s)
+                thread.join(max(0.0, (deadline_ms - SYSTEM_CLOCK.monotonic_ms()) / 1000))
 
     def _start_one(self) -> None:
         thread = threading.Thread(

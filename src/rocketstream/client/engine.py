@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
@@ -18,6 +18,9 @@ from rocketstream.client.instance import MQClientInstance
 from rocketstream.errors import ForkedClientError
 
 T = TypeVar("T")
+
+_CALLBACKS_END_S = 1.0
+"""How long a callback that still runs may hold up the end of its client."""
 
 
 class Engine:
@@ -57,6 +60,19 @@ class Engine:
             raise TypeError("an asyncio client is awaited, not waited for")
         return self.thread.run(coro)
 
+    def call_soon(self, function: Callable[..., object], *args: object) -> None:
+        """Have ``function(*args)`` called on the loop; from any thread, returns at once.
+
+        Raises:
+            ForkedClientError: called in a child of the process that made the client.
+            ClientStateError: the loop is closed.
+        """
+        self.check_process()
+        if self.thread is not None:
+            self.thread.call_soon(function, *args)
+        else:
+            self.loop.call_soon_threadsafe(function, *args)
+
     def release(self) -> bool:
         """Stop using it; tell whether this was the last user, who must then ``close`` it."""
         with _lock:
@@ -72,6 +88,7 @@ class Engine:
                 self.thread.run(self.instance.close())
             finally:
                 self.thread.close()
+                self.instance.callbacks.join(_CALLBACKS_END_S)
 
     def check_process(self) -> None:
         """Refuse to go on in a forked child.
@@ -87,6 +104,17 @@ class Engine:
 
 _lock = threading.Lock()
 _engines: dict[tuple[object, ...], Engine] = {}
+
+
+def _begin_anew_in_child() -> None:
+    """Forget the parent's engines; its threads, one of which may hold the lock, are not here."""
+    global _lock, _engines
+    _lock = threading.Lock()
+    _engines = {}
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, where nothing forks
+    os.register_at_fork(after_in_child=_begin_anew_in_child)
 
 
 def threaded_engine(config: ClientConfig, clock: Clock = SYSTEM_CLOCK) -> Engine:

@@ -24,12 +24,11 @@ from rocketstream.client.observe.stats import SAMPLE_INTERVAL_MS, ConsumerStats
 from rocketstream.client.rpc_hook import after_response_of, before_request_of
 from rocketstream.client.service_state import ServiceState
 from rocketstream.errors import (
-    BrokerError,
     ClientStateError,
     RocketMQError,
     RouteNotFoundError,
     TopicNotExistError,
-    broker_error,
+    TransportError,
 )
 from rocketstream.model import MessageModel, MessageQueue
 from rocketstream.protocol.bodies import (
@@ -40,7 +39,7 @@ from rocketstream.protocol.bodies import (
     ProducerData,
     SubscriptionData,
 )
-from rocketstream.protocol.codes import VERSION, ResponseCode, version_text
+from rocketstream.protocol.codes import VERSION, version_text
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import CheckTransactionStateRequestHeader
 from rocketstream.protocol.message_ext import MessageExt
@@ -440,7 +439,7 @@ class MQClientInstance:
         """Have a broker of each topic check the consumer's subscriptions that are no tags (C-118).
 
         Raises:
-            BrokerError: a broker refuses a subscription, or cannot filter by it.
+            BrokerError: a broker refuses a subscription, with code 23 when it cannot read it.
             TransportError: a broker could not be asked.
         """
         for subscription in consumer.heartbeat_data().subscription_data_set:
@@ -454,15 +453,12 @@ class MQClientInstance:
         address = random.choice(addresses)
         try:
             await self.api.check_client(address, self.client_id, group, subscription)
-        except BrokerError as error:
-            if error.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED:
-                raise
-            raise broker_error(
-                error.code,
-                f"Check client in broker error, maybe because you use "
+        except TransportError as error:
+            raise type(error)(
+                "Check client in broker error, maybe because you use "
                 f"{subscription.expression_type} to filter message, but server has not been "
-                f"upgraded to support it: {error.remark}",
-                address,
+                f"upgraded to support it: {error.message}",
+                **error.parameters,
             ) from error
 
     def broker_version(self, address: str) -> int:
