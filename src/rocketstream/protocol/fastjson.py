@@ -262,7 +262,7 @@ def dumps(value: Any, *, pretty: bool = False, standard: bool = False) -> str:
     """Write a value as fastjson does.
 
     Args:
-        value: dicts (keys in the caller's order), lists, sets, strings, numbers, booleans, None.
+        value: dicts (keys in the caller's order), lists, tuples, sets, strings, numbers, booleans, None.
         pretty: the form of the files under ``config/`` (tabs, maps with bare keys on one line).
         standard: quoted keys, sorted maps, ``/`` and everything outside ASCII escaped.
 
@@ -294,10 +294,12 @@ class _Writer:
             self.object(_queue_object(value), depth)
         elif isinstance(value, Mapping):
             self.object(value, depth)
-        elif isinstance(value, (list, tuple)):
+        elif isinstance(value, list):
             self.array(value, depth, self.pretty)
+        elif isinstance(value, tuple):
+            # fastjson lays out lists, not arrays and not other collections.
+            self.array(value, depth, False)
         elif isinstance(value, (set, frozenset)):
-            # fastjson lays out lists, not other collections.
             self.array(sorted(value), depth, False)
         else:
             self.parts.append(_scalar(value))

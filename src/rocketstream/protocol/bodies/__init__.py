@@ -47,8 +47,12 @@ from rocketstream.protocol.bodies.client import (
     UnlockBatchRequestBody,
 )
 from rocketstream.protocol.bodies.files import (
+    BloomFilterData,
+    ConsumerFilterData,
+    ConsumerFilterTable,
     ConsumerOffsetTable,
     DelayOffsetTable,
+    FilterDataMapByTopic,
     KVConfigSerializeWrapper,
     OffsetSerializeWrapper,
 )
@@ -64,6 +68,7 @@ from rocketstream.protocol.bodies.route import (
 )
 
 __all__ = [
+    "BloomFilterData",
     "Body",
     "BrokerData",
     "BrokerStatsData",
@@ -78,10 +83,13 @@ __all__ = [
     "ConsumeStatus",
     "ConsumerConnection",
     "ConsumerData",
+    "ConsumerFilterData",
+    "ConsumerFilterTable",
     "ConsumerOffsetTable",
     "ConsumerRunningInfo",
     "DataVersion",
     "DelayOffsetTable",
+    "FilterDataMapByTopic",
     "GetConsumerListByGroupResponseBody",
     "GetConsumerStatusBody",
     "GroupList",

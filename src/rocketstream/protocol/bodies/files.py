@@ -8,7 +8,9 @@ from __future__ import annotations
 from dataclasses import field
 
 from rocketstream.model import MessageQueue
-from rocketstream.protocol.bodies.base import Body, body
+from rocketstream.protocol.bodies.base import INT, STR, Body, Coder, bean, body, coded, list_of, map_of
+
+_INT_ARRAY = Coder(list_of(INT).read, tuple)
 
 
 @body()
@@ -37,3 +39,47 @@ class KVConfigSerializeWrapper(Body):
     """kvConfig.json of a name server: values by key by namespace."""
 
     config_table: dict[str, dict[str, str]] = field(default_factory=dict)
+
+
+@body()
+class BloomFilterData(Body):
+    """Where a subscription stands in the bloom filter of its topic (C-394)."""
+
+    bit_num: int = 0
+    bit_pos: list[int] = field(default_factory=list, metadata=coded(_INT_ARRAY))
+
+
+@body()
+class ConsumerFilterData(Body):
+    """What a group wants of a topic by a condition (C-393); times are ms."""
+
+    consumer_group: str = ""
+    topic: str = ""
+    expression: str = ""
+    expression_type: str = ""
+    born_time: int = 0
+    dead_time: int = 0
+    dead: bool = False
+    client_version: int = 0
+    bloom_filter_data: BloomFilterData | None = field(
+        default=None, metadata=coded(bean(BloomFilterData))
+    )
+
+
+@body()
+class FilterDataMapByTopic(Body):
+    """The conditions on one topic, by group."""
+
+    topic: str = ""
+    group_filter_data: dict[str, ConsumerFilterData] = field(
+        default_factory=dict, metadata=coded(map_of(STR, bean(ConsumerFilterData)))
+    )
+
+
+@body()
+class ConsumerFilterTable(Body):
+    """consumerFilter.json: conditions by topic."""
+
+    filter_data_by_topic: dict[str, FilterDataMapByTopic] = field(
+        default_factory=dict, metadata=coded(map_of(STR, bean(FilterDataMapByTopic)))
+    )

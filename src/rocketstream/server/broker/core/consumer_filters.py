@@ -1,0 +1,191 @@
+"""The conditions groups filter topics by, compiled once (C-393; upstream ConsumerFilterManager).
+
+Law: pure. A group's condition stays known, as dead, a day after its last member left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from rocketstream.errors import SubscriptionError
+from rocketstream.protocol.bodies import (
+    ConsumerFilterData,
+    ConsumerFilterTable,
+    FilterDataMapByTopic,
+    SubscriptionData,
+)
+from rocketstream.protocol.sql92 import Expression, compile_expression
+from rocketstream.protocol.subscription import EXPRESSION_SQL92
+from rocketstream.server.broker.core.bloom import bloom_positions
+
+DEAD_KEPT_MS = 24 * 3_600_000
+_LOADED_DEAD_MS = 30_000
+
+
+def is_tag_type(expression_type: str | None) -> bool:
+    """Whether a subscription filters by tags."""
+    return expression_type in ("TAG", "", None)
+
+
+@dataclass(slots=True)
+class ConsumerFilter:
+    """One group's condition on one topic."""
+
+    group: str
+    topic: str
+    expression: str
+    expression_type: str
+    compiled: Expression
+    client_version: int
+    born_ms: int
+    dead_ms: int = 0
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether the group has left, or has dropped the topic."""
+        return self.dead_ms >= self.born_ms
+
+
+class ConsumerFilters:
+    """All conditions of a broker's groups."""
+
+    def __init__(self) -> None:
+        self._filters: dict[tuple[str, str], ConsumerFilter] = {}
+        self.generation = 0
+        """Moves with every change, for whoever writes the table down."""
+
+    def get(self, topic: str, group: str) -> ConsumerFilter | None:
+        """Return a group's condition on a topic."""
+        return self._filters.get((topic, group))
+
+    def register(
+        self, group: str, subscriptions: Iterable[SubscriptionData], now_ms: int
+    ) -> list[SubscriptionError]:
+        """Take a heartbeat's subscriptions; what is not among them is dead from now on.
+
+        Returns:
+            What was wrong with conditions that do not compile; pulls for them get code 27.
+        """
+        wanted = {data.topic: data for data in subscriptions}
+        errors: list[SubscriptionError] = []
+        for data in wanted.values():
+            if not is_tag_type(data.expression_type) and data.sub_string:
+                try:
+                    self._register_one(group, data, now_ms)
+                except SubscriptionError as error:
+                    errors.append(error)
+        for known in self._of_group(group):
+            if known.topic not in wanted and not known.is_dead:
+                self._die(known, now_ms)
+        return errors
+
+    def _register_one(self, group: str, data: SubscriptionData, now_ms: int) -> None:
+        key = (data.topic, group)
+        known = self._filters.get(key)
+        if known is not None and data.sub_version <= known.client_version:
+            if data.sub_version == known.client_version and known.is_dead:
+                self._revive(known)
+            return
+        if known is not None and known.expression == data.sub_string:
+            # The compiled form, and the time it was born, stay.
+            known.client_version = data.sub_version
+            self._revive(known)
+            return
+        # Whatever the outcome, the old condition is no longer what the group wants.
+        self._filters.pop(key, None)
+        self.generation += 1
+        compiled = compiled_of(data.sub_string, data.expression_type)
+        self._filters[key] = ConsumerFilter(
+            group,
+            data.topic,
+            data.sub_string,
+            data.expression_type,
+            compiled,
+            data.sub_version,
+            now_ms,
+        )
+
+    def unregister(self, group: str, now_ms: int) -> None:
+        """The last member of a group has left."""
+        for known in self._of_group(group):
+            if not known.is_dead:
+                self._die(known, now_ms)
+
+    def _of_group(self, group: str) -> list[ConsumerFilter]:
+        return [known for known in self._filters.values() if known.group == group]
+
+    def _die(self, known: ConsumerFilter, now_ms: int) -> None:
+        known.dead_ms = max(now_ms, known.born_ms)
+        self.generation += 1
+
+    def _revive(self, known: ConsumerFilter) -> None:
+        known.dead_ms = 0
+        self.generation += 1
+
+    # --- the file -------------------------------------------------------------------------------
+
+    def load(self, table: ConsumerFilterTable, now_ms: int) -> list[SubscriptionError]:
+        """Take over what a file holds: everyone in it is dead until its next heartbeat.
+
+        Returns:
+            What was wrong with conditions that do not compile here; they are left out.
+        """
+        errors: list[SubscriptionError] = []
+        for by_group in table.filter_data_by_topic.values():
+            for data in by_group.group_filter_data.values():
+                try:
+                    compiled = compiled_of(data.expression, data.expression_type)
+                except SubscriptionError as error:
+                    errors.append(error)
+                    continue
+                dead_ms = data.dead_time or max(data.born_time, now_ms - _LOADED_DEAD_MS)
+                self._filters[data.topic, data.consumer_group] = ConsumerFilter(
+                    data.consumer_group,
+                    data.topic,
+                    data.expression,
+                    data.expression_type,
+                    compiled,
+                    data.client_version,
+                    data.born_time,
+                    dead_ms,
+                )
+        return errors
+
+    def snapshot(self, now_ms: int) -> ConsumerFilterTable:
+        """Return the file's content, having dropped what has been dead for a day."""
+        for key, known in list(self._filters.items()):
+            if known.is_dead and now_ms - known.dead_ms >= DEAD_KEPT_MS:
+                del self._filters[key]
+        table = ConsumerFilterTable()
+        for known in self._filters.values():
+            by_group = table.filter_data_by_topic.setdefault(
+                known.topic, FilterDataMapByTopic(known.topic)
+            )
+            by_group.group_filter_data[known.group] = ConsumerFilterData(
+                consumer_group=known.group,
+                topic=known.topic,
+                expression=known.expression,
+                expression_type=known.expression_type,
+                born_time=known.born_ms,
+                dead_time=known.dead_ms,
+                dead=known.is_dead,
+                client_version=known.client_version,
+                bloom_filter_data=bloom_positions(known.group, known.topic),
+            )
+        return table
+
+
+def compiled_of(expression: str, expression_type: str) -> Expression:
+    """Return the compiled condition of a subscription that is not by tags.
+
+    Raises:
+        SubscriptionError: it does not compile, or is of a type nobody knows.
+    """
+    if expression_type != EXPRESSION_SQL92:
+        raise SubscriptionError(
+            f"subscription exception: expression type {expression_type!r} is unknown; "
+            "accepted are TAG and SQL92",
+            expression_type=expression_type,
+        )
+    return compile_expression(expression)
