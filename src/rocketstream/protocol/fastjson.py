@@ -262,7 +262,8 @@ def dumps(value: Any, *, pretty: bool = False, standard: bool = False) -> str:
     """Write a value as fastjson does.
 
     Args:
-        value: dicts (keys in the caller's order), lists, tuples, sets, strings, numbers, booleans, None.
+        value: dicts (keys in the caller's order), lists, tuples, sets, strings, numbers, booleans,
+            None.
         pretty: the form of the files under ``config/`` (tabs, maps with bare keys on one line).
         standard: quoted keys, sorted maps, ``/`` and everything outside ASCII escaped.
 

@@ -8,7 +8,17 @@ from __future__ import annotations
 from dataclasses import field
 
 from rocketstream.model import MessageQueue
-from rocketstream.protocol.bodies.base import INT, STR, Body, Coder, bean, body, coded, list_of, map_of
+from rocketstream.protocol.bodies.base import (
+    INT,
+    STR,
+    Body,
+    Coder,
+    bean,
+    body,
+    coded,
+    list_of,
+    map_of,
+)
 
 _INT_ARRAY = Coder(list_of(INT).read, tuple)
 
