@@ -31,6 +31,7 @@ __all__ = [
     "PortInUseError",
     "ProtocolError",
     "RemoteProtocolError",
+    "ReplyTimeoutError",
     "RequestNotSupportedError",
     "RequestTimeoutError",
     "RocketMQError",
@@ -316,6 +317,20 @@ class SendConnectError(SendError, ConnectError):
     """No broker, or no name server, could be reached; nothing was sent."""
 
     condition = "CONNECT"
+
+
+class ReplyTimeoutError(SendError, RequestTimeoutError):
+    """No reply to a ``request`` in time (C-479); the receiver may have handled it, or may yet.
+
+    Attributes:
+        sent: whether the broker has confirmed that it stored the request.
+    """
+
+    condition = "REPLY_TIMEOUT"
+
+    def __init__(self, message: str, *, sent: bool, **parameters: Any) -> None:
+        super().__init__(message, SendOutcome.UNKNOWN, sent=sent, **parameters)
+        self.sent = sent
 
 
 class MessageInvalidError(SendError, ValueError):

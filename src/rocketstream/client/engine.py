@@ -6,6 +6,7 @@ Law: makes and ends instances; decides nothing.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import os
 import threading
 from collections.abc import Callable, Coroutine
@@ -72,6 +73,17 @@ class Engine:
             self.thread.call_soon(function, *args)
         else:
             self.loop.call_soon_threadsafe(function, *args)
+
+    def submit(self, coro: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+        """Start a coroutine on the loop without waiting; for the sync face only.
+
+        Raises:
+            ForkedClientError: called in a child of the process that made the client.
+        """
+        if self.thread is None:
+            coro.close()
+            raise TypeError("an asyncio client is awaited, not waited for")
+        return self.thread.submit(coro)
 
     def release(self) -> bool:
         """Stop using it; tell whether this was the last user, who must then ``close`` it."""

@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
+from rocketstream.client.producer.replies import take_reply
 from rocketstream.errors import RemoteProtocolError, RocketMQError
 from rocketstream.protocol.bodies import Body, GetConsumerStatusBody, ResetOffsetBody
 from rocketstream.protocol.codes import RequestCode, ResponseCode
@@ -165,6 +166,7 @@ REMOTE_HANDLERS: dict[int, RemoteHandler] = {
     RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: _consumer_status,
     RequestCode.GET_CONSUMER_RUNNING_INFO: _running_info,
     RequestCode.CONSUME_MESSAGE_DIRECTLY: _consume_directly,
+    RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: take_reply,
 }
 """Who serves which request; a handler answers itself, or not at all for one-way requests."""
 

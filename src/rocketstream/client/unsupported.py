@@ -12,9 +12,7 @@ from rocketstream.errors import NotSupportedError
 _UNSUPPORTED = {
     "enable_msg_trace": "message trace is not supported yet",
     "customized_trace_topic": "message trace is not supported yet",
-    "send_latency_fault_enable": "latency fault tolerance is not supported yet",
     "transaction_listener": "transactional messages are not supported yet",
-    "offset_store": "an offset store of one's own is not supported yet",
 }
 
 

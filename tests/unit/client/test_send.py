@@ -24,7 +24,7 @@ from rocketstream.errors import (
     TooManyRequestsError,
     broker_error,
 )
-from rocketstream.model import MessageQueue
+from rocketstream.model import MessageQueue, SendResult, SendStatus
 from rocketstream.protocol.tag_hash import java_hash
 
 QUEUES = [MessageQueue("T", f"broker-{n}", i) for n in "ab" for i in range(2)]
@@ -128,8 +128,11 @@ def test_a_repeat_of_a_stored_message_is_in_doubt() -> None:
     """Covers C-85, C-463: it is stored once already."""
     tries = attempts(2)
     assert tries.may_retry
-    tries.not_stored_ok("broker-a")
+    mq = MessageQueue("T", "broker-a", 0)
+    stored = SendResult(SendStatus.FLUSH_DISK_TIMEOUT, "id", "offset id", mq, 7)
+    tries.not_stored_ok("broker-a", stored)
     assert not tries.may_retry
+    assert tries.stored is stored
     with pytest.raises(SendError) as raised:
         tries.failed("broker-b", broker_error(1, ""), 0)
     assert raised.value.outcome is SendOutcome.UNKNOWN

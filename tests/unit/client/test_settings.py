@@ -130,11 +130,6 @@ def test_what_is_not_built_yet_says_so(settings: dict[str, Any], text: str) -> N
 
 
 def test_unsupported_calls_say_so() -> None:
-    producer = Producer("g", namesrv_addr="127.0.0.1:1")
-    with pytest.raises(NotSupportedError, match="transactional"):
-        producer.send_message_in_transaction(Message("T", b"x"))
-    with pytest.raises(NotSupportedError, match="request-reply"):
-        producer.request(Message("T", b"x"))
     consumer = PushConsumer("g", namesrv_addr="127.0.0.1:1")
     with pytest.raises(NotSupportedError, match="SQL92"):
         consumer.subscribe("T", "a > 1", expression_type="SQL92")

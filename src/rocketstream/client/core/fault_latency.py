@@ -33,7 +33,7 @@ class FaultItem:
 
 
 class FaultTable:
-    """The brokers something was noticed of; a single writer or a lock is the caller's matter.
+    """The brokers something bad was noticed of; safe to share, since items are replaced whole.
 
     Args:
         latency_max: bounds in ms, ascending.
@@ -89,9 +89,9 @@ class FaultTable:
         item = self._items.get(broker_name)
         return item is None or (item.reachable and now_ms >= item.available_at_ms)
 
-    def suspects(self, now_ms: float) -> list[str]:
-        """Return the brokers that cannot be chosen now: those worth a probe."""
-        return [name for name in self._items if not self.is_available(name, now_ms)]
+    def unreachable(self) -> list[str]:
+        """Return the brokers the network failed for: those worth a probe."""
+        return [item.broker_name for item in list(self._items.values()) if not item.reachable]
 
     def ranked(self, now_ms: float) -> list[str]:
         """Return the noted brokers, the most promising first (C-466)."""

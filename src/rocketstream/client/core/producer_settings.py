@@ -12,7 +12,12 @@ from rocketstream.client.core.fault_latency import LATENCY_MAX_MS, NOT_AVAILABLE
 from rocketstream.client.core.send import RETRY_RESPONSE_CODES
 from rocketstream.errors import ConfigurationError
 from rocketstream.protocol.compression import COMPRESSION_TYPES
-from rocketstream.protocol.names import AUTO_CREATE_TOPIC, DEFAULT_PRODUCER_GROUP, check_group
+from rocketstream.protocol.names import (
+    AUTO_CREATE_TOPIC,
+    DEFAULT_PRODUCER_GROUP,
+    check_group,
+    check_topic,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +46,7 @@ class ProducerSettings:
     detect_interval_ms: int = 2_000
     detect_timeout_ms: int = 200
     unit_mode: bool = False
+    topics: tuple[str, ...] = ()
 
     def check(self) -> None:
         """Check every value.
@@ -57,6 +63,8 @@ class ProducerSettings:
             value = getattr(self, name)
             if type(value) is not int or value < low:
                 raise ConfigurationError(f"{name} must be at least {low}, not {value!r}")
+        for topic in self.topics:
+            check_topic(topic)
         self._check_compression()
         self._check_flags()
         self._check_latency_table()

@@ -22,7 +22,7 @@ from rocketstream.errors import (
     SendOutcome,
     TooManyRequestsError,
 )
-from rocketstream.model import MessageQueue
+from rocketstream.model import MessageQueue, SendResult
 from rocketstream.protocol.codes import ResponseCode
 from rocketstream.protocol.tag_hash import java_hash
 
@@ -75,7 +75,11 @@ class SendAttempts:
         retry_codes: broker codes worth another try.
     """
 
-    __slots__ = ("_failed", "_retry_codes", "_started_ms", "_timeout_ms", "_topic", "_tries")
+    __slots__ = (
+        "_failed", "_retry_codes", "_started_ms", "_timeout_ms", "_topic", "_tries", "stored",
+    )  # fmt: skip
+    stored: SendResult | None
+    """What the last try brought that was stored, but not as wished (C-85, C-461)."""
 
     def __init__(
         self,
@@ -91,6 +95,7 @@ class SendAttempts:
         self._tries = tries
         self._retry_codes = retry_codes
         self._failed: list[Attempt] = []
+        self.stored = None
 
     @property
     def may_retry(self) -> bool:
@@ -124,14 +129,20 @@ class SendAttempts:
         Raises:
             SendError: no try is left, or the error is not worth one.
         """
-        self._failed.append(Attempt(broker_name, error))
         if isinstance(error, SendError):
+            if self._failed:  # it says what became of this try; the earlier ones count too
+                error.outcome = self.outcome
             raise error
+        self._failed.append(Attempt(broker_name, error))
         if not self._worth_retry(error) or len(self._failed) >= self._tries:
             raise self._error(now_ms, "failed") from error
 
-    def not_stored_ok(self, broker_name: str) -> None:
-        """Note a try that was stored but not as wished, and is repeated elsewhere (C-85)."""
+    def not_stored_ok(self, broker_name: str, result: SendResult) -> None:
+        """Note a try that was stored but not as wished, and is repeated elsewhere (C-85).
+
+        If no other one brings a result this one is the answer: it is stored (C-461).
+        """
+        self.stored = result
         # It is stored, so whatever the next try brings, the outcome is open.
         error = RequestTimeoutError(f"stored by {broker_name}, but flush or replication timed out")
         self._failed.append(Attempt(broker_name, error))

@@ -14,22 +14,26 @@ from rocketstream import limits
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.core.send import queue_of_key
-from rocketstream.client.engine import Engine, loop_engine
+from rocketstream.client.engine import loop_engine
 from rocketstream.client.producer.async_sender import AsyncSender, SendTarget, selector_failed
 from rocketstream.client.producer.base import (
+    TIMER_MARK,
     Messages,
-    ProducerBase,
     QueueSelector,
+    is_timed,
     joined,
     target_of,
 )
+from rocketstream.client.producer.queries import AsyncQueries
 from rocketstream.client.producer.sending import PreparedSend
+from rocketstream.client.producer.try_watch import ONEWAY, Trial
 from rocketstream.client.service_state import ServiceState
-from rocketstream.errors import NotSupportedError, RocketMQError, SendError, SendOutcome
+from rocketstream.errors import RocketMQError, SendError, SendOutcome
 from rocketstream.model import Message, MessageQueue, SendResult
+from rocketstream.protocol.message_ext import MessageExt
 
 
-class AsyncProducer(ProducerBase):
+class AsyncProducer(AsyncQueries):
     """Sends messages from one event loop; an async context manager.
 
     Arguments, settings and errors are those of ``rocketstream.Producer``. Many sends may be
@@ -46,8 +50,6 @@ class AsyncProducer(ProducerBase):
         **settings: Any,
     ) -> None:
         super().__init__(group, namesrv_addr=namesrv_addr, config=config, clock=clock, **settings)
-        self._engine: Engine | None = None
-        self._sender: AsyncSender | None = None
         self._in_flight = 0
         self._bytes_in_flight = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
@@ -62,14 +64,13 @@ class AsyncProducer(ProducerBase):
         self._begin_start()
         engine = await loop_engine(self.config, self._clock)
         try:
-            engine.instance.register_producer(self.group, [self.settings.create_topic_key])
+            self._open(engine)
         except BaseException:
             self.state = ServiceState.CREATE_JUST
             if engine.release():
                 await engine.instance.close()
             raise
         self._engine = engine
-        self._sender = AsyncSender(engine.instance, self.settings)
         self.state = ServiceState.RUNNING
 
     async def shutdown(self) -> None:
@@ -80,7 +81,7 @@ class AsyncProducer(ProducerBase):
         engine = self._engine
         assert engine is not None
         try:
-            await engine.instance.unregister_producer(self.group)
+            await self._close()
         finally:
             if engine.release():
                 await engine.instance.close()
@@ -104,8 +105,11 @@ class AsyncProducer(ProducerBase):
     ) -> SendResult:
         """Send one message, or several as batches; see ``rocketstream.Producer.send``."""
         if isinstance(message, Message):
-            target = target_of(message, queue, selector, arg, sharding_key)
-            return await self._send(self._preparer.one(message), target, self._timeout(timeout_ms))
+            target = target_of(message, queue, selector, arg, sharding_key, self._unwrap)
+            prepared = self._preparer.one(message)
+            if self._watch is not None or TIMER_MARK in prepared.properties:
+                await self._special(prepared, message, target)
+            return await self._send(prepared, target, self._timeout(timeout_ms))
         return joined(
             await self.send_batch(
                 list(message),
@@ -129,9 +133,10 @@ class AsyncProducer(ProducerBase):
     ) -> list[SendResult]:
         """Send messages of one topic to one queue, in order; one result per batch it took."""
         parts = self._preparer.batches(messages)
-        target = target_of(messages[0], queue, selector, arg, sharding_key)
+        target = target_of(messages[0], queue, selector, arg, sharding_key, self._unwrap)
         results: list[SendResult] = []
         for part in parts:
+            part.message = messages
             try:
                 results.append(await self._send(part, target, self._timeout(timeout_ms)))
             except SendError as error:
@@ -151,32 +156,55 @@ class AsyncProducer(ProducerBase):
     ) -> None:
         """Write one message to its broker and do not wait: it may be lost without a trace."""
         sender = self._running()
-        target = target_of(message, queue, selector, arg, sharding_key)
+        target = target_of(message, queue, selector, arg, sharding_key, self._unwrap)
         prepared = self._preparer.one(message)
-        queues = await sender.publish_queues(message.topic)
+        watch = self._watch
+        if watch is not None or TIMER_MARK in prepared.properties:
+            await self._special(prepared, message, target)
+        queues = await sender.publish_queues(prepared.topic)
         try:
             chosen = sender.turn.choose(queues, target, None)
         except Exception as error:
             raise selector_failed(error) from error
+        trial: Trial | None = None
         try:
             address = sender.addresses.master(chosen.broker_name)
+            if watch is not None:
+                trial = watch.begin(prepared, chosen, address, ONEWAY)
             connection = await sender.instance.remoting.connection(address)
             connection.oneway(prepared.command(chosen))
+        except SendError:
+            raise
         except RocketMQError as error:
+            if trial is not None:
+                trial.ended(None, error)
             raise SendError(f"one-way send failed: {error}", SendOutcome.NOT_SENT) from error
+        if trial is not None:
+            trial.ended(None, None)
 
-    async def fetch_publish_message_queues(self, topic: str) -> list[MessageQueue]:
-        """Return the queues messages of ``topic`` can be sent to.
+    async def _special(self, prepared: PreparedSend, message: Message, target: SendTarget) -> None:
+        """Do what only watched and timed messages need."""
+        prepared.message = message
+        if is_timed(prepared, message):
+            await self._open_calls()[1].require_timers(prepared.topic, target.queue)
 
-        Raises:
-            SendRouteError: the topic has no route.
-            SendConnectError: no name server answered.
-        """
-        return list(await self._running().publish_queues(topic))
+    async def request(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        arg: Any = None,
+        timeout_ms: float | None = None,
+    ) -> MessageExt:
+        """Send a message and wait for its reply; see ``rocketstream.Producer.request``."""
+        self._open_calls()
+        target = target_of(message, queue, selector, arg, None, self._unwrap)
+        return await self._request(message, target, self._timeout(timeout_ms))
 
     async def queue_of(self, topic: str, sharding_key: str) -> MessageQueue:
-        """Return the queue that messages of a sharding key go to; raises as the above."""
-        return queue_of_key(await self._running().publish_queues(topic), sharding_key)
+        """Return the queue that messages of a sharding key go to."""
+        return queue_of_key(await self.fetch_publish_message_queues(topic), sharding_key)
 
     async def _send(
         self, prepared: PreparedSend, target: SendTarget, timeout_ms: float
@@ -232,19 +260,3 @@ class AsyncProducer(ProducerBase):
             raise self._not_running()
         engine.check_process()
         return sender
-
-    async def send_message_in_transaction(self, message: Message, arg: Any = None) -> SendResult:
-        """Not supported yet.
-
-        Raises:
-            NotSupportedError: always.
-        """
-        raise NotSupportedError("transactional messages are not supported yet; use send()")
-
-    async def request(self, message: Message, timeout_ms: float | None = None) -> Message:
-        """Not supported yet.
-
-        Raises:
-            NotSupportedError: always.
-        """
-        raise NotSupportedError("request-reply is not supported yet; use send() and a consumer")

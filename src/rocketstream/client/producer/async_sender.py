@@ -9,6 +9,7 @@ import itertools
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rocketstream.client.api import vip_address
 from rocketstream.client.core.producer_settings import ProducerSettings
@@ -27,6 +28,9 @@ from rocketstream.errors import (
 )
 from rocketstream.model import MessageQueue, SendResult, SendStatus
 from rocketstream.protocol.command import RemotingCommand
+
+if TYPE_CHECKING:
+    from rocketstream.client.producer.try_watch import Trial, TryWatch
 
 SendDone = Callable[[SendResult | None, SendError | None], None]
 QueueChoice = Callable[[tuple[MessageQueue, ...]], MessageQueue]
@@ -97,6 +101,7 @@ class AsyncSender:
         self.turn = QueueTurn()
         self.addresses = BrokerAddresses(instance)
         self.now = instance.clock.monotonic_ms
+        self.watch: TryWatch | None = None
 
     def send(
         self, prepared: PreparedSend, target: SendTarget, timeout_ms: float, on_done: SendDone
@@ -141,7 +146,7 @@ class _Sending:
     """One message on its way, through its tries."""
 
     __slots__ = (
-        "_address", "_attempts", "_on_done", "_prepared", "_queue", "_sender", "_target",
+        "_address", "_attempts", "_on_done", "_prepared", "_queue", "_sender", "_target", "_trial",
     )  # fmt: skip
 
     def __init__(
@@ -157,9 +162,11 @@ class _Sending:
         self._prepared = prepared
         self._target = target
         self._on_done = on_done
-        self._attempts = SendAttempts(prepared.topic, sender.now(), timeout_ms, tries)
+        codes = sender.settings.retry_response_codes
+        self._attempts = SendAttempts(prepared.topic, sender.now(), timeout_ms, tries, codes)
         self._queue = target.queue
         self._address = ""
+        self._trial: Trial | None = None
 
     def begin(self) -> None:
         info = self._sender.instance.routes.publish_info(self._prepared.topic)
@@ -172,7 +179,7 @@ class _Sending:
         try:
             queues = await self._sender.publish_queues(self._prepared.topic)
         except SendError as error:
-            self._on_done(None, error)
+            self._give_up(error)
             return
         self._try(queues)
 
@@ -183,14 +190,16 @@ class _Sending:
             remaining_ms = attempts.remaining_ms(sender.now())
             queue = sender.turn.choose(queues, self._target, attempts.last_broker)
         except SendError as error:
-            self._on_done(None, error)
+            self._give_up(error)
             return
         except Exception as error:
-            self._on_done(None, selector_failed(error))
+            self._give_up(selector_failed(error))
             return
         self._queue = queue
         try:
             self._address = address = sender.addresses.master(queue.broker_name)
+            if sender.watch is not None:
+                self._trial = sender.watch.begin(self._prepared, queue, address, "ASYNC")
             connection = sender.instance.remoting.connected(address)
             if connection is None:
                 sender.instance.run_soon(self._with_connection(queues), self._dropped)
@@ -209,7 +218,7 @@ class _Sending:
             remaining_ms = self._attempts.remaining_ms(self._sender.now())
             connection.request_callback(self._prepared.command(queue), remaining_ms, self._answered)
         except SendError as error:
-            self._on_done(None, error)
+            self._give_up(error)
         except RocketMQError as error:
             self._failed(error)
 
@@ -223,24 +232,34 @@ class _Sending:
         except RocketMQError as failure:
             self._failed(failure)
             return
+        if self._trial is not None:
+            self._trial.ended(result, None)
+            self._trial = None
         if (
             result.send_status is not SendStatus.SEND_OK
             and self._sender.settings.retry_another_broker_when_not_store_ok
             and self._attempts.may_retry
         ):
-            self._attempts.not_stored_ok(queue.broker_name)
+            self._attempts.not_stored_ok(queue.broker_name, result)
             self._again()
             return
         self._on_done(result, None)
 
     def _failed(self, error: Exception) -> None:
+        if self._trial is not None:
+            self._trial.ended(None, error)
+            self._trial = None
         broker_name = self._queue.broker_name if self._queue is not None else ""
         try:
             self._attempts.failed(broker_name, error, self._sender.now())
         except SendError as failure:
-            self._on_done(None, failure)
+            self._give_up(failure)
             return
         self._again()
+
+    def _give_up(self, error: SendError) -> None:
+        stored = self._attempts.stored
+        self._on_done(stored, error if stored is None else None)
 
     def _again(self) -> None:
         info = self._sender.instance.routes.publish_info(self._prepared.topic)
@@ -252,7 +271,7 @@ class _Sending:
     def _dropped(self) -> None:
         text = "the client was shut down before the message was sent"
         outcome = self._attempts.outcome
-        self._on_done(None, SendError(text, outcome, topic=self._prepared.topic))
+        self._give_up(SendError(text, outcome, topic=self._prepared.topic))
 
 
 def selector_failed(error: Exception) -> SendError:

@@ -1,10 +1,11 @@
-"""What the sync and the asyncio producer share: settings, state, targets, batch results.
+"""What the sync and the asyncio producer share: settings, state, targets, observers, batch results.
 
-Law: no I/O and no waiting.
+Law: no waiting and no sockets; coroutines here run on the engine's loop, whichever face it is.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,14 +14,21 @@ from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.config import ClientConfig, client_config
 from rocketstream.client.core.producer_settings import ProducerSettings
 from rocketstream.client.core.send import queue_of_key
+from rocketstream.client.engine import Engine
+from rocketstream.client.instance import ProducerInner
 from rocketstream.client.observe.hooks import (
     CheckForbiddenHook,
     CheckForbiddenHooks,
     SendHooks,
     SendMessageHook,
 )
-from rocketstream.client.producer.async_sender import ANY_QUEUE, SendTarget
-from rocketstream.client.producer.sending import MessagePreparer
+from rocketstream.client.producer.async_sender import ANY_QUEUE, AsyncSender, SendTarget
+from rocketstream.client.producer.calls import ProducerCalls
+from rocketstream.client.producer.fault import FaultStrategy
+from rocketstream.client.producer.namespaced import NamespacedPreparer
+from rocketstream.client.producer.request_reply import Requests
+from rocketstream.client.producer.sending import MessagePreparer, PreparedSend
+from rocketstream.client.producer.try_watch import TryWatch
 from rocketstream.client.service_state import ServiceState
 from rocketstream.client.unsupported import refuse_unsupported
 from rocketstream.errors import (
@@ -29,10 +37,15 @@ from rocketstream.errors import (
     MessageInvalidError,
 )
 from rocketstream.model import Message, MessageQueue, SendResult, SendStatus
+from rocketstream.protocol.message_ext import MessageExt
+
+logger = logging.getLogger("rocketstream.client")
 
 QueueSelector = Callable[[Sequence[MessageQueue], Message, Any], MessageQueue]
 Messages = Message | Iterable[Message]
 
+TIMER_MARK = "TIMER_DE"
+"""Part of every timer property's name, quick to look for in the properties' text."""
 _STATUS_ORDER = list(SendStatus)
 
 
@@ -51,7 +64,9 @@ class ProducerBase:
         refuse_unsupported(settings)
         shared = client_config(config, namesrv_addr, settings)
         try:
-            self.settings = ProducerSettings(group, **settings)
+            self.settings = ProducerSettings(
+                shared.with_namespace(group), unit_mode=shared.unit_mode, **settings
+            )
         except TypeError as error:
             raise ConfigurationError(f"Producer: {error}") from None
         self.settings.check()
@@ -60,25 +75,59 @@ class ProducerBase:
         self.send_hooks = SendHooks()
         self.check_forbidden_hooks = CheckForbiddenHooks()
         self._clock = clock
+        self._engine: Engine | None = None
+        self._sender: AsyncSender | None = None
+        self._calls: ProducerCalls | None = None
+        self._requests: Requests | None = None
+        self._faults: FaultStrategy | None = None
+        self._watch: TryWatch | None = None
+        self._unwrap: Callable[[MessageQueue], MessageQueue] | None = None
         self._preparer = MessagePreparer(self.settings, clock)
+        if self.config.effective_namespace():
+            self._unwrap = self.config.queue_without_namespace
+            self._preparer = NamespacedPreparer(self.settings, clock, self.config)
 
     @property
     def group(self) -> str:
-        """The producer group."""
-        return self.settings.producer_group
+        """The producer group, without its namespace."""
+        return self.config.without_namespace(self.settings.producer_group)
 
     @property
     def client_id(self) -> str:
         """The id brokers know this producer by."""
         return self.config.client_id()
 
+    # --- observers --------------------------------------------------------------------------------
+
     def register_send_message_hook(self, hook: SendMessageHook) -> None:
         """Call ``hook`` before and after each try of a send; what it raises is only logged."""
         self.send_hooks.register(hook)
+        self._watch_tries()
 
     def register_check_forbidden_hook(self, hook: CheckForbiddenHook) -> None:
         """Ask ``hook`` before each try of a send; what it raises ends the send."""
         self.check_forbidden_hooks.register(hook)
+        self._watch_tries()
+
+    def add_retry_response_code(self, code: int) -> None:
+        """Try a send again when a broker answers with ``code``, besides those set (C-87)."""
+        codes = self.settings.retry_response_codes | {code}
+        changed = replace(self.settings, retry_response_codes=codes)
+        changed.check()
+        self.settings = changed
+        if self._sender is not None:
+            self._sender.settings = changed
+
+    def _watch_tries(self) -> None:
+        if self._watch is None:
+            self._watch = TryWatch(
+                self.config, self.group, self.send_hooks, self.check_forbidden_hooks,
+                self._faults, self._clock,
+            )  # fmt: skip
+        if self._sender is not None:
+            self._sender.watch = self._watch
+
+    # --- life cycle -------------------------------------------------------------------------------
 
     def _begin_start(self) -> None:
         if self.state is not ServiceState.CREATE_JUST:
@@ -89,6 +138,43 @@ class ProducerBase:
         self.config.name_servers()
         self.state = ServiceState.START_FAILED
 
+    def _open(self, engine: Engine) -> None:
+        """Join the instance; on the loop."""
+        instance = engine.instance
+        settings = self.settings
+        topics = [self.config.with_namespace(topic) for topic in settings.topics]
+        instance.register_producer(
+            settings.producer_group, [settings.create_topic_key, *topics], self._inner()
+        )
+        sender = AsyncSender(instance, settings)
+        if settings.send_latency_fault_enable:
+            self._faults = FaultStrategy(settings, instance, engine.loop)
+            sender.turn = self._faults.turn()
+            if self._watch is not None:
+                self._watch.faults = self._faults
+            self._watch_tries()
+        sender.watch = self._watch
+        self._sender = sender
+        self._calls = ProducerCalls(sender, self.config)
+        self._requests = Requests(sender, self.config.client_id())
+        # Brokers that ask us something must know us before the first send (C-446).
+        instance.run_soon(self._calls.announce([*topics, *self._topics_to_announce()]))
+
+    async def _close(self) -> None:
+        """Leave the instance; on the loop."""
+        if self._faults is not None:
+            self._faults.close()
+        if self._requests is not None:
+            self._requests.close()
+        if self._engine is not None:
+            await self._engine.instance.unregister_producer(self.settings.producer_group)
+
+    def _inner(self) -> ProducerInner | None:
+        return None
+
+    def _topics_to_announce(self) -> Sequence[str]:
+        return ()
+
     def _not_running(self) -> ClientStateError:
         return ClientStateError(
             f"The producer service state not OK, {self.state.value}; call start() first, once"
@@ -97,6 +183,27 @@ class ProducerBase:
     def _timeout(self, timeout_ms: float | None) -> float:
         return self.settings.send_msg_timeout_ms if timeout_ms is None else timeout_ms
 
+    # --- on the loop ------------------------------------------------------------------------------
+
+    async def _request(self, message: Message, target: SendTarget, timeout_ms: float) -> MessageExt:
+        requests, calls = self._requests, self._calls
+        if requests is None or calls is None:
+            raise self._not_running()
+        correlation_id = requests.mark(message, timeout_ms)
+        prepared = self._preparer.one(message)
+        if self._watch is not None:
+            prepared.message = message
+        if is_timed(prepared, message):
+            await calls.require_timers(prepared.topic, target.queue)
+        reply = await requests.send(prepared, target, correlation_id, timeout_ms)
+        reply.topic = self.config.without_namespace(reply.topic)
+        return reply
+
+
+def is_timed(prepared: PreparedSend, message: Message) -> bool:
+    """Whether only brokers from 5.0 on can hold the message back as long as it wants."""
+    return TIMER_MARK in prepared.properties and message.is_timed
+
 
 def target_of(
     message: Message,
@@ -104,6 +211,7 @@ def target_of(
     selector: QueueSelector | None,
     arg: Any,
     sharding_key: str | None,
+    unwrap: Callable[[MessageQueue], MessageQueue] | None = None,
 ) -> SendTarget:
     """Return where a message is to go, checking that only one way is named.
 
@@ -130,7 +238,10 @@ def target_of(
     assert choose is not None
 
     def pick(queues: tuple[MessageQueue, ...]) -> MessageQueue:
-        chosen: object = choose(queues, message, arg)
+        known = queues if unwrap is None else tuple(map(unwrap, queues))
+        chosen: object = choose(known, message, arg)
+        if chosen is None:
+            raise ConfigurationError("select message queue return null.")
         if not isinstance(chosen, MessageQueue):
             raise ConfigurationError(f"select message queue return {chosen!r}, not a MessageQueue")
         return chosen

@@ -6,6 +6,7 @@ engine's loop (upstream's DefaultMQProducer).
 
 from __future__ import annotations
 
+import concurrent.futures
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -18,34 +19,36 @@ from rocketstream.client.core.send import SendAttempts, queue_of_key
 from rocketstream.client.engine import Engine, threaded_engine
 from rocketstream.client.producer.async_sender import (
     ANY_QUEUE,
-    AsyncSender,
     QueueTurn,
     SendTarget,
     selector_failed,
 )
 from rocketstream.client.producer.base import (
+    TIMER_MARK,
     Messages,
-    ProducerBase,
     QueueSelector,
+    is_timed,
     joined,
     target_of,
 )
+from rocketstream.client.producer.queries import SyncQueries
 from rocketstream.client.producer.send_future import CallbackThread, SendFuture, SendWindow
 from rocketstream.client.producer.sending import PreparedSend
+from rocketstream.client.producer.try_watch import ONEWAY, SYNC, Trial
 from rocketstream.client.rpc_hook import after_response_of, before_request_of
 from rocketstream.client.service_state import ServiceState
 from rocketstream.errors import (
     MessageInvalidError,
-    NotSupportedError,
     RocketMQError,
     SendError,
     SendOutcome,
 )
 from rocketstream.model import Message, MessageQueue, SendResult, SendStatus
+from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.transport.blocking import BlockingPool
 
 
-class Producer(ProducerBase):
+class Producer(SyncQueries):
     """Sends messages; thread safe; a context manager that starts and shuts down.
 
     Args:
@@ -58,11 +61,15 @@ class Producer(ProducerBase):
             ``retry_another_broker_when_not_store_ok`` (False),
             ``compress_msg_body_over_howmuch`` (4096 bytes), ``compress_type`` (ZLIB, LZ4, ZSTD),
             ``compress_level`` (5), ``max_message_size`` (4 MiB), ``default_topic_queue_nums`` (4),
-            ``create_topic_key`` (TBW102).
+            ``create_topic_key`` (TBW102), ``retry_response_codes`` (broker codes worth another
+            try), ``topics`` (whose brokers are to know this producer from the start),
+            ``send_latency_fault_enable`` (False: avoid slow and failing brokers) with
+            ``latency_max``, ``not_available_duration`` (its table, ms), ``start_detector_enable``
+            (True), ``detect_interval_ms`` (2000), ``detect_timeout_ms`` (200); and every field of
+            ``ClientConfig``.
 
     Raises:
         ConfigurationError: a setting that cannot be used; the text names it.
-        NotSupportedError: a setting of something that is not built yet.
     """
 
     def __init__(
@@ -76,8 +83,6 @@ class Producer(ProducerBase):
     ) -> None:
         super().__init__(group, namesrv_addr=namesrv_addr, config=config, clock=clock, **settings)
         self._lock = threading.Lock()  # start and shutdown only
-        self._engine: Engine | None = None
-        self._sender: AsyncSender | None = None
         self._turn = QueueTurn()
         self._pool: BlockingPool | None = None
         self._callbacks = CallbackThread()
@@ -118,8 +123,9 @@ class Producer(ProducerBase):
             self.state = ServiceState.RUNNING
 
     async def _register(self, engine: Engine) -> None:
-        engine.instance.register_producer(self.group, [self.settings.create_topic_key])
-        self._sender = AsyncSender(engine.instance, self.settings)
+        self._open(engine)
+        if self._faults is not None:
+            self._turn = self._faults.turn()
 
     def shutdown(self) -> None:
         """Wait for what ``send_async`` has on its way, tell the brokers, close. Blocks.
@@ -136,7 +142,7 @@ class Producer(ProducerBase):
         engine.check_process()
         self._window.wait_empty(self.settings.send_msg_timeout_ms)
         try:
-            engine.run(engine.instance.unregister_producer(self.group))
+            engine.run(self._close())
         finally:
             if self._pool is not None:
                 self._pool.close()
@@ -181,8 +187,11 @@ class Producer(ProducerBase):
             ForkedClientError: called in a forked child.
         """
         if isinstance(message, Message):
-            target = target_of(message, queue, selector, arg, sharding_key)
-            return self._send(self._preparer.one(message), target, self._timeout(timeout_ms))
+            target = target_of(message, queue, selector, arg, sharding_key, self._unwrap)
+            prepared = self._preparer.one(message)
+            if self._watch is not None or TIMER_MARK in prepared.properties:
+                self._special(prepared, message, target)
+            return self._send(prepared, target, self._timeout(timeout_ms))
         return joined(
             self.send_batch(
                 list(message),
@@ -211,9 +220,11 @@ class Producer(ProducerBase):
                 were stored before it failed.
         """
         parts = self._preparer.batches(messages)
-        target = target_of(messages[0], queue, selector, arg, sharding_key)
+        target = target_of(messages[0], queue, selector, arg, sharding_key, self._unwrap)
         results: list[SendResult] = []
         for part in parts:
+            if self._watch is not None:
+                part.message = messages
             try:
                 results.append(self._send(part, target, self._timeout(timeout_ms)))
             except SendError as error:
@@ -237,37 +248,82 @@ class Producer(ProducerBase):
             SendError: it could not be written.
         """
         pool = self._running()
-        target = target_of(message, queue, selector, arg, sharding_key)
+        target = target_of(message, queue, selector, arg, sharding_key, self._unwrap)
         prepared = self._preparer.one(message)
-        chosen = self._choose(self._queues(message.topic), target, None)
-        command = prepared.command(chosen)
+        watch = self._watch
+        if watch is not None or TIMER_MARK in prepared.properties:
+            self._special(prepared, message, target)
+        chosen = self._choose(self._queues(prepared.topic), target, None)
+        trial: Trial | None = None
         try:
-            pool.oneway(self._address(chosen), command)
+            address = self._address(chosen)
+            if watch is not None:
+                trial = watch.begin(prepared, chosen, address, ONEWAY)
+            pool.oneway(address, prepared.command(chosen))
+        except SendError:
+            raise
         except RocketMQError as error:
+            if trial is not None:
+                trial.ended(None, error)
             raise SendError(f"one-way send failed: {error}", SendOutcome.NOT_SENT) from error
+        if trial is not None:
+            trial.ended(None, None)
+
+    def _special(self, prepared: PreparedSend, message: Message, target: SendTarget) -> None:
+        """Do what only watched and timed messages need."""
+        prepared.message = message
+        if is_timed(prepared, message):
+            calls = self._open_calls()[1]
+            self._wait(calls.require_timers(prepared.topic, target.queue))
 
     def _send(self, prepared: PreparedSend, target: SendTarget, timeout_ms: float) -> SendResult:
         pool = self._running()
+        settings = self.settings
+        tries = 1 if target.is_fixed else 1 + settings.retry_times_when_send_failed
+        attempts = SendAttempts(
+            prepared.topic,
+            self._clock.monotonic_ms(),
+            timeout_ms,
+            tries,
+            settings.retry_response_codes,
+        )
+        try:
+            return self._send_tries(pool, prepared, target, attempts)
+        except SendError:
+            if attempts.stored is None:
+                raise
+            return attempts.stored
+
+    def _send_tries(
+        self, pool: BlockingPool, prepared: PreparedSend, target: SendTarget, attempts: SendAttempts
+    ) -> SendResult:
         now = self._clock.monotonic_ms
-        tries = 1 if target.is_fixed else 1 + self.settings.retry_times_when_send_failed
-        attempts = SendAttempts(prepared.topic, now(), timeout_ms, tries)
+        watch = self._watch
+        trial: Trial | None = None
         while True:
             queues = self._queues(prepared.topic)
             remaining_ms = attempts.remaining_ms(now())
             chosen = self._choose(queues, target, attempts.last_broker)
             try:
                 address = self._address(chosen)
+                if watch is not None:
+                    trial = None
+                    trial = watch.begin(prepared, chosen, address, SYNC)
                 answer = pool.request(address, prepared.command(chosen), remaining_ms)
                 result = prepared.result(answer, chosen, address)
             except RocketMQError as error:
+                if trial is not None:
+                    trial.ended(None, error)
                 attempts.failed(chosen.broker_name, error, now())
                 continue
+            if trial is not None:
+                trial.ended(result, None)
             if (
                 result.send_status is not SendStatus.SEND_OK
                 and self.settings.retry_another_broker_when_not_store_ok
                 and attempts.may_retry
             ):
-                attempts.not_stored_ok(chosen.broker_name)
+                attempts.not_stored_ok(chosen.broker_name, result)
                 continue
             return result
 
@@ -304,8 +360,10 @@ class Producer(ProducerBase):
             ClientStateError: not running.
         """
         if isinstance(message, Message):
-            target = target_of(message, queue, selector, arg, sharding_key)
+            target = target_of(message, queue, selector, arg, sharding_key, self._unwrap)
             prepared = self._preparer.one(message)
+            if self._watch is not None or TIMER_MARK in prepared.properties:
+                self._special(prepared, message, target)
         else:
             messages = list(message)
             parts = self._preparer.batches(messages)
@@ -315,7 +373,8 @@ class Producer(ProducerBase):
                     "use send_batch or send the parts yourself"
                 )
             prepared = parts[0]
-            target = target_of(messages[0], queue, selector, arg, sharding_key)
+            prepared.message = messages
+            target = target_of(messages[0], queue, selector, arg, sharding_key, self._unwrap)
         self._running()
         engine = self._engine
         assert engine is not None
@@ -351,22 +410,67 @@ class Producer(ProducerBase):
             error = SendError(text, SendOutcome.NOT_SENT, topic=prepared.topic)
             _Completion(self._window, prepared, future)(None, error)
 
+    # --- request and reply ------------------------------------------------------------------------
+
+    def request(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        arg: Any = None,
+        timeout_ms: float | None = None,
+    ) -> MessageExt:
+        """Send a message and wait for the reply of whoever consumes it.
+
+        The consumer answers with ``create_reply_message``. Arguments are those of ``send``;
+        ``timeout_ms`` covers sending and waiting.
+
+        Raises:
+            SendError: not sent, refused, or unknown; see its ``outcome``.
+            ReplyTimeoutError: no reply in time; ``sent`` tells whether the request was stored.
+        """
+        target = target_of(message, queue, selector, arg, None, self._unwrap)
+        return self._wait(self._request(message, target, self._timeout(timeout_ms)))
+
+    def request_async(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        arg: Any = None,
+        timeout_ms: float | None = None,
+        callback: Callable[[concurrent.futures.Future[MessageExt]], object] | None = None,
+    ) -> concurrent.futures.Future[MessageExt]:
+        """Send a request without waiting; the future gets the reply or the error of ``request``.
+
+        Args:
+            message: as in ``request``.
+            queue: as in ``send``.
+            selector: as in ``send``.
+            arg: as in ``send``.
+            timeout_ms: as in ``request``.
+            callback: called with the future when it is done, on a callback thread.
+        """
+        engine, _ = self._open_calls()
+        target = target_of(message, queue, selector, arg, None, self._unwrap)
+        future = engine.submit(self._request(message, target, self._timeout(timeout_ms)))
+        if callback is not None:
+            call = callback
+            future.add_done_callback(lambda done: engine.instance.callbacks.submit(call, done))
+        return future
+
     # --- queues -----------------------------------------------------------------------------------
 
-    def fetch_publish_message_queues(self, topic: str) -> list[MessageQueue]:
-        """Return the queues messages of ``topic`` can be sent to.
+    def queue_of(self, topic: str, sharding_key: str) -> MessageQueue:
+        """Return the queue that messages of a sharding key go to.
 
         Raises:
             SendRouteError: the topic has no route.
             SendConnectError: no name server answered.
         """
-        self._running()
-        return list(self._queues(topic))
-
-    def queue_of(self, topic: str, sharding_key: str) -> MessageQueue:
-        """Return the queue that messages of a sharding key go to; raises as the above."""
-        self._running()
-        return queue_of_key(self._queues(topic), sharding_key)
+        return queue_of_key(self.fetch_publish_message_queues(topic), sharding_key)
 
     def _queues(self, topic: str) -> tuple[MessageQueue, ...]:
         sender, engine = self._sender, self._engine
@@ -399,24 +503,6 @@ class Producer(ProducerBase):
             raise self._not_running()
         engine.check_process()
         return pool
-
-    # --- not built yet ----------------------------------------------------------------------------
-
-    def send_message_in_transaction(self, message: Message, arg: Any = None) -> SendResult:
-        """Not supported yet.
-
-        Raises:
-            NotSupportedError: always.
-        """
-        raise NotSupportedError("transactional messages are not supported yet; use send()")
-
-    def request(self, message: Message, timeout_ms: float | None = None) -> Message:
-        """Not supported yet.
-
-        Raises:
-            NotSupportedError: always.
-        """
-        raise NotSupportedError("request-reply is not supported yet; use send() and a consumer")
 
 
 class _Completion:

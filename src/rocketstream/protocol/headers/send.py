@@ -218,3 +218,20 @@ class ReplyMessageRequestHeader(Header):
     properties: str | None = None
     reconsume_times: int | None = None
     unit_mode: bool | None = False
+
+
+@header()
+class RecallMessageRequestHeader(Header):
+    """Code 370, from 5.3.1 on."""
+
+    topic: str
+    recall_handle: str
+    producer_group: str | None = None
+    bname: str | None = None
+
+
+@header()
+class RecallMessageResponseHeader(Header):
+    """Answer to code 370: the id of the message taken back."""
+
+    msg_id: str

@@ -1,0 +1,168 @@
+"""What a producer asks of brokers besides storing messages: topics, offsets, messages, recall.
+
+Law: coroutines on the engine's loop, for both faces; names come and go as the user knows them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from rocketstream.client.config import ClientConfig
+from rocketstream.client.core.recall import decode_recall_handle
+from rocketstream.client.mq_admin import MQAdmin
+from rocketstream.client.producer.async_sender import AsyncSender
+from rocketstream.errors import (
+    ConfigurationError,
+    MessageInvalidError,
+    NotSupportedError,
+    RequestNotSupportedError,
+    RocketMQError,
+    RouteNotFoundError,
+)
+from rocketstream.model import MessageQueue
+from rocketstream.protocol.codes import RequestCode, version_ordinal
+from rocketstream.protocol.command import RemotingCommand
+from rocketstream.protocol.headers import RecallMessageRequestHeader, RecallMessageResponseHeader
+from rocketstream.protocol.message_ext import MessageExt
+from rocketstream.protocol.names import DLQ_PREFIX, RETRY_PREFIX, check_topic
+
+logger = logging.getLogger("rocketstream.client")
+
+TIMER_VERSION = version_ordinal(5, 0, 0)
+UNIT_FLAG = 1
+
+
+class ProducerCalls:
+    """Questions and orders of one producer."""
+
+    def __init__(self, sender: AsyncSender, config: ClientConfig) -> None:
+        self._sender = sender
+        self._instance = sender.instance
+        self._config = config
+        self._admin = MQAdmin(sender.instance)
+
+    async def announce(self, topics: Iterable[str]) -> None:
+        """Have routes of topics and tell their brokers who we are; failures are logged."""
+        for topic in topics:
+            try:
+                await self._instance.update_route(topic)
+            except RocketMQError as error:
+                logger.info("no route of topic %s yet: %s", topic, error)
+        await self._instance.heartbeat()
+
+    # --- topics and offsets -----------------------------------------------------------------------
+
+    async def publish_queues(self, topic: str) -> list[MessageQueue]:
+        """Return the queues messages of ``topic`` can be sent to."""
+        found = await self._sender.publish_queues(self._config.with_namespace(topic))
+        return self._config.queues_without_namespace(found)
+
+    async def create_topic(
+        self, key: str, new_topic: str, queue_num: int, topic_sys_flag: int
+    ) -> None:
+        """Create a topic on the brokers that have ``key``."""
+        wrap = self._config.with_namespace
+        flags = topic_sys_flag | (UNIT_FLAG if self._config.unit_mode else 0)
+        await self._admin.create_topic(wrap(key), wrap(new_topic), queue_num, flags)
+
+    async def search_offset(self, mq: MessageQueue, timestamp_ms: int) -> int:
+        """Return the offset nearest to a store time."""
+        return await self._admin.search_offset(self._wrapped(mq), timestamp_ms)
+
+    async def max_offset(self, mq: MessageQueue) -> int:
+        """Return the end of a queue."""
+        return await self._admin.max_offset(self._wrapped(mq))
+
+    async def min_offset(self, mq: MessageQueue) -> int:
+        """Return the begin of a queue."""
+        return await self._admin.min_offset(self._wrapped(mq))
+
+    async def earliest_msg_store_time(self, mq: MessageQueue) -> int:
+        """Return when the oldest message was stored."""
+        return await self._admin.earliest_msg_store_time(self._wrapped(mq))
+
+    async def view_message(self, topic: str, msg_id: str) -> MessageExt:
+        """Return the message with an id."""
+        wrapped = self._config.with_namespace(topic)
+        return self._unwrapped(await self._admin.view_message(wrapped, msg_id))
+
+    async def query_message(
+        self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int
+    ) -> list[MessageExt]:
+        """Return the messages with a key."""
+        wrapped = self._config.with_namespace(topic)
+        found = await self._admin.query_message(wrapped, key, max_num, begin_ms, end_ms)
+        return [self._unwrapped(message) for message in found]
+
+    def _wrapped(self, mq: MessageQueue) -> MessageQueue:
+        return self._config.queue_with_namespace(mq)
+
+    def _unwrapped(self, message: MessageExt) -> MessageExt:
+        message.topic = self._config.without_namespace(message.topic)
+        return message
+
+    # --- timed messages ---------------------------------------------------------------------------
+
+    async def require_timers(self, topic: str, queue: MessageQueue | None) -> None:
+        """See to it that the brokers of a topic hold timed messages back.
+
+        Raises:
+            MessageInvalidError: one is older than 5.0 and would deliver at once, or none answers.
+            SendRouteError: the topic has no route.
+        """
+        queues = await self._sender.publish_queues(topic)
+        names = {queue.broker_name} if queue else {each.broker_name for each in queues}
+        versions = self._versions(names)
+        if 0 in versions.values():
+            await self._instance.heartbeat()
+            versions = self._versions(names)
+        old = sorted(name for name, version in versions.items() if 0 < version < TIMER_VERSION)
+        if old:
+            raise MessageInvalidError(
+                f"broker {', '.join(old)} is older than 5.0 and would deliver the timed message "
+                "at once; use delay_level, or brokers from 5.0 on",
+                topic=topic,
+            )
+        if not any(versions.values()):
+            raise MessageInvalidError(
+                "no broker of the topic said whether it can hold a timed message back",
+                topic=topic,
+            ).with_retriable(True)
+
+    def _versions(self, names: Iterable[str]) -> dict[str, int]:
+        found = {}
+        for name in names:
+            address = self._instance.routes.master(name)
+            found[name] = self._instance.broker_version(address) if address else 0
+        return found
+
+    async def recall_message(self, topic: str, recall_handle: str, timeout_ms: float) -> str:
+        """Take a timed message back before it is delivered; return its id.
+
+        Raises:
+            ConfigurationError: no topic or handle of a timed message.
+            NotSupportedError: the broker cannot recall.
+            BrokerError: it refuses, as when the message was delivered.
+        """
+        wrapped = self._config.with_namespace(topic)
+        check_topic(wrapped)
+        if wrapped.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+            raise ConfigurationError(f"topic is not supported: {topic}", topic=topic)
+        broker_name = decode_recall_handle(recall_handle).broker_name
+        await self._sender.publish_queues(wrapped)
+        address = self._instance.routes.master(broker_name)
+        if address is None:
+            raise RouteNotFoundError(f"The broker[{broker_name}] not exist", broker=broker_name)
+        header = RecallMessageRequestHeader(
+            wrapped, recall_handle, self._sender.settings.producer_group, broker_name
+        )
+        command = RemotingCommand.request(RequestCode.RECALL_MESSAGE, header)
+        api = self._instance.api
+        try:
+            answer = await api.invoke(api.channel(address), command, timeout_ms)
+        except RequestNotSupportedError as error:
+            raise NotSupportedError(
+                f"broker {broker_name} ({address}) cannot recall messages: it takes 5.3.1 or later"
+            ) from error
+        return answer.header(RecallMessageResponseHeader).msg_id

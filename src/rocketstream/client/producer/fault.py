@@ -1,0 +1,131 @@
+"""Sending around brokers that are slow or fail, and probing those that could not be reached.
+
+Law: applies ``core.fault_latency`` to live sends; made only with ``send_latency_fault_enable``.
+Upstream's MQFaultStrategy with 5.x's bounds and detector (C-465, C-466, C-603).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from rocketstream.client.core.fault_latency import FaultTable
+from rocketstream.client.core.producer_settings import ProducerSettings
+from rocketstream.client.core.send import choose_queue
+from rocketstream.client.instance import MQClientInstance
+from rocketstream.client.producer.async_sender import QueueTurn, SendTarget
+from rocketstream.errors import BrokerError, RocketMQError, TooManyRequestsError, TransportError
+from rocketstream.model import MessageQueue
+from rocketstream.protocol.codes import RequestCode
+from rocketstream.protocol.command import RemotingCommand
+from rocketstream.protocol.headers import GetMaxOffsetRequestHeader
+
+logger = logging.getLogger("rocketstream.client")
+
+
+class FaultStrategy:
+    """What one producer knows of its brokers. ``note`` may be called from any thread."""
+
+    def __init__(
+        self,
+        settings: ProducerSettings,
+        instance: MQClientInstance,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self.table = FaultTable(settings.latency_max, settings.not_available_duration)
+        self._settings = settings
+        self._instance = instance
+        self._loop = loop
+        self._now = instance.clock.monotonic_ms
+        self._detecting: asyncio.Task[None] | None = None
+        self._closed = False
+
+    def turn(self) -> QueueTurn:
+        """Return a turn of queues that avoids the brokers in trouble."""
+        return _FaultTurn(self.table, self._now)
+
+    def note(
+        self, broker_name: str, latency_ms: float, now_ms: float, error: BaseException | None
+    ) -> None:
+        """Take in how a try ended."""
+        if error is None:
+            self.table.note(broker_name, latency_ms, now_ms)
+            return
+        if not self._is_brokers_fault(error):
+            return
+        lost = isinstance(error, TransportError) and self._settings.start_detector_enable
+        self.table.note(broker_name, latency_ms, now_ms, isolate=True, reachable=not lost)
+        if lost and not self._closed:
+            try:
+                self._loop.call_soon_threadsafe(self._detect_soon)
+            except RuntimeError:  # the loop was closed meanwhile
+                return
+
+    def _is_brokers_fault(self, error: BaseException) -> bool:
+        if isinstance(error, BrokerError):
+            # A refused message says nothing of the broker; other brokers would refuse it too.
+            return error.code in self._settings.retry_response_codes
+        return isinstance(error, TransportError) and not isinstance(error, TooManyRequestsError)
+
+    # --- detection --------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Stop probing; on the loop."""
+        self._closed = True
+        if self._detecting is not None:
+            self._detecting.cancel()
+
+    def _detect_soon(self) -> None:
+        if self._closed or (self._detecting is not None and not self._detecting.done()):
+            return
+        self._detecting = self._loop.create_task(self._detect(), name="rocketstream-detector")
+
+    async def _detect(self) -> None:
+        while names := self.table.unreachable():
+            await asyncio.gather(*(self._probe(name) for name in names))
+            if self.table.unreachable():
+                await asyncio.sleep(self._settings.detect_interval_ms / 1000)
+
+    async def _probe(self, broker_name: str) -> None:
+        address = self._instance.routes.master(broker_name)
+        if address is None:
+            self.table.recovered(broker_name)  # out of every route: nothing is sent there anyway
+            return
+        header = GetMaxOffsetRequestHeader(self._settings.create_topic_key, 0)
+        command = RemotingCommand.request(RequestCode.GET_MAX_OFFSET, header)
+        try:
+            async with asyncio.timeout(self._settings.detect_timeout_ms / 1000):
+                await self._instance.remoting.request(
+                    address, command, self._settings.detect_timeout_ms
+                )
+        except (RocketMQError, TimeoutError) as error:
+            logger.debug("broker %s at %s is still not there: %s", broker_name, address, error)
+            return
+        logger.info("broker %s at %s can be reached again", broker_name, address)
+        self.table.recovered(broker_name)
+
+
+class _FaultTurn(QueueTurn):
+    """Queues in turn, without those of brokers in trouble while there are others (C-466)."""
+
+    __slots__ = ("_now", "_table")
+
+    def __init__(self, table: FaultTable, now: Callable[[], float]) -> None:
+        super().__init__()
+        self._table = table
+        self._now = now
+
+    def choose(
+        self, queues: tuple[MessageQueue, ...], target: SendTarget, last_broker: str | None
+    ) -> MessageQueue:
+        """Return the queue of the next try."""
+        if target.is_fixed:
+            return super().choose(queues, target, last_broker)
+        now = self._now()
+        turn = self._counter.__next__
+        return (
+            self._table.choose(queues, turn, now)
+            or self._table.least_bad(queues, turn, now)
+            or choose_queue(queues, turn, last_broker)
+        )

@@ -1,0 +1,129 @@
+"""What is told of each try of a send: hooks around it, and how its broker did.
+
+Law: a producer without hooks and fault table has none of these, and its sends cost nothing more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rocketstream._util.clock import Clock
+from rocketstream.client.config import ClientConfig, local_address
+from rocketstream.client.observe.hooks import (
+    CheckForbiddenContext,
+    CheckForbiddenHooks,
+    MessageType,
+    SendHooks,
+    SendMessageContext,
+)
+from rocketstream.client.producer.fault import FaultStrategy
+from rocketstream.client.producer.sending import PreparedSend
+from rocketstream.errors import SendError, SendOutcome
+from rocketstream.model import PROPERTY_DELAY, Message, MessageQueue, SendResult
+from rocketstream.protocol.properties import PROPERTY_TRAN_MSG
+
+SYNC, ASYNC, ONEWAY = "SYNC", "ASYNC", "ONEWAY"
+
+
+@dataclass(slots=True)
+class TryWatch:
+    """Begins the observation of tries.
+
+    Attributes:
+        config: says who the client is.
+        group: the producer group, as hooks see it.
+        send_hooks: called around each try (C-475).
+        check_forbidden_hooks: asked before each try (C-475).
+        faults: where it is noted how a broker did; None without fault latency.
+        clock: where durations come from.
+    """
+
+    config: ClientConfig
+    group: str
+    send_hooks: SendHooks
+    check_forbidden_hooks: CheckForbiddenHooks
+    faults: FaultStrategy | None
+    clock: Clock
+
+    def begin(self, prepared: PreparedSend, queue: MessageQueue, address: str, mode: str) -> Trial:
+        """Observe one try from before its request is written.
+
+        Raises:
+            SendError: a check-forbidden hook refuses it.
+        """
+        if self.check_forbidden_hooks:
+            self._check(prepared, queue, address, mode)
+        context: SendMessageContext | None = None
+        if self.send_hooks:
+            context = SendMessageContext(
+                self.group,
+                prepared.message,
+                self.config.queue_without_namespace(queue),
+                address,
+                self.config.client_ip or local_address(),
+                mode,
+                msg_type=message_type(prepared.message),
+                namespace=self.config.effective_namespace(),
+            )
+            self.send_hooks.before(context)
+        return Trial(self, queue.broker_name, context, self.clock.monotonic_ms())
+
+    def _check(self, prepared: PreparedSend, queue: MessageQueue, address: str, mode: str) -> None:
+        context = CheckForbiddenContext(
+            self.config.namesrv_addr or "",
+            self.group,
+            prepared.message,
+            self.config.queue_without_namespace(queue),
+            address,
+            mode,
+            unit_mode=self.config.unit_mode,
+        )
+        try:
+            self.check_forbidden_hooks.check(context)
+        except SendError:
+            raise
+        except Exception as error:
+            text = f"a check-forbidden hook refused the message: {error}"
+            raise SendError(text, SendOutcome.NOT_SENT, topic=prepared.topic) from error
+
+
+class Trial:
+    """One try under observation; ``ended`` is called once."""
+
+    __slots__ = ("_broker_name", "_context", "_started_ms", "_watch")
+
+    def __init__(
+        self,
+        watch: TryWatch,
+        broker_name: str,
+        context: SendMessageContext | None,
+        started_ms: float,
+    ) -> None:
+        self._watch = watch
+        self._broker_name = broker_name
+        self._context = context
+        self._started_ms = started_ms
+
+    def ended(self, result: SendResult | None, error: BaseException | None) -> None:
+        """Tell how it ended: with a result, with an error, or with neither (one-way)."""
+        watch = self._watch
+        faults = watch.faults
+        if faults is not None:
+            now = watch.clock.monotonic_ms()
+            faults.note(self._broker_name, now - self._started_ms, now, error)
+        if self._context is not None:
+            self._context.send_result = result
+            self._context.error = error
+            watch.send_hooks.after(self._context)
+
+
+def message_type(message: Message | Sequence[Message]) -> MessageType:
+    """Return what hooks and trace call a message (C-475)."""
+    if not isinstance(message, Message):
+        return MessageType.NORMAL_MSG
+    if message.properties.get(PROPERTY_TRAN_MSG) == "true":
+        return MessageType.TRANS_MSG_HALF
+    if PROPERTY_DELAY in message.properties or message.is_timed:
+        return MessageType.DELAY_MSG
+    return MessageType.NORMAL_MSG
