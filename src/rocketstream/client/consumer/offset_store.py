@@ -1,14 +1,16 @@
-"""Where a group is in each queue: in memory here, kept by the brokers.
+"""Where a group is in each queue: what keeps offsets, and the store the brokers are.
 
 Law: offsets move forward only, except by an explicit repair; a failed query is an error, never
-an offset (C-300, C-314 to C-321, with C-316, C-561, C-568 put right).
+an offset (C-299 to C-321, with C-316, C-561, C-568, C-571, C-573 put right).
 """
 
 from __future__ import annotations
 
 import asyncio
+import enum
 import logging
-from collections.abc import Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
 from rocketstream.client.instance import MQClientInstance
@@ -17,9 +19,71 @@ from rocketstream.model import MessageQueue
 
 logger = logging.getLogger("rocketstream.client")
 
+NO_OFFSET = -1
+"""``OffsetStore.read_offset``: there is no offset (C-302)."""
+UNREADABLE = -2
+"""``OffsetStore.read_offset``: whether there is one could not be found out (C-302)."""
+
+
+class ReadOffsetType(enum.Enum):
+    """Where ``OffsetStore.read_offset`` looks (C-301)."""
+
+    READ_FROM_MEMORY = "READ_FROM_MEMORY"
+    READ_FROM_STORE = "READ_FROM_STORE"
+    MEMORY_FIRST_THEN_STORE = "MEMORY_FIRST_THEN_STORE"
+
+
+class OffsetStore(ABC):
+    """A store of consumed offsets; subclass it to keep them elsewhere (C-44, C-299).
+
+    An offset is the next one to consume. ``update_offset`` and memory reads are called often, from
+    any thread, and must not wait; the others are called on a thread where they may. Any of the
+    waiting ones may also be a coroutine function.
+    """
+
+    def load(self) -> None:  # noqa: B027 - a store may have nothing to load
+        """Read what is kept; called once, at start. What it raises fails the start."""
+
+    @abstractmethod
+    def update_offset(self, mq: MessageQueue, offset: int, increase_only: bool = True) -> None:
+        """Note an offset; with ``increase_only`` not one below the one noted."""
+
+    @abstractmethod
+    def read_offset(self, mq: MessageQueue, read_type: ReadOffsetType) -> int:
+        """Return an offset, -1 when there is none, -2 when it cannot be found out."""
+
+    @abstractmethod
+    def persist_all(self, mqs: Collection[MessageQueue]) -> None:
+        """Keep what is noted of these queues; those of others stay as they are."""
+
+    def persist(self, mq: MessageQueue) -> None:
+        """Keep what is noted of one queue."""
+        return self.persist_all([mq])
+
+    @abstractmethod
+    def remove_offset(self, mq: MessageQueue) -> None:
+        """Forget what is noted of a queue; what is kept stays."""
+
+    @abstractmethod
+    def clone_offset_table(self, topic: str | None = None) -> Mapping[MessageQueue, int]:
+        """Return what is noted of a topic's queues; of all when it is None or blank."""
+
+    def update_consume_offset_to_broker(  # noqa: B027 - most stores are not the brokers
+        self, mq: MessageQueue, offset: int, is_oneway: bool = False
+    ) -> None:
+        """Tell the broker an offset, where the broker is the store."""
+
 
 class Offsets(Protocol):
-    """Offsets by queue; an offset is the next one to consume."""
+    """Offsets by queue as the consumers use them, on the loop; an offset is the next to consume."""
+
+    async def load(self) -> None:
+        """Read what is kept, before anything else.
+
+        Raises:
+            RocketMQError: it cannot be read.
+        """
+        ...
 
     def update_offset(self, mq: MessageQueue, offset: int, *, increase_only: bool = True) -> None:
         """Note an offset; may be called from any thread, one at a time for each queue."""
@@ -30,19 +94,45 @@ class Offsets(Protocol):
         ...
 
     async def read_store(self, mq: MessageQueue) -> int | None:
-        """Ask the store; None when it has none."""
+        """Ask the store; None when it has none.
+
+        Raises:
+            RocketMQError: the question could not be answered.
+        """
         ...
 
     async def persist(self, mqs: Iterable[MessageQueue]) -> None:
         """Write what changed of these queues; failures are logged and tried again next time."""
         ...
 
+    async def settle(self, mqs: Iterable[MessageQueue]) -> None:
+        """Write for good: the queues are about to be another's."""
+        ...
+
     def committable(self, mq: MessageQueue) -> int:
         """Return the offset a pull may carry along, 0 for none."""
         ...
 
+    def carried(self, mq: MessageQueue) -> None:
+        """A pull has taken the committable offset along."""
+        ...
+
     def remove_offset(self, mq: MessageQueue) -> None:
         """Forget a queue."""
+        ...
+
+    async def update_consume_offset_to_broker(
+        self, mq: MessageQueue, offset: int, is_oneway: bool = False
+    ) -> None:
+        """Store an offset now (C-319).
+
+        Raises:
+            RocketMQError: the store did not take it.
+        """
+        ...
+
+    def clone_offset_table(self, topic: str | None = None) -> dict[MessageQueue, int]:
+        """Return what is noted of a topic, of all when it is None or blank (C-320)."""
         ...
 
 
@@ -60,6 +150,9 @@ class RemoteBrokerOffsetStore:
         self._said: set[MessageQueue] = set()
         """Queues whose first commit was acknowledged."""
 
+    async def load(self) -> None:
+        """Nothing to load (C-313)."""
+
     def update_offset(self, mq: MessageQueue, offset: int, *, increase_only: bool = True) -> None:
         """Note an offset; a smaller one only when ``increase_only`` is off."""
         known = self._offsets.get(mq)
@@ -71,7 +164,9 @@ class RemoteBrokerOffsetStore:
         return self._offsets.get(mq)
 
     async def read_store(self, mq: MessageQueue) -> int | None:
-        """Ask the queue's broker and take its answer over (C-314); None when it has none.
+        """Ask the queue's broker (C-314); None when it has none.
+
+        The answer is noted unless more has been noted meanwhile (C-571).
 
         Raises:
             RocketMQError: the question could not be answered.
@@ -79,7 +174,7 @@ class RemoteBrokerOffsetStore:
         address = await self._address(mq)
         offset = await self._instance.api.query_consumer_offset(address, self._group, mq)
         if offset is not None:
-            self._offsets[mq] = offset
+            self.update_offset(mq, offset)
             self._persisted[mq] = offset
         return offset
 
@@ -91,6 +186,12 @@ class RemoteBrokerOffsetStore:
         await asyncio.gather(
             *(self._persist(broker, queues) for broker, queues in by_broker.items())
         )
+
+    async def settle(self, mqs: Iterable[MessageQueue]) -> None:
+        """Send the changed offsets, then once more those that a pull may have overtaken."""
+        mqs = list(mqs)
+        await self.persist(mqs)
+        await self.persist(mqs)
 
     async def _persist(self, broker_name: str, mqs: list[MessageQueue]) -> None:
         # One round at a time: a broker may handle two commits of a queue in any order, and the
@@ -121,17 +222,45 @@ class RemoteBrokerOffsetStore:
         """Return the offset a pull may carry, 0 while the broker has no commit of the topic."""
         return self._offsets.get(mq, 0) if self._table_of(mq) in self._tables else 0
 
+    def carried(self, mq: MessageQueue) -> None:
+        """A pull has taken the offset along, so the next commit is said twice.
+
+        A broker answers the pull before it notes the offset that came with it, and that may take
+        until after the commit of what the answer brought (PullMessageProcessor.processRequest
+        commits last, after it has suspended the pull).
+        """
+        self._said.discard(mq)
+
     def remove_offset(self, mq: MessageQueue) -> None:
         """Forget a queue."""
         self._offsets.pop(mq, None)
         self._persisted.pop(mq, None)
         self._said.discard(mq)
 
+    async def update_consume_offset_to_broker(
+        self, mq: MessageQueue, offset: int, is_oneway: bool = False
+    ) -> None:
+        """Send an offset now and, unless it is one-way, know that it arrived (C-319).
+
+        Raises:
+            RocketMQError: the broker is unknown or did not take it.
+        """
+        address = await self._address(mq)
+        lock = self._sending.setdefault(mq.broker_name, asyncio.Lock())
+        async with lock:
+            await self._instance.api.update_consumer_offset(address, self._group, mq, offset)
+
+    def clone_offset_table(self, topic: str | None = None) -> dict[MessageQueue, int]:
+        """Return what is noted of a topic, of all when it is None or blank (C-320)."""
+        return of_topic(dict(self._offsets), topic)
+
     async def _try_send(self, mq: MessageQueue, offset: int) -> RocketMQError | None:
         try:
             address = await self._address(mq)
             await self._instance.api.update_consumer_offset(address, self._group, mq, offset)
         except RocketMQError as error:
+            # It may still arrive, after a later one even: that one is said twice.
+            self._said.discard(mq)
             return error
         self._tables.add(self._table_of(mq))
         if mq in self._said:
@@ -160,3 +289,10 @@ class RemoteBrokerOffsetStore:
         if found is None:
             raise RouteNotFoundError(f"The broker[{mq.broker_name}] not exist", queue=mq)
         return found.address
+
+
+def of_topic(offsets: Mapping[MessageQueue, int], topic: str | None) -> dict[MessageQueue, int]:
+    """Return the entries of one topic, all when ``topic`` is None or blank."""
+    if topic is None or not topic.strip():
+        return dict(offsets)
+    return {mq: offset for mq, offset in offsets.items() if mq.topic == topic}

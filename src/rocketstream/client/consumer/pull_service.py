@@ -15,6 +15,7 @@ from typing import Protocol
 from rocketstream.client.consumer.consume_run import ConsumeService, PullRequest
 from rocketstream.client.consumer.offset_store import Offsets
 from rocketstream.client.core.flow_control import FlowControl, Thresholds, flow_control
+from rocketstream.client.core.process_queue import ProcessQueue
 from rocketstream.client.core.pull_decision import (
     SUSPENDED_DELAY_MS,
     AfterFailure,
@@ -24,19 +25,22 @@ from rocketstream.client.core.pull_decision import (
 )
 from rocketstream.client.core.settings import PushConsumerSettings
 from rocketstream.client.instance import MQClientInstance
-from rocketstream.errors import RocketMQError, RouteNotFoundError
+from rocketstream.client.observe.hooks import FilterHooks, FilterMessageContext
+from rocketstream.errors import NotSupportedError, RocketMQError, RouteNotFoundError
 from rocketstream.model import MessageQueue, PullStatus
 from rocketstream.protocol.bodies import SubscriptionData
-from rocketstream.protocol.codes import PullSysFlag, RequestCode
+from rocketstream.protocol.codes import VERSION_SQL92, PullSysFlag, RequestCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import PullMessageRequestHeader, PullMessageResponseHeader
-from rocketstream.protocol.message_ext import decode_messages
+from rocketstream.protocol.message_ext import MessageExt, decode_messages
 from rocketstream.protocol.names import retry_topic
+from rocketstream.protocol.namespace import without_namespace
 from rocketstream.protocol.properties import (
     PROPERTY_MAX_OFFSET,
     PROPERTY_MIN_OFFSET,
     PROPERTY_RETRY_TOPIC,
 )
+from rocketstream.protocol.subscription import EXPRESSION_TAG
 
 logger = logging.getLogger("rocketstream.client")
 
@@ -50,11 +54,14 @@ _FLOW_LOG_EVERY = 1_000
 class PullOwner(Protocol):
     """The consumer a pull loop works for."""
 
+    group: str
+    settings: PushConsumerSettings
     thresholds: Thresholds
     subscriptions: dict[str, SubscriptionData]
+    filter_hooks: FilterHooks
 
     def repair_soon(self, request: PullRequest, offset: int) -> None:
-        """The queue ends before the offset asked for: start it anew there."""
+        """Start the queue anew at an offset, at once."""
         ...
 
 
@@ -65,15 +72,14 @@ class PullService:
         self,
         owner: PullOwner,
         instance: MQClientInstance,
-        settings: PushConsumerSettings,
         store: Offsets,
         consume: Callable[[], ConsumeService],
     ) -> None:
         self._owner = owner
         self._instance = instance
-        self._settings = settings
-        self._group = settings.consumer_group
-        self._retry_topic = retry_topic(settings.consumer_group)
+        self._group = owner.group
+        self._retry_topic = retry_topic(owner.group)
+        self._namespace = instance.config.effective_namespace()
         self._store = store
         self._consume = consume
         self._exception_delay_ms = instance.config.pull_time_delay_ms_when_exception
@@ -81,7 +87,8 @@ class PullService:
         self._now = instance.clock.monotonic_ms
         self._suggested: dict[MessageQueue, int] = {}
         self._timers: set[asyncio.TimerHandle] = set()
-        self._flow_hits: dict[FlowControl, int] = dict.fromkeys(FlowControl, 0)
+        # Count and size share one counter, as upstream has it (C-205).
+        self._flow_hits = {True: 0, False: 0}
         self.paused = False
         self._stopped = False
 
@@ -137,6 +144,7 @@ class PullService:
         if connection is None:
             self._instance.run_soon(self._connect(request, broker.address))
             return
+        self._check_version(broker.address, mq, subscription)
         command = self._command(request, subscription, to_slave=broker.is_slave)
         offset = request.next_offset
         sent_ms = self._now()
@@ -156,6 +164,18 @@ class PullService:
                 self._failed(request, bug)
 
         connection.request_callback(command, PULL_TIMEOUT_MS, answered)
+
+    def _check_version(
+        self, address: str, mq: MessageQueue, subscription: SubscriptionData
+    ) -> None:
+        if subscription.expression_type == EXPRESSION_TAG:
+            return
+        version = self._instance.broker_version(address)
+        if version < VERSION_SQL92:
+            raise NotSupportedError(
+                f"The broker[{mq.broker_name}, {version}] does not upgrade to support for filter "
+                f"message by {subscription.expression_type}"
+            )
 
     async def _connect(self, request: PullRequest, address: str) -> None:
         try:
@@ -178,8 +198,9 @@ class PullService:
             commit = 0
         if commit > 0:
             sys_flag |= PullSysFlag.COMMIT_OFFSET
+            self._store.carried(mq)
         expression = None
-        if self._settings.post_subscription_when_pull:
+        if self._owner.settings.post_subscription_when_pull:
             sys_flag |= PullSysFlag.SUBSCRIPTION
             expression = subscription.sub_string
         header = PullMessageRequestHeader(
@@ -187,7 +208,7 @@ class PullService:
             mq.topic,
             mq.queue_id,
             request.next_offset,
-            self._settings.pull_batch_size,
+            self._owner.settings.pull_batch_size,
             sys_flag,
             commit,
             BROKER_SUSPEND_MS,
@@ -215,8 +236,9 @@ class PullService:
             self._offset_moved(request, offset, header)
             return
         if status is PullStatus.FOUND:
+            self._instance.stats.inc_pull_rt(self._group, mq.topic, self._now() - sent_ms)
             self._found(request, subscription, answer, header)
-            delay_ms = self._settings.pull_interval_ms
+            delay_ms = self._owner.settings.pull_interval_ms
         else:
             self._no_message(request, header.next_begin_offset)
             # The broker holds the request while there is nothing; one that does not must not be
@@ -243,26 +265,69 @@ class PullService:
             PROPERTY_MAX_OFFSET: str(header.max_offset),
         }
         messages = decode_messages(answer.body, mq.broker_name, extra_properties=extra)
+        next_offset = header.next_begin_offset
+        if next_offset < request.next_offset or (
+            messages and messages[0].queue_offset < request.next_offset
+        ):
+            logger.warning(
+                "[BUG] pull message result maybe data wrong, %s asked at %d: next is %d",
+                mq, request.next_offset, next_offset,
+            )  # fmt: skip
+        messages = self._wanted(messages, mq, subscription)
+        if messages:
+            self._instance.stats.inc_pull_tps(self._group, mq.topic, len(messages))
+        with request.lock:
+            if queue.dropped or queue.leaving:
+                return
+            request.next_offset = next_offset
+            added = queue.put(messages, header.max_offset)
+            self._note_passed(queue, next_offset)
+        if added:
+            self._submit(request, added)
+
+    def _wanted(
+        self, messages: list[MessageExt], mq: MessageQueue, subscription: SubscriptionData
+    ) -> list[MessageExt]:
+        """Return the messages listeners are to see, as they are to see them (C-220)."""
         messages = keep_tagged(messages, subscription.tags_set)
         if mq.topic == self._retry_topic:
             for message in messages:
                 # Listeners see the topic a retried message was first sent to (C-256).
                 message.topic = message.properties.get(PROPERTY_RETRY_TOPIC, message.topic)
-        with request.lock:
-            if queue.dropped:
-                return
-            request.next_offset = header.next_begin_offset
-            added = queue.put(messages, header.max_offset)
-        if added:
+        if self._namespace:
+            for message in messages:
+                message.topic = without_namespace(message.topic, self._namespace)
+        hooks = self._owner.filter_hooks
+        if hooks and messages:
+            unit_mode = self._instance.config.unit_mode
+            context = FilterMessageContext(self._group, messages, mq, None, unit_mode)
+            messages = list(hooks.filter(context))
+        return messages
+
+    def _submit(self, request: PullRequest, added: list[MessageExt]) -> None:
+        try:
             self._consume().submit(request, added)
+        except Exception:
+            # Cached and handed to nobody they would hold the offset back for ever (C-231).
+            logger.exception("messages of %s could not be handed out, pulled again", added[0])
+            self._owner.repair_soon(request, request.process_queue.min_offset)
+
+    def _note_passed(self, queue: ProcessQueue, next_offset: int) -> None:
+        """Note how far the queue was looked through; with nothing cached that is the offset.
+
+        Filtered messages at the end of a pull need no answer of their own to count (C-227, C-569).
+        """
+        queue.passed_to = next_offset
+        if not queue.message_count:
+            self._store.update_offset(queue.message_queue, next_offset)
 
     def _no_message(self, request: PullRequest, next_offset: int) -> None:
         """Move on past messages that were filtered out (C-225, C-226)."""
         queue = request.process_queue
         with request.lock:
             request.next_offset = next_offset
-            if not queue.message_count and not queue.dropped:
-                self._store.update_offset(queue.message_queue, next_offset)
+            if not queue.dropped:
+                self._note_passed(queue, next_offset)
 
     def _offset_moved(
         self, request: PullRequest, offset: int, header: PullMessageResponseHeader
@@ -310,7 +375,8 @@ class PullService:
         self._timers.add(timer)
 
     def _note_flow_control(self, held: FlowControl, mq: MessageQueue) -> None:
-        hits = self._flow_hits[held]
-        self._flow_hits[held] = hits + 1
+        is_span = held is FlowControl.SPAN
+        hits = self._flow_hits[is_span]
+        self._flow_hits[is_span] = hits + 1
         if hits % _FLOW_LOG_EVERY == 0:
             logger.info("pull of %s waits for %s to fall (time %d)", mq, held.value, hits + 1)

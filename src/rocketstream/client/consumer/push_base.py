@@ -5,9 +5,10 @@ Law: no I/O and no waiting.
 
 from __future__ import annotations
 
-from dataclasses import fields
+from collections.abc import Mapping
+from dataclasses import fields, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Generic, Self, TypeVar, overload
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.config import ClientConfig, client_config
@@ -15,7 +16,9 @@ from rocketstream.client.consumer.consume_async import AsyncConsumeService
 from rocketstream.client.consumer.consume_concurrently import ConsumeMessageConcurrentlyService
 from rocketstream.client.consumer.consume_run import ConsumeService
 from rocketstream.client.consumer.listener import Listener, listener_of
-from rocketstream.client.consumer.push_impl import PushConsumerImpl
+from rocketstream.client.consumer.offset_store import OffsetStore
+from rocketstream.client.consumer.push_impl import PushConsumerImpl, PushPlan
+from rocketstream.client.core.allocate import AllocateMessageQueueStrategy
 from rocketstream.client.core.settings import TIMESTAMP_FORMAT, PushConsumerSettings
 from rocketstream.client.observe.hooks import (
     ConsumeHooks,
@@ -25,16 +28,85 @@ from rocketstream.client.observe.hooks import (
 )
 from rocketstream.client.service_state import ServiceState
 from rocketstream.client.unsupported import refuse_unsupported
-from rocketstream.errors import ClientStateError, ConfigurationError, NotSupportedError
+from rocketstream.errors import ClientStateError, ConfigurationError
+from rocketstream.model import ConsumeFromWhere, MessageModel, MessageSelector
 from rocketstream.protocol.bodies import SubscriptionData
 from rocketstream.protocol.names import check_topic
-from rocketstream.protocol.subscription import EXPRESSION_TAG, build_subscription
+from rocketstream.protocol.sql92 import compile_expression
+from rocketstream.protocol.subscription import (
+    EXPRESSION_SQL92,
+    EXPRESSION_TAG,
+    build_subscription,
+)
 
 _TIMESTAMP_BACK_MS = 30 * 60_000
 
+CHANGEABLE = frozenset(
+    {
+        "consume_concurrently_max_span",
+        "post_subscription_when_pull",
+        "pull_batch_size",
+        "pull_interval_ms",
+        "pull_threshold_for_queue",
+        "pull_threshold_for_topic",
+        "pull_threshold_size_for_queue",
+        "pull_threshold_size_for_topic",
+    }
+)
+"""Settings that can be changed while a consumer runs."""
+
+
+T = TypeVar("T")
+
+
+class Setting(Generic[T]):
+    """An attribute that reads and changes one of a consumer's settings."""
+
+    def __set_name__(self, owner: type[PushConsumerBase], name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, consumer: None, owner: type[PushConsumerBase]) -> Self: ...
+    @overload
+    def __get__(self, consumer: PushConsumerBase, owner: type[PushConsumerBase]) -> T: ...
+    def __get__(self, consumer: PushConsumerBase | None, owner: type[PushConsumerBase]) -> T | Self:
+        if consumer is None:
+            return self
+        value: T = getattr(consumer.settings, self._name)
+        return value
+
+    def __set__(self, consumer: PushConsumerBase, value: T) -> None:
+        consumer._set(self._name, value)
+
 
 class PushConsumerBase:
-    """Settings, subscriptions and state; see ``rocketstream.PushConsumer`` for the arguments."""
+    """Settings, subscriptions and state; see ``rocketstream.PushConsumer`` for the arguments.
+
+    Every setting is also an attribute. Before ``start`` it takes any value, ``start`` checks all of
+    them in upstream's order; while running only those of ``CHANGEABLE`` can be changed.
+    """
+
+    message_model = Setting[MessageModel]()
+    consume_from_where = Setting[ConsumeFromWhere]()
+    consume_timestamp = Setting[str]()
+    allocate_message_queue_strategy = Setting[AllocateMessageQueueStrategy]()
+    consume_thread_min = Setting[int]()
+    consume_thread_max = Setting[int]()
+    consume_concurrently_max_span = Setting[int]()
+    pull_threshold_for_queue = Setting[int]()
+    pull_threshold_for_topic = Setting[int]()
+    pull_threshold_size_for_queue = Setting[int]()
+    pull_threshold_size_for_topic = Setting[int]()
+    pull_interval_ms = Setting[int]()
+    consume_message_batch_max_size = Setting[int]()
+    pull_batch_size = Setting[int]()
+    adjust_thread_pool_nums_threshold = Setting[int]()
+    post_subscription_when_pull = Setting[bool]()
+    max_reconsume_times = Setting[int]()
+    suspend_current_queue_time_ms = Setting[int]()
+    consume_timeout_minutes = Setting[float]()
+    await_termination_ms_when_shutdown = Setting[int]()
+    local_retry_delay_ms = Setting[int]()
 
     def __init__(
         self,
@@ -43,11 +115,14 @@ class PushConsumerBase:
         namesrv_addr: str | None = None,
         config: ClientConfig | None = None,
         listener: object = None,
+        subscription: Mapping[str, str | MessageSelector | None] | None = None,
+        offset_store: OffsetStore | None = None,
         clock: Clock = SYSTEM_CLOCK,
         **settings: Any,
     ) -> None:
         refuse_unsupported(settings)
-        shared = client_config(config, namesrv_addr, settings)
+        self._shared_config = client_config(config, namesrv_addr, settings)
+        self._own_config = self._shared_config.with_own_instance(clock)
         known = {field.name for field in fields(PushConsumerSettings)} - {"consumer_group"}
         wrong = sorted(set(settings) - known)
         if wrong:
@@ -59,15 +134,28 @@ class PushConsumerBase:
         settings.setdefault("consume_timestamp", half_an_hour_ago.strftime(TIMESTAMP_FORMAT))
         self.settings = PushConsumerSettings(group, **settings)
         self.settings.check()
-        self.config = shared.with_own_instance(clock)
+        self.offset_store = _checked_store(offset_store)
         self.state = ServiceState.CREATE_JUST
         self.consume_hooks = ConsumeHooks()
         self.filter_hooks = FilterHooks()
         self._clock = clock
         self._subscriptions: dict[str, SubscriptionData] = {}
+        for topic, expression in (subscription or {}).items():
+            data = self._subscription(topic, expression, EXPRESSION_TAG)
+            self._subscriptions[data.topic] = data
         self._listener: Listener | None = None
         if listener is not None:
             self._listener = listener_of(listener)
+
+    @property
+    def config(self) -> ClientConfig:
+        """The configuration shared by all clients.
+
+        Unless told otherwise a clustering consumer has an instance name of its own; broadcasting
+        ones keep DEFAULT, and with it the place of their offsets (C-114).
+        """
+        clustering = self.settings.message_model is not MessageModel.BROADCASTING
+        return self._own_config if clustering else self._shared_config
 
     @property
     def group(self) -> str:
@@ -86,20 +174,16 @@ class PushConsumerBase:
             listener: ``f(messages)`` or ``f(messages, context)``, or an object with such a method
                 ``consume_message``. It returns a ``ConsumeConcurrentlyStatus``; whatever else it
                 returns, None included, and whatever it raises counts as RECONSUME_LATER.
-            orderly: not supported yet.
+            orderly: consume each queue in order; the listener then returns a
+                ``ConsumeOrderlyStatus``. A ``MessageListenerOrderly`` is orderly in any case.
 
         Raises:
             ConfigurationError: not such a callable.
-            NotSupportedError: an orderly listener.
             ClientStateError: started already.
         """
-        if orderly:
-            raise NotSupportedError(
-                "orderly listeners are not supported yet; register a concurrent one"
-            )
         if self.state is not ServiceState.CREATE_JUST:
             raise ClientStateError("the listener is set before start()")
-        self._listener = listener_of(listener)
+        self._listener = listener_of(listener, orderly=orderly)
 
     def register_consume_message_hook(self, hook: ConsumeMessageHook) -> None:
         """Call ``hook`` before and after each listener call; what it raises is only logged."""
@@ -110,28 +194,67 @@ class PushConsumerBase:
         self.filter_hooks.register(hook)
 
     def _subscription(
-        self, topic: str, expression: str | None, expression_type: str
+        self, topic: str, expression: str | MessageSelector | None, expression_type: str
     ) -> SubscriptionData:
         check_topic(topic)
-        if expression_type != EXPRESSION_TAG:
-            raise NotSupportedError(
-                f"filtering by {expression_type} is not supported yet; use tags: 'TagA || TagB'"
-            )
-        return build_subscription(topic, expression, self._clock.now_ms(), expression_type)
+        selector = MessageSelector.of(expression, expression_type)
+        name = self.config.with_namespace(topic)
+        data = build_subscription(
+            name, selector.expression, self._clock.now_ms(), selector.expression_type
+        )
+        if data.expression_type == EXPRESSION_SQL92:
+            compile_expression(data.sub_string)
+        return data
 
-    def _begin_start(self) -> tuple[PushConsumerSettings, Listener]:
+    def _set(self, name: str, value: object) -> None:
+        change: dict[str, Any] = {name: value}
+        changed = replace(self.settings, **change)
+        if self.state is ServiceState.RUNNING:
+            if name not in CHANGEABLE:
+                raise ClientStateError(
+                    f"{name} is set before start(); while running only "
+                    f"{', '.join(sorted(CHANGEABLE))} can be changed"
+                )
+            changed.check()
+            self._apply(changed)
+        self.settings = changed
+
+    def _apply(self, settings: PushConsumerSettings) -> None:
+        raise self._not_running()
+
+    def _begin_start(self) -> PushPlan:
         if self.state is not ServiceState.CREATE_JUST:
             raise ClientStateError(
                 "The PushConsumer service state not OK, maybe started once, "
                 f"{self.state.value}; a client cannot be started again, create a new one"
             )
+        self.settings.check(self._some_listener)
+        self.config.name_servers()
+        return PushPlan(
+            self.settings,
+            self._subscriptions,
+            self._some_listener(),
+            make_service,
+            self.offset_store,
+            self.consume_hooks,
+            self.filter_hooks,
+        )
+
+    def _some_listener(self) -> Listener:
         if self._listener is None:
             raise ConfigurationError("messageListener is null; call register_message_listener()")
-        self.config.name_servers()
-        return self.settings, self._listener
+        return self._listener
 
     def _not_running(self) -> ClientStateError:
         return ClientStateError(f"The consumer service state not OK, {self.state.value}")
+
+
+def _checked_store(store: OffsetStore | None) -> OffsetStore | None:
+    if store is None or isinstance(store, OffsetStore):
+        return store
+    raise ConfigurationError(
+        f"offset_store must be a rocketstream.OffsetStore, subclass it; {store!r} is none"
+    )
 
 
 def make_service(impl: PushConsumerImpl, listener: Listener) -> ConsumeService:

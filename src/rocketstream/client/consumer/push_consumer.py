@@ -6,23 +6,30 @@ Law: starts, stops and forwards (upstream's DefaultMQPushConsumer).
 from __future__ import annotations
 
 import threading
-from typing import Any, Self
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Self, TypeVar
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.consumer.listener import (
-    Listener,
     ListenerFunction,
     MessageListenerConcurrently,
+    MessageListenerOrderly,
+    OrderlyListenerFunction,
 )
-from rocketstream.client.consumer.push_base import PushConsumerBase, make_service
-from rocketstream.client.consumer.push_impl import PushConsumerImpl
+from rocketstream.client.consumer.offset_store import OffsetStore
+from rocketstream.client.consumer.push_base import PushConsumerBase
+from rocketstream.client.consumer.push_calls import PushCalls
+from rocketstream.client.consumer.push_impl import PushConsumerImpl, start_push
 from rocketstream.client.core.settings import PushConsumerSettings
 from rocketstream.client.engine import Engine, threaded_engine
 from rocketstream.client.service_state import ServiceState
 from rocketstream.errors import ConfigurationError
-from rocketstream.model import MessageQueue
+from rocketstream.model import MessageQueue, MessageSelector
+from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.protocol.subscription import EXPRESSION_TAG
+
+T = TypeVar("T")
 
 
 class PushConsumer(PushConsumerBase):
@@ -38,15 +45,19 @@ class PushConsumer(PushConsumerBase):
         namesrv_addr: ``host:port``, several joined by ``;``; None takes NAMESRV_ADDR.
         config: settings shared by all clients; ``namesrv_addr`` overrides its address.
         listener: as ``register_message_listener``.
+        subscription: topics with their expressions, the same as calls of ``subscribe``.
+        offset_store: where offsets are kept; None keeps them at the brokers when clustering, in
+            ``~/.rocketmq_offsets`` when broadcasting.
         clock: where time comes from.
-        **settings: upstream's, among them ``consume_from_where`` (LAST_OFFSET),
-            ``consume_timestamp`` (``yyyyMMddHHmmss``, local time), ``consume_thread_max`` (20;
-            threads are started when listeners wait, ``consume_thread_min`` is only checked),
-            ``consume_message_batch_max_size`` (1),
-            ``pull_batch_size`` (32), ``max_reconsume_times`` (-1: 16),
-            ``consume_timeout_minutes`` (15), ``pull_threshold_for_queue`` (1000 messages),
-            ``pull_threshold_size_for_queue`` (100 MiB), ``consume_concurrently_max_span`` (2000),
-            ``await_termination_ms_when_shutdown`` (30000; 0 does not wait for listeners).
+        **settings: those of ``PushConsumerSettings``, each an attribute as well, and any of
+            ``ClientConfig``. Among them ``message_model`` (CLUSTERING), ``consume_from_where``
+            (LAST_OFFSET), ``consume_timestamp`` (``yyyyMMddHHmmss``, local time),
+            ``consume_thread_max`` (20; threads are started when listeners wait),
+            ``consume_message_batch_max_size`` (1), ``pull_batch_size`` (32),
+            ``max_reconsume_times`` (-1: 16), ``consume_timeout_minutes`` (15),
+            ``pull_threshold_for_queue`` (1000 messages), ``pull_threshold_size_for_queue`` (100
+            MiB), ``consume_concurrently_max_span`` (2000), ``await_termination_ms_when_shutdown``
+            (30000; 0 does not wait for listeners).
 
     Raises:
         ConfigurationError: a setting out of its range; the text names it and the range.
@@ -59,7 +70,15 @@ class PushConsumer(PushConsumerBase):
         *,
         namesrv_addr: str | None = None,
         config: ClientConfig | None = None,
-        listener: ListenerFunction | MessageListenerConcurrently | None = None,
+        listener: (
+            ListenerFunction
+            | OrderlyListenerFunction
+            | MessageListenerConcurrently
+            | MessageListenerOrderly
+            | None
+        ) = None,
+        subscription: Mapping[str, str | MessageSelector | None] | None = None,
+        offset_store: OffsetStore | None = None,
         clock: Clock = SYSTEM_CLOCK,
         **settings: Any,
     ) -> None:
@@ -68,6 +87,8 @@ class PushConsumer(PushConsumerBase):
             namesrv_addr=namesrv_addr,
             config=config,
             listener=listener,
+            subscription=subscription,
+            offset_store=offset_store,
             clock=clock,
             **settings,
         )
@@ -86,8 +107,8 @@ class PushConsumer(PushConsumerBase):
             ConfigurationError: no listener, a coroutine listener, or no name server address.
         """
         with self._lock:
-            settings, listener = self._begin_start()
-            if listener.is_async:
+            plan = self._begin_start()
+            if plan.listener.is_async:
                 raise ConfigurationError(
                     "the listener is a coroutine function; use rocketstream.aio.PushConsumer"
                 )
@@ -95,7 +116,7 @@ class PushConsumer(PushConsumerBase):
             engine: Engine | None = None
             try:
                 engine = threaded_engine(self.config, self._clock)
-                self._impl = engine.run(self._start(engine, settings, listener))
+                self._impl = engine.run(start_push(engine.instance, plan))
             except BaseException:
                 self.state = ServiceState.CREATE_JUST
                 if engine is not None and engine.release():
@@ -103,15 +124,6 @@ class PushConsumer(PushConsumerBase):
                 raise
             self._engine = engine
             self.state = ServiceState.RUNNING
-
-    async def _start(
-        self, engine: Engine, settings: PushConsumerSettings, listener: Listener
-    ) -> PushConsumerImpl:
-        impl = PushConsumerImpl(
-            engine.instance, settings, self._subscriptions, listener, make_service
-        )
-        await impl.start()
-        return impl
 
     def shutdown(self, await_ms: float | None = None) -> None:
         """Stop, so that nothing is lost and nothing finished is repeated.
@@ -145,7 +157,11 @@ class PushConsumer(PushConsumerBase):
         self.shutdown()
 
     def subscribe(
-        self, topic: str, expression: str | None = "*", *, expression_type: str = EXPRESSION_TAG
+        self,
+        topic: str,
+        expression: str | MessageSelector | None = "*",
+        *,
+        expression_type: str = EXPRESSION_TAG,
     ) -> None:
         """Consume a topic; replaces an earlier subscription of it. Before or after ``start``.
 
@@ -153,25 +169,27 @@ class PushConsumer(PushConsumerBase):
 
         Args:
             topic: topic to consume; it may be created later.
-            expression: ``*`` for all, or tags: ``TagA || TagB``.
-            expression_type: TAG; SQL92 is not supported yet.
+            expression: ``*`` for all, tags as in ``TagA || TagB``, or a ``MessageSelector``.
+            expression_type: TAG, or SQL92 for a condition on message properties.
 
         Raises:
             ConfigurationError: a bad topic name.
-            SubscriptionError: an expression without any tag.
+            SubscriptionError: an expression without any tag, or a condition with a mistake.
+            BrokerError: running, and a broker refuses it; an earlier subscription stays.
         """
         subscription = self._subscription(topic, expression, expression_type)
-        self._subscriptions[topic] = subscription
         if self.state is ServiceState.RUNNING:
             engine, impl = self._parts()
             engine.run(impl.subscribe(subscription))
+        self._subscriptions[subscription.topic] = subscription
 
     def unsubscribe(self, topic: str) -> None:
         """Stop consuming a topic; its offsets are stored."""
-        self._subscriptions.pop(topic, None)
+        name = self.config.with_namespace(topic)
+        self._subscriptions.pop(name, None)
         if self.state is ServiceState.RUNNING:
             engine, impl = self._parts()
-            engine.run(impl.unsubscribe(topic))
+            engine.run(impl.unsubscribe(name))
 
     def suspend(self) -> None:
         """Pull nothing more until ``resume``; messages already here are still consumed.
@@ -197,7 +215,82 @@ class PushConsumer(PushConsumerBase):
         Raises:
             ClientStateError: not running.
         """
-        return self._running()[1].assigned_queues()
+        return PushCalls(self._running()[1]).assigned_queues()
+
+    # --- what else upstream's class can be asked --------------------------------------------------
+    # Each of these blocks for a request or two and raises ClientStateError unless running,
+    # RouteNotFoundError where topic or broker is unknown, BrokerError where a broker refuses.
+
+    def fetch_subscribe_message_queues(self, topic: str) -> list[MessageQueue]:
+        """Return all queues of a topic, sorted, whoever has them."""
+        return self._call(lambda calls: calls.fetch_subscribe_message_queues(topic))
+
+    def create_topic(
+        self, key: str, new_topic: str, queue_num: int, topic_sys_flag: int = 0
+    ) -> None:
+        """Create a topic on every broker that has the topic ``key``, ``TBW102`` for one."""
+        self._call(lambda calls: calls.create_topic(key, new_topic, queue_num, topic_sys_flag))
+
+    def search_offset(self, mq: MessageQueue, timestamp_ms: int) -> int:
+        """Return the offset nearest to a store time, ms since 1970 (C-372)."""
+        return self._call(lambda calls: calls.search_offset(mq, timestamp_ms))
+
+    def max_offset(self, mq: MessageQueue) -> int:
+        """Return the offset the next message of a queue will get."""
+        return self._call(lambda calls: calls.max_offset(mq))
+
+    def min_offset(self, mq: MessageQueue) -> int:
+        """Return the offset of the oldest message still in a queue."""
+        return self._call(lambda calls: calls.min_offset(mq))
+
+    def earliest_msg_store_time(self, mq: MessageQueue) -> int:
+        """Return when the oldest message of a queue was stored, ms since 1970; -1 without one."""
+        return self._call(lambda calls: calls.earliest_msg_store_time(mq))
+
+    def view_message(self, topic: str, msg_id: str) -> MessageExt:
+        """Return the message with an id, the broker's or the sender's.
+
+        Raises:
+            OffsetNotFoundError: there is none.
+        """
+        return self._call(lambda calls: calls.view_message(topic, msg_id))
+
+    def query_message(
+        self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int
+    ) -> list[MessageExt]:
+        """Return up to ``max_num`` messages with a key, stored between two times."""
+        return self._call(lambda calls: calls.query_message(topic, key, max_num, begin_ms, end_ms))
+
+    def send_message_back(
+        self, message: MessageExt, delay_level: int, broker_name: str | None = None
+    ) -> None:
+        """Have a message consumed again later; what its listener returns counts besides (C-273).
+
+        Args:
+            message: a message this consumer got.
+            delay_level: -1 for the dead-letter topic, 0 lets the broker decide, else that level.
+            broker_name: where to; None takes the broker that stored it.
+
+        Raises:
+            SendError: neither the broker nor a send to the retry topic took it.
+        """
+        self._call(lambda calls: calls.send_message_back(message, delay_level, broker_name))
+
+    def core_pool_size(self) -> int:
+        """Return how many listener calls there may be at once."""
+        return self._call(lambda calls: calls.core_pool_size())
+
+    def update_core_pool_size(self, core_pool_size: int) -> bool:
+        """Change how many listener calls there may be at once; tell whether it can be that many."""
+        return self._call(lambda calls: calls.update_core_pool_size(core_pool_size))
+
+    def _call(self, call: Callable[[PushCalls], Coroutine[Any, Any, T]]) -> T:
+        engine, impl = self._running()
+        return engine.run(call(PushCalls(impl)))
+
+    def _apply(self, settings: PushConsumerSettings) -> None:
+        engine, impl = self._running()
+        engine.loop.call_soon_threadsafe(impl.change, settings)
 
     def _running(self) -> tuple[Engine, PushConsumerImpl]:
         if self.state is not ServiceState.RUNNING:

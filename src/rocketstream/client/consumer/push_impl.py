@@ -9,18 +9,21 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
+from rocketstream.client.consumer.broadcast_drop import BroadcastDrop
 from rocketstream.client.consumer.consume_run import ConsumeBook, ConsumeService, PullRequest
 from rocketstream.client.consumer.listener import Listener
-from rocketstream.client.consumer.offset_store import RemoteBrokerOffsetStore
+from rocketstream.client.consumer.offset_store import Offsets, OffsetStore
 from rocketstream.client.consumer.pull_service import PullService
 from rocketstream.client.consumer.push_remote import PushRemote
 from rocketstream.client.consumer.rebalance_impl import RebalanceImpl, RebalanceSettings
 from rocketstream.client.consumer.send_back import SendBack
+from rocketstream.client.consumer.user_offsets import open_store
 from rocketstream.client.core.process_queue import ProcessQueue
 from rocketstream.client.core.settings import PushConsumerSettings
 from rocketstream.client.instance import MQClientInstance
+from rocketstream.client.observe.hooks import ConsumeHooks, FilterHooks
 from rocketstream.errors import ConnectError
 from rocketstream.model import MessageModel, MessageQueue
 from rocketstream.protocol.bodies import (
@@ -29,7 +32,6 @@ from rocketstream.protocol.bodies import (
     ConsumerRunningInfo,
     SubscriptionData,
 )
-from rocketstream.protocol.bodies.client import CONSUME_PASSIVELY
 from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.protocol.names import RETRY_PREFIX, retry_topic
 from rocketstream.protocol.subscription import build_subscription
@@ -42,33 +44,75 @@ EXPIRED_CHECKED_MAX = 16
 ServiceMaker = Callable[["PushConsumerImpl", Listener], ConsumeService]
 
 
-class PushConsumerImpl:
-    """One push consumer; implements the instance's ``ConsumerInner``."""
+@dataclass(frozen=True, slots=True)
+class PushPlan:
+    """What a push consumer is started with.
 
-    def __init__(
-        self,
-        instance: MQClientInstance,
-        settings: PushConsumerSettings,
-        subscriptions: dict[str, SubscriptionData],
-        listener: Listener,
-        make_service: ServiceMaker,
-    ) -> None:
+    Attributes:
+        settings: all settings; the group as the user knows it.
+        subscriptions: by topic, as the servers know it.
+        listener: what consumes.
+        make_service: makes the consume service the listener needs.
+        offset_store: the user's, or None.
+        consume_hooks: called around listener calls.
+        filter_hooks: called after pulls.
+    """
+
+    settings: PushConsumerSettings
+    subscriptions: Mapping[str, SubscriptionData]
+    listener: Listener
+    make_service: ServiceMaker
+    offset_store: OffsetStore | None = None
+    consume_hooks: ConsumeHooks = field(default_factory=ConsumeHooks)
+    filter_hooks: FilterHooks = field(default_factory=FilterHooks)
+
+
+async def start_push(instance: MQClientInstance, plan: PushPlan) -> PushConsumerImpl:
+    """Make a consumer and start it (C-111); what fails leaves nothing behind.
+
+    Raises:
+        ClientStateError: the instance already has a consumer of the group.
+        ConfigurationError: the file of local offsets cannot be read.
+        BrokerError: a broker refuses a subscription.
+        ConnectError: no name server answered.
+    """
+    group = instance.config.with_namespace(plan.settings.consumer_group)
+    plan = replace(plan, settings=replace(plan.settings, consumer_group=group))
+    model = plan.settings.message_model
+    store = await open_store(instance, group, model, plan.offset_store)
+    consumer = PushConsumerImpl(instance, plan, store)
+    await consumer.start()
+    return consumer
+
+
+class PushConsumerImpl:
+    """One push consumer; implements the instance's ``ConsumerInner``; names are the servers'."""
+
+    consume_type = "CONSUME_PASSIVELY"
+
+    def __init__(self, instance: MQClientInstance, plan: PushPlan, store: Offsets) -> None:
+        settings = plan.settings
         self.group = settings.consumer_group
-        self.listener = listener
+        self.message_model = settings.message_model
         self.settings = settings
         self.instance = instance
         self.clock = instance.clock
-        self.subscriptions = dict(subscriptions)
-        retry = retry_topic(self.group)
-        self.subscriptions[retry] = build_subscription(retry, None, self.clock.now_ms())
+        self.listener = plan.listener
+        self.consume_hooks, self.filter_hooks = plan.consume_hooks, plan.filter_hooks
+        self.subscriptions = dict(plan.subscriptions)
+        broadcasting = self.message_model is MessageModel.BROADCASTING
+        if not broadcasting:
+            retry = retry_topic(self.group)
+            self.subscriptions[retry] = build_subscription(retry, None, self.clock.now_ms())
         self.thresholds = settings.thresholds()
-        self.store = RemoteBrokerOffsetStore(instance, self.group)
-        self.pulls = PullService(self, instance, settings, self.store, lambda: self.service)
+        self.store = store
+        self.pulls = PullService(self, instance, store, lambda: self.service)
         self.book = ConsumeBook(
-            self.store, lambda: self.thresholds, self.pulls.resume_threadsafe, self.clock
+            store, lambda: self.thresholds, self.pulls.resume_threadsafe, self.clock
         )
-        self.send_back = SendBack(instance, settings, self.book, self._consume_again)
-        self.service = make_service(self, listener)
+        sender = BroadcastDrop if broadcasting else SendBack
+        self.send_back = sender(instance, settings, self.book, self._consume_again)
+        self.service = plan.make_service(self, plan.listener)
         self.queues = RebalanceImpl(
             instance,
             RebalanceSettings(
@@ -78,35 +122,41 @@ class PushConsumerImpl:
                 settings.consume_from_where,
                 settings.consume_timestamp_ms,
             ),
-            self.store,
+            store,
             self,
         )
-        self._remote = PushRemote(self)
+        self.remote = PushRemote(self)
         self._expiry: asyncio.Task[None] | None = None
         self._running = False
 
     # --- life cycle -------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Register, learn routes, tell the brokers, take queues (C-111).
-
-        Raises:
-            ClientStateError: the instance already has a consumer of the group.
-            ConnectError: no name server answered.
-        """
-        self.instance.register_consumer(self)
+        """Register, learn routes, tell the brokers, take queues (C-111)."""
         try:
-            wanted = [topic for topic in self.subscriptions if not topic.startswith(RETRY_PREFIX)]
-            await self._learn_routes(wanted)
-            await self.instance.heartbeat()
-            # The heartbeat has made the brokers create the retry topic (C-338).
-            await self._learn_routes([retry_topic(self.group)])
+            self.instance.register_consumer(self)
         except BaseException:
+            await self.service.shutdown(0)
+            raise
+        try:
+            await self._announce()
+        except BaseException:
+            await self.service.shutdown(0)
             await self.instance.unregister_consumer(self.group)
             raise
         self._running = True
-        self._expiry = asyncio.get_running_loop().create_task(self._clean_forever())
+        if self.message_model is MessageModel.CLUSTERING and not self.listener.is_orderly:
+            self._expiry = asyncio.get_running_loop().create_task(self._clean_forever())
         self.instance.rebalance_soon()
+
+    async def _announce(self) -> None:
+        wanted = [topic for topic in self.subscriptions if not topic.startswith(RETRY_PREFIX)]
+        await self._learn_routes(wanted)
+        await self.instance.check_client_in_broker(self)
+        await self.instance.heartbeat()
+        if self.message_model is MessageModel.CLUSTERING:
+            # The heartbeat has made the brokers create the retry topic (C-338).
+            await self._learn_routes([retry_topic(self.group)])
 
     async def shutdown(self, await_ms: float, caller: int | None = None) -> None:
         """Stop pulling, let listeners finish, commit, say goodbye (C-119, C-121).
@@ -137,9 +187,22 @@ class PushConsumerImpl:
     # --- subscriptions ----------------------------------------------------------------------------
 
     async def subscribe(self, subscription: SubscriptionData) -> None:
-        """Add or replace a subscription and tell the brokers (C-103)."""
+        """Add or replace a subscription and tell the brokers (C-103).
+
+        Raises:
+            BrokerError: a broker refuses it; the one before stays.
+        """
+        before = self.subscriptions.get(subscription.topic)
         self.subscriptions[subscription.topic] = subscription
-        await self._learn_routes([subscription.topic])
+        try:
+            await self._learn_routes([subscription.topic])
+            await self.instance.check_client_in_broker(self)
+        except BaseException:
+            if before is None:
+                del self.subscriptions[subscription.topic]
+            else:
+                self.subscriptions[subscription.topic] = before
+            raise
         await self.instance.heartbeat()
         self.instance.rebalance_soon()
 
@@ -158,13 +221,13 @@ class PushConsumerImpl:
         return ConsumerData(
             group_name=self.group,
             consume_type=self.consume_type,
-            message_model=self.settings.message_model.value,
+            message_model=self.message_model.value,
             consume_from_where=self.settings.consume_from_where.value,
             subscription_data_set=list(self.subscriptions.values()),
             unit_mode=self.instance.config.unit_mode,
         )
 
-    # --- pause ------------------------------------------------------------------------------------
+    # --- pause and settings -----------------------------------------------------------------------
 
     def suspend(self) -> None:
         """Pull nothing until ``resume``; what is cached is still consumed."""
@@ -174,6 +237,11 @@ class PushConsumerImpl:
         """Pull again (C-151)."""
         self.pulls.paused = False
         self.instance.rebalance_soon()
+
+    def change(self, settings: PushConsumerSettings) -> None:
+        """Go on with other bounds, pauses and batch sizes."""
+        self.settings = replace(settings, consumer_group=self.group)
+        self._share_thresholds()
 
     # --- queues: what RebalanceImpl asks of its owner ---------------------------------------------
 
@@ -215,14 +283,7 @@ class PushConsumerImpl:
         self, topic: str, all_queues: Sequence[MessageQueue], mine: Sequence[MessageQueue]
     ) -> None:
         """Share per-topic bounds anew and have brokers take our subscription as newer (C-183)."""
-        self.thresholds = self.settings.thresholds().shared(
-            self.settings.pull_threshold_for_topic,
-            self.settings.pull_threshold_size_for_topic,
-            len(self.queues.table),
-        )
-        for request in self.queues.table.values():
-            if request.process_queue.flow_controlled:
-                self.pulls.pull(request)
+        self._share_thresholds()
         subscription = self.subscriptions.get(topic)
         if subscription is not None:
             version = max(self.clock.now_ms(), subscription.sub_version + 1)
@@ -231,6 +292,17 @@ class PushConsumerImpl:
             # Pulls carry the version only once the brokers know it, else they answer 25.
             if self.subscriptions.get(topic) is subscription:
                 self.subscriptions[topic] = renewed
+
+    def _share_thresholds(self) -> None:
+        settings = self.settings
+        self.thresholds = settings.thresholds().shared(
+            settings.pull_threshold_for_topic,
+            settings.pull_threshold_size_for_topic,
+            len(self.queues.table),
+        )
+        for request in list(self.queues.table.values()):
+            if request.process_queue.flow_controlled:
+                self.pulls.pull(request)
 
     # --- repair, expiry, offsets ------------------------------------------------------------------
 
@@ -252,9 +324,8 @@ class PushConsumerImpl:
         await self.store.persist(list(self.queues.table))
 
     async def _clean_forever(self) -> None:
-        period_s = self.settings.consume_timeout_minutes * 60
         while True:
-            await asyncio.sleep(period_s)
+            await asyncio.sleep(self.settings.consume_timeout_minutes * 60)
             try:
                 await self.clean_expired()
             except Exception:
@@ -275,36 +346,6 @@ class PushConsumerImpl:
                 if not await self.send_back.expire(request, first):
                     break
 
-    # --- asked by brokers -------------------------------------------------------------------------
-
-    @property
-    def consume_type(self) -> str:
-        """Messages are pushed to the listener (C-144)."""
-        return CONSUME_PASSIVELY
-
-    @property
-    def message_model(self) -> MessageModel:
-        """How the group shares a topic."""
-        return self.settings.message_model
-
-    async def running_info(self) -> ConsumerRunningInfo:
-        """What this consumer is and does (307)."""
-        return await self._remote.running_info()
-
-    async def consume_directly(
-        self, message: MessageExt, broker_name: str
-    ) -> ConsumeMessageDirectlyResult:
-        """Give one message to the listener now (309)."""
-        return await self._remote.consume_directly(message, broker_name)
-
-    async def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
-        """Go on at these offsets of ``topic`` in the queues this consumer has (220)."""
-        await self._remote.reset_offsets(offsets)
-
-    def consumer_status(self, topic: str) -> dict[MessageQueue, int]:
-        """Return the offsets noted for a topic (221)."""
-        return self._remote.consumer_status(topic)
-
     # --- seen from outside ------------------------------------------------------------------------
 
     def assigned_queues(self) -> list[MessageQueue]:
@@ -320,3 +361,21 @@ class PushConsumerImpl:
                 for each in data.subscription_data_set
             ],
         )
+
+    async def running_info(self) -> ConsumerRunningInfo:
+        """What the consumer is and does (307)."""
+        return await self.remote.running_info()
+
+    async def consume_directly(
+        self, message: MessageExt, broker_name: str
+    ) -> ConsumeMessageDirectlyResult:
+        """Give one message to the listener now (309)."""
+        return await self.remote.consume_directly(message, broker_name)
+
+    async def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
+        """Go on at these offsets in the queues held (220)."""
+        await self.remote.reset_offsets(offsets)
+
+    def consumer_status(self, topic: str) -> Mapping[MessageQueue, int]:
+        """Return the offsets noted for a topic (221)."""
+        return self.remote.consumer_status(topic)

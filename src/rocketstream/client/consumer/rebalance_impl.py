@@ -268,7 +268,7 @@ class RebalanceImpl:
             request = self._table.pop(mq)
             with request.lock:
                 request.process_queue.dropped = True
-        await self._store.persist(mqs)
+        await self._store.settle(mqs)
         for mq in mqs:
             self._store.remove_offset(mq)
         await self._owner.given_up(mqs)
@@ -366,7 +366,7 @@ class RebalanceImpl:
             with request.lock:
                 request.process_queue.dropped = True
             self._store.update_offset(mq, offset, increase_only=False)
-            await self._store.persist([mq])
+            await self._store.settle([mq])
             fresh = self._enter(mq, offset)
             self._owner.take(fresh)
             return True

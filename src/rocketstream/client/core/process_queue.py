@@ -45,6 +45,7 @@ class ProcessQueue:
             running listener finishes still counts (C-556).
         body_bytes: sum of the cached messages' stored body lengths.
         queue_offset_max: offset put in last (C-239).
+        passed_to: up to here the queue was looked through; what is not cached was filtered out.
         backlog: how far the newest cached message is behind the queue's end (C-237).
         last_pull_ms: monotonic time of the last pull sent.
         last_consume_ms: monotonic time of the last finished message.
@@ -63,6 +64,7 @@ class ProcessQueue:
         "last_pull_ms",
         "leaving",
         "message_queue",
+        "passed_to",
         "queue_offset_max",
     )
 
@@ -73,6 +75,7 @@ class ProcessQueue:
         self.leaving = False
         self.body_bytes = 0
         self.queue_offset_max = 0
+        self.passed_to = 0
         self.backlog = 0
         self.last_pull_ms = now_ms
         self.last_consume_ms = now_ms
@@ -134,7 +137,7 @@ class ProcessQueue:
         self.body_bytes -= size
         if not cached:
             self._order.clear()
-            return self.queue_offset_max + 1
+            return max(self.queue_offset_max + 1, self.passed_to)
         order = self._order
         while order[0] not in cached:
             order.popleft()
@@ -155,6 +158,7 @@ class ProcessQueue:
         self._order.clear()
         self.body_bytes = 0
         self.queue_offset_max = 0
+        self.passed_to = 0
 
     def _append(self, offsets: list[int]) -> None:
         order = self._order

@@ -1,10 +1,12 @@
 """Settings of the push consumer, checked in upstream's order with upstream's texts.
 
-Law: pure values; what is not built yet is refused with NotSupportedError, never ignored.
+Law: pure values.
 """
 
 from __future__ import annotations
 
+import enum
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -13,7 +15,7 @@ from rocketstream.client.core.allocate import (
     AllocateMessageQueueStrategy,
 )
 from rocketstream.client.core.flow_control import Thresholds
-from rocketstream.errors import ConfigurationError, NotSupportedError
+from rocketstream.errors import ConfigurationError
 from rocketstream.model import ConsumeFromWhere, MessageModel
 from rocketstream.protocol.names import (
     DEFAULT_CONSUMER_GROUP,
@@ -27,7 +29,33 @@ OFF = -1
 
 @dataclass(frozen=True, slots=True)
 class PushConsumerSettings:
-    """Settings of a push consumer (C-21 to C-43); names and defaults are upstream's."""
+    """Settings of a push consumer (C-21 to C-43); names are upstream's, with their units.
+
+    Attributes:
+        consumer_group: 1 to 255 of percent sign, bar, letters, digits, underscore, hyphen.
+        message_model: CLUSTERING shares the messages, BROADCASTING gives every member all.
+        consume_from_where: where a queue without a stored offset begins.
+        consume_timestamp: where TIMESTAMP begins, ``yyyyMMddHHmmss`` local time.
+        allocate_message_queue_strategy: how the members divide the queues.
+        consume_thread_min: only checked; threads are started when they help (C-584).
+        consume_thread_max: most listener calls at once.
+        consume_concurrently_max_span: offsets between the oldest and newest message held of a
+            queue, beyond which it is not pulled.
+        pull_threshold_for_queue: messages held of a queue, beyond which it is not pulled.
+        pull_threshold_for_topic: shared by all queues instead, -1 for off (C-183).
+        pull_threshold_size_for_queue: the same in MiB of bodies.
+        pull_threshold_size_for_topic: the same in MiB, shared by all queues, -1 for off.
+        pull_interval_ms: pause between pulls that found something.
+        consume_message_batch_max_size: most messages of one listener call.
+        pull_batch_size: most messages of one pull.
+        adjust_thread_pool_nums_threshold: without effect, as in the original (C-131).
+        post_subscription_when_pull: send the expression with each pull.
+        max_reconsume_times: retries before the dead-letter topic; -1 is 16, in order no end.
+        suspend_current_queue_time_ms: pause of a queue whose orderly listener asks for one.
+        consume_timeout_minutes: age at which a message still in its listener is sent back.
+        await_termination_ms_when_shutdown: how long ``shutdown`` waits for running listeners.
+        local_retry_delay_ms: pause before messages whose send-back failed are consumed again.
+    """
 
     consumer_group: str
     message_model: MessageModel = MessageModel.CLUSTERING
@@ -46,35 +74,33 @@ class PushConsumerSettings:
     pull_interval_ms: int = 0
     consume_message_batch_max_size: int = 1
     pull_batch_size: int = 32
+    adjust_thread_pool_nums_threshold: int = 100_000
     post_subscription_when_pull: bool = False
     max_reconsume_times: int = -1
     suspend_current_queue_time_ms: int = 1_000
     consume_timeout_minutes: float = 15
     await_termination_ms_when_shutdown: int = 30_000
     local_retry_delay_ms: int = 5_000
-    """Pause before messages whose send-back failed are consumed again (C-264)."""
 
-    def check(self) -> None:
+    def check(self, check_listener: Callable[[], object] = lambda: None) -> None:
         """Check every value; the first wrong one in upstream's order is reported.
+
+        Args:
+            check_listener: checks the listener when its turn comes.
 
         Raises:
             ConfigurationError: a value out of its range; the text begins as upstream's does.
-            NotSupportedError: broadcasting.
         """
         check_group(self.consumer_group)
         if self.consumer_group == DEFAULT_CONSUMER_GROUP:
             raise ConfigurationError(
                 f"consumerGroup can not equal {DEFAULT_CONSUMER_GROUP}, please specify another one."
             )
-        _not_none("messageModel", self.message_model)
-        if self.message_model is not MessageModel.CLUSTERING:
-            raise NotSupportedError(
-                "message_model BROADCASTING is not supported yet; use CLUSTERING with a group of "
-                "its own per consumer"
-            )
-        _not_none("consumeFromWhere", self.consume_from_where)
+        _is_a("messageModel", self.message_model, MessageModel)
+        _is_a("consumeFromWhere", self.consume_from_where, ConsumeFromWhere)
         self.consume_timestamp_ms()
-        _not_none("allocateMessageQueueStrategy", self.allocate_message_queue_strategy)
+        _check_strategy(self.allocate_message_queue_strategy)
+        check_listener()
         for name, attribute, low, high in _RANGES:
             value = getattr(self, attribute)
             if not (value == OFF and attribute.endswith("_for_topic")):
@@ -136,11 +162,24 @@ _RANGES = (
 )
 
 
-def _not_none(name: str, value: object) -> None:
+def _is_a(name: str, value: object, kind: type[enum.Enum]) -> None:
     if value is None:
         raise ConfigurationError(f"{name} is null")
+    if not isinstance(value, kind):
+        accepted = ", ".join(each.name for each in kind)
+        raise ConfigurationError(f"{name} must be a {kind.__name__} ({accepted}), not {value!r}")
+
+
+def _check_strategy(strategy: object) -> None:
+    if strategy is None:
+        raise ConfigurationError("allocateMessageQueueStrategy is null")
+    if not callable(getattr(strategy, "allocate", None)):
+        raise ConfigurationError(
+            "allocateMessageQueueStrategy must have a method "
+            f"allocate(consumer_group, current_cid, mq_all, cid_all); {strategy!r} has none"
+        )
 
 
 def _in_range(name: str, value: int, low: int, high: int) -> None:
-    if not isinstance(value, int) or not low <= value <= high:
+    if type(value) is not int or not low <= value <= high:
         raise ConfigurationError(f"{name} Out of range [{low}, {high}]", value=value)
