@@ -45,6 +45,13 @@ _BUFFER_BYTES = 256 * 1024
 # time of a round trip.
 _KERNEL_TIMEOUTS = sys.platform == "linux" and sys.maxsize > 2**32
 _TIMEVAL = struct.Struct("@ll")
+# To sleep until the answer comes costs two wake-ups of idle processors, tens of microseconds each
+# on virtual machines. So a connection may look for the answer a while before it sleeps; where that
+# does not pay, because the answers take longer, it soon stops looking.
+_LOOKS_MAX = 250
+_LOOKS_IN_VAIN_MAX = 16
+_REQUESTS_WITHOUT_LOOKING = 512
+_yield_processor = getattr(os, "sched_yield", None)
 
 
 class BlockingConnection:
@@ -90,6 +97,9 @@ class BlockingConnection:
             _set_kernel_timeouts(self._sock, self._timeout_s)
         self._close_reason = ""
         self._opaque = 0
+        self._poller = _poller(self._sock)
+        self._looked_in_vain = 0
+        self._looks_again_in = 0
         self._outstanding: set[int] = set()
         self._answered: deque[RemotingCommand] = deque()
         self._buffer = bytearray(_BUFFER_BYTES)
@@ -118,10 +128,18 @@ class BlockingConnection:
         """Submitted requests whose answers ``receive`` has not returned yet."""
         return len(self._outstanding) + len(self._answered)
 
-    def request(self, command: RemotingCommand, timeout_ms: float) -> RemotingCommand:
+    def request(
+        self, command: RemotingCommand, timeout_ms: float, *, alone: bool = False
+    ) -> RemotingCommand:
         """Send ``command`` and return its answer, whatever its code.
 
         Answers to submitted requests that come in between are kept for ``receive``.
+
+        Args:
+            command: the request; gets its opaque id.
+            timeout_ms: for sending and each wait until the answer is whole.
+            alone: nobody else waits for an answer, so that looking for this one without sleeping
+                takes no processor from them.
 
         Raises:
             RequestTimeoutError: no answer within ``timeout_ms``; it may have been executed.
@@ -134,6 +152,11 @@ class BlockingConnection:
         if timeout_s != self._timeout_s:
             self._set_timeout(timeout_s)
         opaque = self.submit(command)
+        if alone:
+            if self._looks_again_in:
+                self._looks_again_in -= 1
+            else:
+                self._look_for_answer()
         deadline = self._clock.monotonic_ms() + timeout_ms
         while True:
             answer = self._next_answer(deadline)
@@ -211,7 +234,7 @@ class BlockingConnection:
         if sock is None:
             return True
         try:
-            if not _readable(sock):
+            if not self._is_readable():
                 return False
             self._make_room(_PREFIX_BYTES)
             while got := self._receive_now(sock):
@@ -224,6 +247,11 @@ class BlockingConnection:
             return True
         self._break("closed by the peer")
         return True
+
+    def _is_readable(self) -> bool:
+        if self._poller is not None:
+            return bool(self._poller.poll(0))
+        return self._sock is not None and bool(select.select([self._sock], [], [], 0)[0])
 
     def _receive_now(self, sock: socket.socket) -> int:
         room = self._view[self._end :]
@@ -275,6 +303,22 @@ class BlockingConnection:
                 return command
             if not command.flag & FLAG_ONEWAY:
                 self._refuse(command)
+
+    def _look_for_answer(self) -> None:
+        """Look a number of times whether something came, as long as that has paid lately."""
+        poller, give_way = self._poller, _yield_processor
+        if poller is None or give_way is None or not self._kernel_timeouts:
+            return
+        poll = poller.poll
+        for _ in range(_LOOKS_MAX):
+            if poll(0):
+                self._looked_in_vain = 0
+                return
+            give_way()
+        self._looked_in_vain += 1
+        if self._looked_in_vain >= _LOOKS_IN_VAIN_MAX:
+            self._looked_in_vain = 0
+            self._looks_again_in = _REQUESTS_WITHOUT_LOOKING
 
     def _refuse(self, request: RemotingCommand) -> None:
         sock = self._sock
@@ -422,9 +466,10 @@ def _set_kernel_timeouts(sock: socket.socket, timeout_s: float) -> None:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, value)
 
 
-def _readable(sock: socket.socket) -> bool:
-    if hasattr(select, "poll"):
-        poller = select.poll()
-        poller.register(sock, select.POLLIN)
-        return bool(poller.poll(0))
-    return bool(select.select([sock], [], [], 0)[0])
+def _poller(sock: socket.socket) -> select.poll | None:
+    """Return what tells whether a socket can be read; None where there is no poll()."""
+    if not hasattr(select, "poll"):
+        return None
+    poller = select.poll()
+    poller.register(sock, select.POLLIN)
+    return poller

@@ -36,6 +36,7 @@ class BlockingPool:
         ssl_context: ssl.SSLContext | None = None,
         before_request: BeforeRequest | None = None,
         after_response: AfterResponse | None = None,
+        busy_wait: bool = False,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         """Keep the settings; nothing is connected yet.
@@ -46,6 +47,8 @@ class BlockingPool:
             ssl_context: speak TLS with it.
             before_request: called with address and command before each request is encoded.
             after_response: called with address, command and answer for each ``request``.
+            busy_wait: while one connection to an address is in use, look for its answer some tens
+                of microseconds before sleeping, as long as answers do come that soon.
             clock: measures deadlines.
         """
         self._connections_max = connections_max
@@ -53,6 +56,7 @@ class BlockingPool:
         self._ssl = ssl_context
         self._before_request = before_request
         self._after_response = after_response
+        self._busy_wait = busy_wait
         self._clock = clock
         self._pid = os.getpid()
         self._mutex = threading.Lock()  # guards what follows; never held while connecting
@@ -89,7 +93,8 @@ class BlockingPool:
             answer = self._request_when_lent(address, command, timeout_ms)
         else:
             try:
-                answer = connection.request(command, _whole_ms(timeout_ms))
+                alone = self._busy_wait and self._lent[address] == 1
+                answer = connection.request(command, _whole_ms(timeout_ms), alone=alone)
             finally:
                 self._give_back(address, connection)
         if self._after_response is not None:
