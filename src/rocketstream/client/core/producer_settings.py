@@ -47,6 +47,7 @@ class ProducerSettings:
     detect_timeout_ms: int = 200
     unit_mode: bool = False
     topics: tuple[str, ...] = ()
+    busy_wait: bool = True
 
     def check(self) -> None:
         """Check every value.
@@ -105,6 +106,7 @@ class ProducerSettings:
 
 
 _FLAGS = (
+    "busy_wait",
     "retry_another_broker_when_not_store_ok",
     "send_latency_fault_enable",
     "start_detector_enable",

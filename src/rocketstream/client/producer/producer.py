@@ -65,8 +65,9 @@ class Producer(SyncQueries):
             try), ``topics`` (whose brokers are to know this producer from the start),
             ``send_latency_fault_enable`` (False: avoid slow and failing brokers) with
             ``latency_max``, ``not_available_duration`` (its table, ms), ``start_detector_enable``
-            (True), ``detect_interval_ms`` (2000), ``detect_timeout_ms`` (200); and every field of
-            ``ClientConfig``.
+            (True), ``detect_interval_ms`` (2000), ``detect_timeout_ms`` (200), ``busy_wait`` (True:
+            ``send`` looks for its answer some tens of microseconds before it sleeps, while answers
+            come that soon and nobody else sends); and every field of ``ClientConfig``.
 
     Raises:
         ConfigurationError: a setting that cannot be used; the text names it.
@@ -117,6 +118,7 @@ class Producer(SyncQueries):
                 ssl_context=config.tls_context(),
                 before_request=before_request_of(config),
                 after_response=after_response_of(config),
+                busy_wait=self.settings.busy_wait,
                 clock=self._clock,
             )
             self._engine = engine
