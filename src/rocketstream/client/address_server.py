@@ -6,6 +6,7 @@ Law: one question, one answer; blocks, so it runs off the loop.
 from __future__ import annotations
 
 import logging
+import urllib.error
 import urllib.request
 from http.client import HTTPException
 
@@ -27,10 +28,11 @@ def fetch_name_servers(url: str, timeout_ms: int = FETCH_TIMEOUT_MS) -> list[str
         # No proxy: the address server stands in the clients' own network.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with opener.open(url, timeout=timeout_ms / 1000) as answer:
-            if answer.status != 200:
-                logger.warning("address server %s answered with status %d", url, answer.status)
-                return []
             text = answer.read(_ANSWER_BYTES_MAX).decode("utf-8", "replace").strip()
+    except urllib.error.HTTPError as error:
+        error.close()  # it is the answer, with its socket
+        logger.warning("address server %s answered with status %d", url, error.code)
+        return []
     except (OSError, HTTPException, ValueError) as error:  # URLError is an OSError
         logger.warning("address server %s could not be asked: %s", url, error)
         return []

@@ -23,6 +23,7 @@ from rocketstream.protocol.codes import RequestCode, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import (
     GetMaxOffsetResponseHeader,
+    Header,
     PullMessageRequestHeader,
     PullMessageResponseHeader,
     QueryConsumerOffsetResponseHeader,
@@ -183,6 +184,24 @@ class FakeBroker:
 
     async def _reply(self, asked: Asked, response: RemotingCommand) -> None:
         asked.connection.reply(asked.command, response)
+
+    def ask_clients(
+        self, code: int, header: Header | None = None, body: bytes = b"", *, oneway: bool = False
+    ) -> list[RemotingCommand]:
+        """Make a request of every connected client; return their answers, none for one-way."""
+        return self.thread.run(self._ask_clients(code, header, body, oneway))
+
+    async def _ask_clients(
+        self, code: int, header: Header | None, body: bytes, oneway: bool
+    ) -> list[RemotingCommand]:
+        answers = []
+        for connection in self.server.connections:
+            command = RemotingCommand.request(code, header, body)
+            if oneway:
+                connection.oneway(command)
+            else:
+                answers.append(await connection.request(command, WAIT_S * 1000))
+        return answers
 
     def notify_members_changed(self) -> None:
         """Tell every client to rebalance (code 40)."""

@@ -1,0 +1,490 @@
+"""One client instance against a broker that does what the test says (section 2.5 to 2.7)."""
+
+from __future__ import annotations
+
+import http.server
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from rocketstream import ClientConfig, Message, Producer, PushConsumer, limits
+from rocketstream.client import engine as engines
+from rocketstream.client.address_server import fetch_name_servers
+from rocketstream.client.api import MQClientAPI, vip_address
+from rocketstream.client.instance import MQClientInstance
+from rocketstream.errors import ClientStateError, ConnectError, RequestTimeoutError
+from rocketstream.model import MessageQueue
+from rocketstream.protocol.bodies import HeartbeatData, SubscriptionData
+from rocketstream.protocol.codes import RequestCode, version_ordinal, version_text
+from rocketstream.protocol.command import RemotingCommand
+from rocketstream.protocol.headers import (
+    ConsumerSendMsgBackRequestHeader,
+    GetMaxOffsetResponseHeader,
+    QueryConsumerOffsetResponseHeader,
+    SearchOffsetResponseHeader,
+)
+from rocketstream.testing import ManualClock
+from rocketstream.transport.connection import DEFAULT_LIMITS
+from tests.behaviour.support import Seen
+from tests.plugins.waiting import wait_until
+from tests.unit.client.fake_broker import GROUP, TOPIC, FakeBroker, ok
+
+ROUTE = RequestCode.GET_ROUTEINFO_BY_TOPIC
+BEAT = RequestCode.HEART_BEAT
+
+
+@pytest.fixture
+def broker() -> Iterator[FakeBroker]:
+    with FakeBroker() as running:
+        running.offsets[0] = 0
+        yield running
+
+
+@pytest.fixture
+def closed_port() -> Iterator[int]:
+    """Return a loopback port that refuses connections: bound, never listening."""
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        yield holder.getsockname()[1]
+
+
+def push(broker: FakeBroker, group: str = GROUP, **settings: Any) -> PushConsumer:
+    made = PushConsumer(group, namesrv_addr=broker.address, listener=Seen(), **settings)
+    made.subscribe(TOPIC)
+    return made
+
+
+# --- sharing --------------------------------------------------------------------------------------
+
+
+def test_clients_of_one_id_share_connections_and_the_settings_of_the_first(
+    broker: FakeBroker,
+) -> None:
+    """Covers C-18, C-127, C-132, C-598: the last one to leave closes the instance."""
+    config = ClientConfig(namesrv_addr=broker.address, instance_name="shared", unit_mode=True)
+    with Producer("one", config=config) as one:
+        two = Producer("two", namesrv_addr="127.0.0.1:1", instance_name="shared")
+        two.start()
+        two.send(Message(TOPIC, b"x"))  # by the first one's name server
+        assert one.client_id == two.client_id
+        assert len(engines._engines) == 1
+        (shared,) = engines._engines.values()
+        two.shutdown()
+        assert list(engines._engines.values()) == [shared]
+        one.send(Message(TOPIC, b"y"))
+    assert not engines._engines
+
+
+def test_clients_with_default_names_have_an_instance_each(broker: FakeBroker) -> None:
+    """Covers C-115, C-597: one consumer group may live twice in a process."""
+    with push(broker) as one, push(broker) as two:
+        one.start()
+        two.start()
+        assert one.client_id != two.client_id
+        assert len(engines._engines) == 2
+
+
+def test_a_group_is_unique_within_an_instance(broker: FakeBroker) -> None:
+    """Covers C-116, C-446: what cannot start leaves nothing and may try again under another id."""
+    with push(broker, instance_name="i") as one:
+        one.start()
+        two = push(broker, instance_name="i")
+        with pytest.raises(ClientStateError, match=rf"consumer group\[{GROUP}\] has been created"):
+            two.start()
+        one.shutdown()
+        two.start()
+        two.shutdown()
+
+
+# --- life of an instance --------------------------------------------------------------------------
+
+
+def make_instance(broker: FakeBroker, **settings: Any) -> MQClientInstance:
+    config = ClientConfig(namesrv_addr=broker.address, instance_name="own", **settings)
+    return MQClientInstance(config, config.client_id(), ManualClock())
+
+
+def test_an_instance_starts_once_and_never_again(broker: FakeBroker) -> None:
+    """Covers C-128: started however often, it runs one set of timers; once closed, never."""
+
+    async def run() -> None:
+        instance = make_instance(broker)
+        await instance.start()
+        tasks = list(instance._tasks)
+        await instance.start()
+        assert instance._tasks == tasks
+        assert {task.get_name() for task in tasks} == {
+            "rocketstream-routes",
+            "rocketstream-heartbeat",
+            "rocketstream-offsets",
+            "rocketstream-stats",
+            "rocketstream-rebalance",
+        }
+        await instance.close()
+        assert all(task.done() for task in tasks)
+        with pytest.raises(ClientStateError, match=r"The Factory object\[.*@own\] has been"):
+            await instance.start()
+
+    broker.thread.run(run())
+
+
+def test_a_failed_start_is_remembered(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Covers C-128: and nothing of it is left."""
+
+    async def run() -> None:
+        instance = make_instance(broker)
+
+        async def fail() -> None:
+            raise OSError("no threads left")
+
+        monkeypatch.setattr(instance, "fetch_name_servers", fail)
+        with pytest.raises(OSError, match="no threads left"):
+            await instance.start()
+        with pytest.raises(ClientStateError, match="created before, and failed"):
+            await instance.start()
+        assert not instance._tasks
+        await instance.close()
+
+    broker.thread.run(run())
+
+
+def test_routes_offsets_and_heartbeats_are_renewed_by_timers(broker: FakeBroker) -> None:
+    """Covers C-7 to C-9, C-129: each by its own interval."""
+    config: dict[str, Any] = {
+        "poll_name_server_interval_ms": 20,
+        "heartbeat_broker_interval_ms": 20,
+        "persist_consumer_offset_interval_ms": 20,
+    }
+    with push(broker, **config) as made:
+        made.start()
+        for code in (ROUTE, BEAT):
+            broker.wait_for(code, 8)
+        broker.wait_for(RequestCode.UPDATE_CONSUMER_OFFSET, 1)
+
+
+def test_one_slow_timer_does_not_delay_the_others(broker: FakeBroker) -> None:
+    """Covers C-129, where upstream has one thread for all."""
+    routed = threading.Event()
+
+    def hold(command: RemotingCommand) -> RemotingCommand | None:
+        # The periodic look-ups hang; the ones of the start were answered.
+        return None if routed.is_set() else broker._route(command)
+
+    broker.on[ROUTE] = hold
+    config = {"poll_name_server_interval_ms": 10, "heartbeat_broker_interval_ms": 10}
+    with push(broker, **config) as made:
+        made.start()
+        routed.set()
+        asked = len(broker.asked(BEAT))
+        broker.wait_for(BEAT, asked + 5)
+
+
+# --- the address server ---------------------------------------------------------------------------
+
+
+class AddressServer:
+    """An HTTP server that tells name server addresses."""
+
+    def __init__(self) -> None:
+        self.answer = b""
+        self.status = 200
+        self.paths: list[str] = []
+        owner = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                owner.paths.append(self.path)
+                self.send_response(owner.status)
+                self.end_headers()
+                self.wfile.write(owner.answer)
+
+            def log_message(self, *_: object) -> None:
+                """Say nothing."""
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.domain = f"127.0.0.1:{self.server.server_address[1]}"
+        self._thread = threading.Thread(target=self.server.serve_forever, args=(0.01,))
+
+    def __enter__(self) -> AddressServer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+        self._thread.join()
+
+
+@pytest.fixture
+def address_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[AddressServer]:
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    with AddressServer() as running:
+        yield running
+
+
+def test_name_servers_are_looked_up_when_none_is_given(
+    broker: FakeBroker, address_server: AddressServer
+) -> None:
+    """Covers C-1, C-12, C-128, C-130: the first line of the answer is the list."""
+    address_server.answer = f"{broker.address}\r\nsomething else\n".encode()
+    with Producer("p", namesrv_domain=address_server.domain, unit_name="u1") as producer:
+        producer.send(Message(TOPIC, b"x"))
+    assert address_server.paths == ["/rocketmq/nsaddr-u1?nofix=1"]
+
+
+def test_a_list_that_changes_is_taken_over(
+    broker: FakeBroker, address_server: AddressServer
+) -> None:
+    """Covers C-130, C-139: asked again every two minutes; the same list changes nothing."""
+    address_server.answer = b"10.0.0.1:9876"
+
+    async def run() -> None:
+        config = ClientConfig(namesrv_domain=address_server.domain)
+        instance = MQClientInstance(config, "id", ManualClock())
+        await instance.start()
+        assert list(instance.api.name_servers) == ["10.0.0.1:9876"]
+        assert "rocketstream-address-server" in {task.get_name() for task in instance._tasks}
+        address_server.answer = f"{broker.address};10.0.0.1:9876".encode()
+        await instance.fetch_name_servers()
+        assert set(instance.api.name_servers) == {broker.address, "10.0.0.1:9876"}
+        assert not instance.api.set_name_servers(["10.0.0.1:9876", broker.address])
+        address_server.status = 503
+        await instance.fetch_name_servers()
+        assert len(instance.api.name_servers) == 2
+        await instance.close()
+
+    broker.thread.run(run())
+
+
+def test_until_the_address_server_answers_sends_say_so(address_server: AddressServer) -> None:
+    """Covers C-130: a start without it goes on, and asks again."""
+    address_server.status = 404
+    with (
+        Producer("p", namesrv_domain=address_server.domain) as producer,
+        pytest.raises(ConnectError, match="address server has not told any yet"),
+    ):
+        producer.send(Message(TOPIC, b"x"), timeout_ms=500)
+
+
+@pytest.mark.parametrize("answer", [b"", b"\n\n", b"not an address", b"\xff\xfe"])
+def test_an_answer_without_addresses_is_none(
+    address_server: AddressServer, answer: bytes, closed_port: int
+) -> None:
+    """Covers C-130."""
+    address_server.answer = answer
+    assert fetch_name_servers(f"http://{address_server.domain}/x") == []
+    assert fetch_name_servers(f"http://127.0.0.1:{closed_port}/x", 200) == []
+
+
+# --- heartbeats -----------------------------------------------------------------------------------
+
+
+def test_a_heartbeat_tells_unit_mode_and_all_groups(broker: FakeBroker) -> None:
+    """Covers C-11, C-143: one beat for every consumer and producer of the instance."""
+    config = ClientConfig(namesrv_addr=broker.address, instance_name="i", unit_mode=True)
+    consumer = PushConsumer(GROUP, config=config, listener=Seen())
+    consumer.subscribe(TOPIC)
+    with consumer, Producer("p", config=config):
+        consumer.start()
+        beat = wait_until(
+            lambda: next(
+                (
+                    each
+                    for each in broker.heartbeats
+                    if each.consumer_data_set and len(each.producer_data_set) == 2
+                ),
+                None,
+            ),
+            "a beat with both",
+        )
+    assert {each.group_name for each in beat.producer_data_set} == {"p", "CLIENT_INNER_PRODUCER"}
+    (data,) = beat.consumer_data_set
+    assert (data.group_name, data.unit_mode) == (GROUP, True)
+
+
+def test_the_version_of_a_heartbeats_answer_is_kept(broker: FakeBroker) -> None:
+    """Covers C-140, C-143."""
+
+    def versioned(command: RemotingCommand) -> RemotingCommand:
+        response = ok()
+        response.version = 435
+        return response
+
+    broker.on[BEAT] = versioned
+
+    async def run() -> None:
+        instance = make_instance(broker)
+        instance.register_producer("p", [TOPIC])
+        await instance.refresh_routes()
+        assert instance.broker_version(broker.address) == 0
+        await instance.heartbeat()
+        assert instance.broker_version(broker.address) == 435
+        await instance.close()
+
+    broker.thread.run(run())
+
+
+def test_an_instance_without_groups_sends_no_heartbeat(broker: FakeBroker) -> None:
+    """Covers C-143."""
+
+    async def run() -> None:
+        instance = make_instance(broker)
+        await instance.update_route(TOPIC)
+        await instance.heartbeat()
+        await instance.close()
+
+    broker.thread.run(run())
+    assert not broker.heartbeats
+
+
+def test_a_failed_heartbeat_harms_nobody(broker: FakeBroker) -> None:
+    """Covers C-143: it is logged, the other brokers hear of us all the same."""
+    with FakeBroker(name="broker-b") as other:
+        broker.others.append(other)
+        broker.on[BEAT] = lambda _: RemotingCommand.response(1, "no")
+
+        async def run() -> None:
+            instance = make_instance(broker)
+            instance.register_producer("p", [TOPIC])
+            await instance.refresh_routes()
+            await instance.heartbeat()
+            await instance.close()
+
+        broker.thread.run(run())
+        assert other.heartbeats
+
+
+# --- routes ---------------------------------------------------------------------------------------
+
+
+def test_a_missing_topic_is_no_error_of_the_updater(broker: FakeBroker) -> None:
+    """Covers C-134: code 17 means no route; asking twice at once asks once."""
+
+    async def run() -> None:
+        instance = make_instance(broker)
+        assert not await instance.update_route("nowhere")
+        assert await instance.update_route(TOPIC)
+        await instance.close()
+
+    broker.thread.run(run())
+
+
+def test_a_producer_tells_its_topics_itself(broker: FakeBroker) -> None:
+    """Covers C-129: their routes are kept fresh like those of consumers."""
+
+    class Inner:
+        group = "p"
+
+        def topics(self) -> list[str]:
+            return [TOPIC]
+
+        def is_publish_topic_needs_update(self, topic: str) -> bool:
+            return False
+
+        async def check_transaction_state(self, *_: object) -> None:
+            """Not asked."""
+
+    async def run() -> None:
+        instance = make_instance(broker)
+        inner = Inner()
+        instance.register_producer("p", inner=inner)
+        await instance.refresh_routes()
+        assert instance.routes.publish_info(TOPIC) is not None
+        assert instance.producer("p") is inner
+        await instance.unregister_producer("p")
+        assert instance.producer("p") is None
+        await instance.close()
+
+    broker.thread.run(run())
+
+
+# --- the VIP channel ------------------------------------------------------------------------------
+
+
+class Recorder:
+    """Stands for the connections: notes addresses, answers plausibly."""
+
+    def __init__(self) -> None:
+        self.asked: dict[int, str] = {}
+
+    async def request(
+        self, address: str, command: RemotingCommand, timeout_ms: float
+    ) -> RemotingCommand:
+        self.asked[command.code] = address
+        headers = {
+            RequestCode.QUERY_CONSUMER_OFFSET: QueryConsumerOffsetResponseHeader(1),
+            RequestCode.GET_MAX_OFFSET: GetMaxOffsetResponseHeader(1),
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: SearchOffsetResponseHeader(1),
+        }
+        bodies = {RequestCode.GET_CONSUMER_LIST_BY_GROUP: b'{"consumerIdList":[]}'}
+        code = RequestCode(command.code)
+        return RemotingCommand.response(0, None, headers.get(code), bodies.get(code, b""))
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_all_but_pulls_heartbeats_and_goodbyes_use_the_vip_channel(
+    broker: FakeBroker, enabled: bool
+) -> None:
+    """Covers C-13: port - 2."""
+    recorder = Recorder()
+    config = ClientConfig(namesrv_addr="n:1", vip_channel_enabled=enabled)
+
+    async def run() -> None:
+        api = MQClientAPI(recorder, config)  # type: ignore[arg-type]
+        mq, address = MessageQueue("T", "b", 0), "b:10911"
+        await api.heartbeat(address, HeartbeatData("id"))
+        await api.unregister(address, "id", producer=None, consumer="g")
+        await api.query_consumer_offset(address, "g", mq)
+        await api.update_consumer_offset(address, "g", mq, 1)
+        await api.max_offset(address, mq)
+        await api.search_offset(address, mq, 1)
+        await api.consumer_ids(address, "g")
+        await api.check_client(address, "id", "g", SubscriptionData("T"))
+        await api.send_message_back(address, ConsumerSendMsgBackRequestHeader(1, "g", 1))
+
+    broker.thread.run(run())
+    plain = {RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT}
+    fast = "b:10909" if enabled else "b:10911"
+    assert recorder.asked == {code: "b:10911" if code in plain else fast for code in recorder.asked}
+    assert len(recorder.asked) == 9
+    assert vip_address("[::1]:10911") == "[::1]:10909"
+
+
+# --- checking subscriptions -----------------------------------------------------------------------
+
+
+def test_a_broker_that_cannot_be_asked_is_named_with_the_reason(broker: FakeBroker) -> None:
+    """Covers C-118: any failure but a refusal says what it may mean."""
+    broker.on[RequestCode.CHECK_CLIENT_CONFIG] = lambda _: None
+
+    async def run() -> None:
+        instance = make_instance(broker, api_timeout_ms=50)
+        await instance.update_route(TOPIC)
+        subscription = SubscriptionData(TOPIC, "a > 1", expression_type="SQL92")
+        with pytest.raises(RequestTimeoutError, match="maybe because you use SQL92 to filter"):
+            await instance._check_subscription(GROUP, subscription)
+        await instance.close()
+
+    broker.thread.run(run())
+
+
+# --- limits and names -----------------------------------------------------------------------------
+
+
+def test_the_bounds_of_connections_are_upstreams() -> None:
+    """Covers C-20."""
+    assert DEFAULT_LIMITS.requests_in_flight_max == 65_535
+    assert DEFAULT_LIMITS.idle_close_ms == 120_000
+    assert limits.CONNECT_TIMEOUT_MS == ClientConfig().connect_timeout_ms == 3_000
+
+
+def test_a_version_is_named_as_upstream_names_it() -> None:
+    """Covers C-540: PROP_CLIENT_VERSION."""
+    assert version_text(version_ordinal(4, 9, 8)) == "V4_9_8"
+    assert version_text(version_ordinal(5, 3, 3)) == "V5_3_3"
+    assert version_text(version_ordinal(4, 0, 0) - 1) == "V4_0_0_SNAPSHOT"
+    assert version_text(100) == "100"
+    assert MQClientInstance.version_text() == "V4_9_8"
