@@ -6,6 +6,7 @@ import pytest
 
 from rocketstream import limits
 from rocketstream.errors import FlushFailedError
+from rocketstream.protocol.bodies import TopicList
 from rocketstream.protocol.codes import RequestCode, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import SendMessageRequestHeader
@@ -256,3 +257,23 @@ def test_message_is_found_by_key_and_by_offset(broker: Peer) -> None:
     assert b"a" in bytes(answer.body)
     answer = broker.call(RequestCode.VIEW_MESSAGE_BY_ID, ext={"offset": "5"})
     assert (answer.code, answer.remark) == (1, "can not find message by the offset, 5")
+
+
+def test_topics_made_at_once_are_all_registered(
+    cluster: EmbeddedCluster, namesrv: Peer, broker: Peer
+) -> None:
+    """Covers C-422, C-442: what is registered and its version are of the same moment."""
+    topics = {f"Made{number}" for number in range(20)}
+    opaques = [broker.submit(send_command(topic)) for topic in sorted(topics)]
+    for opaque in opaques:
+        assert broker.answer(opaque).code == 0
+    cluster.create_topic("Later")
+    answer = namesrv.call(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+    assert topics <= TopicList.decode(bytes(answer.body)).topic_list
+
+
+def send_command(topic: str) -> RemotingCommand:
+    ext_fields = {"a": "pg", "b": topic, "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1"}
+    command = RemotingCommand.request(RequestCode.SEND_MESSAGE_V2, None, b"x")
+    command.ext_fields = {**ext_fields, "h": "0", "i": "", "j": "0"}
+    return command

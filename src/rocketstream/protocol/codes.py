@@ -260,6 +260,13 @@ class MessageSysFlag:
     COMPRESSION_MASK: Final = 0x700
 
 
+class TopicSysFlag:
+    """Bits of a topic's sysFlag: made by a unit's producer, or a retry topic of its consumers."""
+
+    UNIT: Final = 1
+    UNIT_SUB: Final = 2
+
+
 class Perm:
     """Permission bits of a topic or broker."""
 

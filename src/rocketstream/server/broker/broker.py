@@ -32,12 +32,14 @@ from rocketstream.server.broker.handlers.groups import GroupHandlers
 from rocketstream.server.broker.handlers.info import InfoHandlers
 from rocketstream.server.broker.handlers.messages import MessageHandlers
 from rocketstream.server.broker.handlers.offsets import OffsetHandlers
+from rocketstream.server.broker.handlers.proxied import ProxiedHandlers
 from rocketstream.server.broker.handlers.pull import PullHandlers
 from rocketstream.server.broker.handlers.reply import ReplyHandlers
 from rocketstream.server.broker.handlers.send import SendHandlers
 from rocketstream.server.broker.handlers.send_back import SendBackHandlers
 from rocketstream.server.broker.handlers.topics import TopicHandlers
 from rocketstream.server.broker.handlers.transactions import TransactionHandlers
+from rocketstream.server.broker.handlers.upkeep import UpkeepHandlers
 from rocketstream.server.broker.messages import MessageWriter
 from rocketstream.server.broker.persistence import Persistence
 from rocketstream.server.broker.registration import NameServerRegistrar
@@ -202,6 +204,8 @@ class Broker:
             GroupHandlers(controller),
             MessageHandlers(controller),
             InfoHandlers(controller),
+            ProxiedHandlers(controller),
+            UpkeepHandlers(controller, transactions),
         ):
             table.update(part.table())
         self._dispatcher = Dispatcher("broker", table)

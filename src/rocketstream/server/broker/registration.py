@@ -89,15 +89,17 @@ class NameServerRegistrar:
         self._again_later()
 
     async def _register_all(self, changed: set[str]) -> None:
-        addresses = self._controller.config.namesrv_addrs
-        await asyncio.gather(*[self._register_one(address, changed) for address in addresses])
+        # Written in the step that took the changes: a topic made one step later would put its
+        # version on them, and be no news to the name server when its own turn comes.
+        commands = {
+            address: self._command(None if address in self._needs_all else changed)
+            for address in self._controller.config.namesrv_addrs
+            if changed or address in self._needs_all
+        }
+        self._needs_all.difference_update(commands)
+        await asyncio.gather(*[self._register_one(*item) for item in commands.items()])
 
-    async def _register_one(self, address: str, changed: set[str]) -> None:
-        whole = address in self._needs_all
-        if not whole and not changed:
-            return
-        command = self._command(None if whole else changed)
-        self._needs_all.discard(address)
+    async def _register_one(self, address: str, command: RemotingCommand) -> None:
         try:
             answer = await self._client.request(address, command, TIMEOUT_MS)
         except RocketMQError as error:

@@ -192,6 +192,19 @@ class TransactionService:
         self._put_op(current)
         self._queue.ended((current,))
 
+    def resume(self, given_up: StoredMessage) -> PutResult:
+        """Make a message that was given up a half message again, with its checks at zero.
+
+        Raises:
+            StoreError: it is not stored.
+            LocalProtocolError: its properties do not fit a record.
+        """
+        message = copy_of(given_up, names.TRANS_HALF_TOPIC, HALF_QUEUE_ID)
+        message.properties[PROPERTY_TRANSACTION_CHECK_TIMES] = "0"
+        result = self._writer.put(message, delayed=False)
+        self._queue.stored(result.queue_offset)
+        return result
+
     def _put_op(self, half_offset: int) -> None:
         controller = self._controller
         controller.ensure_topic(names.TRANS_OP_HALF_TOPIC, 1)

@@ -5,6 +5,8 @@ Law: thin. Decode, ask the tables, encode; no sockets beyond the connection hand
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from rocketstream._util.clock import Clock
 from rocketstream.protocol.bodies import (
     DataVersion,
@@ -13,7 +15,7 @@ from rocketstream.protocol.bodies import (
     TopicConfigSerializeWrapper,
     TopicList,
 )
-from rocketstream.protocol.codes import RequestCode, ResponseCode
+from rocketstream.protocol.codes import RequestCode, ResponseCode, TopicSysFlag
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import (
     AddWritePermOfBrokerRequestHeader,
@@ -64,6 +66,11 @@ class NameServerHandlers:
             RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self.get_topics,
             RequestCode.GET_TOPICS_BY_CLUSTER: self.get_topics_by_cluster,
             RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: self.get_system_topics,
+            RequestCode.GET_UNIT_TOPIC_LIST: self.get_unit_topics,
+            RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: self.get_unit_sub_topics,
+            RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: self.get_plain_unit_sub_topics,
+            RequestCode.UPDATE_NAMESRV_CONFIG: self.update_config,
+            RequestCode.GET_NAMESRV_CONFIG: self.get_config,
             RequestCode.DELETE_TOPIC_IN_NAMESRV: self.delete_topic,
             RequestCode.WIPE_WRITE_PERM_OF_BROKER: self.wipe_write_permission,
             RequestCode.ADD_WRITE_PERM_OF_BROKER: self.add_write_permission,
@@ -152,7 +159,33 @@ class NameServerHandlers:
         names, address = self._routes.system_topics()
         return ok(body=TopicList(set(names), address).encode())
 
+    def get_unit_topics(self, _: Connection, __: RemotingCommand) -> RemotingCommand:
+        """Code 311."""
+        return self._by_flag(lambda flag: bool(flag & TopicSysFlag.UNIT))
+
+    def get_unit_sub_topics(self, _: Connection, __: RemotingCommand) -> RemotingCommand:
+        """Code 312."""
+        return self._by_flag(lambda flag: bool(flag & TopicSysFlag.UNIT_SUB))
+
+    def get_plain_unit_sub_topics(self, _: Connection, __: RemotingCommand) -> RemotingCommand:
+        """Code 313."""
+        both = TopicSysFlag.UNIT | TopicSysFlag.UNIT_SUB
+        return self._by_flag(lambda flag: flag & both == TopicSysFlag.UNIT_SUB)
+
+    def _by_flag(self, is_wanted: Callable[[int], bool]) -> RemotingCommand:
+        return ok(body=TopicList(set(self._routes.topics_by_flag(is_wanted))).encode())
+
     # --- administration --------------------------------------------------------------------------
+
+    def update_config(self, _: Connection, __: RemotingCommand) -> RemotingCommand:
+        """Code 318: no setting of this name server can be changed from outside."""
+        text = "no setting of this name server can be changed over the network; restart it"
+        raise refusal(ResponseCode.NO_PERMISSION, text)
+
+    def get_config(self, connection: Connection, _: RemotingCommand) -> RemotingCommand:
+        """Code 319."""
+        lines = {"listenPort": str(connection.local_host[1]), "orderMessageEnable": "false"}
+        return ok(body="".join(f"{key}={value}\n" for key, value in lines.items()).encode())
 
     def delete_topic(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """Code 216."""

@@ -6,11 +6,12 @@ offset of an existing queue is refused instead of stored.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Set
 
 from rocketstream.protocol.bodies import ConsumerOffsetTable
 
 SEPARATOR = "@"
+NO_OFFSET = 0x7FFF_FFFF_FFFF_FFFF
 
 
 class ConsumerOffsets:
@@ -60,6 +61,13 @@ class ConsumerOffsets:
     def _pairs(self) -> list[tuple[str, str]]:
         return [(t, g) for t, _, g in (key.partition(SEPARATOR) for key in self._table)]
 
+    def clone(self, source: str, target: str, topic: str) -> None:
+        """Give a group the offsets another has in a topic; nothing when it has none (C-330)."""
+        queues = self._table.get(f"{topic}{SEPARATOR}{source}")
+        if queues is not None:
+            self._table[f"{topic}{SEPARATOR}{target}"] = dict(queues)
+            self.generation += 1
+
     def remove_group(self, group: str) -> None:
         """Forget a group."""
         self._remove([k for k in self._table if k.partition(SEPARATOR)[2] == group])
@@ -72,6 +80,28 @@ class ConsumerOffsets:
         for key in keys:
             del self._table[key]
             self.generation += 1
+
+
+def correction_offsets(
+    offsets: ConsumerOffsets,
+    topic: str,
+    compare_group: str,
+    left_out: Set[str],
+    min_offset: Callable[[int], int],
+) -> dict[int, int]:
+    """Return, by queue, how far all groups but those left out are at least (C-332).
+
+    Where ``compare_group`` is behind that, the value is the greatest number there is.
+    """
+    least: dict[int, int] = {}
+    for group in offsets.groups_of(topic) - left_out:
+        for queue_id, offset in offsets.of(group, topic).items():
+            if offset >= min_offset(queue_id):
+                least[queue_id] = min(offset, least.get(queue_id, offset))
+    for queue_id, offset in offsets.of(compare_group, topic).items():
+        if least.get(queue_id, NO_OFFSET) > offset:
+            least[queue_id] = NO_OFFSET
+    return least
 
 
 def commit_refusal(queue_id: int, offset: int, queue_nums: int | None) -> str | None:

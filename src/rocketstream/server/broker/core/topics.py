@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from rocketstream.protocol import names
 from rocketstream.protocol.bodies import DataVersion, TopicConfig, TopicConfigSerializeWrapper
-from rocketstream.protocol.codes import Perm
+from rocketstream.protocol.codes import Perm, TopicSysFlag
 
 READ_WRITE = Perm.READ | Perm.WRITE
 SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
@@ -31,6 +31,7 @@ class SystemTopicSettings:
     auto_create: bool = True
     default_queue_nums: int = 8
     trace: bool = False
+    trace_topic: str = TRACE_TOPIC
     schedule_queues: int = SCHEDULE_QUEUES
 
 
@@ -49,7 +50,7 @@ def system_topics(settings: SystemTopicSettings) -> list[TopicConfig]:
         queues = settings.default_queue_nums
         found.append(_config(AUTO_CREATE_TOPIC, queues, READ_WRITE | Perm.INHERIT))
     if settings.trace:
-        found.append(_config(TRACE_TOPIC, 1))
+        found.append(_config(settings.trace_topic, 1))
     return found
 
 
@@ -117,7 +118,13 @@ class TopicTable:
         self._changed_ms = now_ms
 
     def create_by_send(
-        self, topic: str, default_topic: str, queue_nums: int, now_ms: int
+        self,
+        topic: str,
+        default_topic: str,
+        queue_nums: int,
+        now_ms: int,
+        *,
+        unit: bool = False,
     ) -> TopicConfig | None:
         """Create the topic a producer sends to from its template, or return None (C-422)."""
         known = self._table.get(topic)
@@ -135,20 +142,25 @@ class TopicTable:
             read_queue_nums=queues,
             write_queue_nums=queues,
             perm=template.perm & ~Perm.INHERIT,
+            topic_sys_flag=TopicSysFlag.UNIT if unit else 0,
         )
         return self.put(config, now_ms)
 
     def ensure(
         self, topic: str, queue_nums: int, now_ms: int, *, unit: bool = False
     ) -> tuple[TopicConfig, bool]:
-        """Return a topic, made with the given queues if missing, and whether it was made."""
+        """Return a topic, made with the given queues if missing, and whether that changed it.
+
+        ``unit`` marks a retry topic as one that belongs to a unit's consumers.
+        """
         known = self._table.get(topic)
-        if known is not None:
-            return known, False
-        config = _config(topic, queue_nums)
-        if unit:
-            config.topic_sys_flag = 1
-        return self.put(config, now_ms), True
+        flag = TopicSysFlag.UNIT_SUB if unit else 0
+        if known is None:
+            return self.put(replace(_config(topic, queue_nums), topic_sys_flag=flag), now_ms), True
+        if flag & ~known.topic_sys_flag:
+            config = replace(known, topic_sys_flag=known.topic_sys_flag | flag)
+            return self.put(config, now_ms), True
+        return known, False
 
     @property
     def data_version(self) -> DataVersion:

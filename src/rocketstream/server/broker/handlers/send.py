@@ -197,6 +197,7 @@ class SendHandlers:
             header.default_topic,
             header.default_topic_queue_nums,
             self._controller.now_ms(),
+            unit=bool(header.unit_mode),
         )
         if config is None and topic.startswith(names.RETRY_PREFIX):
             return self._controller.ensure_topic(topic, 1)

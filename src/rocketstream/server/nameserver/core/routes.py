@@ -6,7 +6,7 @@ Upstream: RouteInfoManager (C-441 to C-444, W 2.7).
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 
 from rocketstream.limits import BROKER_EXPIRED_MS
@@ -208,6 +208,14 @@ class RouteTable:
     def topics(self) -> list[str]:
         """Every topic any broker registered."""
         return list(self._queues)
+
+    def topics_by_flag(self, is_wanted: Callable[[int], bool]) -> list[str]:
+        """The topics whose sysFlag, as their first broker registered it, is wanted."""
+        return [
+            topic
+            for topic, queues in self._queues.items()
+            if is_wanted(next(iter(queues.values())).topic_sys_flag)
+        ]
 
     def topics_of_cluster(self, cluster: str) -> list[str]:
         """The topics of one cluster's brokers."""

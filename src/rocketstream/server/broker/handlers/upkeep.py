@@ -1,0 +1,174 @@
+"""Looking into and tidying up a broker: codes 306, 308, 314, 316, 321, 323, 328, 329 (W 2.5).
+
+Law: thin. What upstream does wrong here (C-332, C-537) is done as it was meant.
+"""
+
+from __future__ import annotations
+
+from rocketstream.errors import LocalProtocolError, StoreError
+from rocketstream.protocol import names
+from rocketstream.protocol.bodies import (
+    ConsumeQueueData,
+    ProducerInfo,
+    ProducerTableInfo,
+    QueryConsumeQueueResponseBody,
+    QueryCorrectionOffsetBody,
+)
+from rocketstream.protocol.codes import RequestCode, ResponseCode
+from rocketstream.protocol.command import RemotingCommand
+from rocketstream.protocol.headers import (
+    CloneGroupOffsetRequestHeader,
+    QueryConsumeQueueRequestHeader,
+    QueryCorrectionOffsetRequestHeader,
+    ResumeCheckHalfMessageRequestHeader,
+)
+from rocketstream.protocol.message_id import decode_offset_msg_id
+from rocketstream.protocol.properties import PROPERTY_PGROUP, PROPERTY_REAL_TOPIC
+from rocketstream.server.broker.controller import BrokerController
+from rocketstream.server.broker.core.offsets import correction_offsets
+from rocketstream.server.broker.handlers.clients import language_name
+from rocketstream.server.broker.transaction_service import TransactionService
+from rocketstream.server.dispatch import Handler, ok, refusal
+from rocketstream.transport.aio import Connection
+
+ENTRIES_MAX = 10_000
+NOT_RESUMED = "Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed."
+
+
+class UpkeepHandlers:
+    """What operators ask of one broker."""
+
+    def __init__(self, controller: BrokerController, transactions: TransactionService) -> None:
+        self._controller = controller
+        self._transactions = transactions
+
+    def table(self) -> dict[int, Handler]:
+        """The codes of this module."""
+        return {
+            RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self.clean_queues,
+            RequestCode.QUERY_CORRECTION_OFFSET: self.correction_offset,
+            RequestCode.CLONE_GROUP_OFFSET: self.clone_offsets,
+            RequestCode.CLEAN_UNUSED_TOPIC: self.clean_topics,
+            RequestCode.QUERY_CONSUME_QUEUE: self.consume_queue,
+            RequestCode.RESUME_CHECK_HALF_MESSAGE: self.resume_half,
+            RequestCode.GET_ALL_PRODUCER_INFO: self.producers,
+            RequestCode.DELETE_EXPIRED_COMMITLOG: self.delete_expired,
+        }
+
+    # --- offsets ---------------------------------------------------------------------------------
+
+    def correction_offset(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """Code 308: how far all groups are at least; nothing is removed (C-332)."""
+        header = request.header(QueryCorrectionOffsetRequestHeader)
+        store, topic = self._controller.store, header.topic
+        found = correction_offsets(
+            self._controller.offsets,
+            topic,
+            header.compare_group,
+            set(filter(None, (header.filter_groups or "").split(","))),
+            lambda queue_id: store.min_offset(topic, queue_id),
+        )
+        return ok(body=QueryCorrectionOffsetBody(found).encode())
+
+    def clone_offsets(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """Code 314: with a blank topic every topic of the source is copied (C-537)."""
+        header = request.header(CloneGroupOffsetRequestHeader)
+        controller, source = self._controller, header.src_group
+        given = (header.topic or "").strip()
+        topics = [given] if given else sorted(controller.offsets.topics_of(source))
+        online = controller.consumers.group(source)
+        for topic in topics:
+            if controller.topics.get(topic) is None:
+                continue
+            if not header.offline and online and topic not in online.subscriptions:
+                continue
+            controller.offsets.clone(source, header.dest_group, topic)
+        return ok()
+
+    # --- the store -------------------------------------------------------------------------------
+
+    def consume_queue(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """Code 321: entries of a queue's index as they are in the file."""
+        header = request.header(QueryConsumeQueueRequestHeader)
+        store, topic, queue_id = self._controller.store, header.topic, header.queue_id
+        if queue_id not in store.queue_ids(topic):
+            raise refusal(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
+        body = QueryConsumeQueueResponseBody(
+            max_queue_index=store.max_offset(topic, queue_id),
+            min_queue_index=store.min_offset(topic, queue_id),
+        )
+        if header.consumer_group is not None:
+            self._add_subscription(body, header.consumer_group, topic)
+        count = min(max(header.count, 0), ENTRIES_MAX)
+        entries = store.consume_queue_entries(topic, queue_id, header.index, count)
+        if not entries and not 0 <= header.index < body.max_queue_index:
+            text = f"Index {header.index} of {queue_id}@{topic} is not exist!"
+            return RemotingCommand.response(ResponseCode.SUCCESS, text)
+        body.queue_data = [
+            ConsumeQueueData(physic_offset=physical, physic_size=size, tags_code=code)
+            for physical, size, code in entries
+        ]
+        return ok(body=body.encode())
+
+    def _add_subscription(
+        self, body: QueryConsumeQueueResponseBody, group: str, topic: str
+    ) -> None:
+        body.subscription_data = self._controller.consumers.subscription(group, topic)
+        if body.subscription_data is None:
+            body.filter_data = f"{group}@{topic} is not online!"
+
+    def clean_queues(self, _: Connection, __: RemotingCommand) -> RemotingCommand:
+        """Code 306: indexes go together with the log files they point into, so nothing is left."""
+        return ok()
+
+    def clean_topics(self, _: Connection, __: RemotingCommand) -> RemotingCommand:
+        """Code 316: queues of topics that do not exist any more."""
+        controller = self._controller
+        for topic in controller.store.topics():
+            if controller.topics.get(topic) is None and not names.is_system_topic(topic):
+                controller.store.delete_topic(topic)
+        return ok()
+
+    def delete_expired(self, _: Connection, __: RemotingCommand) -> RemotingCommand:
+        """Code 329: log files past their time go at once, at any hour."""
+        try:
+            self._controller.store.delete_expired(manual=True)
+        except OSError as error:
+            text = f"expired files cannot be removed: {error}"
+            raise refusal(ResponseCode.SYSTEM_ERROR, text) from error
+        return ok()
+
+    # --- producers and transactions --------------------------------------------------------------
+
+    def producers(self, _: Connection, __: RemotingCommand) -> RemotingCommand:
+        """Code 328."""
+        members = self._controller.producers
+        table = {
+            group: [
+                ProducerInfo(
+                    client_id=member.client_id,
+                    remote_ip="/" + str(getattr(member.channel, "peer", "")),
+                    language=language_name(member.language),
+                    version=member.version,
+                    last_update_timestamp=member.last_update_ms,
+                )
+                for member in members.members(group)
+            ]
+            for group in members.names()
+        }
+        return ok(body=ProducerTableInfo(table).encode())
+
+    def resume_half(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """Code 323: a half message that was given up is checked again from the start."""
+        header = request.header(ResumeCheckHalfMessageRequestHeader)
+        offset = decode_offset_msg_id(header.msg_id or "")[2]
+        stored = self._transactions.read(offset)
+        if stored is None or not {PROPERTY_PGROUP, PROPERTY_REAL_TOPIC} <= set(stored.properties):
+            text = f"{NOT_RESUMED} {header.msg_id} is no half message"
+            raise refusal(ResponseCode.SYSTEM_ERROR, text)
+        try:
+            self._transactions.resume(stored)
+        except (StoreError, LocalProtocolError) as error:
+            text = f"{NOT_RESUMED} {error.message}"
+            raise refusal(ResponseCode.SYSTEM_ERROR, text) from error
+        return ok()
