@@ -184,16 +184,19 @@ def test_producers_are_listed_until_they_leave(broker: Peer) -> None:
     assert broker.call(code, ext={"producerGroup": "pg"}).code == ResponseCode.SYSTEM_ERROR
 
 
-def test_check_client_accepts_tags_and_refuses_sql(broker: Peer) -> None:
-    """Covers C-347."""
+def test_check_client_compiles_conditions(broker: Peer) -> None:
+    """Covers C-347, C-388, C-389."""
 
-    def check(expression_type: str) -> RemotingCommand:
-        data = SubscriptionData("T1", "a > 1", set(), set(), 1, expression_type)
+    def check(expression_type: str, text: str = "a > 1") -> RemotingCommand:
+        data = SubscriptionData("T1", text, set(), set(), 1, expression_type)
         body = CheckClientRequestBody("c1", "cg", data).encode()
         return broker.call(RequestCode.CHECK_CLIENT_CONFIG, body=body)
 
     assert check("TAG").code == 0
-    assert check("SQL92").code == ResponseCode.SYSTEM_ERROR
+    assert check("SQL92").code == 0
+    for wrong in ("a >", "a > 'b'", "a = NULL", "a BETWEEN 6 AND 2", "a = 9223372036854775808"):
+        assert check("SQL92", wrong).code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+    assert check("LIKE").code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
 
 
 def test_locks_are_leases(rocketmq_cluster_factory: MakeCluster) -> None:

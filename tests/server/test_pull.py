@@ -162,13 +162,9 @@ def test_pull_without_subscription_uses_the_groups(broker: Peer) -> None:
     assert [m.tags for m in decode_messages(bytes(answer.body))] == ["B", "B"]
 
 
-def test_sql_is_refused_with_upstreams_text(broker: Peer) -> None:
-    """Covers C-357 row 14: enablePropertyFilter is false."""
+def test_tags_that_name_no_tag_are_refused(broker: Peer) -> None:
+    """Covers C-357 row 7."""
     fill(broker)
-    answer = broker.pull("T1", 0, expression="a > 1", expression_type="SQL92")
-    assert answer.code == ResponseCode.SYSTEM_ERROR
-    text = "The broker does not support consumer to filter message by SQL92"
-    assert answer.remark == text
     assert broker.pull("T1", 0, expression="||").code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
 
 

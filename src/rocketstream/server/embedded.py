@@ -75,6 +75,9 @@ class EmbeddedCluster:
         transaction_timeout_ms: how old a half message is before its producer is asked.
         transaction_check_interval_ms: how often producers are asked about half messages.
         transaction_check_max: so many questions later a half message is given up.
+        trace_topic: make the topic of message trace at the start; a send makes it too.
+        enable_property_filter: take SQL92 subscriptions.
+        filter_support_retry: filter retried messages by the condition on their first topic too.
         vip_port: whether the broker listens two ports below its own as well.
         repair: open a damaged store, setting what follows the damage aside.
         clock: where all times come from.
@@ -105,6 +108,9 @@ class EmbeddedCluster:
         transaction_timeout_ms: int = 6_000,
         transaction_check_interval_ms: int = 60_000,
         transaction_check_max: int = 15,
+        trace_topic: bool = False,
+        enable_property_filter: bool = True,
+        filter_support_retry: bool = False,
         vip_port: bool = False,
         repair: bool = False,
         clock: Clock = SYSTEM_CLOCK,
@@ -132,6 +138,9 @@ class EmbeddedCluster:
             transaction_timeout_ms=transaction_timeout_ms,
             transaction_check_interval_ms=transaction_check_interval_ms,
             transaction_check_max=transaction_check_max,
+            trace_topic=trace_topic,
+            enable_property_filter=enable_property_filter,
+            filter_support_retry=filter_support_retry,
             vip_port=vip_port,
             repair_store=repair,
         )

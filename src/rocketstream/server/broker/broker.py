@@ -174,6 +174,7 @@ class Broker:
             auto_create=config.auto_create_topics,
             default_queue_nums=config.default_topic_queue_nums,
             trace=config.trace_topic,
+            trace_topic=config.trace_topic_name,
             schedule_queues=max(SCHEDULE_QUEUES, len(controller.schedule.levels)),
         )
         if controller.topics.ensure_system_topics(system_topics(settings), now_ms):

@@ -12,6 +12,7 @@ from typing import Literal
 
 from rocketstream import limits
 from rocketstream.errors import ConfigurationError
+from rocketstream.protocol import names
 from rocketstream.protocol.names import check_topic
 from rocketstream.server.broker.core.schedule import DEFAULT_DELAY_LEVELS, parse_delay_levels
 from rocketstream.server.broker.core.transactions import CheckRules
@@ -30,6 +31,10 @@ class BrokerConfig:
         delay_levels: delays of level 1, 2, …, such as ``1s 5s 10m``.
         offset_persist_interval_ms: how often changed consumer offsets are written.
         repair_store: set damage of the store aside and go on, instead of refusing to start.
+        trace_topic: make the topic of message trace at start (traceTopicEnable).
+        trace_topic_name: what it is called (msgTraceTopicName).
+        enable_property_filter: take SQL92 subscriptions; upstream does not unless told to.
+        filter_support_retry: filter retried messages by the condition on their first topic too.
         vip_port: whether to listen on ``port`` - 2 too, for clients with vipChannelEnabled (W 1.7).
         register_interval_ms: how often the broker registers anew; within 10 to 60 s.
         store_reply_message: whether replies to requests are stored besides being pushed.
@@ -52,11 +57,13 @@ class BrokerConfig:
     auto_create_groups: bool = True
     default_topic_queue_nums: int = 8
     trace_topic: bool = False
+    trace_topic_name: str = names.TRACE_TOPIC
     store: StoreConfig = StoreConfig()  # noqa: RUF009 (frozen)
     region: str = "DefaultRegion"
     message_body_bytes_max: int = limits.MESSAGE_BODY_BYTES_MAX
     offset_persist_interval_ms: int = 5_000
     delay_persist_interval_ms: int = 10_000
+    filter_persist_interval_ms: int = 10_000
     register_interval_ms: int = 30_000
     flush_timeout_ms: int = limits.SYNC_FLUSH_TIMEOUT_MS
     store_reply_message: bool = True
@@ -64,6 +71,8 @@ class BrokerConfig:
     transaction_timeout_ms: int = 6_000
     transaction_check_interval_ms: int = 60_000
     transaction_check_max: int = 15
+    enable_property_filter: bool = True
+    filter_support_retry: bool = False
     vip_port: bool = False
     repair_store: bool = False
     ssl_context: ssl.SSLContext | None = None

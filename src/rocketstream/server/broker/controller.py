@@ -19,6 +19,7 @@ from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import NotifyConsumerIdsChangedRequestHeader
 from rocketstream.protocol.names import retry_topic
 from rocketstream.server.broker.config import BrokerConfig
+from rocketstream.server.broker.core.consumer_filters import ConsumerFilters
 from rocketstream.server.broker.core.groups import GroupTable
 from rocketstream.server.broker.core.locks import QueueLocks
 from rocketstream.server.broker.core.members import ConsumerMembers, ProducerMembers
@@ -67,6 +68,7 @@ class BrokerController:
         self.groups = GroupTable(auto_create=config.auto_create_groups)
         self.offsets = ConsumerOffsets()
         self.consumers = ConsumerMembers()
+        self.filters = ConsumerFilters()
         self.producers = ProducerMembers()
         self.locks = QueueLocks()
         self.schedule = DelaySchedule(parse_delay_levels(config.delay_levels))
@@ -151,6 +153,13 @@ class BrokerController:
                 except TransportError as error:
                     logger.info("cannot notify %s of group %s: %s", channel.peer, group, error)
 
+    def member_left(self, group: str, left: Iterable[Hashable], *, notify: bool = True) -> None:
+        """A consumer has left a group: tell the others; the last one's conditions are dead."""
+        if self.consumers.group(group) is None:
+            self.filters.unregister(group, self.now_ms())
+        elif notify:
+            self.notify_members(group, left)
+
     def closed(self, connection: Connection) -> None:
         """A connection is gone: forget everything tied to it."""
         for forget in self.on_closed:
@@ -159,7 +168,7 @@ class BrokerController:
     def _member_closed(self, connection: Connection) -> None:
         self.producers.channel_closed(connection)
         for group, left in self.consumers.channel_closed(connection).items():
-            self.notify_members(group, left)
+            self.member_left(group, left)
 
     def expire_members(self) -> None:
         """Remove clients silent for 120 s, close their connections, tell the others (C-551)."""
@@ -167,7 +176,7 @@ class BrokerController:
         channels, left = self.consumers.expire(now_ms)
         channels += self.producers.expire(now_ms)
         for group, stay in left.items():
-            self.notify_members(group, stay)
+            self.member_left(group, stay)
         for channel in channels:
             if isinstance(channel, Connection):
                 channel.close("no heartbeat for 120 s")

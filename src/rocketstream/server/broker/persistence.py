@@ -15,6 +15,7 @@ from typing import Protocol
 
 from rocketstream.errors import StoreError
 from rocketstream.protocol.bodies import (
+    ConsumerFilterTable,
     ConsumerOffsetTable,
     DelayOffsetTable,
     SubscriptionGroupWrapper,
@@ -90,7 +91,7 @@ class PeriodicFile:
 
 
 class Persistence:
-    """The four files of one broker."""
+    """The files of one broker."""
 
     def __init__(self, controller: BrokerController, root: Path) -> None:
         self._controller = controller
@@ -99,6 +100,7 @@ class Persistence:
         self._groups = ConfigFile(folder / "subscriptionGroup.json")
         self._offsets = ConfigFile(folder / "consumerOffset.json")
         self._delays = ConfigFile(folder / "delayOffset.json")
+        self._filters = ConfigFile(folder / "consumerFilter.json")
         self._executor = concurrent.futures.ThreadPoolExecutor(1, "rocketstream-config")
         self._periodic: list[PeriodicFile] = []
 
@@ -121,6 +123,10 @@ class Persistence:
         delays = self._delays.load(DelayOffsetTable.decode)
         if delays is not None:
             controller.schedule.load(delays)
+        filters = self._filters.load(ConsumerFilterTable.decode)
+        if filters is not None:
+            for error in controller.filters.load(filters, controller.now_ms()):
+                logger.warning("%s: %s", self._filters.path, error.message)
 
     def start(self) -> None:
         """Write the periodic files from now on."""
@@ -139,6 +145,13 @@ class Persistence:
                 controller.schedule.snapshot,
                 self._executor,
                 controller.config.delay_persist_interval_ms,
+            ),
+            PeriodicFile(
+                self._filters,
+                lambda: controller.filters.generation,
+                lambda: controller.filters.snapshot(controller.now_ms()),
+                self._executor,
+                controller.config.filter_persist_interval_ms,
             ),
         ]
         for file in self._periodic:

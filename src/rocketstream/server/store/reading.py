@@ -16,6 +16,7 @@ _SCAN_UNITS_MIN = 800
 """C-368: at least 16,000 bytes of the index are scanned."""
 _STAMP = struct.Struct(">q")
 Match = Callable[[int], bool]
+Accept = Callable[[bytes], bool]
 
 
 def get_bounds(queue: ConsumeQueue, offset: int) -> GetResult | None:
@@ -40,25 +41,27 @@ def get(
     offset: int,
     count_max: int,
     match: Match | None,
+    accept: Accept | None = None,
 ) -> GetResult:
     """Read up to ``count_max`` records from an offset on, as upstream's getMessage does."""
     outside = get_bounds(queue, offset)
     if outside is not None:
         return outside
     count_max = max(count_max, 1)
-    scan_max = count_max if match is None else max(_SCAN_UNITS_MIN, count_max)
+    is_filtered = match is not None or accept is not None
+    scan_max = max(_SCAN_UNITS_MIN, count_max) if is_filtered else count_max
     units = queue.units(offset, scan_max)
     low, high = queue.min_offset, queue.max_offset
     if not units:
         following = queue.next_file_offset(offset)
         return GetResult(GetMessageStatus.OFFSET_FOUND_NULL, following, low, high)
     result = GetResult(GetMessageStatus.NO_MATCHED_MESSAGE, offset, low, high)
-    _scan(units, log, config, memory_bytes, count_max, match, result)
-    if result.status is GetMessageStatus.MESSAGE_WAS_REMOVING and match is None:
+    _scan(units, log, config, memory_bytes, count_max, match, accept, result)
+    if result.status is GetMessageStatus.MESSAGE_WAS_REMOVING and not is_filtered:
         # What is gone is skipped over as far as upstream would look, not only count_max units.
         units = queue.units(offset, max(_SCAN_UNITS_MIN, count_max))
         result = GetResult(GetMessageStatus.NO_MATCHED_MESSAGE, offset, low, high)
-        _scan(units, log, config, memory_bytes, count_max, match, result)
+        _scan(units, log, config, memory_bytes, count_max, match, accept, result)
     return result
 
 
@@ -69,6 +72,7 @@ def _scan(
     memory_bytes: int,
     count_max: int,
     match: Match | None,
+    accept: Accept | None,
     result: GetResult,
 ) -> None:
     on_disk_before = log.end - memory_bytes
@@ -94,6 +98,8 @@ def _scan(
             gone = True
             if not is_filler(size):
                 skip_before = log.next_file(physical)
+            continue
+        if accept is not None and not accept(log.slice(physical, physical + size)):
             continue
         if physical != end:
             if end >= 0:

@@ -381,17 +381,19 @@ class MessageStore:
         offset: int,
         max_count: int,
         match: reading.Match | None = None,
+        accept: reading.Accept | None = None,
     ) -> GetResult:
         """Read records of a queue from an offset on (C-367 to C-370); copies, safe to keep.
 
         Args:
             match: tests a unit's tagsCode; None takes every record.
+            accept: tests the record itself; None takes every one (C-395).
         """
         queue = self._queues.get((topic, queue_id))
         if queue is None:
             return GetResult(GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
         return reading.get(
-            queue, self._log, self.config, self._memory_bytes, offset, max_count, match
+            queue, self._log, self.config, self._memory_bytes, offset, max_count, match, accept
         )
 
     def max_offset(self, topic: str, queue_id: int) -> int:

@@ -17,11 +17,15 @@ from rocketstream.limits import HELD_PULLS_MAX
 
 T = TypeVar("T")
 TagMatch = Callable[[int], bool]
+OffsetAccept = Callable[[int], bool]
 
 
 @dataclass(slots=True, eq=False)
 class HeldPull(Generic[T]):
-    """One waiting pull; ``pull`` is whatever the holder needs to run it again."""
+    """One waiting pull; ``pull`` is whatever the holder needs to run it again.
+
+    ``accept`` looks at the message at a queue offset, for conditions on its properties (C-375).
+    """
 
     topic: str
     queue_id: int
@@ -29,6 +33,7 @@ class HeldPull(Generic[T]):
     deadline_ms: float
     owner: Hashable
     pull: T
+    accept: OffsetAccept | None = None
     is_held: bool = True
 
 
@@ -60,12 +65,18 @@ class LongPolls(Generic[T]):
         """Whether any pull waits for the queue."""
         return (topic, queue_id) in self._queues
 
-    def arrived(self, topic: str, queue_id: int, tags_code: int) -> list[HeldPull[T]]:
-        """A message came: take out the pulls that want it."""
+    def arrived(
+        self, topic: str, queue_id: int, tags_code: int, offset: int = 0
+    ) -> list[HeldPull[T]]:
+        """A message came, at ``offset``: take out the pulls that want it."""
         waiting = self._queues.get((topic, queue_id))
         if not waiting:
             return []
-        woken = [h for h in waiting if h.match is None or h.match(tags_code)]
+        woken = [
+            h
+            for h in waiting
+            if (h.match is None or h.match(tags_code)) and (h.accept is None or h.accept(offset))
+        ]
         for held in woken:
             self._release(held)
         return woken

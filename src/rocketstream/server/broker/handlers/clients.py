@@ -5,9 +5,10 @@ Law: thin over core.members and core.locks (C-336 to C-356).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 
-from rocketstream.errors import ConfigurationError
+from rocketstream.errors import ConfigurationError, SubscriptionError
 from rocketstream.protocol import names
 from rocketstream.protocol.bodies import (
     CheckClientRequestBody,
@@ -30,10 +31,13 @@ from rocketstream.protocol.headers import (
     UnregisterClientRequestHeader,
 )
 from rocketstream.server.broker.controller import BrokerController
+from rocketstream.server.broker.core.consumer_filters import compiled_of, is_tag_type
 from rocketstream.server.broker.core.members import Member
-from rocketstream.server.broker.handlers.pull import SQL_REFUSED
+from rocketstream.server.broker.filtering import unsupported
 from rocketstream.server.dispatch import Handler, ok, refusal
 from rocketstream.transport.aio import Connection
+
+logger = logging.getLogger("rocketstream.server")
 
 
 class ClientHandlers:
@@ -84,6 +88,10 @@ class ClientHandlers:
             notify = settings.notify_consumer_ids_changed_enable
             controller.ensure_retry_topic(settings, unit=data.unit_mode)
         changed = controller.consumers.register(data, member)
+        now_ms = controller.now_ms()
+        subscriptions = data.subscription_data_set
+        for wrong in controller.filters.register(data.group_name, subscriptions, now_ms):
+            logger.warning("group %s: %s", data.group_name, wrong.message)
         group = controller.consumers.group(data.group_name)
         if changed and notify and group is not None:
             controller.notify_members(data.group_name, group.channels())
@@ -97,16 +105,22 @@ class ClientHandlers:
         if header.consumer_group:
             left = controller.consumers.unregister(header.consumer_group, connection)
             settings = controller.groups.get(header.consumer_group)
-            if settings is None or settings.notify_consumer_ids_changed_enable:
-                controller.notify_members(header.consumer_group, left)
+            notify = settings is None or settings.notify_consumer_ids_changed_enable
+            controller.member_left(header.consumer_group, left, notify=notify)
         return ok()
 
     def check_client(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """Code 46: only tag subscriptions are served."""
+        """Code 46: can the broker filter by what a consumer is going to subscribe (C-389)?"""
         body = CheckClientRequestBody.decode(_body(request))
         subscription = body.subscription_data
-        if subscription is not None and subscription.expression_type not in ("TAG", "", None):
-            raise refusal(ResponseCode.SYSTEM_ERROR, SQL_REFUSED)
+        if subscription is None or is_tag_type(subscription.expression_type):
+            return ok()
+        if not self._controller.config.enable_property_filter:
+            raise refusal(ResponseCode.SYSTEM_ERROR, unsupported(subscription.expression_type))
+        try:
+            compiled_of(subscription.sub_string, subscription.expression_type)
+        except SubscriptionError as error:
+            raise refusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, error.message) from None
         return ok()
 
     # --- questions -------------------------------------------------------------------------------

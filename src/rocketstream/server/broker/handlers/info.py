@@ -102,7 +102,10 @@ class InfoHandlers:
             "rejectTransactionMessage": str(config.reject_transaction_message).lower(),
             "maxMessageSize": str(config.message_body_bytes_max),
             "storePathRootDir": os.fspath(controller.store.root),
-            "enablePropertyFilter": "false",
+            "enablePropertyFilter": str(config.enable_property_filter).lower(),
+            "filterSupportRetry": str(config.filter_support_retry).lower(),
+            "traceTopicEnable": str(config.trace_topic).lower(),
+            "msgTraceTopicName": config.trace_topic_name,
             "longPollingEnable": "true",
         }
         body = "".join(f"{key}={value}\n" for key, value in lines.items()).encode()

@@ -18,9 +18,21 @@ from rocketstream.protocol.codes import Perm, PullSysFlag, RequestCode, Response
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import PullMessageRequestHeader
 from rocketstream.protocol.properties import PROPERTY_KEYS, PROPERTY_TAGS
+from rocketstream.protocol.sql92 import Expression
 from rocketstream.protocol.subscription import build_subscription
 from rocketstream.server.broker.controller import BrokerController
-from rocketstream.server.broker.core.long_poll import HeldPull, LongPolls, TagMatch
+from rocketstream.server.broker.core.consumer_filters import compiled_of
+from rocketstream.server.broker.core.long_poll import HeldPull, LongPolls, OffsetAccept
+from rocketstream.server.broker.filtering import (
+    Accept,
+    PullFilter,
+    condition_filter,
+    is_by_tags,
+    retried_group,
+    retry_filter,
+    tag_filter,
+    unsupported,
+)
 from rocketstream.server.broker.handlers.offsets import OffsetHandlers
 from rocketstream.server.broker.messages import InnerMessage, MessageWriter
 from rocketstream.server.dispatch import Handler, guarded, refusal
@@ -29,7 +41,6 @@ from rocketstream.transport.aio import Connection
 
 logger = logging.getLogger("rocketstream.server")
 
-SQL_REFUSED = "The broker does not support consumer to filter message by SQL92"
 SUSPEND_MS_MAX = 10 * 60_000
 FAQ_SUBSCRIPTION = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 
@@ -49,13 +60,6 @@ def response_code(status: GetMessageStatus, offset: int) -> ResponseCode:
     if status is GetMessageStatus.NO_MESSAGE_IN_QUEUE:
         return ResponseCode.PULL_NOT_FOUND if offset == 0 else ResponseCode.PULL_OFFSET_MOVED
     return _CODES[status]
-
-
-def tag_match(subscription: SubscriptionData) -> TagMatch | None:
-    """Return the test of a tags code, or None when everything matches (C-381)."""
-    if subscription.sub_string == "*" or subscription.class_filter_mode:
-        return None
-    return subscription.code_set.__contains__
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +103,16 @@ class PullHandlers:
 
     def _pull(self, pull: WaitingPull, *, first: bool) -> RemotingCommand | None:
         header = pull.header
-        match = self._check(pull)
+        wanted = self._check(pull)
         # Upstream always gives the first message, whatever number is asked for (C-370).
         count_max = max(header.max_msg_nums, 1)
         result = self._store.get(
-            header.topic, header.queue_id, header.queue_offset, count_max, match
+            header.topic,
+            header.queue_id,
+            header.queue_offset,
+            count_max,
+            wanted.match,
+            wanted.accept,
         )
         code = response_code(result.status, header.queue_offset)
         if first and header.sys_flag & PullSysFlag.COMMIT_OFFSET:
@@ -114,7 +123,7 @@ class PullHandlers:
                 header.commit_offset,
                 pull.connection.peer,
             )
-        if code == ResponseCode.PULL_NOT_FOUND and first and self._hold(pull, match):
+        if code == ResponseCode.PULL_NOT_FOUND and first and self._hold(pull, wanted):
             return None
         if code == ResponseCode.PULL_OFFSET_MOVED:
             self._note_offset_moved(header, result)
@@ -139,7 +148,7 @@ class PullHandlers:
 
     # --- checks (C-357) ------------------------------------------------------------------------
 
-    def _check(self, pull: WaitingPull) -> TagMatch | None:
+    def _check(self, pull: WaitingPull) -> PullFilter:
         """Run upstream's checks in upstream's order; return the filter."""
         header = pull.header
         group = self._controller.find_group(header.consumer_group)
@@ -155,9 +164,36 @@ class PullHandlers:
             raise refusal(ResponseCode.TOPIC_NOT_EXIST, text)
         self._check_queue(pull, topic)
         subscription = self._subscription(header, group.consume_broadcast_enable)
-        if subscription.expression_type not in ("TAG", "", None):
-            raise refusal(ResponseCode.SYSTEM_ERROR, SQL_REFUSED)
-        return tag_match(subscription)
+        return self._filter(header, subscription)
+
+    def _filter(
+        self, header: PullMessageRequestHeader, subscription: SubscriptionData
+    ) -> PullFilter:
+        if is_by_tags(subscription):
+            retried = retried_group(header.topic)
+            if retried is not None and self._controller.config.filter_support_retry:
+                return retry_filter(self._controller.filters, retried)
+            return tag_filter(subscription)
+        if header.sys_flag & PullSysFlag.SUBSCRIPTION:
+            expression = compiled_of(subscription.sub_string, subscription.expression_type)
+        else:
+            expression = self._registered_condition(header)
+        if not self._controller.config.enable_property_filter:
+            raise refusal(ResponseCode.SYSTEM_ERROR, unsupported(subscription.expression_type))
+        return condition_filter(expression)
+
+    def _registered_condition(self, header: PullMessageRequestHeader) -> Expression:
+        """Return what the group's last heartbeat left, numbers 12 and 13 of C-357."""
+        known = self._controller.filters.get(header.topic, header.consumer_group)
+        if known is None:
+            raise refusal(
+                ResponseCode.FILTER_DATA_NOT_EXIST,
+                "The broker's consumer filter data is not exist!Your expression may be wrong!",
+            )
+        if known.client_version < header.sub_version:
+            text = "the consumer's consumer filter data not latest"
+            raise refusal(ResponseCode.FILTER_DATA_NOT_LATEST, text)
+        return known.compiled
 
     def _check_queue(self, pull: WaitingPull, topic: TopicConfig) -> None:
         header = pull.header
@@ -195,17 +231,37 @@ class PullHandlers:
 
     # --- waiting ---------------------------------------------------------------------------------
 
-    def _hold(self, pull: WaitingPull, match: TagMatch | None) -> bool:
+    def _hold(self, pull: WaitingPull, wanted: PullFilter) -> bool:
         header = pull.header
         wait_ms = min(header.suspend_timeout_millis, SUSPEND_MS_MAX)
         if not header.sys_flag & PullSysFlag.SUSPEND or wait_ms <= 0 or self._closed:
             return False
         deadline_ms = self._loop.time() * 1000 + wait_ms
-        held = HeldPull(header.topic, header.queue_id, match, deadline_ms, pull.connection, pull)
+        held = HeldPull(
+            header.topic,
+            header.queue_id,
+            wanted.match,
+            deadline_ms,
+            pull.connection,
+            pull,
+            self._offset_accept(header, wanted.accept),
+        )
         if not self.polls.hold(held):
             return False
         self._set_timer(deadline_ms)
         return True
+
+    def _offset_accept(
+        self, header: PullMessageRequestHeader, accept: Accept | None
+    ) -> OffsetAccept | None:
+        if accept is None:
+            return None
+
+        def is_wanted(offset: int) -> bool:
+            records = self._store.get(header.topic, header.queue_id, offset, 1).records
+            return not records or accept(bytes(records[0]))
+
+        return is_wanted
 
     def _set_timer(self, deadline_ms: float) -> None:
         if self._timer is not None:
@@ -224,9 +280,9 @@ class PullHandlers:
         if deadline_ms is not None:
             self._set_timer(deadline_ms)
 
-    def arrived(self, topic: str, queue_id: int, _max_offset: int, tags_code: int) -> None:
+    def arrived(self, topic: str, queue_id: int, max_offset: int, tags_code: int) -> None:
         """A message was stored: wake who waits for it, once this turn of the loop is done."""
-        woken = self.polls.arrived(topic, queue_id, tags_code)
+        woken = self.polls.arrived(topic, queue_id, tags_code, max_offset - 1)
         if not woken:
             return
         if not self._woken:
@@ -296,13 +352,14 @@ class PullHandlers:
 
 def _given_subscription(header: PullMessageRequestHeader) -> SubscriptionData:
     """Return the subscription a pull carries itself."""
+    expression_type = header.expression_type or "TAG"
     try:
-        return build_subscription(
-            header.topic,
-            header.subscription,
-            header.sub_version,
-            header.expression_type or "TAG",
+        subscription = build_subscription(
+            header.topic, header.subscription, header.sub_version, expression_type
         )
+        if not is_by_tags(subscription):
+            compiled_of(subscription.sub_string, expression_type)
+        return subscription
     except SubscriptionError as error:
         text = f"parse the consumer's subscription failed: {error.message}"
         raise refusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, text) from None

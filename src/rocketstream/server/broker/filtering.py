@@ -1,0 +1,86 @@
+"""What a subscription lets through: a test of the index, and one of the message (C-381, C-395).
+
+Law: makes tests; reading and waiting are the pull handlers'.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rocketstream.errors import RemoteProtocolError
+from rocketstream.protocol.bodies import SubscriptionData
+from rocketstream.protocol.names import RETRY_PREFIX
+from rocketstream.protocol.properties import PROPERTY_RETRY_TOPIC, decode_properties
+from rocketstream.protocol.record import read_head
+from rocketstream.protocol.sql92 import Expression
+from rocketstream.server.broker.core.consumer_filters import ConsumerFilters, is_tag_type
+from rocketstream.server.broker.core.long_poll import TagMatch
+
+logger = logging.getLogger("rocketstream.server")
+
+Accept = Callable[[bytes], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class PullFilter:
+    """The tests of one pull; None lets everything through."""
+
+    match: TagMatch | None = None
+    accept: Accept | None = None
+
+
+def tag_filter(subscription: SubscriptionData) -> PullFilter:
+    """Return the tests of a subscription by tags (C-381)."""
+    if subscription.sub_string == "*" or subscription.class_filter_mode:
+        return PullFilter()
+    return PullFilter(subscription.code_set.__contains__)
+
+
+def condition_filter(expression: Expression) -> PullFilter:
+    """Return the tests of a subscription by a condition (C-383, C-390)."""
+
+    def accept(record: bytes) -> bool:
+        properties = _properties(record)
+        return properties is not None and expression.matches(properties)
+
+    return PullFilter(accept=accept)
+
+
+def retry_filter(filters: ConsumerFilters, group: str) -> PullFilter:
+    """Return the tests of a retry topic: the condition on each message's first topic (C-396)."""
+
+    def accept(record: bytes) -> bool:
+        properties = _properties(record)
+        if properties is None:
+            return True
+        known = filters.get(properties.get(PROPERTY_RETRY_TOPIC, ""), group)
+        return known is None or known.compiled.matches(properties)
+
+    return PullFilter(accept=accept)
+
+
+def retried_group(topic: str) -> str | None:
+    """Return whose retry topic a topic is, or None."""
+    return topic.removeprefix(RETRY_PREFIX) if topic.startswith(RETRY_PREFIX) else None
+
+
+def unsupported(expression_type: str) -> str:
+    """Return what is answered where conditions are switched off (C-357 number 14)."""
+    return f"The broker does not support consumer to filter message by {expression_type}"
+
+
+def is_by_tags(subscription: SubscriptionData) -> bool:
+    """Whether a subscription needs no look at the message."""
+    return subscription.class_filter_mode or is_tag_type(subscription.expression_type)
+
+
+def _properties(record: bytes) -> dict[str, str] | None:
+    try:
+        head = read_head(record)
+    except RemoteProtocolError as error:
+        logger.warning("a stored record cannot be read, no condition selects it: %s", error)
+        return None
+    start = head.properties_start
+    return decode_properties(record[start : start + head.properties_size])
