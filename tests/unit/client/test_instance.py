@@ -174,7 +174,10 @@ def test_one_slow_timer_does_not_delay_the_others(broker: FakeBroker) -> None:
         return None if routed.is_set() else broker._route(command)
 
     broker.on[ROUTE] = hold
-    config = {"poll_name_server_interval_ms": 10, "heartbeat_broker_interval_ms": 10}
+    config: dict[str, Any] = {
+        "poll_name_server_interval_ms": 10,
+        "heartbeat_broker_interval_ms": 10,
+    }
     with push(broker, **config) as made:
         made.start()
         routed.set()
