@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from rocketstream.errors import SubscriptionError
 from rocketstream.protocol.bodies import SubscriptionData
+from rocketstream.protocol.sql92 import compile_expression
 from rocketstream.protocol.tag_hash import java_hash
 
 SUB_ALL = "*"
@@ -29,11 +30,13 @@ def build_subscription(
         expression_type: TAG or SQL92.
 
     Raises:
-        SubscriptionError: tags that split to nothing, a blank condition, another type.
+        SubscriptionError: tags that split to nothing, a condition that is blank or does not
+            compile, another type.
     """
     if expression_type == EXPRESSION_SQL92:
         if not expression or expression.isspace():
             raise SubscriptionError("subscription exception: the SQL92 expression is blank")
+        compile_expression(expression)
         return SubscriptionData(topic, expression, set(), set(), version_ms, EXPRESSION_SQL92)
     if expression_type != EXPRESSION_TAG:
         raise SubscriptionError(

@@ -354,12 +354,9 @@ def _given_subscription(header: PullMessageRequestHeader) -> SubscriptionData:
     """Return the subscription a pull carries itself."""
     expression_type = header.expression_type or "TAG"
     try:
-        subscription = build_subscription(
+        return build_subscription(
             header.topic, header.subscription, header.sub_version, expression_type
         )
-        if not is_by_tags(subscription):
-            compiled_of(subscription.sub_string, expression_type)
-        return subscription
     except SubscriptionError as error:
         text = f"parse the consumer's subscription failed: {error.message}"
         raise refusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, text) from None
