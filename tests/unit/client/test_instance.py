@@ -30,7 +30,7 @@ from rocketstream.testing import ManualClock
 from rocketstream.transport.connection import DEFAULT_LIMITS
 from tests.behaviour.support import Seen
 from tests.plugins.waiting import wait_until
-from tests.unit.client.fake_broker import GROUP, TOPIC, FakeBroker, ok
+from tests.unit.client.fake_broker import GROUP, TOPIC, FakeBroker, found, ok
 
 ROUTE = RequestCode.GET_ROUTEINFO_BY_TOPIC
 BEAT = RequestCode.HEART_BEAT
@@ -160,6 +160,7 @@ def test_routes_offsets_and_heartbeats_are_renewed_by_timers(broker: FakeBroker)
     }
     with push(broker, **config) as made:
         made.start()
+        broker.reply(broker.wait_pull(0), found([0]))
         for code in (ROUTE, BEAT):
             broker.wait_for(code, 8)
         broker.wait_for(RequestCode.UPDATE_CONSUMER_OFFSET, 1)
