@@ -11,13 +11,16 @@ import logging
 import queue
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from rocketstream.errors import SendError, SendOutcome, TooManyRequestsError
 from rocketstream.model import SendResult
 
 logger = logging.getLogger("rocketstream.client")
 
+# The names the base class and concurrent.futures.wait compare with.
+_RUNNING: Final = "RUNNING"
+_FINISHED: Final = "FINISHED"
 
 Call = tuple[Callable[[Any], object], "SendFuture"]
 
@@ -30,6 +33,8 @@ class CallbackThread:
     """
 
     def __init__(self) -> None:
+        self.guard = threading.Lock()
+        """Held for a few steps wherever a future of this thread's producer changes."""
         self._lock = threading.Lock()
         self._queue: queue.SimpleQueue[list[Call] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -39,7 +44,8 @@ class CallbackThread:
     @property
     def is_current(self) -> bool:
         """Whether the caller is running on this thread."""
-        return threading.current_thread() is self._thread
+        thread = self._thread
+        return thread is not None and threading.get_ident() == thread.ident
 
     def collect(self, loop: asyncio.AbstractEventLoop, call: Call) -> None:
         """Take a callback over; on the loop's thread only."""
@@ -88,27 +94,103 @@ class CallbackThread:
 
 
 class SendFuture(concurrent.futures.Future[SendResult]):
-    """The result of one ``send_async``; cannot be cancelled, since it is on its way."""
+    """The result of one ``send_async``; cannot be cancelled, since it is on its way.
+
+    There is one for every message, so the condition that waiting needs, the larger part of a
+    future's cost, is made by the first who waits. The state changes under the callback thread's
+    guard: whoever made the condition before is woken, whoever makes it later sees the end.
+    """
 
     def __init__(
         self, callbacks: CallbackThread, loop: asyncio.AbstractEventLoop, loop_thread_id: int
     ) -> None:
-        super().__init__()
+        # Not the base's initialiser: it makes the condition.
         self._callbacks = callbacks
         self._loop = loop
         self._loop_thread_id = loop_thread_id
-        self.set_running_or_notify_cancel()
+        self._state = _RUNNING
+        self._result: SendResult | None = None
+        self._exception: BaseException | None = None
+        self._waiters: list[Any] = []
+        self._done_callbacks: list[Callable[[Any], object]] = []
+        self._made_condition: threading.Condition | None = None
+
+    @property
+    def _condition(self) -> threading.Condition:  # type: ignore[override]
+        """What the base class and ``concurrent.futures.wait`` lock and wait on."""
+        with self._callbacks.guard:
+            condition = self._made_condition
+            if condition is None:
+                condition = self._made_condition = threading.Condition()
+            return condition
+
+    def done(self) -> bool:
+        """Whether the result or error is there."""
+        return self._state is _FINISHED
+
+    def result(self, timeout: float | None = None) -> SendResult:
+        """Return the result, waiting for it up to ``timeout`` seconds.
+
+        Raises:
+            SendError: the message was not sent, refused, or nobody knows.
+            TimeoutError: not known after ``timeout``.
+        """
+        if self._state is _FINISHED and self._exception is None and self._result is not None:
+            return self._result
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Return the error or None, waiting for either up to ``timeout`` seconds."""
+        if self._state is _FINISHED:
+            return self._exception
+        return super().exception(timeout)
 
     def add_done_callback(self, fn: Callable[[Any], object]) -> None:
         """Call ``fn(future)`` when it is done, never on the network thread."""
+        with self._callbacks.guard:
+            if self._state is not _FINISHED:
+                self._done_callbacks.append(fn)
+                return
+        self._call(fn)
 
-        def off_loop(done: concurrent.futures.Future[SendResult]) -> None:
-            if threading.get_ident() == self._loop_thread_id and not self._loop.is_closed():
-                self._callbacks.collect(self._loop, (fn, self))
-            else:
-                fn(done)
+    def set_result(self, result: SendResult) -> None:
+        """End with a result."""
+        self._finish(result, None)
 
-        super().add_done_callback(off_loop)
+    def set_exception(self, exception: BaseException | None) -> None:
+        """End with an error."""
+        self._finish(None, exception)
+
+    def _finish(self, result: SendResult | None, error: BaseException | None) -> None:
+        guard = self._callbacks.guard
+        with guard:
+            condition = self._made_condition
+            if condition is None:
+                self._end(result, error)
+        if condition is not None:
+            with condition:
+                with guard:
+                    self._end(result, error)
+                for waiter in self._waiters:
+                    (waiter.add_result if error is None else waiter.add_exception)(self)
+                condition.notify_all()
+        for fn in self._done_callbacks:
+            self._call(fn)
+
+    def _end(self, result: SendResult | None, error: BaseException | None) -> None:
+        if self._state is _FINISHED:
+            raise concurrent.futures.InvalidStateError("the future has ended before")
+        self._result, self._exception = result, error
+        self._state = _FINISHED
+
+    def _call(self, fn: Callable[[Any], object]) -> None:
+        if threading.get_ident() == self._loop_thread_id and not self._loop.is_closed():
+            self._callbacks.collect(self._loop, (fn, self))
+            return
+        try:
+            fn(self)
+        except Exception:
+            logger.exception("a callback of send_async raised")
 
 
 class SendWindow:

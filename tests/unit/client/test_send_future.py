@@ -1,0 +1,147 @@
+"""The future of send_async: what the standard library's users of futures rely on holds for it."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from rocketstream.client.producer.send_future import CallbackThread, SendFuture
+from rocketstream.errors import SendError, SendOutcome
+from rocketstream.model import MessageQueue, SendResult, SendStatus
+
+NO_THREAD = -1
+RESULT = SendResult(SendStatus.SEND_OK, "id", "offset-id", MessageQueue("T", "b", 0), 7)
+ERROR = SendError("no", SendOutcome.REJECTED)
+
+
+@pytest.fixture
+def loop() -> Iterator[asyncio.AbstractEventLoop]:
+    """A loop that does not run."""
+    loop = asyncio.new_event_loop()
+    yield loop
+    loop.close()
+
+
+@pytest.fixture
+def callbacks() -> Iterator[CallbackThread]:
+    """The thread callbacks run on."""
+    thread = CallbackThread()
+    yield thread
+    thread.close()
+
+
+def future_of(
+    callbacks: CallbackThread, loop: asyncio.AbstractEventLoop, thread_id: int = NO_THREAD
+) -> SendFuture:
+    """A fresh future."""
+    return SendFuture(callbacks, loop, thread_id)
+
+
+def test_a_waiting_thread_gets_the_result(
+    callbacks: CallbackThread, loop: asyncio.AbstractEventLoop
+) -> None:
+    """Whoever waits before the end is woken by it."""
+    future = future_of(callbacks, loop)
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(future.result, 30)
+        future.set_result(RESULT)
+        assert waiting.result(30) is RESULT
+    assert future.done()
+    assert future.exception() is None
+    assert not future.cancel()
+    assert not future.cancelled()
+
+
+def test_an_error_is_raised_and_returned(
+    callbacks: CallbackThread, loop: asyncio.AbstractEventLoop
+) -> None:
+    """Both ways of asking, before and after the end."""
+    future = future_of(callbacks, loop)
+    with pytest.raises(concurrent.futures.TimeoutError):
+        future.exception(0)
+    future.set_exception(ERROR)
+    assert future.exception() is ERROR
+    with pytest.raises(SendError):
+        future.result()
+
+
+def test_it_ends_once(callbacks: CallbackThread, loop: asyncio.AbstractEventLoop) -> None:
+    """A second end is a mistake, and changes nothing."""
+    future = future_of(callbacks, loop)
+    assert "running" in repr(future)
+    future.set_result(RESULT)
+    with pytest.raises(concurrent.futures.InvalidStateError):
+        future.set_exception(ERROR)
+    assert future.result() is RESULT
+    assert "finished" in repr(future)
+
+
+@pytest.mark.parametrize("amount_before", [0, 1, 3])
+def test_wait_and_as_completed_take_it(
+    callbacks: CallbackThread, loop: asyncio.AbstractEventLoop, amount_before: int
+) -> None:
+    """Ended before, ended meanwhile: each comes out once."""
+    futures = [future_of(callbacks, loop) for _ in range(3)]
+    for future in futures[:amount_before]:
+        future.set_result(RESULT)
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        collected = pool.submit(lambda: list(concurrent.futures.as_completed(futures, 30)))
+        for future in futures[amount_before:]:
+            future.set_result(RESULT)
+        assert sorted(map(id, collected.result(30))) == sorted(map(id, futures))
+    assert concurrent.futures.wait(futures, 30).done == set(futures)
+
+
+def test_callbacks_run_once_whenever_they_came(
+    callbacks: CallbackThread, loop: asyncio.AbstractEventLoop
+) -> None:
+    """Before the end and after it, also when one of them raises."""
+    future = future_of(callbacks, loop)
+    seen: list[int] = []
+
+    def broken(_: SendFuture) -> None:
+        seen.append(0)
+        raise ValueError("user code")
+
+    future.add_done_callback(broken)
+    future.add_done_callback(lambda _: seen.append(1))
+    future.set_result(RESULT)
+    future.add_done_callback(lambda _: seen.append(2))
+    assert seen == [0, 1, 2]
+
+
+def test_callbacks_never_run_on_the_network_thread(
+    callbacks: CallbackThread, loop: asyncio.AbstractEventLoop
+) -> None:
+    """There they are collected and handed to the thread for callbacks."""
+    future = future_of(callbacks, loop, threading.get_ident())
+    ran_on: list[int] = []
+    done = threading.Event()
+
+    def note(_: SendFuture) -> None:
+        ran_on.append(threading.get_ident())
+        done.set()
+
+    future.add_done_callback(note)
+    future.set_result(RESULT)
+    assert not ran_on
+    callbacks.hand_over()
+    assert done.wait(30)
+    assert ran_on != [threading.get_ident()]
+
+
+def test_asyncio_can_await_it(callbacks: CallbackThread) -> None:
+    """``asyncio.wrap_future`` builds on the callbacks."""
+
+    async def main() -> SendResult:
+        future = future_of(callbacks, asyncio.get_running_loop())
+        wrapped = asyncio.wrap_future(future)
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            pool.submit(future.set_result, RESULT).result(30)
+        return await asyncio.wait_for(wrapped, 30)
+
+    assert asyncio.run(main()) is RESULT
