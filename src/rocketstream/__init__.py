@@ -14,16 +14,26 @@ if TYPE_CHECKING:
         ConsumeConcurrentlyContext,
         MessageListenerConcurrently,
     )
+    from rocketstream.client.consumer.local_offset_store import (
+        LocalFileOffsetStore,
+    )
+    from rocketstream.client.consumer.offset_store import (
+        OffsetStore,
+        ReadOffsetType,
+        RemoteBrokerOffsetStore,
+    )
     from rocketstream.client.consumer.pull_consumer import PullCallback, PullConsumer
     from rocketstream.client.consumer.push_consumer import PushConsumer
     from rocketstream.client.consumer.queue_listener import MessageQueueListener
     from rocketstream.client.core.allocate import (
+        AllocateMachineRoomNearby,
         AllocateMessageQueueAveragely,
         AllocateMessageQueueAveragelyByCircle,
         AllocateMessageQueueByConfig,
         AllocateMessageQueueByMachineRoom,
         AllocateMessageQueueConsistentHash,
         AllocateMessageQueueStrategy,
+        MachineRoomResolver,
     )
     from rocketstream.client.observe.hooks import (
         CheckForbiddenContext,
@@ -38,10 +48,18 @@ if TYPE_CHECKING:
         SendMessageHook,
     )
     from rocketstream.client.producer.producer import Producer
-    from rocketstream.errors import RocketMQError, SendError, SendOutcome
+    from rocketstream.client.producer.request_reply import create_reply_message
+    from rocketstream.client.producer.selectors import (
+        SelectMessageQueueByHash,
+        SelectMessageQueueByRandom,
+    )
+    from rocketstream.client.producer.transaction import TransactionListener
+    from rocketstream.client.producer.transaction_producer import TransactionProducer
+    from rocketstream.errors import ReplyTimeoutError, RocketMQError, SendError, SendOutcome
     from rocketstream.model import (
         ConsumeConcurrentlyStatus,
         ConsumeFromWhere,
+        LocalTransactionState,
         Message,
         MessageModel,
         MessageQueue,
@@ -50,20 +68,29 @@ if TYPE_CHECKING:
         PullStatus,
         SendResult,
         SendStatus,
+        TransactionSendResult,
     )
     from rocketstream.protocol.message_ext import MessageExt
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "rocketstream.client.consumer.local_offset_store": ("LocalFileOffsetStore",),
+    "rocketstream.client.consumer.offset_store": (
+        "OffsetStore",
+        "ReadOffsetType",
+        "RemoteBrokerOffsetStore",
+    ),
     "rocketstream.client.config": ("ClientConfig",),
     "rocketstream.client.core.allocate": (
+        "AllocateMachineRoomNearby",
         "AllocateMessageQueueAveragely",
         "AllocateMessageQueueAveragelyByCircle",
         "AllocateMessageQueueByConfig",
         "AllocateMessageQueueByMachineRoom",
         "AllocateMessageQueueConsistentHash",
         "AllocateMessageQueueStrategy",
+        "MachineRoomResolver",
     ),
     "rocketstream.client.consumer.listener": (
         "ConsumeConcurrentlyContext",
@@ -82,13 +109,21 @@ _HOMES = {
         "SendMessageHook",
     ),
     "rocketstream.client.producer.producer": ("Producer",),
+    "rocketstream.client.producer.request_reply": ("create_reply_message",),
+    "rocketstream.client.producer.selectors": (
+        "SelectMessageQueueByHash",
+        "SelectMessageQueueByRandom",
+    ),
+    "rocketstream.client.producer.transaction": ("TransactionListener",),
+    "rocketstream.client.producer.transaction_producer": ("TransactionProducer",),
     "rocketstream.client.consumer.pull_consumer": ("PullCallback", "PullConsumer"),
     "rocketstream.client.consumer.push_consumer": ("PushConsumer",),
     "rocketstream.client.consumer.queue_listener": ("MessageQueueListener",),
-    "rocketstream.errors": ("RocketMQError", "SendError", "SendOutcome"),
+    "rocketstream.errors": ("ReplyTimeoutError", "RocketMQError", "SendError", "SendOutcome"),
     "rocketstream.model": (
         "ConsumeConcurrentlyStatus",
         "ConsumeFromWhere",
+        "LocalTransactionState",
         "Message",
         "MessageModel",
         "MessageQueue",
@@ -97,12 +132,14 @@ _HOMES = {
         "PullStatus",
         "SendResult",
         "SendStatus",
+        "TransactionSendResult",
     ),
     "rocketstream.protocol.message_ext": ("MessageExt",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "AllocateMachineRoomNearby",
     "AllocateMessageQueueAveragely",
     "AllocateMessageQueueAveragelyByCircle",
     "AllocateMessageQueueByConfig",
@@ -121,6 +158,9 @@ __all__ = [
     "EndTransactionHook",
     "FilterMessageContext",
     "FilterMessageHook",
+    "LocalFileOffsetStore",
+    "LocalTransactionState",
+    "MachineRoomResolver",
     "Message",
     "MessageExt",
     "MessageListenerConcurrently",
@@ -128,20 +168,30 @@ __all__ = [
     "MessageQueue",
     "MessageQueueListener",
     "MessageSelector",
+    "OffsetStore",
     "Producer",
     "PullCallback",
     "PullConsumer",
     "PullResult",
     "PullStatus",
     "PushConsumer",
+    "ReadOffsetType",
+    "RemoteBrokerOffsetStore",
+    "ReplyTimeoutError",
     "RocketMQError",
+    "SelectMessageQueueByHash",
+    "SelectMessageQueueByRandom",
     "SendError",
     "SendMessageContext",
     "SendMessageHook",
     "SendOutcome",
     "SendResult",
     "SendStatus",
+    "TransactionListener",
+    "TransactionProducer",
+    "TransactionSendResult",
     "__version__",
+    "create_reply_message",
 ]
 
 

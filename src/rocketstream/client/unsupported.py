@@ -12,7 +12,6 @@ from rocketstream.errors import NotSupportedError
 _UNSUPPORTED = {
     "enable_msg_trace": "message trace is not supported yet",
     "customized_trace_topic": "message trace is not supported yet",
-    "transaction_listener": "transactional messages are not supported yet",
 }
 
 

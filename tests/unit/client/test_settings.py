@@ -14,7 +14,7 @@ from rocketstream.client.consumer.listener import listener_of
 from rocketstream.client.core.producer_settings import ProducerSettings
 from rocketstream.client.core.settings import PushConsumerSettings
 from rocketstream.errors import ClientStateError, ConfigurationError, NotSupportedError
-from rocketstream.model import ConsumeConcurrentlyStatus, MessageModel
+from rocketstream.model import ConsumeConcurrentlyStatus
 
 
 @pytest.mark.parametrize(
@@ -119,22 +119,12 @@ def test_an_unknown_setting_is_named_with_the_known_ones() -> None:
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        ({"message_model": MessageModel.BROADCASTING}, "BROADCASTING is not supported yet"),
         ({"enable_msg_trace": True}, "message trace is not supported yet"),
-        ({"offset_store": object()}, "offset store"),
     ],
 )
 def test_what_is_not_built_yet_says_so(settings: dict[str, Any], text: str) -> None:
     with pytest.raises(NotSupportedError, match=text):
         PushConsumer("g", **settings)
-
-
-def test_unsupported_calls_say_so() -> None:
-    consumer = PushConsumer("g", namesrv_addr="127.0.0.1:1")
-    with pytest.raises(NotSupportedError, match="SQL92"):
-        consumer.subscribe("T", "a > 1", expression_type="SQL92")
-    with pytest.raises(NotSupportedError, match="orderly"):
-        consumer.register_message_listener(lambda messages: None, orderly=True)
 
 
 # --- state --------------------------------------------------------------------------------------

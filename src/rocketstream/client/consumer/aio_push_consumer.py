@@ -102,8 +102,8 @@ class AsyncPushConsumer(PushConsumerBase):
         """
         if self.state is not ServiceState.RUNNING:
             return
-        self.state = ServiceState.SHUTDOWN_ALREADY
         engine, impl = self._parts()
+        self.state = ServiceState.SHUTDOWN_ALREADY
         if await_ms is None:
             await_ms = self.settings.await_termination_ms_when_shutdown
         try:
@@ -216,4 +216,5 @@ class AsyncPushConsumer(PushConsumerBase):
     def _parts(self) -> tuple[Engine, PushConsumerImpl]:
         if self._engine is None or self._impl is None:
             raise self._not_running()
+        self._engine.check_process()
         return self._engine, self._impl

@@ -136,12 +136,13 @@ class PushConsumer(PushConsumerBase):
             await_ms: how long to wait for running listeners; by default
                 ``await_termination_ms_when_shutdown``. Those that take longer are left behind.
         """
+        if self._engine is not None:
+            self._engine.check_process()
         with self._lock:
             if self.state is not ServiceState.RUNNING:
                 return
             self.state = ServiceState.SHUTDOWN_ALREADY
         engine, impl = self._parts()
-        engine.check_process()
         if await_ms is None:
             await_ms = self.settings.await_termination_ms_when_shutdown
         try:
@@ -198,7 +199,7 @@ class PushConsumer(PushConsumerBase):
             ClientStateError: not running.
         """
         engine, impl = self._running()
-        engine.loop.call_soon_threadsafe(impl.suspend)
+        engine.call_soon(impl.suspend)
 
     def resume(self) -> None:
         """Pull again.
@@ -207,7 +208,7 @@ class PushConsumer(PushConsumerBase):
             ClientStateError: not running.
         """
         engine, impl = self._running()
-        engine.loop.call_soon_threadsafe(impl.resume)
+        engine.call_soon(impl.resume)
 
     def assigned_queues(self) -> list[MessageQueue]:
         """Return the queues this member has now, the retry topic's included.
@@ -290,7 +291,7 @@ class PushConsumer(PushConsumerBase):
 
     def _apply(self, settings: PushConsumerSettings) -> None:
         engine, impl = self._running()
-        engine.loop.call_soon_threadsafe(impl.change, settings)
+        engine.call_soon(impl.change, settings)
 
     def _running(self) -> tuple[Engine, PushConsumerImpl]:
         if self.state is not ServiceState.RUNNING:
@@ -300,4 +301,5 @@ class PushConsumer(PushConsumerBase):
     def _parts(self) -> tuple[Engine, PushConsumerImpl]:
         if self._engine is None or self._impl is None:
             raise self._not_running()
+        self._engine.check_process()
         return self._engine, self._impl

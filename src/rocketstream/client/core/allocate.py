@@ -134,6 +134,80 @@ class AllocateMessageQueueByMachineRoom:
         return parts[0] if len(parts) == 2 else None
 
 
+class MachineRoomResolver(Protocol):
+    """Says where brokers and consumers stand."""
+
+    def broker_deploy_in(self, message_queue: MessageQueue) -> str:
+        """Return the room of the queue's broker."""
+        ...
+
+    def consumer_deploy_in(self, client_id: str) -> str:
+        """Return the room of a member."""
+        ...
+
+
+class AllocateMachineRoomNearby:
+    """Each room's queues to the members of that room; those of empty rooms to all (C-171).
+
+    Args:
+        allocate_message_queue_strategy: divides the queues of one room.
+        machine_room_resolver: says which room a queue and a member are in.
+    """
+
+    def __init__(
+        self,
+        allocate_message_queue_strategy: AllocateMessageQueueStrategy,
+        machine_room_resolver: MachineRoomResolver,
+    ) -> None:
+        if allocate_message_queue_strategy is None:
+            raise ConfigurationError("allocateMessageQueueStrategy is null")
+        if machine_room_resolver is None:
+            raise ConfigurationError("machineRoomResolver is null")
+        self._inner = allocate_message_queue_strategy
+        self._resolver = machine_room_resolver
+
+    @property
+    def name(self) -> str:
+        """``MACHINE_ROOM_NEARBY-`` and the inner strategy's name."""
+        return f"MACHINE_ROOM_NEARBY-{self._inner.name}"
+
+    def allocate(
+        self,
+        consumer_group: str,
+        current_cid: str,
+        mq_all: Sequence[MessageQueue],
+        cid_all: Sequence[str],
+    ) -> Sequence[MessageQueue]:
+        """Return the share of the own room, then that of each room without members."""
+        if not _is_member(current_cid, mq_all, cid_all):
+            return []
+        queues: dict[str, list[MessageQueue]] = {}
+        for mq in mq_all:
+            room = _room_name(self._resolver.broker_deploy_in(mq), f"queue {mq}")
+            queues.setdefault(room, []).append(mq)
+        members: dict[str, list[str]] = {}
+        for cid in cid_all:
+            room = _room_name(self._resolver.consumer_deploy_in(cid), f"consumer {cid}")
+            members.setdefault(room, []).append(cid)
+        own = self._resolver.consumer_deploy_in(current_cid)
+        share = self._share(consumer_group, current_cid, queues.pop(own, []), members[own])
+        for room in sorted(queues):
+            if room not in members:
+                share += self._share(consumer_group, current_cid, queues[room], cid_all)
+        return share
+
+    def _share(
+        self, group: str, cid: str, queues: list[MessageQueue], members: Sequence[str]
+    ) -> list[MessageQueue]:
+        return list(self._inner.allocate(group, cid, queues, members) or ()) if queues else []
+
+
+def _room_name(room: str, what: str) -> str:
+    if not room:
+        raise ConfigurationError(f"Machine room is null for {what}")
+    return room
+
+
 class AllocateMessageQueueConsistentHash:
     """A ring of hashed member names; few queues move when members change (C-172)."""
 

@@ -1,0 +1,398 @@
+"""Offset stores: the local file of broadcasting, and stores of the user's own (C-299 to C-312)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+import pytest
+
+from rocketstream import (
+    LocalFileOffsetStore,
+    MessageQueue,
+    OffsetStore,
+    ReadOffsetType,
+    RocketMQError,
+)
+from rocketstream.client.consumer.local_offset_store import offsets_directory, offsets_path
+from rocketstream.client.consumer.user_offsets import UserOffsets
+from rocketstream.errors import ClientStateError, ConfigurationError
+
+CLIENT, GROUP = "192.0.2.2@DEFAULT", "G_BC"
+MEMORY = ReadOffsetType.READ_FROM_MEMORY
+STORE = ReadOffsetType.READ_FROM_STORE
+BOTH = ReadOffsetType.MEMORY_FIRST_THEN_STORE
+
+JAVA_TEXT = """{
+	"offsetTable":{{
+			"brokerName":"broker-a",
+			"queueId":1,
+			"topic":"TopicA"
+		}:7,{
+			"brokerName":"broker-a",
+			"queueId":0,
+			"topic":"TopicA"
+		}:12
+	}
+}"""
+
+
+def mq(queue_id: int, topic: str = "TopicA") -> MessageQueue:
+    return MessageQueue(topic, "broker-a", queue_id)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> LocalFileOffsetStore:
+    return LocalFileOffsetStore(CLIENT, GROUP, tmp_path)
+
+
+def again(tmp_path: Path) -> LocalFileOffsetStore:
+    """Return the store another process would have, loaded."""
+    fresh = LocalFileOffsetStore(CLIENT, GROUP, tmp_path)
+    fresh.load()
+    return fresh
+
+
+# --- where and what ------------------------------------------------------------------------------
+
+
+def test_the_path_is_upstreams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Covers C-304."""
+    assert offsets_path(tmp_path, CLIENT, GROUP) == tmp_path / CLIENT / GROUP / "offsets.json"
+    monkeypatch.delenv("ROCKETMQ_LOCAL_OFFSET_STORE_DIR", raising=False)
+    monkeypatch.setenv("HOME", "/home/u")
+    monkeypatch.setenv("USERPROFILE", "/home/u")
+    assert offsets_directory() == Path("/home/u/.rocketmq_offsets")
+    monkeypatch.setenv("ROCKETMQ_LOCAL_OFFSET_STORE_DIR", str(tmp_path))
+    assert offsets_directory() == tmp_path
+
+
+def test_the_text_is_upstreams(store: LocalFileOffsetStore) -> None:
+    """Covers C-305: tabs, and queues as keys."""
+    store.update_offset(mq(1), 7)
+    store.update_offset(mq(0), 12)
+    store.persist_all([mq(1), mq(0)])
+    assert store.path.read_text() == JAVA_TEXT
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        JAVA_TEXT,
+        '{"offsetTable":{{"brokerName":"broker-a","queueId":1,"topic":"TopicA"}:7,'
+        '{"brokerName":"broker-a","queueId":0,"topic":"TopicA"}:12}}',
+        '{"offsetTable":{"{\\"brokerName\\":\\"broker-a\\",\\"queueId\\":1,'
+        '\\"topic\\":\\"TopicA\\"}":7,"{\\"brokerName\\":\\"broker-a\\",\\"queueId\\":0,'
+        '\\"topic\\":\\"TopicA\\"}":12}}',
+    ],
+)
+def test_what_java_wrote_is_read(tmp_path: Path, store: LocalFileOffsetStore, text: str) -> None:
+    """Covers C-305: laid out, compact, and the standard JSON of 5.x."""
+    store.path.parent.mkdir(parents=True)
+    store.path.write_text(text)
+    assert dict(again(tmp_path).clone_offset_table()) == {mq(1): 7, mq(0): 12}
+
+
+def test_an_empty_table_is_read(tmp_path: Path, store: LocalFileOffsetStore) -> None:
+    """Covers C-305."""
+    store.path.parent.mkdir(parents=True)
+    store.path.write_text('{\n\t"offsetTable":{}\n}')
+    assert not again(tmp_path).clone_offset_table()
+
+
+# --- loading -------------------------------------------------------------------------------------
+
+
+def test_nothing_there_is_an_empty_store(tmp_path: Path) -> None:
+    """Covers C-306."""
+    fresh = again(tmp_path)
+    assert not fresh.clone_offset_table()
+    assert fresh.read_offset(mq(0), STORE) == -1
+    assert not fresh.path.parent.exists()
+
+
+@pytest.mark.parametrize("broken", ["", "  \n", "{", '{"offsetTable":[', "\x00\x01"])
+def test_a_broken_file_falls_back_to_the_backup(
+    tmp_path: Path, store: LocalFileOffsetStore, broken: str
+) -> None:
+    """Covers C-306, C-310."""
+    store.path.parent.mkdir(parents=True)
+    store.path.write_text(broken)
+    store.backup_path.write_text(JAVA_TEXT)
+    assert again(tmp_path).read_offset(mq(0), BOTH) == 12
+
+
+def test_two_broken_files_fail_the_load_and_are_left_alone(
+    tmp_path: Path, store: LocalFileOffsetStore
+) -> None:
+    """Covers C-306, C-308: no empty table is written over what a person might still repair."""
+    store.path.parent.mkdir(parents=True)
+    for path in (store.path, store.backup_path):
+        path.write_text("{")
+    with pytest.raises(ConfigurationError, match="readLocalOffset Exception"):
+        again(tmp_path)
+    assert store.read_offset(mq(0), STORE) == -1
+    store.update_offset(mq(0), 5)
+    store.persist_all([mq(0)])
+    assert store.path.read_text() == "{"
+
+
+# --- reading and noting --------------------------------------------------------------------------
+
+
+def test_offsets_go_forward_unless_told_otherwise(store: LocalFileOffsetStore) -> None:
+    """Covers C-300."""
+    store.update_offset(mq(0), 5)
+    store.update_offset(mq(0), 3)
+    assert store.read_offset(mq(0), MEMORY) == 5
+    store.update_offset(mq(0), 3, increase_only=False)
+    assert store.read_offset(mq(0), MEMORY) == 3
+
+
+def test_the_three_ways_to_read(tmp_path: Path, store: LocalFileOffsetStore) -> None:
+    """Covers C-301, C-302, C-307, C-571: what was consumed since is not undone by a read."""
+    store.update_offset(mq(0), 5)
+    store.persist(mq(0))
+    store.update_offset(mq(0), 9)
+    assert store.read_offset(mq(0), MEMORY) == 9
+    assert store.read_offset(mq(0), BOTH) == 9
+    assert store.read_offset(mq(0), STORE) == 5
+    assert store.read_offset(mq(0), MEMORY) == 9
+    store.remove_offset(mq(0))
+    assert store.read_offset(mq(0), MEMORY) == -1
+    assert store.read_offset(mq(0), BOTH) == 5
+    assert store.read_offset(mq(0), MEMORY) == 5
+    assert store.read_offset(mq(7), BOTH) == -1
+
+
+def test_the_table_of_one_topic(store: LocalFileOffsetStore) -> None:
+    """Covers C-309, C-320."""
+    store.update_offset(mq(0), 1)
+    store.update_offset(mq(0, "B"), 2)
+    assert dict(store.clone_offset_table("B")) == {mq(0, "B"): 2}
+    assert len(store.clone_offset_table()) == len(store.clone_offset_table(" ")) == 2
+
+
+# --- writing -------------------------------------------------------------------------------------
+
+
+def test_queues_that_are_not_named_keep_their_offsets(tmp_path: Path) -> None:
+    """Covers C-308, C-309, C-573."""
+    first = again(tmp_path)
+    first.update_offset(mq(0), 1)
+    first.update_offset(mq(1), 2)
+    first.persist_all([mq(0), mq(1)])
+    second = again(tmp_path)
+    second.update_offset(mq(1), 5)
+    second.remove_offset(mq(0))
+    second.persist_all([mq(1)])
+    assert dict(again(tmp_path).clone_offset_table()) == {mq(0): 1, mq(1): 5}
+    second.persist_all([])
+
+
+def test_the_text_before_becomes_the_backup(store: LocalFileOffsetStore) -> None:
+    """Covers C-310: and nothing else is left beside the two."""
+    for offset in (1, 2, 3):
+        store.update_offset(mq(0), offset)
+        store.persist_all([mq(0)])
+    assert ":3" in store.path.read_text()
+    assert ":2" in store.backup_path.read_text()
+    assert sorted(p.name for p in store.path.parent.iterdir()) == [
+        "offsets.json",
+        "offsets.json.bak",
+    ]
+
+
+def test_unchanged_offsets_are_not_written_again(store: LocalFileOffsetStore) -> None:
+    """Covers C-311, put right: the file rests while nothing moves."""
+    store.update_offset(mq(0), 1)
+    store.persist_all([mq(0)])
+    store.path.write_text("touched")
+    store.persist_all([mq(0)])
+    assert store.path.read_text() == "touched"
+    store.path.unlink()
+    store.persist_all([mq(0)])
+    assert ":1" in store.path.read_text()
+
+
+def test_a_crash_between_any_two_steps_leaves_a_whole_file(
+    tmp_path: Path, store: LocalFileOffsetStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Covers C-310, C-574: file or backup can be read whichever step was the last."""
+    store.update_offset(mq(0), 1)
+    store.persist_all([mq(0)])
+    import os as module
+
+    real = module.replace
+    for steps in range(2):
+        left = [steps]
+
+        def replace(source: Path, target: Path, left: list[int] = left) -> None:
+            if not left[0]:
+                raise OSError("the power is gone")
+            left[0] -= 1
+            real(source, target)
+
+        monkeypatch.setattr("rocketstream.client.consumer.local_offset_store.os.replace", replace)
+        store.update_offset(mq(0), 10 + steps)
+        store.persist_all([mq(0)])
+        assert again(tmp_path).read_offset(mq(0), STORE) == 1
+        monkeypatch.undo()
+
+
+def test_threads_of_one_file_take_turns(tmp_path: Path) -> None:
+    """Covers C-574: stores that share a file merge, none undoes the other."""
+    stores = [LocalFileOffsetStore(CLIENT, GROUP, tmp_path) for _ in range(4)]
+
+    def write(number: int) -> None:
+        for offset in range(10):
+            stores[number].update_offset(mq(number), offset)
+            stores[number].persist_all([mq(number)])
+
+    threads = [threading.Thread(target=write, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert dict(again(tmp_path).clone_offset_table()) == {mq(n): 9 for n in range(4)}
+
+
+def test_two_processes_with_one_client_id_are_told(
+    tmp_path: Path, store: LocalFileOffsetStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Covers C-312, C-574: give them instance names of their own."""
+    other = again(tmp_path)
+    store.update_offset(mq(0), 5)
+    store.persist_all([mq(0)])
+    other.update_offset(mq(0), 3)
+    other.persist_all([mq(0)])
+    store.update_offset(mq(0), 6)
+    with caplog.at_level(logging.WARNING):
+        store.persist_all([mq(0)])
+    assert "give each process an instance_name of its own" in caplog.text
+
+
+def test_a_directory_that_cannot_be_written_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / CLIENT).write_text("a file in the way")
+    store = LocalFileOffsetStore(CLIENT, GROUP, tmp_path)
+    store.update_offset(mq(0), 1)
+    store.persist_all([mq(0)])
+    assert "were not stored" in caplog.text
+
+
+# --- stores of the user's own --------------------------------------------------------------------
+
+
+class Dict(OffsetStore):
+    """A store that keeps offsets in two dicts."""
+
+    def __init__(self) -> None:
+        self.noted: dict[MessageQueue, int] = {}
+        self.kept: dict[MessageQueue, int] = {}
+        self.threads: set[int] = set()
+
+    def update_offset(self, mq: MessageQueue, offset: int, increase_only: bool = True) -> None:
+        known = self.noted.get(mq)
+        if known is None or offset > known or not increase_only:
+            self.noted[mq] = offset
+
+    def read_offset(self, mq: MessageQueue, read_type: ReadOffsetType) -> int:
+        if read_type is MEMORY:
+            return self.noted.get(mq, -1)
+        self.threads.add(threading.get_ident())
+        return self.kept.get(mq, -1)
+
+    def persist_all(self, mqs: Collection[MessageQueue]) -> None:
+        self.kept.update({mq: self.noted[mq] for mq in mqs if mq in self.noted})
+
+    def remove_offset(self, mq: MessageQueue) -> None:
+        self.noted.pop(mq, None)
+
+    def clone_offset_table(self, topic: str | None = None) -> Mapping[MessageQueue, int]:
+        return dict(self.noted)
+
+
+def test_a_store_of_the_users_own_is_asked_off_the_loop() -> None:
+    """Covers C-44, C-299, C-301."""
+
+    async def use() -> None:
+        store = Dict()
+        offsets = UserOffsets(store)
+        await offsets.load()
+        assert offsets.read_memory(mq(0)) is None
+        assert await offsets.read_store(mq(0)) is None
+        offsets.update_offset(mq(0), 4)
+        offsets.update_offset(mq(0), 2)
+        await offsets.persist([mq(0), mq(1)])
+        await offsets.persist([])
+        assert await offsets.read_store(mq(0)) == 4
+        assert offsets.read_memory(mq(0)) == 4
+        assert offsets.committable(mq(0)) == 0
+        await offsets.update_consume_offset_to_broker(mq(0), 5)
+        assert offsets.clone_offset_table() == {mq(0): 4}
+        offsets.remove_offset(mq(0))
+        assert store.kept == {mq(0): 4}
+        assert threading.get_ident() not in store.threads
+
+    asyncio.run(use())
+
+
+@pytest.mark.parametrize("answer", [-2, -7, None, "5"])
+def test_unreadable_is_an_error_not_an_offset(answer: object) -> None:
+    """Covers C-302, C-189, C-561: neither the end nor the beginning follows from it."""
+
+    class Silent(Dict):
+        def read_offset(self, mq: MessageQueue, read_type: ReadOffsetType) -> int:
+            return answer  # type: ignore[return-value]
+
+    with pytest.raises(ClientStateError, match="the offset store answers"):
+        asyncio.run(UserOffsets(Silent()).read_store(mq(0)))
+
+
+def test_what_a_store_raises_is_one_kind_of_error(caplog: pytest.LogCaptureFixture) -> None:
+    """Covers C-44: a failed read is an error, a failed write is logged and tried again."""
+
+    class Broken(Dict):
+        def read_offset(self, mq: MessageQueue, read_type: ReadOffsetType) -> int:
+            raise ZeroDivisionError("broken")
+
+        def persist_all(self, mqs: Collection[MessageQueue]) -> None:
+            raise ZeroDivisionError("broken")
+
+    async def use() -> None:
+        offsets = UserOffsets(Broken())
+        with pytest.raises(RocketMQError, match="ZeroDivisionError"):
+            await offsets.read_store(mq(0))
+        await offsets.settle([mq(0)])
+
+    asyncio.run(use())
+    assert "could not keep the offsets" in caplog.text
+
+
+def test_a_store_may_be_written_with_coroutines() -> None:
+    """Covers C-44: a database client of the asyncio kind."""
+
+    class Awaited(Dict):
+        async def load(self) -> None:  # type: ignore[override]
+            self.kept[mq(0)] = 3
+
+        async def persist_all(  # type: ignore[override]
+            self, mqs: Collection[MessageQueue]
+        ) -> None:
+            super().persist_all(mqs)
+
+    async def use() -> None:
+        store = Awaited()
+        offsets = UserOffsets(store)
+        await offsets.load()
+        assert await offsets.read_store(mq(0)) == 3
+        offsets.update_offset(mq(0), 8)
+        await offsets.persist([mq(0)])
+        assert store.kept == {mq(0): 8}
+
+    asyncio.run(use())
