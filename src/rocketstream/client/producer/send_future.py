@@ -11,7 +11,7 @@ import logging
 import queue
 import threading
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rocketstream.errors import SendError, SendOutcome, TooManyRequestsError
 from rocketstream.model import SendResult
@@ -115,14 +115,16 @@ class SendFuture(concurrent.futures.Future[SendResult]):
         self._done_callbacks: list[Callable[[Any], object]] = []
         self._made_condition: threading.Condition | None = None
 
-    @property
-    def _condition(self) -> threading.Condition:  # type: ignore[override]
-        """What the base class and ``concurrent.futures.wait`` lock and wait on."""
-        with self._callbacks.guard:
-            condition = self._made_condition
-            if condition is None:
-                condition = self._made_condition = threading.Condition()
-            return condition
+    if not TYPE_CHECKING:  # there it stays the plain attribute that concurrent.futures asks for
+
+        @property
+        def _condition(self) -> threading.Condition:
+            """What the base class and ``concurrent.futures.wait`` lock and wait on."""
+            with self._callbacks.guard:
+                condition = self._made_condition
+                if condition is None:
+                    condition = self._made_condition = threading.Condition()
+                return condition
 
     def done(self) -> bool:
         """Whether the result or error is there."""
