@@ -9,18 +9,28 @@ import asyncio
 from collections import deque
 from typing import Any
 
-from rocketstream._util.clock import Clock
+from rocketstream.client.consumer.consume_call import (
+    CallWatch,
+    checked_status,
+    consume_directly,
+    is_being_cancelled,
+)
 from rocketstream.client.consumer.consume_run import (
     FLUSH_INTERVAL_MS,
     ConsumeBook,
     ConsumeRun,
     PullRequest,
+    Settler,
     UnlockedService,
-    checked_status,
-    settle,
+    mark_started,
 )
+from rocketstream.client.consumer.consume_tasks import TaskPool
 from rocketstream.client.consumer.listener import ConsumeConcurrentlyContext, Listener
-from rocketstream.client.consumer.send_back import SendBack
+from rocketstream.model import ConsumeConcurrentlyStatus
+from rocketstream.protocol.bodies import ConsumeMessageDirectlyResult
+from rocketstream.protocol.message_ext import MessageExt
+
+_LATER = ConsumeConcurrentlyStatus.RECONSUME_LATER
 
 
 class AsyncConsumeService(UnlockedService):
@@ -34,30 +44,27 @@ class AsyncConsumeService(UnlockedService):
         self,
         listener: Listener,
         book: ConsumeBook,
-        send_back: SendBack,
-        clock: Clock,
+        settler: Settler,
+        watch: CallWatch,
         *,
         batch_size: int,
         tasks_max: int,
     ) -> None:
         self._listener = listener
         self._book = book
-        self._send_back = send_back
-        self._clock = clock
+        self._settler = settler
+        self._watch = watch
+        self._clock = watch.clock
         self._batch_size = batch_size
-        self._tasks_max = tasks_max
-        self._loop = asyncio.get_running_loop()
         self._runs: deque[ConsumeRun] = deque()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._coming = False
-        self._stopping = False
+        self._pool = TaskPool(self._work, tasks_max)
 
-    def submit(self, request: PullRequest, messages: list[Any]) -> None:
+    def submit(self, request: PullRequest, messages: list[MessageExt]) -> None:
         """Hand a run out."""
-        if self._stopping:
+        if self._pool.stopping:
             return
         self._runs.append(ConsumeRun(request, messages, self._batch_size))
-        self._start_one()
+        self._pool.start_one()
 
     def flush(self, request: PullRequest) -> None:
         """Enter what is finished of one queue."""
@@ -70,31 +77,26 @@ class AsyncConsumeService(UnlockedService):
 
         A listener that awaits this itself is neither waited for nor cancelled.
         """
-        self._stopping = True
-        tasks = [task for task in self._tasks if task is not asyncio.current_task()]
-        if tasks and await_ms > 0:
-            await asyncio.wait(tasks, timeout=await_ms / 1000)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._pool.shutdown(await_ms)
         self._runs.clear()
 
-    def _start_one(self) -> None:
-        if self._coming or self._stopping or len(self._tasks) >= self._tasks_max:
-            return
-        self._coming = True
-        task = self._loop.create_task(self._work())
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
+    @property
+    def core_pool_size(self) -> int:
+        """Most listener calls awaited at once."""
+        return self._pool.core_pool_size
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if task.cancelled():
-            self._coming = False
+    def update_core_pool_size(self, size: int) -> bool:
+        """Await at most ``size`` calls; tell whether that is between 1 and the setting (C-255)."""
+        return self._pool.update_core_pool_size(size)
+
+    async def consume_directly(
+        self, message: MessageExt, broker_name: str | None
+    ) -> ConsumeMessageDirectlyResult:
+        """Call the listener with a message an operator chose; nothing is committed (C-269)."""
+        return await consume_directly(self._listener, message, broker_name, self._watch)
 
     async def _work(self) -> None:
-        self._coming = False
-        while self._runs and not self._stopping:
+        while self._runs and self._pool.may_go_on():
             run = self._runs[0]
             await self._consume(run)
             if self._runs and self._runs[0] is run:
@@ -103,42 +105,43 @@ class AsyncConsumeService(UnlockedService):
             await asyncio.sleep(0)
 
     async def _consume(self, run: ConsumeRun) -> None:
-        queue = run.request.process_queue
+        queue, watch, pool = run.request.process_queue, self._watch, self._pool
+        mq = queue.message_queue
         call, takes_context = self._listener.call, self._listener.takes_context
-        flushed_ms = self._clock.now_ms()
-        while not (queue.dropped or self._stopping):
+        began_ms = flushed_ms = self._clock.now_ms()
+        calls = done = failed = 0
+        while not (queue.dropped or pool.stopping):
             number = next(run.claims)
             batch = run.chunk(number, self._batch_size)
             if not batch:
                 break
             run.claimed = number + 1
             if not run.is_claimed or len(self._runs) > 1:
-                self._start_one()
+                pool.start_one()
             started_ms = self._clock.now_ms()
-            for message in batch:
-                message.consume_start_ms = started_ms
-            context = ConsumeConcurrentlyContext(queue.message_queue)
+            mark_started(batch, started_ms)
+            context = ConsumeConcurrentlyContext(watch.seen_queue(mq))
+            hooked = watch.before(batch, mq) if watch.hooks else None
             error: BaseException | None = None
             status: Any = None
+            calls += 1
             try:
                 status = await (call(batch, context) if takes_context else call(batch))
             except BaseException as raised:  # nothing a listener raises may end the task
-                if isinstance(raised, asyncio.CancelledError) and self._is_cancelled():
+                if isinstance(raised, asyncio.CancelledError) and is_being_cancelled():
                     raise
                 error = raised
+            batch = run.chunk(number, self._batch_size)
+            checked = checked_status(status, error, batch, _LATER)
+            if hooked is not None:
+                watch.after(hooked, status, checked, error, self._clock.now_ms() - started_ms)
             if queue.dropped:
                 break
-            batch = run.chunk(number, self._batch_size)
-            failed = settle(run, batch, checked_status(status, error, batch), context)
-            if failed:
-                self._send_back.submit(run.request, failed, context.delay_level_when_next_consume)
+            failed += self._settler.settle(run, batch, checked, context)
+            done += len(batch)
             if started_ms - flushed_ms >= FLUSH_INTERVAL_MS:
                 flushed_ms = started_ms
                 self._book.flush(run)
         run.claimed = max(run.claimed, run.chunks)
         self._book.flush(run)
-
-    @staticmethod
-    def _is_cancelled() -> bool:
-        task = asyncio.current_task()
-        return task is not None and task.cancelling() > 0
+        watch.count(mq.topic, done - failed, failed, self._clock.now_ms() - began_ms, calls)

@@ -6,7 +6,6 @@ Law: shared by worker threads and the loop; every step here is short and under t
 from __future__ import annotations
 
 import itertools
-import logging
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
@@ -20,9 +19,9 @@ from rocketstream.client.core.consume_result import ACK_ALL, acknowledged
 from rocketstream.client.core.flow_control import Thresholds, flow_control
 from rocketstream.client.core.process_queue import ProcessQueue
 from rocketstream.model import ConsumeConcurrentlyStatus, MessageQueue
+from rocketstream.protocol.bodies import ConsumeMessageDirectlyResult
 from rocketstream.protocol.message_ext import MessageExt
-
-logger = logging.getLogger("rocketstream.client")
+from rocketstream.protocol.properties import PROPERTY_CONSUME_START_TIME
 
 FLUSH_INTERVAL_MS = 5
 """Finished messages of a run that takes longer are taken out of the process queue this often."""
@@ -103,6 +102,21 @@ class ConsumeService(Protocol):
         """Hand out nothing more and wait for running listeners, but not for thread ``caller``."""
         ...
 
+    @property
+    def core_pool_size(self) -> int:
+        """Most listener calls at once."""
+        ...
+
+    def update_core_pool_size(self, size: int) -> bool:
+        """Have at most ``size`` listener calls at once; tell whether it may have that (C-255)."""
+        ...
+
+    async def consume_directly(
+        self, message: MessageExt, broker_name: str | None
+    ) -> ConsumeMessageDirectlyResult:
+        """Call the listener with a message an operator chose; nothing is committed (C-269)."""
+        ...
+
 
 class UnlockedService(ABC):
     """The part of a concurrent service that has nothing to lock and never waits."""
@@ -159,46 +173,71 @@ class ConsumeBook:
                 done.append(finished.popleft())
             if queue.dropped or not done:
                 return
-            offset = queue.remove(done, self._now())
-            if offset >= 0:
-                self._store.update_offset(queue.message_queue, offset)
-            if queue.flow_controlled and flow_control(queue, self._thresholds()) is None:
-                queue.flow_controlled = False
-                resume = True
+            resume = self._note(queue, queue.remove(done, self._now()))
         if resume:
             self._resume(request)
 
+    def enter(self, request: PullRequest, change: Callable[[float], int]) -> bool:
+        """Change a ledger and note the offset that follows; any thread.
 
-def settle(
-    run: ConsumeRun,
-    batch: list[MessageExt],
-    status: ConsumeConcurrentlyStatus,
-    context: ConsumeConcurrentlyContext | None,
-) -> list[MessageExt]:
-    """Note what of a batch is finished and return what failed (C-262)."""
-    ack_index = ACK_ALL if context is None else context.ack_index
-    good = acknowledged(status, ack_index, len(batch))
-    run.finished.extend(batch[:good])
-    return batch[good:]
+        Args:
+            request: whose ledger.
+            change: called with the monotonic time; returns the offset to commit, -1 for none.
+
+        Returns:
+            Whether the queue is still ours; if it is not, nothing was changed (C-549).
+        """
+        queue = request.process_queue
+        with request.lock:
+            if queue.dropped:
+                return False
+            resume = self._note(queue, change(self._now()))
+        if resume:
+            self._resume(request)
+        return True
+
+    def _note(self, queue: ProcessQueue, offset: int) -> bool:
+        """Note an offset to commit; tell whether flow control may let the queue go on."""
+        if offset >= 0:
+            self._store.update_offset(queue.message_queue, offset)
+        if queue.flow_controlled and flow_control(queue, self._thresholds()) is None:
+            queue.flow_controlled = False
+            return True
+        return False
 
 
-def checked_status(
-    status: object, error: BaseException | None, batch: Sequence[MessageExt]
-) -> ConsumeConcurrentlyStatus:
-    """Return the status a listener's answer counts as, logging what is no answer (C-261)."""
-    if isinstance(status, ConsumeConcurrentlyStatus):
-        return status
-    first = batch[0]
-    where = (
-        f"topic={first.topic} broker={first.broker_name} queue={first.queue_id} "
-        f"offset={first.queue_offset} msgId={first.msg_id} messages={len(batch)}"
-    )
-    if error is not None:
-        logger.warning("listener raised; consumed again later: %s", where, exc_info=error)
-    else:
-        logger.warning(
-            "listener returned %r instead of a ConsumeConcurrentlyStatus; consumed again later: %s",
-            status,
-            where,
-        )
-    return ConsumeConcurrentlyStatus.RECONSUME_LATER
+def mark_started(batch: Sequence[MessageExt], now_ms: int) -> None:
+    """Note when messages went to a listener: CONSUME_START_TIME (C-233)."""
+    for message in batch:
+        message.consume_start_ms = now_ms
+        if message._properties is not None:  # read before, by a filter or an earlier try
+            message._properties[PROPERTY_CONSUME_START_TIME] = str(now_ms)
+
+
+SubmitBack = Callable[[PullRequest, Sequence[MessageExt], int], None]
+
+
+class Settler:
+    """Sorts a batch into finished and failed messages; the failed ones go to ``send_back``."""
+
+    __slots__ = ("_send_back",)
+
+    def __init__(self, send_back: SubmitBack) -> None:
+        self._send_back = send_back
+
+    def settle(
+        self,
+        run: ConsumeRun,
+        batch: list[MessageExt],
+        status: ConsumeConcurrentlyStatus,
+        context: ConsumeConcurrentlyContext | None,
+    ) -> int:
+        """Settle a batch; return how many of it failed (C-262 to C-264)."""
+        ack_index = ACK_ALL if context is None else context.ack_index
+        good = acknowledged(status, ack_index, len(batch))
+        run.finished.extend(batch[:good])
+        failed = batch[good:]
+        if failed:
+            level = 0 if context is None else context.delay_level_when_next_consume
+            self._send_back(run.request, failed, level)
+        return len(failed)

@@ -6,13 +6,15 @@ Law: looks at the callable once; never calls it.
 from __future__ import annotations
 
 import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from rocketstream.client.core.consume_result import ACK_ALL
+from rocketstream.client.core.orderly import USE_SETTING
 from rocketstream.errors import ConfigurationError
-from rocketstream.model import ConsumeConcurrentlyStatus, MessageQueue
+from rocketstream.model import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus, MessageQueue
 from rocketstream.protocol.message_ext import MessageExt
 
 
@@ -35,6 +37,25 @@ class ConsumeConcurrentlyContext:
         self.delay_level_when_next_consume = 0
 
 
+class ConsumeOrderlyContext:
+    """What an orderly listener may say about its batch besides the status.
+
+    Attributes:
+        message_queue: where the batch comes from; the retry topic's queue for retried messages.
+        auto_commit: off: SUCCESS only keeps the batch; COMMIT finishes everything since the last
+            one, ROLLBACK has it come again.
+        suspend_current_queue_time_millis: pause before the queue goes on after SUSPEND or ROLLBACK,
+            clamped to [10, 30000]; -1 takes the setting.
+    """
+
+    __slots__ = ("auto_commit", "message_queue", "suspend_current_queue_time_millis")
+
+    def __init__(self, message_queue: MessageQueue) -> None:
+        self.message_queue = message_queue
+        self.auto_commit = True
+        self.suspend_current_queue_time_millis = USE_SETTING
+
+
 class MessageListenerConcurrently(Protocol):
     """The object form of a listener; a plain function does as well."""
 
@@ -43,6 +64,20 @@ class MessageListenerConcurrently(Protocol):
     ) -> ConsumeConcurrentlyStatus:
         """Consume a batch."""
         ...
+
+
+class MessageListenerOrderly(ABC):
+    """The object form of an orderly listener; its class says that the queue is to be kept in order.
+
+    A plain function does as well, registered with ``orderly=True``. ``consume_message`` may be a
+    coroutine function for a consumer of ``rocketstream.aio``.
+    """
+
+    @abstractmethod
+    def consume_message(
+        self, messages: list[MessageExt], context: ConsumeOrderlyContext
+    ) -> ConsumeOrderlyStatus | Awaitable[ConsumeOrderlyStatus]:
+        """Consume a batch of one queue; the next one of that queue waits for the answer."""
 
 
 Status = ConsumeConcurrentlyStatus | None
@@ -54,32 +89,47 @@ AsyncListenerFunction = (
     Callable[[list[MessageExt]], Awaitable[Status]]
     | Callable[[list[MessageExt], ConsumeConcurrentlyContext], Awaitable[Status]]
 )
+OrderlyStatus = ConsumeOrderlyStatus | None
+OrderlyListenerFunction = (
+    Callable[[list[MessageExt]], OrderlyStatus]
+    | Callable[[list[MessageExt], ConsumeOrderlyContext], OrderlyStatus]
+)
+AsyncOrderlyListenerFunction = (
+    Callable[[list[MessageExt]], Awaitable[OrderlyStatus]]
+    | Callable[[list[MessageExt], ConsumeOrderlyContext], Awaitable[OrderlyStatus]]
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """A listener: what to call, how, and whether it must be awaited."""
+    """A listener: what to call, how, whether it must be awaited, and whether in order."""
 
     call: Callable[..., Any]
     takes_context: bool
     is_async: bool
+    is_orderly: bool = False
 
 
-def listener_of(given: object) -> Listener:
+def listener_of(given: object, *, orderly: bool = False) -> Listener:
     """Return the listener that a function or an object with ``consume_message`` is.
+
+    Args:
+        given: the function or object.
+        orderly: consume in order; a ``MessageListenerOrderly`` is orderly in any case.
 
     Raises:
         ConfigurationError: neither, or a function that takes no messages.
     """
     if given is None:
         raise ConfigurationError("messageListener is null")
+    orderly = orderly or isinstance(given, MessageListenerOrderly)
     call = getattr(given, "consume_message", given)
     if not callable(call):
         raise ConfigurationError(
             "messageListener must be a function of (messages) or (messages, context), or have "
             f"such a method consume_message; {given!r} is neither"
         )
-    return Listener(call, _takes_context(call), _is_async(call))
+    return Listener(call, _takes_context(call), _is_async(call), orderly)
 
 
 def _is_async(call: Callable[..., Any]) -> bool:

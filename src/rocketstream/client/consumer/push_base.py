@@ -12,12 +12,10 @@ from typing import Any, Generic, Self, TypeVar, overload
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.config import ClientConfig, client_config
-from rocketstream.client.consumer.consume_async import AsyncConsumeService
-from rocketstream.client.consumer.consume_concurrently import ConsumeMessageConcurrentlyService
-from rocketstream.client.consumer.consume_run import ConsumeService
+from rocketstream.client.consumer.consume_services import make_service
 from rocketstream.client.consumer.listener import Listener, listener_of
 from rocketstream.client.consumer.offset_store import OffsetStore
-from rocketstream.client.consumer.push_impl import PushConsumerImpl, PushPlan
+from rocketstream.client.consumer.push_impl import PushPlan
 from rocketstream.client.core.allocate import AllocateMessageQueueStrategy
 from rocketstream.client.core.settings import TIMESTAMP_FORMAT, PushConsumerSettings
 from rocketstream.client.observe.hooks import (
@@ -254,27 +252,4 @@ def _checked_store(store: OffsetStore | None) -> OffsetStore | None:
         return store
     raise ConfigurationError(
         f"offset_store must be a rocketstream.OffsetStore, subclass it; {store!r} is none"
-    )
-
-
-def make_service(impl: PushConsumerImpl, listener: Listener) -> ConsumeService:
-    """Return the consume service a listener needs: tasks for coroutines, else threads."""
-    settings = impl.settings
-    if listener.is_async:
-        return AsyncConsumeService(
-            listener,
-            impl.book,
-            impl.send_back,
-            impl.clock,
-            batch_size=settings.consume_message_batch_max_size,
-            tasks_max=settings.consume_thread_max,
-        )
-    return ConsumeMessageConcurrentlyService(
-        settings.consumer_group,
-        listener,
-        impl.book,
-        impl.send_back,
-        impl.clock,
-        batch_size=settings.consume_message_batch_max_size,
-        threads_max=settings.consume_thread_max,
     )

@@ -12,7 +12,6 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from rocketstream.client.config import ClientConfig
-from rocketstream.client.consumer.consume_call import consume_directly
 from rocketstream.client.consumer.consume_run import PullRequest
 from rocketstream.client.core.orderly import OrderlyProcessQueue
 from rocketstream.errors import RocketMQError
@@ -23,8 +22,6 @@ from rocketstream.protocol.bodies import (
     ProcessQueueInfo,
 )
 from rocketstream.protocol.message_ext import MessageExt
-from rocketstream.protocol.names import RETRY_PREFIX
-from rocketstream.protocol.properties import PROPERTY_RETRY_TOPIC
 
 if TYPE_CHECKING:
     from rocketstream.client.consumer.push_impl import PushConsumerImpl
@@ -81,12 +78,7 @@ class PushRemote:
         self, message: MessageExt, broker_name: str
     ) -> ConsumeMessageDirectlyResult:
         """Give one message to the listener, outside of ledger and offsets (C-269, C-295)."""
-        consumer, config = self._consumer, self._consumer.instance.config
-        mq = MessageQueue(config.without_namespace(message.topic), broker_name, message.queue_id)
-        if message.topic.startswith(RETRY_PREFIX):
-            message.topic = message.properties.get(PROPERTY_RETRY_TOPIC, message.topic)
-        message.topic = config.without_namespace(message.topic)
-        return await consume_directly(consumer.listener, message, mq, consumer.clock)
+        return await self._consumer.service.consume_directly(message, broker_name)
 
     async def reset_offsets(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Go on at these offsets in the queues this consumer has (C-532, C-533).

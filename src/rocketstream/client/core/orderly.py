@@ -7,6 +7,7 @@ and a queue is only consumed while its lease lasts (C-235, C-243 to C-247, C-281
 from __future__ import annotations
 
 import enum
+import itertools
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -156,7 +157,9 @@ class OrderlyProcessQueue(ProcessQueue):
         """Give these of the taken ones back (C-245)."""
         self._give_back(
             sorted(
-                m.queue_offset for m in messages if self._taken.pop(m.queue_offset, None) is not None
+                m.queue_offset
+                for m in messages
+                if self._taken.pop(m.queue_offset, None) is not None
             )
         )
 
@@ -176,7 +179,7 @@ class OrderlyProcessQueue(ProcessQueue):
         else:
             in_order = not waiting or offsets[-1] < waiting[0]
             waiting.extendleft(reversed(offsets))
-        if not in_order or any(a >= b for a, b in zip(offsets, offsets[1:], strict=False)):
+        if not in_order or any(a >= b for a, b in itertools.pairwise(offsets)):
             self._waiting = deque(sorted(waiting))
 
 

@@ -39,6 +39,11 @@ class Governor:
         self._hot_ticks = 0
         self.target = max(1, awake)
 
+    def resize(self, maximum: int) -> None:
+        """Want at most this many workers from now on."""
+        self.maximum = maximum
+        self.target = min(self.target, maximum)
+
     def tick(
         self, now_ms: float, cpu_ms: float, calls: int, *, waiting: int, awake: int, calling: int
     ) -> int:

@@ -45,10 +45,12 @@ _NOT_SENT_ON = (
 
 @dataclass(frozen=True, slots=True)
 class RetryMessage:
-    """The message that replaces a send-back the broker refused (C-271)."""
+    """A message to send to the retry topic, and the counts its header carries (C-401)."""
 
     topic: str
     properties: dict[str, str]
+    reconsume_times: int
+    max_reconsume_times: int
 
 
 def max_reconsume_times(configured: int) -> int:
@@ -72,18 +74,45 @@ def fallback_message(
     original's properties left alone, and the limit is the send-back's: the last retry is not
     lost, and a dead message goes to the dead-letter topic at once.
     """
-    kept = {name: value for name, value in properties.items() if name not in _NOT_SENT_ON}
-    kept.setdefault(PROPERTY_ORIGIN_MESSAGE_ID, origin_message_id)
-    kept.setdefault(PROPERTY_RETRY_TOPIC, topic)
-    kept[PROPERTY_RECONSUME_TIME] = str(reconsume_times + 1)
+    kept = _sent_on(topic, properties, origin_message_id)
+    times = reconsume_times + 1
+    kept[PROPERTY_RECONSUME_TIME] = str(times)
     if reconsume_times >= max_times or delay_level < 0:
         # Over its own limit the broker moves it to %DLQ% itself, creating that topic; without
         # DELAY it does so at once (C-401, C-587).
-        kept[PROPERTY_MAX_RECONSUME_TIMES] = str(reconsume_times)
-        return RetryMessage(retry_topic(group), kept)
-    # The broker compares the new count (>=) on this path but the old one on a send-back
-    # (C-402); one more keeps the number of deliveries the same on both.
-    kept[PROPERTY_MAX_RECONSUME_TIMES] = str(max_times + 1)
-    level = delay_level if delay_level > 0 else FIRST_RETRY_DELAY_LEVEL + reconsume_times
-    kept[PROPERTY_DELAY] = str(level)
-    return RetryMessage(retry_topic(group), kept)
+        limit = reconsume_times
+    else:
+        # The broker compares the new count (>=) on this path but the old one on a send-back
+        # (C-402); one more keeps the number of deliveries the same on both.
+        limit = max_times + 1
+        level = delay_level if delay_level > 0 else FIRST_RETRY_DELAY_LEVEL + reconsume_times
+        kept[PROPERTY_DELAY] = str(level)
+    kept[PROPERTY_MAX_RECONSUME_TIMES] = str(limit)
+    return RetryMessage(retry_topic(group), kept, times, limit)
+
+
+def dead_letter_message(
+    group: str,
+    topic: str,
+    properties: Mapping[str, str],
+    *,
+    origin_message_id: str,
+    reconsume_times: int,
+    max_times: int,
+) -> RetryMessage:
+    """Return what to send when an orderly listener has failed a message too often (C-289).
+
+    The broker moves it to the dead-letter topic at once: nothing delays it (C-290, C-587).
+    """
+    kept = _sent_on(topic, properties, origin_message_id)
+    kept[PROPERTY_RECONSUME_TIME] = str(reconsume_times)
+    kept[PROPERTY_MAX_RECONSUME_TIMES] = str(max_times)
+    # Older brokers compare with >=, newer ones with > (C-592): one less is over the limit of both.
+    return RetryMessage(retry_topic(group), kept, reconsume_times, reconsume_times - 1)
+
+
+def _sent_on(topic: str, properties: Mapping[str, str], origin_message_id: str) -> dict[str, str]:
+    kept = {name: value for name, value in properties.items() if name not in _NOT_SENT_ON}
+    kept.setdefault(PROPERTY_ORIGIN_MESSAGE_ID, origin_message_id)
+    kept.setdefault(PROPERTY_RETRY_TOPIC, topic)
+    return kept

@@ -1,0 +1,267 @@
+"""The orderly consume services: worker threads for plain listeners, tasks for coroutine ones.
+
+Law: calls the listener and nothing else; what may be taken and what a status does is decided in
+``orderly_turns`` (upstream's ConsumeMessageOrderlyService).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from rocketstream.client.consumer.consume_call import (
+    CallWatch,
+    checked_status,
+    is_being_cancelled,
+)
+from rocketstream.client.consumer.consume_pool import Worker, WorkerPool
+from rocketstream.client.consumer.consume_run import ConsumeBook, PullRequest
+from rocketstream.client.consumer.consume_tasks import TaskPool
+from rocketstream.client.consumer.listener import ConsumeOrderlyContext, Listener
+from rocketstream.client.consumer.orderly_turns import (
+    STATS_INTERVAL_MS,
+    OrderlyService,
+    ledger_of,
+)
+from rocketstream.client.consumer.queue_locks import QueueLocks
+from rocketstream.client.consumer.send_back import SendBack
+from rocketstream.client.core.orderly import OrderlyTimes
+from rocketstream.client.core.settings import PushConsumerSettings
+from rocketstream.client.observe.hooks import ConsumeMessageContext
+from rocketstream.model import ConsumeOrderlyStatus, MessageQueue
+from rocketstream.protocol.message_ext import MessageExt
+
+logger = logging.getLogger("rocketstream.client")
+
+_SUSPEND = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
+_GOOD = frozenset({ConsumeOrderlyStatus.SUCCESS, ConsumeOrderlyStatus.COMMIT})
+_TURN_YIELDS_MS = 2.0
+
+
+class _Turn:
+    """The listener calls of one turn: around each of them, and their figures."""
+
+    __slots__ = (
+        "_batch", "_calls", "_counted_ms", "_failed", "_hooked", "_mq", "_ok", "_rt_ms", "_seen",
+        "_started_ms", "_watch", "began_ms", "context",
+    )  # fmt: skip
+    context: ConsumeOrderlyContext
+
+    def __init__(self, watch: CallWatch, mq: MessageQueue) -> None:
+        self._watch = watch
+        self._mq = mq
+        self._seen = watch.seen_queue(mq)
+        self._ok = self._failed = self._calls = 0
+        self._rt_ms = 0.0
+        self._hooked: ConsumeMessageContext | None = None
+        self.began_ms = self._counted_ms = self._started_ms = watch.clock.monotonic_ms()
+
+    def before(self, batch: list[MessageExt]) -> list[MessageExt]:
+        """Prepare a call; return the list the listener may do with what it likes."""
+        self._batch = batch
+        self.context = ConsumeOrderlyContext(self._seen)
+        self._hooked = self._watch.before(batch, self._mq) if self._watch.hooks else None
+        self._started_ms = self._watch.clock.monotonic_ms()
+        return list(batch)
+
+    def after(self, answer: object, error: BaseException | None) -> ConsumeOrderlyStatus:
+        """Return the status a call's outcome counts as."""
+        elapsed_ms = self._watch.clock.monotonic_ms() - self._started_ms
+        status = checked_status(answer, error, self._batch, _SUSPEND)
+        if self._hooked is not None:
+            self._watch.after(self._hooked, answer, status, error, elapsed_ms)
+        self._calls += 1
+        self._rt_ms += elapsed_ms
+        if status in _GOOD:
+            self._ok += len(self._batch)
+        else:
+            self._failed += len(self._batch)
+        if self._started_ms - self._counted_ms > STATS_INTERVAL_MS:
+            self.count()
+        return status
+
+    def count(self) -> None:
+        """Add the figures so far to the statistics."""
+        self._watch.count(self._mq.topic, self._ok, self._failed, self._rt_ms, self._calls)
+        self._ok = self._failed = self._calls = 0
+        self._rt_ms = 0.0
+        self._counted_ms = self._started_ms
+
+
+class ConsumeMessageOrderlyService(OrderlyService):
+    """Consumes in order on worker threads; a worker stays with a queue until its turn ends."""
+
+    def __init__(
+        self,
+        listener: Listener,
+        book: ConsumeBook,
+        send_back: SendBack,
+        watch: CallWatch,
+        settings: PushConsumerSettings,
+        locks: QueueLocks | None,
+        rebalance_soon: Callable[[], None],
+        times: OrderlyTimes,
+    ) -> None:
+        super().__init__(listener, book, send_back, watch, settings, locks, rebalance_soon, times)
+        self._ready: deque[PullRequest] = deque()
+        self._threads: dict[MessageQueue, int] = {}
+        self._caller: int | None = None
+        self._pool: WorkerPool[PullRequest] = WorkerPool(
+            watch.group, self, watch.clock, settings.consume_thread_max
+        )
+
+    @property
+    def core_pool_size(self) -> int:
+        """Most worker threads at once."""
+        return self._pool.core_pool_size
+
+    def update_core_pool_size(self, size: int) -> bool:
+        """Have at most ``size`` workers; tell whether that is between 1 and the setting (C-255)."""
+        return self._pool.update_core_pool_size(size)
+
+    def _start(self, request: PullRequest) -> None:
+        with self._pool.mutex:
+            self._ready.append(request)
+            self._pool.work_added()
+        self._pool.watch()
+
+    async def _stop(self, await_ms: float, caller: int | None) -> None:
+        self._caller = caller
+        await self._pool.shutdown(await_ms, caller)
+
+    def _is_caller(self, mq: MessageQueue) -> bool:
+        return self._caller is not None and self._threads.get(mq) == self._caller
+
+    # --- the pool's source ------------------------------------------------------------------------
+
+    def next_job(self) -> PullRequest | None:
+        """Return a queue whose turn it is."""
+        return self._ready.popleft() if self._ready else None
+
+    def waiting(self) -> int:
+        """Return how many queues wait for a worker."""
+        return len(self._ready)
+
+    def is_open(self) -> bool:
+        """Whether a queue waits for a worker."""
+        return bool(self._ready)
+
+    def tick(self) -> None:
+        """Nothing to enter now and then: every batch is settled at once."""
+
+    def work(self, worker: Worker, job: PullRequest) -> None:
+        """Give a queue its turn."""
+        mq = job.process_queue.message_queue
+        self._threads[mq] = threading.get_ident()
+        turn = _Turn(self.watch, mq)
+        try:
+            self._consume(worker, job, turn)
+        except Exception:
+            logger.exception("consuming %s failed; its batch comes again", mq)
+            self.failed(job)
+        turn.count()
+
+    def _consume(self, worker: Worker, request: PullRequest, turn: _Turn) -> None:
+        call, takes_context = self.listener.call, self.listener.takes_context
+        while (batch := self.next_batch(request, turn.began_ms)) is not None:
+            given = turn.before(batch)
+            answer: Any = None
+            error: BaseException | None = None
+            worker.calls += 1
+            worker.calling = True
+            try:
+                answer = call(given, turn.context) if takes_context else call(given)
+            except BaseException as raised:  # nothing a listener raises may end the worker
+                error = raised
+            worker.calling = False
+            status = turn.after(answer, error)
+            if not self.settle(request, batch, status, turn.context):
+                return
+
+
+class AsyncOrderlyService(OrderlyService):
+    """Consumes in order with coroutine listeners: one task per queue at a time."""
+
+    def __init__(
+        self,
+        listener: Listener,
+        book: ConsumeBook,
+        send_back: SendBack,
+        watch: CallWatch,
+        settings: PushConsumerSettings,
+        locks: QueueLocks | None,
+        rebalance_soon: Callable[[], None],
+        times: OrderlyTimes,
+    ) -> None:
+        super().__init__(listener, book, send_back, watch, settings, locks, rebalance_soon, times)
+        self._ready: deque[PullRequest] = deque()
+        self._callers: dict[MessageQueue, asyncio.Task[Any] | None] = {}
+        self._caller: asyncio.Task[Any] | None = None
+        self._pool = TaskPool(self._work, settings.consume_thread_max)
+
+    @property
+    def core_pool_size(self) -> int:
+        """Most listener calls awaited at once."""
+        return self._pool.core_pool_size
+
+    def update_core_pool_size(self, size: int) -> bool:
+        """Await at most ``size`` calls; tell whether that is between 1 and the setting (C-255)."""
+        return self._pool.update_core_pool_size(size)
+
+    def _start(self, request: PullRequest) -> None:
+        self._ready.append(request)
+        self._pool.start_one()
+
+    async def _stop(self, await_ms: float, caller: int | None) -> None:
+        self._caller = asyncio.current_task()
+        await self._pool.shutdown(await_ms)
+
+    def _is_caller(self, mq: MessageQueue) -> bool:
+        return self._caller is not None and self._callers.get(mq) is self._caller
+
+    async def _work(self) -> None:
+        while self._ready and self._pool.may_go_on():
+            request = self._ready.popleft()
+            if self._ready:
+                self._pool.start_one()
+            mq = request.process_queue.message_queue
+            self._callers[mq] = asyncio.current_task()
+            turn = _Turn(self.watch, mq)
+            try:
+                await self._consume(request, turn)
+            except asyncio.CancelledError:
+                ledger_of(request).in_hand = False
+                raise
+            except Exception:
+                logger.exception("consuming %s failed; its batch comes again", mq)
+                self.failed(request)
+            finally:
+                self._callers.pop(mq, None)
+                turn.count()
+            await asyncio.sleep(0)
+
+    async def _consume(self, request: PullRequest, turn: _Turn) -> None:
+        call, takes_context = self.listener.call, self.listener.takes_context
+        yielded_ms = turn.began_ms
+        while (batch := self.next_batch(request, turn.began_ms)) is not None:
+            given = turn.before(batch)
+            answer: Any = None
+            error: BaseException | None = None
+            try:
+                answer = await (call(given, turn.context) if takes_context else call(given))
+            except BaseException as raised:  # nothing a listener raises may end the task
+                if isinstance(raised, asyncio.CancelledError) and is_being_cancelled():
+                    raise
+                error = raised
+            status = turn.after(answer, error)
+            if not self.settle(request, batch, status, turn.context):
+                return
+            now_ms = self._now()
+            if now_ms - yielded_ms > _TURN_YIELDS_MS:
+                # A listener that never suspends must not keep the loop from its sockets.
+                yielded_ms = now_ms
+                await asyncio.sleep(0)

@@ -1,0 +1,97 @@
+"""Locks of queues at their brokers: taken, renewed, given back.
+
+Law: on the loop; a broker that does not answer has neither given nor refused (C-186 to C-188).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+
+from rocketstream.client.instance import MQClientInstance
+from rocketstream.errors import RocketMQError, RouteNotFoundError
+from rocketstream.model import MessageQueue
+from rocketstream.protocol.bodies import (
+    LockBatchRequestBody,
+    LockBatchResponseBody,
+    UnlockBatchRequestBody,
+)
+from rocketstream.protocol.codes import RequestCode
+from rocketstream.protocol.command import RemotingCommand
+
+logger = logging.getLogger("rocketstream.client")
+
+LOCK_TIMEOUT_MS = 1_000
+
+
+@dataclass(slots=True)
+class LockAnswers:
+    """What brokers said; queues in neither set were not answered.
+
+    Attributes:
+        asked_ms: monotonic time before the question: locks are counted from here.
+        held: queues this client has.
+        refused: queues somebody else has.
+    """
+
+    asked_ms: float
+    held: set[MessageQueue] = field(default_factory=set)
+    refused: set[MessageQueue] = field(default_factory=set)
+
+
+class QueueLocks:
+    """The locks of one group's member."""
+
+    def __init__(self, instance: MQClientInstance, group: str) -> None:
+        self._instance = instance
+        self._group = group
+
+    async def lock(self, mqs: Iterable[MessageQueue]) -> LockAnswers:
+        """Take or renew the locks of queues: one request per broker (C-186, C-187)."""
+        answers = LockAnswers(self._instance.clock.monotonic_ms())
+        await asyncio.gather(
+            *(self._lock(broker, queues, answers) for broker, queues in _by_broker(mqs).items())
+        )
+        return answers
+
+    async def _lock(self, broker: str, mqs: set[MessageQueue], answers: LockAnswers) -> None:
+        body = LockBatchRequestBody(self._group, self._instance.client_id, mqs)
+        command = RemotingCommand.request(RequestCode.LOCK_BATCH_MQ, body=body.encode())
+        try:
+            answer = await self._invoke(broker, command)
+            held = LockBatchResponseBody.decode(bytes(answer.body)).lock_ok_mq_set
+        except RocketMQError as error:
+            logger.warning("broker %s did not answer for the locks of %s: %s", broker, mqs, error)
+            return
+        answers.held |= held & mqs
+        answers.refused |= mqs - held
+
+    async def unlock(self, mqs: Collection[MessageQueue]) -> None:
+        """Give locks back and wait until the brokers have them (C-188)."""
+        await asyncio.gather(
+            *(self._unlock(broker, queues) for broker, queues in _by_broker(mqs).items())
+        )
+
+    async def _unlock(self, broker: str, mqs: set[MessageQueue]) -> None:
+        body = UnlockBatchRequestBody(self._group, self._instance.client_id, mqs)
+        command = RemotingCommand.request(RequestCode.UNLOCK_BATCH_MQ, body=body.encode())
+        try:
+            await self._invoke(broker, command)
+        except RocketMQError as error:
+            logger.warning("broker %s did not take back the locks of %s: %s", broker, mqs, error)
+
+    async def _invoke(self, broker: str, command: RemotingCommand) -> RemotingCommand:
+        address = self._instance.routes.master(broker)
+        if address is None:
+            raise RouteNotFoundError(f"The broker[{broker}] not exist", broker=broker)
+        api = self._instance.api
+        return await api.invoke(api.channel(address), command, LOCK_TIMEOUT_MS)
+
+
+def _by_broker(mqs: Iterable[MessageQueue]) -> dict[str, set[MessageQueue]]:
+    found: dict[str, set[MessageQueue]] = {}
+    for mq in mqs:
+        found.setdefault(mq.broker_name, set()).add(mq)
+    return found
