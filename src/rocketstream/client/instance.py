@@ -531,6 +531,7 @@ class MQClientInstance:
 
         def done(finished: asyncio.Task[None]) -> None:
             self._background.discard(finished)
+            work.close()  # a task that is cancelled before its first step leaves it untouched
             if finished.cancelled() and on_dropped is not None:
                 on_dropped()
 

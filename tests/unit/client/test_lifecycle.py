@@ -1,0 +1,268 @@
+"""The four states of a client, and what a start does in which order (section 2.1 to 2.3)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from rocketstream import Message, MessageModel, Producer, PushConsumer, aio
+from rocketstream.client import engine as engines
+from rocketstream.client.service_state import ServiceState
+from rocketstream.errors import BrokerError, ClientStateError, ConnectError
+from rocketstream.protocol.bodies import CheckClientRequestBody
+from rocketstream.protocol.codes import RequestCode, ResponseCode
+from rocketstream.protocol.command import RemotingCommand
+from tests.behaviour.support import Seen
+from tests.plugins.waiting import wait_until
+from tests.unit.client.fake_broker import GROUP, TOPIC, FakeBroker, ok, refusal
+
+ROUTE = RequestCode.GET_ROUTEINFO_BY_TOPIC
+BEAT = RequestCode.HEART_BEAT
+CHECK = RequestCode.CHECK_CLIENT_CONFIG
+MEMBERS = RequestCode.GET_CONSUMER_LIST_BY_GROUP
+
+
+@pytest.fixture
+def broker() -> Iterator[FakeBroker]:
+    with FakeBroker() as running:
+        running.offsets[0] = 0
+        yield running
+
+
+def push(broker: FakeBroker, **settings: Any) -> PushConsumer:
+    settings.setdefault("listener", Seen())
+    made = PushConsumer(GROUP, namesrv_addr=broker.address, **settings)
+    made.subscribe(TOPIC)
+    return made
+
+
+def producer(broker: FakeBroker, **settings: Any) -> Producer:
+    return Producer("p", namesrv_addr=broker.address, **settings)
+
+
+KINDS = pytest.mark.parametrize(
+    ("make", "name"), [(push, "PushConsumer"), (producer, "producer")], ids=["push", "producer"]
+)
+
+
+# --- states ---------------------------------------------------------------------------------------
+
+
+@KINDS
+def test_a_client_runs_once(broker: FakeBroker, make: Any, name: str) -> None:
+    """Covers C-106 to C-108: started twice it says so, shut down twice it does nothing."""
+    client = make(broker)
+    assert client.state is ServiceState.CREATE_JUST
+    client.shutdown()
+    assert client.state is ServiceState.CREATE_JUST
+    client.start()
+    assert client.state is ServiceState.RUNNING
+    with pytest.raises(
+        ClientStateError, match=rf"The {name} service state not OK, maybe started once, RUNNING"
+    ):
+        client.start()
+    client.shutdown()
+    client.shutdown()
+    assert client.state is ServiceState.SHUTDOWN_ALREADY
+    with pytest.raises(ClientStateError, match="maybe started once, SHUTDOWN_ALREADY"):
+        client.start()
+
+
+def test_the_asyncio_clients_have_the_same_states(broker: FakeBroker) -> None:
+    """Covers C-106 to C-109 for ``rocketstream.aio``."""
+
+    async def listener(messages: list[Any]) -> None:
+        """Consume nothing."""
+
+    async def run() -> None:
+        consumer = aio.PushConsumer(GROUP, namesrv_addr=broker.address, listener=listener)
+        await consumer.subscribe(TOPIC)
+        sender = aio.Producer("p", namesrv_addr=broker.address)
+        for client in (consumer, sender):
+            await client.shutdown()
+            assert client.state is ServiceState.CREATE_JUST
+            await client.start()
+            with pytest.raises(ClientStateError, match="maybe started once, RUNNING"):
+                await client.start()
+            await client.shutdown()
+            await client.shutdown()
+            assert client.state is ServiceState.SHUTDOWN_ALREADY
+            with pytest.raises(ClientStateError, match="SHUTDOWN_ALREADY"):
+                await client.start()
+        with pytest.raises(ClientStateError, match="The producer service state not OK, SHUTDOWN"):
+            await sender.send(Message(TOPIC, b"x"))
+
+    asyncio.run(run())
+
+
+def test_what_needs_a_running_client_says_its_state(broker: FakeBroker) -> None:
+    """Covers C-109."""
+    with pytest.raises(ClientStateError, match="The producer service state not OK, CREATE_JUST"):
+        producer(broker).send(Message(TOPIC, b"x"))
+    consumer = push(broker)
+    for call in (consumer.suspend, consumer.resume, consumer.assigned_queues):
+        with pytest.raises(
+            ClientStateError, match="The consumer service state not OK, CREATE_JUST"
+        ):
+            call()
+
+
+# --- a start that fails ---------------------------------------------------------------------------
+
+
+def test_while_it_starts_a_client_counts_as_failed(broker: FakeBroker) -> None:
+    """Covers C-106: so that whatever happens in between is not taken for a running client."""
+    states: list[ServiceState] = []
+    made = push(broker)
+
+    def route(command: RemotingCommand) -> RemotingCommand:
+        states.append(made.state)
+        return broker._route(command)
+
+    broker.on[ROUTE] = route
+    with made:
+        made.start()
+        assert states[0] is ServiceState.START_FAILED
+        assert made.state is ServiceState.RUNNING
+
+
+def test_a_start_without_name_server_leaves_nothing_and_may_be_repeated(
+    broker: FakeBroker,
+) -> None:
+    """Covers C-117, C-595, C-596: no thread, no socket, no registration; see the leak check."""
+    name_server = broker.on[ROUTE]
+    broker.on[ROUTE] = lambda _: None
+    made = push(broker, api_timeout_ms=30)
+    with pytest.raises(ConnectError, match=broker.address):
+        made.start()
+    assert made.state is ServiceState.CREATE_JUST
+    assert not engines._engines
+    broker.on[ROUTE] = name_server
+    with made:
+        made.start()
+        broker.wait_pull(0)
+
+
+def test_a_producer_starts_without_name_server(broker: FakeBroker) -> None:
+    """Covers C-596, C-448: what it lacks is said when it sends."""
+    broker.on[ROUTE] = lambda _: None
+    with (
+        producer(broker, api_timeout_ms=30) as made,
+        pytest.raises(ConnectError, match=broker.address),
+    ):
+        made.send(Message(TOPIC, b"x"))
+
+
+# --- the order of a start -------------------------------------------------------------------------
+
+
+def test_a_push_consumer_starts_in_upstreams_order(broker: FakeBroker) -> None:
+    """Covers C-111, C-112, C-118: routes, the check at a broker, heartbeat, rebalance."""
+    order: list[int] = []
+
+    def noted(code: int) -> Any:
+        inner = broker.on.get(code, lambda _: ok())
+
+        def handle(command: RemotingCommand) -> RemotingCommand | None:
+            order.append(command.code)
+            return inner(command)
+
+        return handle
+
+    for code in (ROUTE, BEAT, CHECK, MEMBERS):
+        broker.on[code] = noted(code)
+    made = PushConsumer(GROUP, namesrv_addr=broker.address, listener=Seen())
+    made.subscribe(TOPIC, "a > 1", expression_type="SQL92")
+    with made:
+        made.start()
+        broker.wait_for(MEMBERS)
+        (check,) = broker.asked(CHECK)
+    assert order[:3] == [ROUTE, CHECK, BEAT]
+    assert order.index(MEMBERS) > order.index(BEAT)
+    body = CheckClientRequestBody.decode(check.command.body)
+    assert (body.client_id, body.group) == (made.client_id, GROUP)
+    subscription = body.subscription_data
+    assert (subscription.topic, subscription.sub_string) == (TOPIC, "a > 1")
+    assert subscription.expression_type == "SQL92"
+
+
+def test_a_broker_that_refuses_a_subscription_fails_the_start(broker: FakeBroker) -> None:
+    """Covers C-118, C-595: with the broker's code; nothing is left."""
+    broker.on[CHECK] = refusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, "no such condition")
+    made = PushConsumer(GROUP, namesrv_addr=broker.address, listener=Seen())
+    made.subscribe(TOPIC, "a > 1", expression_type="SQL92")
+    with pytest.raises(BrokerError, match="no such condition") as failure:
+        made.start()
+    assert failure.value.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+    assert made.state is ServiceState.CREATE_JUST
+    assert not engines._engines
+    assert not broker.heartbeats
+    broker.on[CHECK] = lambda _: ok()
+    with made:
+        made.start()
+        assert made.state is ServiceState.RUNNING
+
+
+def test_tags_are_not_checked_at_a_broker(broker: FakeBroker) -> None:
+    """Covers C-118."""
+    with push(broker) as made:
+        made.start()
+        broker.wait_pull(0)
+    assert not broker.asked(CHECK)
+
+
+# --- namespaces -----------------------------------------------------------------------------------
+
+
+def test_groups_and_topics_have_the_namespace_at_the_servers(broker: FakeBroker) -> None:
+    """Covers C-110, C-148: heartbeats, look-ups and goodbyes."""
+    broker.topics.update({f"ns%{TOPIC}": 1, f"%RETRY%ns%{GROUP}": 1})
+    with push(broker, namespace="ns") as made:
+        assert made.group == GROUP
+        made.start()
+        beat = broker.heartbeats[0]
+    (data,) = beat.consumer_data_set
+    assert data.group_name == f"ns%{GROUP}"
+    assert {each.topic for each in data.subscription_data_set} == {
+        f"ns%{TOPIC}",
+        f"%RETRY%ns%{GROUP}",
+    }
+    (goodbye,) = broker.asked(RequestCode.UNREGISTER_CLIENT)
+    assert goodbye.ext["consumerGroup"] == f"ns%{GROUP}"
+    asked = {each.ext["topic"] for each in broker.asked(ROUTE)}
+    assert asked == {f"ns%{TOPIC}", f"%RETRY%ns%{GROUP}"}
+
+
+def test_a_producer_sends_to_the_topic_of_its_namespace(broker: FakeBroker) -> None:
+    """Covers C-110, C-148: the result names the user's topic."""
+    broker.topics[f"ns%{TOPIC}"] = 1
+    message = Message(TOPIC, b"x")
+    with producer(broker, namespace="ns") as made:
+        result = made.send(message)
+        beat = wait_until(lambda: broker.heartbeats, "a heartbeat")[0]
+    assert result.message_queue.topic == message.topic == TOPIC
+    (sent,) = broker.asked(RequestCode.SEND_MESSAGE_V2)
+    assert (sent.ext["b"], sent.ext["a"]) == (f"ns%{TOPIC}", "ns%p")
+    assert beat.producer_data_set[0].group_name == "ns%p"
+
+
+# --- broadcasting ---------------------------------------------------------------------------------
+
+
+def test_broadcasting_consumers_with_default_names_share_an_instance(
+    broker: FakeBroker, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Covers C-114, C-115: the path of their offsets must not change with every start."""
+    monkeypatch.setenv("ROCKETMQ_LOCAL_OFFSET_STORE_DIR", str(tmp_path))
+    broadcast: dict[str, Any] = {"message_model": MessageModel.BROADCASTING}
+    one = PushConsumer("one", namesrv_addr=broker.address, listener=Seen(), **broadcast)
+    two = PushConsumer("two", namesrv_addr=broker.address, listener=Seen(), **broadcast)
+    with one, two:
+        one.start()
+        two.start()
+        assert one.client_id == two.client_id
+        assert one.client_id.endswith("@DEFAULT")
+        assert len(engines._engines) == 1
