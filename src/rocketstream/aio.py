@@ -6,5 +6,8 @@ Law: names only.
 from rocketstream.client.consumer.aio_pull_consumer import AsyncPullConsumer as PullConsumer
 from rocketstream.client.consumer.aio_push_consumer import AsyncPushConsumer as PushConsumer
 from rocketstream.client.producer.aio_producer import AsyncProducer as Producer
+from rocketstream.client.producer.aio_transaction_producer import (
+    AsyncTransactionProducer as TransactionProducer,
+)
 
-__all__ = ["Producer", "PullConsumer", "PushConsumer"]
+__all__ = ["Producer", "PullConsumer", "PushConsumer", "TransactionProducer"]

@@ -19,6 +19,7 @@ from rocketstream.protocol.properties import (
     PROPERTY_DELAY,
     PROPERTY_KEYS,
     PROPERTY_TAGS,
+    PROPERTY_TRAN_MSG,
     PROPERTY_UNIQ_KEY,
     decode_properties,
 )
@@ -218,6 +219,13 @@ class MessageExt:
     def msg_id(self) -> str:
         """The sender's id of the message (UNIQ_KEY); the broker's where the sender set none."""
         return self.properties.get(PROPERTY_UNIQ_KEY) or self.offset_msg_id
+
+    @property
+    def transaction_id(self) -> str | None:
+        """The id of the transaction it was sent in, None if it was sent in none (C-220)."""
+        properties = self.properties
+        in_one = properties.get(PROPERTY_TRAN_MSG) == "true"
+        return properties.get(PROPERTY_UNIQ_KEY) if in_one else None
 
     @property
     def offset_msg_id(self) -> str:

@@ -1,0 +1,141 @@
+"""What the transaction producers of both faces share: listener, settings, hooks, the half.
+
+Law: no waiting.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from rocketstream.client.core.transaction import TransactionSettings, end_header, mark_half
+from rocketstream.client.engine import Engine
+from rocketstream.client.instance import ProducerInner
+from rocketstream.client.observe.hooks import (
+    EndTransactionContext,
+    EndTransactionHook,
+    EndTransactionHooks,
+)
+from rocketstream.client.producer.base import ProducerBase
+from rocketstream.client.producer.sending import PreparedSend
+from rocketstream.client.producer.transaction import (
+    TransactionChecks,
+    TransactionListener,
+    checked_listener,
+    end_command,
+    no_listener,
+)
+from rocketstream.errors import RouteNotFoundError
+from rocketstream.model import LocalTransactionState, Message, SendResult
+from rocketstream.protocol.codes import MessageSysFlag
+from rocketstream.protocol.command import RemotingCommand
+
+logger = logging.getLogger("rocketstream.client")
+
+_SETTINGS = tuple(TransactionSettings.__slots__)
+
+
+class TransactionBase(ProducerBase):
+    """Arguments and state of a transaction producer; see ``rocketstream.TransactionProducer``."""
+
+    def __init__(self, group: str, *, transaction_listener: Any = None, **settings: Any) -> None:
+        own = {name: settings.pop(name) for name in _SETTINGS if name in settings}
+        self.transaction_settings = TransactionSettings(**own)
+        self.transaction_settings.check()
+        self._listener = checked_listener(transaction_listener)
+        self.end_transaction_hooks = EndTransactionHooks()
+        self._checks: TransactionChecks | None = None
+        super().__init__(group, **settings)
+
+    @property
+    def transaction_listener(self) -> TransactionListener | None:
+        """The listener; may be set while running."""
+        return self._listener
+
+    @transaction_listener.setter
+    def transaction_listener(self, listener: Any) -> None:
+        self._listener = checked_listener(listener)
+
+    def register_end_transaction_hook(self, hook: EndTransactionHook) -> None:
+        """Call ``hook`` whenever the end of a transaction is sent; what it raises is logged."""
+        self.end_transaction_hooks.register(hook)
+
+    # --- life cycle -------------------------------------------------------------------------------
+
+    def _open(self, engine: Engine) -> None:
+        super()._open(engine)
+        if self._checks is not None:
+            self._checks.joined(engine.instance)
+
+    def _inner(self) -> ProducerInner | None:
+        self._checks = TransactionChecks(
+            self.settings.producer_group,
+            lambda: self._listener,
+            self.transaction_settings,
+            self.end_transaction_hooks,
+        )
+        return self._checks
+
+    def _topics_to_announce(self) -> tuple[str, ...]:
+        # Brokers ask whoever is there, also a producer that has not sent anything yet.
+        return (self.settings.create_topic_key,)
+
+    async def _close(self) -> None:
+        if self._checks is not None:
+            self._checks.executor.close()
+        await super()._close()
+
+    # --- the half and its end ---------------------------------------------------------------------
+
+    def _half(self, message: Message) -> tuple[TransactionListener, PreparedSend]:
+        listener = self._listener
+        if listener is None:
+            raise no_listener()
+        mark_half(message, self.settings.producer_group)
+        prepared = self._preparer.one(message)
+        prepared.sys_flag |= MessageSysFlag.TRANSACTION_PREPARED
+        prepared.message = message
+        return listener, prepared
+
+    def _half_stored(self, engine: Engine, result: SendResult) -> None:
+        # The broker may ask before the next turn of heartbeats.
+        instance = engine.instance
+        address = instance.routes.master(result.message_queue.broker_name)
+        if address is not None and not instance.broker_version(address):
+            engine.loop.call_soon_threadsafe(instance.heartbeat_soon)
+
+    def _end_request(
+        self,
+        engine: Engine,
+        message: Message,
+        result: SendResult,
+        state: LocalTransactionState,
+        remark: str | None,
+    ) -> tuple[str, RemotingCommand]:
+        """Return where to send the end of a transaction, and what; tells the hooks.
+
+        Raises:
+            RouteNotFoundError: the broker has left every route.
+            RemoteProtocolError: its id of the half cannot be read.
+        """
+        broker_name = result.message_queue.broker_name
+        address = engine.instance.routes.master(broker_name)  # never the fast port (C-13)
+        if address is None:
+            raise RouteNotFoundError(f"The broker[{broker_name}] not exist", broker=broker_name)
+        header = end_header(self.settings.producer_group, result, state)
+        if self.end_transaction_hooks:
+            context = EndTransactionContext(
+                self.group, message, address, result.msg_id, result.transaction_id, state.value
+            )
+            self.end_transaction_hooks.end(context)
+        return address, end_command(header, remark)
+
+
+def end_failed(result: SendResult, state: LocalTransactionState, error: Exception) -> None:
+    """Log that a broker was not told how a transaction ended: it will ask (C-484)."""
+    logger.warning(
+        "local transaction of %s ended with %s, but the broker could not be told: %s",
+        result.msg_id,
+        state.value,
+        error,
+    )
