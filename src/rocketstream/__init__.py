@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from rocketstream.client.config import ClientConfig
     from rocketstream.client.consumer.listener import (
         ConsumeConcurrentlyContext,
+        ConsumeOrderlyContext,
         MessageListenerConcurrently,
+        MessageListenerOrderly,
     )
     from rocketstream.client.consumer.local_offset_store import (
         LocalFileOffsetStore,
@@ -59,6 +61,7 @@ if TYPE_CHECKING:
     from rocketstream.model import (
         ConsumeConcurrentlyStatus,
         ConsumeFromWhere,
+        ConsumeOrderlyStatus,
         LocalTransactionState,
         Message,
         MessageModel,
@@ -94,7 +97,9 @@ _HOMES = {
     ),
     "rocketstream.client.consumer.listener": (
         "ConsumeConcurrentlyContext",
+        "ConsumeOrderlyContext",
         "MessageListenerConcurrently",
+        "MessageListenerOrderly",
     ),
     "rocketstream.client.observe.hooks": (
         "CheckForbiddenContext",
@@ -123,6 +128,7 @@ _HOMES = {
     "rocketstream.model": (
         "ConsumeConcurrentlyStatus",
         "ConsumeFromWhere",
+        "ConsumeOrderlyStatus",
         "LocalTransactionState",
         "Message",
         "MessageModel",
@@ -154,6 +160,8 @@ __all__ = [
     "ConsumeFromWhere",
     "ConsumeMessageContext",
     "ConsumeMessageHook",
+    "ConsumeOrderlyContext",
+    "ConsumeOrderlyStatus",
     "EndTransactionContext",
     "EndTransactionHook",
     "FilterMessageContext",
@@ -164,6 +172,7 @@ __all__ = [
     "Message",
     "MessageExt",
     "MessageListenerConcurrently",
+    "MessageListenerOrderly",
     "MessageModel",
     "MessageQueue",
     "MessageQueueListener",

@@ -152,7 +152,7 @@ def test_whatever_is_no_status_means_later(
         consumer.start()
         seen.wait_consumed(3)
     assert {m.reconsume_times for m in seen.consumed} == {1}
-    lines = [r.getMessage() for r in caplog.records if "consumed again later" in r.getMessage()]
+    lines = [r.getMessage() for r in caplog.records if "RECONSUME_LATER" in r.getMessage()]
     assert len(lines) == 3
     assert all(f"topic={names.topic}" in line and "msgId=" in line for line in lines)
 
