@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         MessageListenerConcurrently,
         MessageListenerOrderly,
     )
+    from rocketstream.client.consumer.lite_pull_consumer import LitePullConsumer
     from rocketstream.client.consumer.local_offset_store import (
         LocalFileOffsetStore,
     )
@@ -121,6 +122,7 @@ _HOMES = {
     ),
     "rocketstream.client.producer.transaction": ("TransactionListener",),
     "rocketstream.client.producer.transaction_producer": ("TransactionProducer",),
+    "rocketstream.client.consumer.lite_pull_consumer": ("LitePullConsumer",),
     "rocketstream.client.consumer.pull_consumer": ("PullCallback", "PullConsumer"),
     "rocketstream.client.consumer.push_consumer": ("PushConsumer",),
     "rocketstream.client.consumer.queue_listener": ("MessageQueueListener",),
@@ -169,6 +171,7 @@ __all__ = [
     "LocalFileOffsetStore",
     "LocalTransactionState",
     "MachineRoomResolver",
+    "LitePullConsumer",
     "Message",
     "MessageExt",
     "MessageListenerConcurrently",

@@ -3,6 +3,9 @@
 Law: names only.
 """
 
+from rocketstream.client.consumer.aio_lite_pull_consumer import (
+    AsyncLitePullConsumer as LitePullConsumer,
+)
 from rocketstream.client.consumer.aio_pull_consumer import AsyncPullConsumer as PullConsumer
 from rocketstream.client.consumer.aio_push_consumer import AsyncPushConsumer as PushConsumer
 from rocketstream.client.producer.aio_producer import AsyncProducer as Producer
@@ -10,4 +13,4 @@ from rocketstream.client.producer.aio_transaction_producer import (
     AsyncTransactionProducer as TransactionProducer,
 )
 
-__all__ = ["Producer", "PullConsumer", "PushConsumer", "TransactionProducer"]
+__all__ = ["LitePullConsumer", "Producer", "PullConsumer", "PushConsumer", "TransactionProducer"]

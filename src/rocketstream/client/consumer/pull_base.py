@@ -12,8 +12,8 @@ from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.config import ClientConfig, with_namesrv
 from rocketstream.client.consumer.offset_store import Offsets
 from rocketstream.client.consumer.pull_impl import PullConsumerImpl
-from rocketstream.client.consumer.pull_stores import open_store
 from rocketstream.client.consumer.queue_listener import QueueListener, listener_function
+from rocketstream.client.consumer.user_offsets import open_store
 from rocketstream.client.core.pull_settings import PullConsumerSettings, settings_of
 from rocketstream.client.engine import Engine
 from rocketstream.client.observe.hooks import (

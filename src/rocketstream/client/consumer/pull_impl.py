@@ -10,7 +10,7 @@ import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from rocketstream.client.consumer.consume_run import PullRequest
-from rocketstream.client.consumer.offset_store import Offsets
+from rocketstream.client.consumer.offset_store import Offsets, RemoteBrokerOffsetStore
 from rocketstream.client.consumer.pull_kernel import PullKernel
 from rocketstream.client.consumer.pull_running import running_info
 from rocketstream.client.consumer.pull_send_back import SingleSendBack
@@ -320,16 +320,10 @@ class PullConsumerImpl:
             RocketMQError: the broker did not.
         """
         self.update_consume_offset(mq, offset)
-        if self.message_model is MessageModel.BROADCASTING:
+        if isinstance(self.store, RemoteBrokerOffsetStore):
+            await self.store.update_consume_offset_to_broker(mq, offset)
+        else:
             await self.store.persist([mq])
-            return
-        address = self.instance.routes.master(mq.broker_name)
-        if address is None:
-            await self.instance.update_route(mq.topic)
-            address = self.instance.routes.master(mq.broker_name)
-        if address is None:
-            raise RouteNotFoundError(f"The broker[{mq.broker_name}] not exist", queue=mq)
-        await self.instance.api.update_consumer_offset(address, self.group, mq, offset)
 
     # --- send-back --------------------------------------------------------------------------------
 
@@ -345,26 +339,23 @@ class _UsersOffsets:
     """The store as rebalance may see it: it neither notes nor forgets what the user has noted."""
 
     def __init__(self, store: Offsets) -> None:
-        self._store = store
+        self.load = store.load
+        self.read_memory = store.read_memory
+        self.read_store = store.read_store
+        self.persist = store.persist
+        self.settle = store.settle
+        self.update_consume_offset_to_broker = store.update_consume_offset_to_broker
+        self.clone_offset_table = store.clone_offset_table
 
     def update_offset(self, mq: MessageQueue, offset: int, *, increase_only: bool = True) -> None:
         """Note nothing."""
 
-    def read_memory(self, mq: MessageQueue) -> int | None:
-        """Return what the user noted."""
-        return self._store.read_memory(mq)
-
-    async def read_store(self, mq: MessageQueue) -> int | None:
-        """Return what is stored."""
-        return await self._store.read_store(mq)
-
-    async def persist(self, mqs: Iterable[MessageQueue]) -> None:
-        """Store what the user noted for queues that leave."""
-        await self._store.persist(mqs)
-
     def committable(self, mq: MessageQueue) -> int:
         """Let no pull carry an offset."""
         return 0
+
+    def carried(self, mq: MessageQueue) -> None:
+        """No pull carried one."""
 
     def remove_offset(self, mq: MessageQueue) -> None:
         """Forget nothing."""
