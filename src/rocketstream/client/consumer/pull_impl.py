@@ -28,7 +28,7 @@ from rocketstream.client.observe.hooks import (
     FilterHooks,
 )
 from rocketstream.errors import RocketMQError, RouteNotFoundError
-from rocketstream.model import ConsumeFromWhere, MessageModel, MessageQueue, PullResult
+from rocketstream.model import ConsumeFromWhere, MessageQueue, PullResult
 from rocketstream.protocol.bodies import (
     ConsumeMessageDirectlyResult,
     ConsumerData,
