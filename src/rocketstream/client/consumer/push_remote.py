@@ -56,7 +56,7 @@ class PushRemote:
         properties = properties_of(consumer.instance.config) | properties_of(settings)
         properties.update(
             PROP_CONSUMEORDERLY="true" if listener.is_orderly else "false",
-            PROP_THREADPOOL_CORE_SIZE=str(settings.consume_thread_min),
+            PROP_THREADPOOL_CORE_SIZE=str(consumer.service.core_pool_size),
             PROP_CONSUMER_START_TIMESTAMP=str(self._started_ms),
         )
         subscriptions = list(consumer.subscriptions.values())
