@@ -1,0 +1,207 @@
+"""Which brokers are avoided, and for how long (C-465, C-466, C-603)."""
+
+from __future__ import annotations
+
+import itertools
+import socket
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from rocketstream import Message, Producer
+from rocketstream.client.core.fault_latency import (
+    LATENCY_MAX_MS,
+    NOT_AVAILABLE_DURATION_MS,
+    FaultTable,
+)
+from rocketstream.errors import ConfigurationError, SendError
+from rocketstream.model import MessageQueue
+from rocketstream.protocol.codes import RequestCode
+from rocketstream.testing.clock import ManualClock
+from tests.plugins.waiting import wait_until
+from tests.unit.client.fake_broker import TOPIC, FakeBroker, refusal
+
+SEND = RequestCode.SEND_MESSAGE_V2
+QUEUES = tuple(MessageQueue("T", name, i) for name in ("a", "b", "c") for i in range(2))
+
+
+def turns(start: int = 0) -> Any:
+    return itertools.count(start).__next__
+
+
+@pytest.mark.parametrize(
+    ("latency", "duration"),
+    [(0, 0), (49, 0), (50, 0), (549, 0), (550, 2_000), (1_799, 2_000), (1_800, 5_000),
+     (3_000, 6_000), (5_000, 10_000), (14_999, 10_000), (15_000, 30_000), (1e9, 30_000)],
+)  # fmt: skip
+def test_the_slower_a_broker_the_longer_it_is_avoided(latency: float, duration: float) -> None:
+    """Covers C-465, C-603: 5.x's table; nothing is avoided for more than 30 s."""
+    assert FaultTable().duration_ms(latency) == duration
+
+
+def test_upstreams_old_table_can_be_set() -> None:
+    """Covers C-89, C-465."""
+    table = FaultTable(
+        (50, 100, 550, 1000, 2000, 3000, 15000), (0, 0, 30000, 60000, 120000, 180000, 600000)
+    )
+    assert [table.duration_ms(ms) for ms in (99, 550, 1000, 2999, 3000, 15000)] == [
+        0, 30_000, 60_000, 120_000, 180_000, 600_000,
+    ]  # fmt: skip
+
+
+def test_a_failure_isolates_for_ten_seconds() -> None:
+    """Covers C-465, C-603: by the table's row for 10 s, not ten minutes."""
+    table = FaultTable()
+    table.note("a", 3, 1_000, isolate=True)
+    assert not table.is_available("a", 10_999)
+    assert table.is_available("a", 11_000)
+    assert table.is_available("b", 1_000)
+
+
+def test_a_good_try_clears_what_was_noted() -> None:
+    """Covers C-465."""
+    table = FaultTable()
+    table.note("a", 3, 0, isolate=True, reachable=False)
+    table.note("a", 3, 1)
+    assert table.is_available("a", 1)
+    assert table.unreachable() == []
+
+
+def test_the_unreachable_wait_for_a_probe() -> None:
+    """Covers C-603: time alone does not bring them back, a probe does at once."""
+    table = FaultTable()
+    table.note("a", 3, 0, isolate=True, reachable=False)
+    assert not table.is_available("a", 1e9)
+    assert table.unreachable() == ["a"]
+    table.recovered("a")
+    assert table.is_available("a", 1)
+
+
+def test_queues_of_available_brokers_come_in_turn() -> None:
+    """Covers C-466."""
+    table = FaultTable()
+    table.note("b", 700, 0)
+    turn = turns()
+    chosen = [table.choose(QUEUES, turn, 1) for _ in range(4)]
+    assert chosen == [QUEUES[0], QUEUES[1], QUEUES[4], QUEUES[5]]
+    assert table.choose(QUEUES[2:4], turn, 1) is None
+
+
+def test_when_all_are_in_trouble_the_better_half_serves() -> None:
+    """Covers C-466: available first, then faster, then back earlier."""
+    table = FaultTable()
+    table.note("a", 700, 0)
+    table.note("b", 600, 0)
+    table.note("c", 10, 0, isolate=True, reachable=False)
+    assert table.ranked(1) == ["b", "a", "c"]
+    assert table.choose(QUEUES, turns(), 1) is None
+    turn = turns()
+    assert [table.least_bad(QUEUES, turn, 1) for _ in range(3)] == [QUEUES[2], QUEUES[3], QUEUES[2]]
+    assert table.least_bad([MessageQueue("T", "d", 0)], turn, 1) is None
+    assert FaultTable().least_bad(QUEUES, turn, 1) is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"latency_max": (1, 2)}, "same number of entries"),
+        ({"latency_max": (), "not_available_duration": ()}, "at least one"),
+        ({"latency_max": (2, 1), "not_available_duration": (0, 0)}, "ascending"),
+        ({"latency_max": (1, 2), "not_available_duration": (0, -1)}, "from 0 on"),
+        ({"detect_interval_ms": 0}, "detect_interval_ms must be at least 1"),
+        ({"send_latency_fault_enable": 1}, "must be True or False"),
+    ],
+)
+def test_latency_settings_are_checked(settings: dict[str, Any], text: str) -> None:
+    """Covers C-88, C-89."""
+    with pytest.raises(ConfigurationError, match=text):
+        Producer("pg", **settings)
+    producer = Producer("pg")
+    assert producer.settings.latency_max == LATENCY_MAX_MS
+    assert producer.settings.not_available_duration == NOT_AVAILABLE_DURATION_MS
+    assert not producer.settings.send_latency_fault_enable
+
+
+# --- live -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[FakeBroker, FakeBroker]]:
+    with FakeBroker() as one, FakeBroker(name="broker-b") as two:
+        one.others = [two]
+        yield one, two
+
+
+@pytest.mark.parametrize("form", ["sync", "future"])
+def test_a_failing_broker_gets_nothing_until_its_time_is_over(
+    pair: tuple[FakeBroker, FakeBroker], form: str
+) -> None:
+    """Covers C-88, C-465, C-466: in both ways of sending, and back after the time."""
+    one, two = pair
+    one.on[SEND] = refusal(1, "busy")
+    clock = ManualClock()
+    with Producer(
+        "pg", namesrv_addr=one.address, clock=clock, send_latency_fault_enable=True
+    ) as producer:
+
+        def send() -> str:
+            message = Message(TOPIC, b"x")
+            if form == "future":
+                return producer.send_async(message).result(20).message_queue.broker_name
+            return producer.send(message).message_queue.broker_name
+
+        assert {send() for _ in range(6)} == {"broker-b"}
+        assert len(one.asked(SEND)) == 1
+        one.on[SEND] = two.on[SEND]
+        clock.advance(10_000)
+        assert Counter(send() for _ in range(6)) == {"broker-a": 3, "broker-b": 3}
+
+
+def test_a_refused_message_says_nothing_of_the_broker(pair: tuple[FakeBroker, FakeBroker]) -> None:
+    """Covers C-465: unlike the original an illegal message isolates nobody."""
+    one, two = pair
+    one.on[SEND] = two.on[SEND] = refusal(13, "illegal")
+    with Producer("pg", namesrv_addr=one.address, send_latency_fault_enable=True) as producer:
+        for _ in range(4):
+            with pytest.raises(SendError):
+                producer.send(Message(TOPIC, b"x"))
+    assert len(one.asked(SEND)) == len(two.asked(SEND)) == 2
+
+
+def test_without_it_every_broker_stays_in_turn(pair: tuple[FakeBroker, FakeBroker]) -> None:
+    """Covers C-88: off by default; a retry goes elsewhere, the next send comes back."""
+    one, _ = pair
+    one.on[SEND] = refusal(1, "busy")
+    with Producer("pg", namesrv_addr=one.address) as producer:
+        for _ in range(6):
+            producer.send(Message(TOPIC, b"x"))
+    assert len(one.asked(SEND)) >= 3
+
+
+def test_a_broker_that_comes_back_is_found_by_a_probe(pair: tuple[FakeBroker, FakeBroker]) -> None:
+    """Covers C-603: active detection, long before any isolation would have ended."""
+    one, two = pair
+    address = two.address
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        two.address = f"127.0.0.1:{holder.getsockname()[1]}"
+        with Producer(
+            "pg",
+            namesrv_addr=one.address,
+            send_latency_fault_enable=True,
+            detect_interval_ms=10,
+            poll_name_server_interval_ms=50,
+        ) as producer:
+            results = [producer.send(Message(TOPIC, b"x")) for _ in range(4)]
+            assert {result.message_queue.broker_name for result in results} == {"broker-a"}
+            two.address = address
+            two.wait_for(RequestCode.GET_MAX_OFFSET)
+            names: set[str] = set()
+
+            def both() -> bool:
+                names.add(producer.send(Message(TOPIC, b"x")).message_queue.broker_name)
+                return len(names) == 2
+
+            wait_until(both, "sends to the broker that came back")
