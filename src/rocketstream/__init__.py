@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     )
     from rocketstream.client.producer.transaction import TransactionListener
     from rocketstream.client.producer.transaction_producer import TransactionProducer
+    from rocketstream.client.rpc_hook import RPCHook
     from rocketstream.errors import ReplyTimeoutError, RocketMQError, SendError, SendOutcome
     from rocketstream.model import (
         ConsumeConcurrentlyStatus,
@@ -126,6 +127,7 @@ _HOMES = {
     "rocketstream.client.consumer.pull_consumer": ("PullCallback", "PullConsumer"),
     "rocketstream.client.consumer.push_consumer": ("PushConsumer",),
     "rocketstream.client.consumer.queue_listener": ("MessageQueueListener",),
+    "rocketstream.client.rpc_hook": ("RPCHook",),
     "rocketstream.errors": ("ReplyTimeoutError", "RocketMQError", "SendError", "SendOutcome"),
     "rocketstream.model": (
         "ConsumeConcurrentlyStatus",
@@ -187,6 +189,7 @@ __all__ = [
     "PullResult",
     "PullStatus",
     "PushConsumer",
+    "RPCHook",
     "ReadOffsetType",
     "RemoteBrokerOffsetStore",
     "ReplyTimeoutError",
