@@ -6,9 +6,6 @@ Law: one question, one answer; blocks, so it runs off the loop.
 from __future__ import annotations
 
 import logging
-import urllib.error
-import urllib.request
-from http.client import HTTPException
 
 from rocketstream.errors import ConfigurationError
 from rocketstream.transport.addresses import parse_addresses
@@ -24,6 +21,11 @@ def fetch_name_servers(url: str, timeout_ms: int = FETCH_TIMEOUT_MS) -> list[str
 
     Failures are logged: the caller keeps what it knows and asks again later.
     """
+    # Imported here, since few clients ask an address server and all would wait for the import.
+    import urllib.error
+    import urllib.request
+    from http.client import HTTPException
+
     try:
         # No proxy: the address server stands in the clients' own network.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
