@@ -107,6 +107,7 @@ class ProducerSettings:
 
 _FLAGS = (
     "busy_wait",
+    "busy_wait",
     "retry_another_broker_when_not_store_ok",
     "send_latency_fault_enable",
     "start_detector_enable",

@@ -75,11 +75,12 @@ class AsyncProducer(AsyncQueries):
 
     async def shutdown(self) -> None:
         """Tell the brokers and close. What is still awaited fails. Does nothing unless running."""
-        if self.state is not ServiceState.RUNNING:
+        engine = self._engine
+        if engine is not None:
+            engine.check_process()
+        if self.state is not ServiceState.RUNNING or engine is None:
             return
         self.state = ServiceState.SHUTDOWN_ALREADY
-        engine = self._engine
-        assert engine is not None
         try:
             await self._close()
         finally:

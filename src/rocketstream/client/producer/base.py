@@ -22,6 +22,8 @@ from rocketstream.client.observe.hooks import (
     SendHooks,
     SendMessageHook,
 )
+from rocketstream.client.observe.trace import PRODUCE
+from rocketstream.client.observe.tracing import tracing_of
 from rocketstream.client.producer.async_sender import ANY_QUEUE, AsyncSender, SendTarget
 from rocketstream.client.producer.calls import ProducerCalls
 from rocketstream.client.producer.fault import FaultStrategy
@@ -30,7 +32,6 @@ from rocketstream.client.producer.request_reply import Requests
 from rocketstream.client.producer.sending import MessagePreparer, PreparedSend
 from rocketstream.client.producer.try_watch import TryWatch
 from rocketstream.client.service_state import ServiceState
-from rocketstream.client.unsupported import refuse_unsupported
 from rocketstream.errors import (
     ClientStateError,
     ConfigurationError,
@@ -61,8 +62,8 @@ class ProducerBase:
         clock: Clock = SYSTEM_CLOCK,
         **settings: Any,
     ) -> None:
-        refuse_unsupported(settings)
         shared = client_config(config, namesrv_addr, settings)
+        self._tracing = tracing_of(settings, group, PRODUCE, shared, clock)
         try:
             self.settings = ProducerSettings(
                 shared.with_namespace(group), unit_mode=shared.unit_mode, **settings
@@ -86,6 +87,7 @@ class ProducerBase:
         if self.config.effective_namespace():
             self._unwrap = self.config.queue_without_namespace
             self._preparer = NamespacedPreparer(self.settings, clock, self.config)
+        self._tracing.watch_sends(self.register_send_message_hook)
 
     @property
     def group(self) -> str:
@@ -159,6 +161,7 @@ class ProducerBase:
         self._requests = Requests(sender, self.config.client_id())
         # Brokers that ask us something must know us before the first send (C-446).
         instance.run_soon(self._calls.announce([*topics, *self._topics_to_announce()]))
+        self._tracing.start()
 
     async def _close(self) -> None:
         """Leave the instance; on the loop."""
@@ -166,8 +169,11 @@ class ProducerBase:
             self._faults.close()
         if self._requests is not None:
             self._requests.close()
-        if self._engine is not None:
-            await self._engine.instance.unregister_producer(self.settings.producer_group)
+        try:
+            if self._engine is not None:
+                await self._engine.instance.unregister_producer(self.settings.producer_group)
+        finally:
+            await self._tracing.stop()
 
     def _inner(self) -> ProducerInner | None:
         return None

@@ -134,6 +134,8 @@ class Producer(SyncQueries):
 
         Bounded by the send timeout plus the API timeout. Does nothing unless running.
         """
+        if self._engine is not None:
+            self._engine.check_process()  # before the lock: a forked child may find it held
         with self._lock:
             if self.state is not ServiceState.RUNNING:
                 return
@@ -141,7 +143,6 @@ class Producer(SyncQueries):
         engine = self._engine
         if engine is None:
             return
-        engine.check_process()
         self._window.wait_empty(self.settings.send_msg_timeout_ms)
         try:
             engine.run(self._close())

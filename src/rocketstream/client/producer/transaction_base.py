@@ -46,6 +46,7 @@ class TransactionBase(ProducerBase):
         self.end_transaction_hooks = EndTransactionHooks()
         self._checks: TransactionChecks | None = None
         super().__init__(group, **settings)
+        self._tracing.watch_ends(self.end_transaction_hooks)
 
     @property
     def transaction_listener(self) -> TransactionListener | None:
@@ -102,7 +103,7 @@ class TransactionBase(ProducerBase):
         instance = engine.instance
         address = instance.routes.master(result.message_queue.broker_name)
         if address is not None and not instance.broker_version(address):
-            engine.loop.call_soon_threadsafe(instance.heartbeat_soon)
+            engine.call_soon(instance.heartbeat_soon)
 
     def _end_request(
         self,
@@ -125,7 +126,13 @@ class TransactionBase(ProducerBase):
         header = end_header(self.settings.producer_group, result, state)
         if self.end_transaction_hooks:
             context = EndTransactionContext(
-                self.group, message, address, result.msg_id, result.transaction_id, state.value
+                # Upstream names a transaction by the message's id, not by what the broker answers.
+                self.group,
+                message,
+                address,
+                result.msg_id,
+                result.msg_id,
+                state.value,
             )
             self.end_transaction_hooks.end(context)
         return address, end_command(header, remark)
