@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -242,8 +243,11 @@ def test_after_a_shutdown_the_next_owner_begins_at_once(cluster: Cluster, names:
     assert sorted(map(int, ones.bodies + twos.bodies)) == list(range(80))
 
 
-def test_broadcasting_members_all_get_everything_in_order(cluster: Cluster, names: Names) -> None:
+def test_broadcasting_members_all_get_everything_in_order(
+    cluster: Cluster, names: Names, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Covers C-178, C-294, C-555: no broker lock, so nobody waits for the other."""
+    monkeypatch.setenv("ROCKETMQ_LOCAL_OFFSET_STORE_DIR", str(tmp_path))
     cluster.create_topic(names.topic, 2)
     send_all(cluster.namesrv_addr, numbered(names.topic, range(60)))
     seens = [Ordered(), Ordered()]
