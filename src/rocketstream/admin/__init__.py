@@ -9,22 +9,38 @@ from rocketstream.admin.admin import Admin
 from rocketstream.admin.lag import total_lag
 from rocketstream.admin.rows import (
     BrokerRow,
+    ConnectionRow,
+    ConsumedRow,
     GroupRow,
     LagRow,
     MemberRow,
+    ResetRow,
     RouteRow,
+    RunningInfoRow,
+    RunningQueueRow,
+    SubscriptionRow,
+    TimeSpanRow,
     TopicRow,
     TopicStatusRow,
+    TrackRow,
 )
 
 __all__ = [
     "Admin",
     "BrokerRow",
+    "ConnectionRow",
+    "ConsumedRow",
     "GroupRow",
     "LagRow",
     "MemberRow",
+    "ResetRow",
     "RouteRow",
+    "RunningInfoRow",
+    "RunningQueueRow",
+    "SubscriptionRow",
+    "TimeSpanRow",
     "TopicRow",
     "TopicStatusRow",
+    "TrackRow",
     "total_lag",
 ]

@@ -1,6 +1,6 @@
 """The admin client: one object for everything asked of a cluster.
 
-Law: life cycle only; the operations are ``admin.topics`` and ``admin.groups``.
+Law: life cycle only; the operations are in the modules beside it.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from types import TracebackType
 from typing import Self
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
-from rocketstream.admin.groups import GroupAdmin
+from rocketstream.admin.members import MemberAdmin
 from rocketstream.client.blocking import BlockingAdminClient
 
 DEFAULT_TIMEOUT_MS = 5_000
 
 
-class Admin(GroupAdmin):
+class Admin(MemberAdmin):
     """Asks a cluster about its topics and groups; blocking and to be closed.
 
     Args:

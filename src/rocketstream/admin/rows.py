@@ -5,7 +5,7 @@ Law: plain values. None means "not known", so that zero always means zero.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -138,3 +138,160 @@ class LagRow:
     last_consumed_ms: int | None
     time_lag_ms: int | None
     client_id: str | None
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SubscriptionRow:
+    """What the members of a group subscribe of one topic."""
+
+    topic: str
+    expression: str
+    expression_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionRow:
+    """The connected members of a group and how they consume.
+
+    Attributes:
+        consume_type: ``CONSUME_PASSIVELY`` (push) or ``CONSUME_ACTIVELY`` (pull).
+        message_model: ``CLUSTERING`` or ``BROADCASTING``.
+    """
+
+    group: str
+    consume_type: str
+    message_model: str
+    consume_from_where: str
+    members: tuple[MemberRow, ...]
+    subscriptions: tuple[SubscriptionRow, ...]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ResetRow:
+    """What a reset does to one queue, or did.
+
+    Attributes:
+        consumer_offset: stored before; None when the group has none there.
+        target_offset: where the group goes on.
+        skipped: messages between that are not consumed then; 0 when the group moves back.
+        again: messages that are consumed again; 0 when the group moves forward.
+        by: ``members`` when connected members move themselves, ``broker`` when the stored offset
+            is replaced, None as long as it is only a plan.
+    """
+
+    topic: str
+    broker_name: str
+    queue_id: int
+    min_offset: int
+    max_offset: int
+    consumer_offset: int | None
+    target_offset: int
+    by: str | None = None
+
+    @property
+    def skipped(self) -> int:
+        """Messages that would never be consumed."""
+        known = self.min_offset if self.consumer_offset is None else self.consumer_offset
+        return max(self.target_offset - max(known, self.min_offset), 0)
+
+    @property
+    def again(self) -> int:
+        """Messages that would be consumed a second time."""
+        if self.consumer_offset is None:
+            return 0
+        return max(min(self.consumer_offset, self.max_offset) - self.target_offset, 0)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TimeSpanRow:
+    """Between which times a group stands in one queue; times in ms since 1970.
+
+    Attributes:
+        min_store_ms: when the oldest message kept was stored; None for an empty queue.
+        max_store_ms: when the newest was; None for an empty queue.
+        consumed_ms: when the last one consumed was; None when there is none.
+        delay_ms: age of the oldest message not yet consumed, 0 when caught up.
+    """
+
+    topic: str
+    broker_name: str
+    queue_id: int
+    min_store_ms: int | None
+    max_store_ms: int | None
+    consumed_ms: int | None
+    delay_ms: int
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TrackRow:
+    """What became of one message in one group.
+
+    Attributes:
+        status: ``CONSUMED``, ``CONSUMED_BUT_FILTERED``, ``PULL``, ``NOT_CONSUME_YET``,
+            ``NOT_ONLINE`` or ``UNKNOWN``.
+        description: why it is unknown, or who said that nobody is online; else None.
+    """
+
+    group: str
+    status: str
+    description: str | None = None
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class RunningQueueRow:
+    """One queue inside a running member.
+
+    Attributes:
+        commit_offset: the member's own progress.
+        cached: messages pulled and not consumed.
+        locked: whether an orderly member holds the broker's lock.
+    """
+
+    topic: str
+    broker_name: str
+    queue_id: int
+    commit_offset: int
+    cached: int
+    cached_mib: int
+    locked: bool
+    dropped: bool
+    last_pull_ms: int | None
+    last_consume_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunningInfoRow:
+    """What one member is doing, as it told itself (C-540).
+
+    Attributes:
+        properties: its settings by upstream's names.
+        rates: by topic: pullRT, pullTPS, consumeRT, consumeOKTPS, consumeFailedTPS,
+            consumeFailedMsgs.
+        stacks: stacks of its threads, when asked for.
+    """
+
+    group: str
+    client_id: str
+    properties: dict[str, str]
+    subscriptions: tuple[SubscriptionRow, ...]
+    queues: tuple[RunningQueueRow, ...]
+    rates: dict[str, dict[str, float]] = field(default_factory=dict)
+    stacks: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumedRow:
+    """How a message went that a member was made to consume.
+
+    Attributes:
+        result: ``CR_SUCCESS``, ``CR_LATER``, ``CR_ROLLBACK``, ``CR_COMMIT``,
+            ``CR_THROW_EXCEPTION`` or ``CR_RETURN_NULL``.
+        remark: what the listener raised, if anything.
+    """
+
+    client_id: str
+    result: str
+    order: bool
+    auto_commit: bool
+    spent_ms: int
+    remark: str | None

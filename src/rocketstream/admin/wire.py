@@ -8,14 +8,19 @@ from __future__ import annotations
 from typing import Any
 
 from rocketstream.client.blocking import BlockingAdminClient
-from rocketstream.errors import RouteNotFoundError
+from rocketstream.errors import OffsetNotFoundError, RouteNotFoundError
+from rocketstream.model import MessageQueue
 from rocketstream.protocol.bodies import (
     ClusterInfo,
+    ConsumeMessageDirectlyResult,
     ConsumerConnection,
     ConsumerOffsetTable,
     ConsumerRunningInfo,
     ConsumeStats,
+    GetConsumerStatusBody,
+    GroupList,
     QueryConsumeTimeSpanBody,
+    ResetOffsetBody,
     SubscriptionGroupWrapper,
     TopicConfigSerializeWrapper,
     TopicList,
@@ -25,14 +30,25 @@ from rocketstream.protocol.bodies import (
 from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import (
+    CloneGroupOffsetRequestHeader,
+    ConsumeMessageDirectlyResultRequestHeader,
     CreateTopicRequestHeader,
     GetConsumerConnectionListRequestHeader,
     GetConsumerRunningInfoRequestHeader,
+    GetConsumerStatusRequestHeader,
     GetConsumeStatsRequestHeader,
     GetTopicStatsInfoRequestHeader,
     QueryConsumeTimeSpanRequestHeader,
+    QueryMessageRequestHeader,
+    QueryTopicConsumeByWhoRequestHeader,
+    ResetOffsetRequestHeader,
+    ViewMessageRequestHeader,
 )
+from rocketstream.protocol.message_ext import MessageExt, decode_messages
 
+CLIENT_TIMEOUT_MS = 15_000
+"""A broker waits up to 10 s for a client it passes a question on to."""
+UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
 CONSUME_STATS_TIMEOUT_FACTOR = 3
 """examineConsumeStats waits three times as long as other questions (C-525)."""
 
@@ -137,13 +153,95 @@ class AdminWire:
         body = self._broker(address, RequestCode.GET_CONSUMER_CONNECTION_LIST, header)
         return ConsumerConnection.decode(body)
 
-    def running_info(self, address: str, group: str, client_id: str) -> ConsumerRunningInfo:
+    def running_info(
+        self,
+        address: str,
+        group: str,
+        client_id: str,
+        *,
+        stacks: bool = False,
+        timeout_ms: int | None = None,
+    ) -> ConsumerRunningInfo:
         """GET_CONSUMER_RUNNING_INFO (307), which the broker asks the member itself."""
         header = GetConsumerRunningInfoRequestHeader(
-            consumer_group=group, client_id=client_id, jstack_enable=False
+            consumer_group=group, client_id=client_id, jstack_enable=stacks
         )
-        body = self._broker(address, RequestCode.GET_CONSUMER_RUNNING_INFO, header)
-        return ConsumerRunningInfo.decode(body)
+        code = RequestCode.GET_CONSUMER_RUNNING_INFO
+        return ConsumerRunningInfo.decode(
+            self._broker(address, code, header, timeout_ms=timeout_ms)
+        )
+
+    def consumer_status(
+        self, address: str, group: str, topic: str, client_id: str | None
+    ) -> dict[str, dict[MessageQueue, int]]:
+        """INVOKE_BROKER_TO_GET_CONSUMER_STATUS (223): offsets by member, as the members say."""
+        header = GetConsumerStatusRequestHeader(topic=topic, group=group, client_addr=client_id)
+        code = RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS
+        body = self._broker(address, code, header, timeout_ms=CLIENT_TIMEOUT_MS)
+        return GetConsumerStatusBody.decode(body).consumer_table
+
+    def reset_offset(
+        self, address: str, group: str, topic: str, timestamp_ms: int, *, force: bool
+    ) -> dict[MessageQueue, int]:
+        """INVOKE_BROKER_TO_RESET_OFFSET (222); ConsumerNotOnlineError when nobody is there."""
+        header = ResetOffsetRequestHeader(
+            topic=topic, group=group, timestamp=timestamp_ms, is_force=force
+        )
+        body = self._broker(address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
+        return ResetOffsetBody.decode(body).offset_table
+
+    def clone_offsets(self, address: str, source: str, target: str, topic: str) -> None:
+        """CLONE_GROUP_OFFSET (314) of one topic on one broker."""
+        header = CloneGroupOffsetRequestHeader(
+            src_group=source, dest_group=target, topic=topic, offline=True
+        )
+        self._broker(address, RequestCode.CLONE_GROUP_OFFSET, header)
+
+    def consume_directly(
+        self, address: str, group: str, client_id: str, offset_msg_id: str
+    ) -> ConsumeMessageDirectlyResult:
+        """CONSUME_MESSAGE_DIRECTLY (309) on the broker that stores the message."""
+        header = ConsumeMessageDirectlyResultRequestHeader(
+            consumer_group=group, client_id=client_id, msg_id=offset_msg_id
+        )
+        code = RequestCode.CONSUME_MESSAGE_DIRECTLY
+        body = self._broker(address, code, header, timeout_ms=CLIENT_TIMEOUT_MS)
+        return ConsumeMessageDirectlyResult.decode(body)
+
+    def groups_of(self, address: str, topic: str) -> set[str]:
+        """QUERY_TOPIC_CONSUME_BY_WHO (300) of one broker."""
+        header = QueryTopicConsumeByWhoRequestHeader(topic=topic)
+        body = self._broker(address, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, header)
+        return GroupList.decode(body).group_list
+
+    def message_at(self, address: str, offset: int) -> MessageExt:
+        """VIEW_MESSAGE_BY_ID (33): the message at a commit log offset."""
+        header = ViewMessageRequestHeader(offset=offset)
+        body = self._broker(address, RequestCode.VIEW_MESSAGE_BY_ID, header)
+        return decode_messages(body)[0]
+
+    def messages_by_key(
+        self, address: str, topic: str, key: str, most: int, *, unique: bool = False
+    ) -> list[MessageExt]:
+        """QUERY_MESSAGE (12) of one broker; empty when it has none.
+
+        ``unique`` searches by the id the sender gave.
+        """
+        header = QueryMessageRequestHeader(
+            topic=topic,
+            key=key,
+            max_num=most,
+            begin_timestamp=0,
+            end_timestamp=0x7FFF_FFFF_FFFF_FFFF,
+        )
+        command = RemotingCommand.request(RequestCode.QUERY_MESSAGE, header)
+        if unique:
+            command.ext_fields = {**(command.ext_fields or {}), UNIQUE_KEY_QUERY: "true"}
+        try:
+            answer = self._client.request(address, command, self._timeout_ms)
+        except OffsetNotFoundError:
+            return []
+        return list(decode_messages(bytes(answer.body)))
 
     def time_span(self, address: str, topic: str, group: str) -> QueryConsumeTimeSpanBody:
         """QUERY_CONSUME_TIME_SPAN (303) of one broker."""

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from rocketstream.cli import consume, group, ingest, send, serve, topic
+from rocketstream.cli import consume, group, ingest, message, send, serve, topic
 from rocketstream.cli.failure import guard
 from rocketstream.cli.output import print_line
 
@@ -67,6 +67,7 @@ topic.add_to(app)
 send.add_to(app)
 consume.add_to(app)
 group.add_to(app)
+message.add_to(app)
 ingest.add_to(app)
 
 

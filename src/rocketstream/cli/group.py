@@ -1,4 +1,4 @@
-"""``rocketstream group list|lag``.
+"""``rocketstream group list|lag|members|running-info``; reset and clone are beside it.
 
 Law: options in, rows of ``Admin`` out.
 """
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rocketstream.cli import group_reset
 from rocketstream.cli.options import DEFAULT_NAMESRV, Json, Namesrv
 from rocketstream.cli.output import (
     NONE,
@@ -19,11 +20,15 @@ from rocketstream.cli.output import (
     number,
     plural,
     print_json,
+    print_line,
     print_table,
 )
 
 if TYPE_CHECKING:
-    from rocketstream.admin.rows import GroupRow, LagRow
+    from rocketstream.admin.rows import GroupRow, LagRow, RunningInfoRow
+
+
+Group = Annotated[str, typer.Argument(metavar="GROUP", help="The consumer group.")]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -33,6 +38,11 @@ def add_to(app: typer.Typer) -> None:
     )
     commands.command("list", epilog="Example: `rocketstream group list --json`")(list_groups)
     commands.command(epilog="Example: `rocketstream group lag billing --topic orders`")(lag)
+    commands.command(epilog="Example: `rocketstream group members billing`")(members)
+    commands.command(
+        "running-info", epilog="Example: `rocketstream group running-info billing --stack`"
+    )(running_info)
+    group_reset.add_to(commands)
     app.add_typer(commands, name="group")
 
 
@@ -131,3 +141,96 @@ def _lag_cells(row: LagRow, named: bool) -> tuple[str, ...]:
         row.client_id or NONE,
     )
     return (row.group, *cells) if named else cells
+
+
+def members(group: Group, namesrv: Namesrv = DEFAULT_NAMESRV, as_json_: Json = False) -> None:
+    """Show the connected members of a group and what they subscribe."""
+    from rocketstream.admin import Admin
+
+    with Admin(namesrv) as admin:
+        row = admin.group_connections(group)
+    if as_json_:
+        shown = as_json(row)
+        shown["members"] = [as_json(member) for member in row.members]
+        shown["subscriptions"] = [as_json(each) for each in row.subscriptions]
+        print_json(shown)
+        return
+    print_table(
+        [
+            Column("Client", keep=True),
+            Column("Address", keep=True),
+            Column("Language"),
+            Column("Version", number=True),
+        ],
+        [(m.client_id, m.address, m.language, str(m.version)) for m in row.members],
+    )
+    for each in row.subscriptions:
+        print_line(f"subscribes {each.topic} {each.expression_type} {each.expression}")
+    print_line(f"{plural(len(row.members), 'member')}, {row.message_model}, {row.consume_type}")
+
+
+def running_info(
+    group: Group,
+    client: Annotated[
+        str | None,
+        typer.Argument(metavar="CLIENT", help="Client id of one member; all when left out."),
+    ] = None,
+    stacks: Annotated[
+        bool, typer.Option("--stack", help="Also show the stacks of its threads.")
+    ] = False,
+    namesrv: Namesrv = DEFAULT_NAMESRV,
+    as_json_: Json = False,
+) -> None:
+    """Ask members what they are doing: queues, rates, settings."""
+    from rocketstream.admin import Admin
+
+    with Admin(namesrv) as admin:
+        rows = admin.running_info(group, client, stacks=stacks)
+    if as_json_:
+        print_json([_running_json(row) for row in rows])
+        return
+    for row in rows:
+        _print_running(row)
+
+
+def _running_json(row: RunningInfoRow) -> dict[str, object]:
+    shown = as_json(row)
+    shown["subscriptions"] = [as_json(each) for each in row.subscriptions]
+    shown["queues"] = [as_json(each) for each in row.queues]
+    return shown
+
+
+def _print_running(row: RunningInfoRow) -> None:
+    print_line(f"{row.client_id} of group {row.group}")
+    print_table(
+        [
+            Column("Topic", keep=True),
+            Column("Broker", keep=True),
+            Column("Queue", number=True),
+            Column("Committed", number=True),
+            Column("Cached", number=True),
+            Column("Locked"),
+            Column("Last pull", keep=True),
+            Column("Last consumed", keep=True),
+        ],
+        [
+            (
+                queue.topic,
+                queue.broker_name,
+                str(queue.queue_id),
+                number(queue.commit_offset),
+                number(queue.cached),
+                "yes" if queue.locked else "no",
+                moment(queue.last_pull_ms),
+                moment(queue.last_consume_ms),
+            )
+            for queue in row.queues
+        ],
+        footer=plural(len(row.queues), "queue"),
+    )
+    for topic, rates in row.rates.items():
+        print_line(f"{topic}: " + ", ".join(f"{name} {rate:g}" for name, rate in rates.items()))
+    for name, value in row.properties.items():
+        print_line(f"{name} = {value}")
+    if row.stacks:
+        print_line(row.stacks)

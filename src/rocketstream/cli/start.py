@@ -23,14 +23,14 @@ class StartPosition:
     timestamp_ms: int | None = None
 
 
-def parse_start(text: str) -> StartPosition:
+def parse_start(text: str, option: str = "--from") -> StartPosition:
     """Return the start position a ``--from`` value stands for.
 
     Accepted: ``earliest``, ``latest``, milliseconds since 1970 (13 digits), upstream's
     ``yyyyMMddHHmmss`` in local time, and ISO 8601 (local time when it names no zone).
 
     Raises:
-        ConfigurationError: anything else.
+        ConfigurationError: anything else; the text names ``option``.
     """
     word = text.strip()
     if word in ("earliest", "latest"):
@@ -45,7 +45,7 @@ def parse_start(text: str) -> StartPosition:
         return StartPosition("timestamp", int(moment.timestamp() * 1000))
     except (ValueError, OverflowError, OSError):
         raise ConfigurationError(
-            f"--from is {text!r}; accepted are earliest, latest, a time like "
+            f"{option} is {text!r}; accepted are earliest, latest, a time like "
             "2024-05-01T12:00:00 or 2024-05-01T12:00:00Z, or milliseconds since 1970",
             value=text,
         ) from None
