@@ -57,9 +57,19 @@ ASYNC_SEND_BYTES_IN_FLIGHT_MAX: Final = 32 * 1024 * 1024
 TOPIC_QUEUES_MAX: Final = 65_536
 """Queues of one broker in one topic; a route that names more is refused."""
 
-SQL_EXPRESSION_CHARS_MAX = 65_536
+SQL_EXPRESSION_CHARS_MAX: Final = 65_536
 """Longest SQL92 condition accepted; it is compiled for every subscription."""
 
-SQL_DEPTH_MAX = 64
+SQL_DEPTH_MAX: Final = 64
 """Parentheses, signs and comparisons nested in one SQL92 condition: compiling and evaluating
 recurse this deep; AND and OR do not nest however many parts they join."""
+
+TRACE_CONTEXTS_MAX: Final = 1_024
+"""Sends and listener calls whose trace waits to be sent; more are dropped and counted (C-541)."""
+TRACE_MESSAGE_BYTES_MAX: Final = 128_000
+TRACE_FLUSH_BYTES: Final = 118_000
+"""A trace message of this size is sent at once (C-542)."""
+TRACE_MESSAGES_ON_WAY_MAX: Final = 64
+"""Trace messages not answered yet; more are dropped and counted."""
+TRACE_KEYS_BYTES: Final = 24_000
+"""One with keys of this size too: the properties of a message end at 32,767 bytes."""

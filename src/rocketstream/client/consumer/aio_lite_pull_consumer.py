@@ -86,7 +86,7 @@ class AsyncLitePullConsumer(LitePullConsumerBase):
             return
         self.state = ServiceState.SHUTDOWN_ALREADY
         try:
-            await self._impl.shutdown(commit=commit and not self._by_one)
+            await self._close(self._impl, commit=commit)
         finally:
             if self._engine.release():
                 await self._engine.instance.close()

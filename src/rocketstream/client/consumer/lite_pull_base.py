@@ -28,6 +28,8 @@ from rocketstream.client.observe.hooks import (
     FilterHooks,
     FilterMessageHook,
 )
+from rocketstream.client.observe.trace import CONSUME
+from rocketstream.client.observe.tracing import TRACE_SETTINGS, tracing_of
 from rocketstream.client.service_state import ServiceState
 from rocketstream.errors import ClientStateError, ConfigurationError
 from rocketstream.model import MessageQueue, MessageSelector
@@ -53,6 +55,7 @@ class LitePullConsumerBase:
     ) -> None:
         half_an_hour_ago = datetime.fromtimestamp((clock.now_ms() - _TIMESTAMP_BACK_MS) / 1000)
         settings.setdefault("consume_timestamp", half_an_hour_ago.strftime(TIMESTAMP_FORMAT))
+        trace = {name: settings.pop(name) for name in TRACE_SETTINGS if name in settings}
         self.settings = settings_of(LitePullConsumerSettings, "LitePullConsumer", group, settings)
         self.settings.check()
         if self.settings.message_queue_listener is not None:
@@ -61,6 +64,8 @@ class LitePullConsumerBase:
         self.state = ServiceState.CREATE_JUST
         self.consume_hooks = ConsumeHooks()
         self.filter_hooks = FilterHooks()
+        self._tracing = tracing_of(trace, group, CONSUME, self.config, clock)
+        self._tracing.watch_consumption(self.consume_hooks)
         self._clock = clock
         self._batch = self.settings.pull_batch_size
         self._plan = LitePlan()
@@ -175,9 +180,16 @@ class LitePullConsumerBase:
         )
         self._before_start(impl)
         await impl.start()
+        self._tracing.start()
         for topic, listener in self._watched.items():
             await impl.watch.register(topic, listener)
         return impl
+
+    async def _close(self, impl: LitePullConsumerImpl, *, commit: bool) -> None:
+        try:
+            await impl.shutdown(commit=commit and not self._by_one)
+        finally:
+            await self._tracing.stop()
 
     def _before_start(self, impl: LitePullConsumerImpl) -> None:
         """Take the machine before its first message can arrive."""

@@ -126,7 +126,7 @@ class LitePullConsumer(LitePullConsumerBase):
         engine, impl = self._engine, self._impl
         assert impl is not None
         try:
-            engine.run(impl.shutdown(commit=commit and not self._by_one))
+            engine.run(self._close(impl, commit=commit))
         finally:
             if engine.release():
                 engine.close()

@@ -24,8 +24,9 @@ from rocketstream.client.observe.hooks import (
     FilterHooks,
     FilterMessageHook,
 )
+from rocketstream.client.observe.trace import CONSUME
+from rocketstream.client.observe.tracing import tracing_of
 from rocketstream.client.service_state import ServiceState
-from rocketstream.client.unsupported import refuse_unsupported
 from rocketstream.errors import ClientStateError, ConfigurationError
 from rocketstream.model import ConsumeFromWhere, MessageModel, MessageSelector
 from rocketstream.protocol.bodies import SubscriptionData
@@ -118,8 +119,8 @@ class PushConsumerBase:
         clock: Clock = SYSTEM_CLOCK,
         **settings: Any,
     ) -> None:
-        refuse_unsupported(settings)
         self._shared_config = client_config(config, namesrv_addr, settings)
+        self._tracing = tracing_of(settings, group, CONSUME, self._shared_config, clock)
         self._own_config = self._shared_config.with_own_instance(clock)
         known = {field.name for field in fields(PushConsumerSettings)} - {"consumer_group"}
         wrong = sorted(set(settings) - known)
@@ -136,6 +137,7 @@ class PushConsumerBase:
         self.state = ServiceState.CREATE_JUST
         self.consume_hooks = ConsumeHooks()
         self.filter_hooks = FilterHooks()
+        self._tracing.watch_consumption(self.consume_hooks)
         self._clock = clock
         self._subscriptions: dict[str, SubscriptionData] = {}
         for topic, expression in (subscription or {}).items():
@@ -236,6 +238,7 @@ class PushConsumerBase:
             self.offset_store,
             self.consume_hooks,
             self.filter_hooks,
+            self._tracing,
         )
 
     def _some_listener(self) -> Listener:

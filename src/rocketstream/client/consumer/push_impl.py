@@ -24,6 +24,7 @@ from rocketstream.client.core.process_queue import ProcessQueue
 from rocketstream.client.core.settings import PushConsumerSettings
 from rocketstream.client.instance import MQClientInstance
 from rocketstream.client.observe.hooks import ConsumeHooks, FilterHooks
+from rocketstream.client.observe.tracing import Tracing
 from rocketstream.errors import ConnectError
 from rocketstream.model import MessageModel, MessageQueue
 from rocketstream.protocol.bodies import (
@@ -56,6 +57,7 @@ class PushPlan:
         offset_store: the user's, or None.
         consume_hooks: called around listener calls.
         filter_hooks: called after pulls.
+        tracing: message trace, on or off.
     """
 
     settings: PushConsumerSettings
@@ -65,6 +67,7 @@ class PushPlan:
     offset_store: OffsetStore | None = None
     consume_hooks: ConsumeHooks = field(default_factory=ConsumeHooks)
     filter_hooks: FilterHooks = field(default_factory=FilterHooks)
+    tracing: Tracing = field(default_factory=Tracing)
 
 
 async def start_push(instance: MQClientInstance, plan: PushPlan) -> PushConsumerImpl:
@@ -99,6 +102,7 @@ class PushConsumerImpl:
         self.clock = instance.clock
         self.listener = plan.listener
         self.consume_hooks, self.filter_hooks = plan.consume_hooks, plan.filter_hooks
+        self.tracing = plan.tracing
         self.subscriptions = dict(plan.subscriptions)
         broadcasting = self.message_model is MessageModel.BROADCASTING
         if not broadcasting:
@@ -145,6 +149,7 @@ class PushConsumerImpl:
             await self.instance.unregister_consumer(self.group)
             raise
         self._running = True
+        self.tracing.start()
         if self.message_model is MessageModel.CLUSTERING and not self.listener.is_orderly:
             self._expiry = asyncio.get_running_loop().create_task(self._clean_forever())
         self.instance.rebalance_soon()
@@ -169,10 +174,13 @@ class PushConsumerImpl:
         if self._expiry is not None:
             self._expiry.cancel()
             await asyncio.gather(self._expiry, return_exceptions=True)
-        await self.service.shutdown(await_ms, caller)
-        await self.send_back.drain()
-        await self.queues.close()
-        await self.instance.unregister_consumer(self.group)
+        try:
+            await self.service.shutdown(await_ms, caller)
+            await self.send_back.drain()
+            await self.queues.close()
+            await self.instance.unregister_consumer(self.group)
+        finally:
+            await self.tracing.stop()
 
     async def _learn_routes(self, topics: list[str]) -> None:
         results = await asyncio.gather(
