@@ -146,7 +146,7 @@ class LitePullConsumerImpl:
             for mq in mine:
                 self.cache.drop(mq)
         self.has_arrived()
-        await self.store.persist(mine)
+        await self.store.settle(mine)
         await self.queues.close()
         await self.instance.unregister_consumer(self.group)
 
@@ -302,8 +302,8 @@ class LitePullConsumerImpl:
         """A topic was unsubscribed: hand out nothing more of it; its offsets are stored."""
         mqs = [mq for mq in self.cache.queues if mq.topic == topic]
         self._drop(mqs)
-        await self.store.persist(mqs)
-        self.instance.rebalance_soon()
+        # At once: a subscription that comes back must find the topic's queues given up.
+        await self.rebalance()
         await self.instance.heartbeat()
 
     async def fetch_message_queues(self, topic: str) -> list[MessageQueue]:
@@ -329,7 +329,7 @@ class LitePullConsumerImpl:
         async with self._assigning:
             gone = [mq for mq in self.cache.queues if mq not in wanted]
             self._drop(gone)
-            await self.store.persist(gone)
+            await self.store.settle(gone)
             for mq in gone:
                 self.store.remove_offset(mq)
             new = [mq for mq in wanted if mq not in self.cache.queues and mq not in self._starting]

@@ -1,7 +1,7 @@
 """What a lite pull consumer holds of its queues: messages not handed out yet, and three offsets.
 
-Law: pure; the owner serialises the calls. ``acked <= position <= pull_offset`` holds for each queue:
-a message counts for a commit only after the caller, having got it, has come back for more (C-513 to
+Law: pure; the owner serialises the calls. For each queue ``acked <= position <= pull_offset``: a
+message counts for a commit only after the caller, having got it, has come back for more (C-513 to
 C-519, apache/rocketmq 1470 and 2732).
 """
 
