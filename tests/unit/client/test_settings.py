@@ -116,17 +116,6 @@ def test_an_unknown_setting_is_named_with_the_known_ones() -> None:
         Producer("g", pull_size=3)
 
 
-@pytest.mark.parametrize(
-    ("settings", "text"),
-    [
-        ({"enable_msg_trace": True}, "message trace is not supported yet"),
-    ],
-)
-def test_what_is_not_built_yet_says_so(settings: dict[str, Any], text: str) -> None:
-    with pytest.raises(NotSupportedError, match=text):
-        PushConsumer("g", **settings)
-
-
 # --- state --------------------------------------------------------------------------------------
 
 
