@@ -13,7 +13,7 @@ from rocketstream.client.config import local_address, month_start_ms, unique_ids
 from rocketstream.client.consumer.listener import listener_of
 from rocketstream.client.core.producer_settings import ProducerSettings
 from rocketstream.client.core.settings import PushConsumerSettings
-from rocketstream.errors import ClientStateError, ConfigurationError, NotSupportedError
+from rocketstream.errors import ClientStateError, ConfigurationError
 from rocketstream.model import ConsumeConcurrentlyStatus
 
 
