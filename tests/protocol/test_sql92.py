@@ -1,0 +1,340 @@
+"""SQL92 conditions: the reference's table, a small model, and texts that are none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rocketstream.errors import SubscriptionError
+from rocketstream.limits import SQL_DEPTH_MAX, SQL_EXPRESSION_CHARS_MAX
+from rocketstream.protocol.sql92 import compile_expression
+from rocketstream.protocol.sql92.values import (
+    EvaluationError,
+    compare_doubles,
+    parse_double,
+    parse_integer,
+    parse_long,
+)
+from tests.interop.conditions import TABLE, TABLE_5, TRAILING, WRONG, messages
+
+A_VALUES = ["5", "5.5", "abc", "true", "TRUE", "-3", "9999999999", " 5 ", "2"]
+MESSAGES = {value: {"a": value} for value in A_VALUES}
+MESSAGES |= {"ab": {"a": "5", "b": "10"}, "none": {}}
+EVERYTHING = set(MESSAGES)
+
+
+def selected(condition: str) -> set[str]:
+    expression = compile_expression(condition)
+    return {name for name, properties in MESSAGES.items() if expression.matches(properties)}
+
+
+@pytest.mark.parametrize(
+    ("condition", "wanted"),
+    [
+        ("a = 5", {"5", "ab"}),
+        ("5 = a", {"5", "ab"}),
+        ("a = 5L", {"5", "ab"}),
+        ("a = '5'", {"5", "ab"}),
+        ("a IN ('5')", {"5", "ab"}),
+        ("a <> 5", {"-3", "2"}),
+        ("a > 3", {"5", "ab"}),
+        ("a > 3.0", {"5", "5.5", "9999999999", " 5 ", "ab"}),
+        ("a = 5e0", {"5", " 5 ", "ab"}),
+        ("a BETWEEN 2 AND 6", {"5", "2", "ab"}),
+        ("a NOT BETWEEN 2 AND 6", {"-3"}),
+        ("a NOT IN ('5')", EVERYTHING - {"5", "ab", "none"}),
+        ("a IS NULL", {"none"}),
+        ("a IS NOT NULL", EVERYTHING - {"none"}),
+        ("a = TRUE", {"true", "TRUE"}),
+        ("TRUE = a", set()),
+        ("TRUE", EVERYTHING),
+        ("1 = 1", EVERYTHING),
+        ("a", set()),
+        ("a < b", {"ab"}),
+        ("a = b", {"none"}),
+        ("(a=5) = TRUE", {"5", "ab"}),
+        ("a is null or a = 5 -- c", {"none", "5", "ab"}),
+        ("NOT a = 5", set()),
+        ("NOT (a = 5)", {"-3", "2"}),
+        ("NOT a IS NULL", {"none"}),
+        ("a /* five */ = /**/ 5", {"5", "ab"}),
+    ],
+)
+def test_table_of_the_reference(condition: str, wanted: set[str]) -> None:
+    """Covers C-385, C-387, C-390, C-391."""
+    assert selected(condition) == wanted
+
+
+def test_failed_parse_ends_the_whole_condition() -> None:
+    """Covers C-390, C-583 (kept): even under NOT, even with an alternative that follows."""
+    for condition in ("a > 3", "NOT (a > 3)", "a > 3 OR TRUE", "a > 3 IS NULL"):
+        assert compile_expression(condition).evaluate({"a": "abc"}) is None
+    # What is decided before it is reached stands.
+    assert compile_expression("TRUE OR a > 3").matches({"a": "abc"})
+    assert compile_expression("FALSE AND a > 3").evaluate({"a": "abc"}) is False
+
+
+@pytest.mark.parametrize("condition", TABLE + TABLE_5)
+def test_conditions_compile_and_evaluate(condition: str) -> None:
+    """Covers C-384: evaluation of any message gives true, false or unknown, and raises nothing."""
+    expression = compile_expression(condition)
+    assert {expression.evaluate(message) for message in messages()} <= {True, False, None}
+
+
+@pytest.mark.parametrize("condition", WRONG)
+def test_wrong_conditions_are_refused_with_their_place(condition: str) -> None:
+    """Covers C-388, C-389."""
+    with pytest.raises(SubscriptionError) as caught:
+        compile_expression(condition)
+    position = caught.value.parameters["position"]
+    assert 0 <= position <= len(condition)
+    assert caught.value.parameters["expression"] == condition
+
+
+@pytest.mark.parametrize("condition", TRAILING)
+def test_trailing_text_is_refused(condition: str) -> None:
+    """Covers C-386, C-583 (fixed): the original ignores it."""
+    with pytest.raises(SubscriptionError):
+        compile_expression(condition)
+
+
+@pytest.mark.parametrize(
+    ("condition", "text"),
+    [
+        ("a > 'b'", "Value ''b'' cannot be compared."),
+        ("a = NULL", "'NULL' cannot be compared"),
+        ("a BETWEEN 6 AND 2", r"left value\(6\) must less than or equal to right value\(2\)"),
+        ("5 IN ('a')", "Expected a property for In expression, got: 5"),
+        ("a + 1 = 6", r"at character 2, '\+ 1 = 6': the condition is complete here"),
+        ("a != 5", "!= is not known; write <>"),
+        ("a = 'x", "has no end; close it with '"),
+        ("a = 1 /* x", "has no end; close it with"),
+        ("a = 9223372036854775808", "greater than 9223372036854775807"),
+        ("a = 1e400", "greater than the greatest double"),
+        ("a = 1e-400", "less than the least double"),
+        ("a = 5 AND", "at its end"),
+        ("a", None),
+    ],
+)
+def test_errors_say_what_is_wrong(condition: str, text: str | None) -> None:
+    """Covers C-389: upstream's words where it has some."""
+    if text is None:
+        assert compile_expression(condition).text == condition
+        return
+    with pytest.raises(SubscriptionError, match=text):
+        compile_expression(condition)
+
+
+def test_zero_point_zero_is_a_number() -> None:
+    """Covers C-388, C-583 (fixed): the original refuses it."""
+    assert compile_expression("a > 0.0").matches({"a": "1e-300"})
+    assert not compile_expression("a > 0e0").matches({"a": "-1"})
+
+
+def test_words_of_5_are_names_elsewhere() -> None:
+    """Covers C-384: 4.9 knows properties of these names."""
+    assert compile_expression("contains = 'x'").matches({"contains": "x"})
+    assert compile_expression("startswith STARTSWITH 'x'").matches({"startswith": "xy"})
+    assert not compile_expression("a NOT ENDSWITH 'c'").matches({"a": "abc"})
+
+
+# --- hostile texts ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "(" * 100_000,
+        "(" * (SQL_DEPTH_MAX + 1) + "a = 1" + ")" * (SQL_DEPTH_MAX + 1),
+        "NOT " * (SQL_DEPTH_MAX + 1) + "a",
+        "- " * 30_000 + "5 = a",
+        "a" + " = a" * 20_000,
+        "a" + " IS NULL" * (SQL_DEPTH_MAX + 1),
+        "a = 1" + " OR a = 1" * 10_000,
+        "'" * 65_535,
+        "/*" * 30_000,
+        "x" * (SQL_EXPRESSION_CHARS_MAX + 1),
+        "a = " + "9" * 10_000,
+        "a = 1e" + "9" * 10_000,
+    ],
+)
+def test_deep_and_long_texts_are_refused(condition: str) -> None:
+    """Hostile input ends with an error, neither in a RecursionError nor after minutes."""
+    with pytest.raises(SubscriptionError):
+        compile_expression(condition)
+
+
+def test_long_but_flat_conditions_are_taken() -> None:
+    """AND and OR do not nest, however many parts they join; neither do long lists."""
+    many = " OR ".join(f"a = '{number}'" for number in range(2_000))
+    assert compile_expression(many).matches({"a": "1999"})
+    listed = ", ".join(f"'{number}'" for number in range(5_000))
+    assert compile_expression(f"a IN ({listed})").matches({"a": "4999"})
+    deep = "(" * (SQL_DEPTH_MAX - 1) + "NOT (a = 1)" + ")" * (SQL_DEPTH_MAX - 1)
+    assert compile_expression(deep).matches({"a": "2"})
+
+
+WORDS = [
+    "a", "b", "AND", "OR", "NOT", "IS", "NULL", "IN", "BETWEEN", "TRUE", "=", "<>", "<", ">=", "(",
+    ")", ",", "-", "+", "5", "5.5", ".5", "'x'", "''", "CONTAINS", "/*", "*/", "--", "\n", "'", ".",
+]  # fmt: skip
+
+
+@given(st.one_of(st.text(max_size=60), st.lists(st.sampled_from(WORDS), max_size=20).map(" ".join)))
+def test_any_text_compiles_or_is_refused(text: str) -> None:
+    """Nothing but SubscriptionError comes out of a text, and evaluation raises nothing."""
+    try:
+        expression = compile_expression(text)
+    except SubscriptionError:
+        return
+    for properties in ({}, {"a": "5", "b": "x"}, {"a": "1e999", "x": "-"}):
+        assert expression.evaluate(properties) in (True, False, None)
+
+
+# --- a model ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Made:
+    """A condition with what a plain reading of it says."""
+
+    text: str
+    value: Callable[[dict[str, str]], bool | None]
+
+
+class FailedError(Exception):
+    """The model's evaluation ends: a property is no number."""
+
+
+SIGNS: dict[str, Callable[[Any, Any], bool]] = {
+    "=": lambda a, b: a == b,
+    "<>": lambda a, b: a != b,
+    "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b,
+    ">": lambda a, b: a > b,
+    ">=": lambda a, b: a >= b,
+}
+
+
+def integer_of(text: str) -> int:
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit()) or not -(2**31) <= int(text) < 2**31:
+        raise FailedError
+    return int(text)
+
+
+def compared(name: str, sign: str, number: int) -> Made:
+    def value(properties: dict[str, str]) -> bool | None:
+        text = properties.get(name)
+        return None if text is None else SIGNS[sign](integer_of(text), number)
+
+    return Made(f"{name} {sign} {number}" if number >= 0 else f"{name} {sign} - {-number}", value)
+
+
+def listed(name: str, texts: list[str], negated: bool) -> Made:
+    def value(properties: dict[str, str]) -> bool | None:
+        text = properties.get(name)
+        return None if text is None else (text in texts) is not negated
+
+    quoted = ", ".join("'" + text.replace("'", "''") + "'" for text in texts)
+    return Made(f"{name} {'NOT ' if negated else ''}IN ({quoted})", value)
+
+
+def null_test(name: str, negated: bool) -> Made:
+    text = f"{name} IS {'NOT ' if negated else ''}NULL"
+    return Made(text, lambda properties: (name in properties) is negated)
+
+
+def inverted(inner: Made) -> Made:
+    def value(properties: dict[str, str]) -> bool | None:
+        known = inner.value(properties)
+        return None if known is None else not known
+
+    return Made(f"NOT ({inner.text})", value)
+
+
+def joined(word: str, left: Made, right: Made) -> Made:
+    decisive = word == "OR"
+
+    def value(properties: dict[str, str]) -> bool | None:
+        first = left.value(properties)
+        if first is decisive:
+            return decisive
+        second = right.value(properties)
+        if second is decisive:
+            return decisive
+        return None if first is None or second is None else not decisive
+
+    return Made(f"({left.text}) {word} ({right.text})", value)
+
+
+NAMES = st.sampled_from(["a", "b", "c"])
+TEXTS = st.sampled_from(["5", "-3", "0", "x", "it's", "2147483648", "7"])
+LEAVES = st.one_of(
+    st.builds(compared, NAMES, st.sampled_from(list(SIGNS)), st.integers(-9, 9)),
+    st.builds(listed, NAMES, st.lists(TEXTS, min_size=1, max_size=6), st.booleans()),
+    st.builds(null_test, NAMES, st.booleans()),
+)
+CONDITIONS = st.recursive(
+    LEAVES,
+    lambda inner: st.one_of(
+        st.builds(inverted, inner),
+        st.builds(joined, st.sampled_from(["AND", "OR"]), inner, inner),
+    ),
+    max_leaves=12,
+)
+PROPERTIES = st.dictionaries(NAMES, TEXTS)
+
+
+@given(CONDITIONS, PROPERTIES)
+def test_evaluation_is_the_models(made: Made, properties: dict[str, str]) -> None:
+    """Covers C-384, C-390, C-392: SQL's three values, and failures that end the evaluation."""
+    try:
+        wanted = made.value(properties)
+    except FailedError:
+        wanted = None
+    assert compile_expression(made.text).evaluate(properties) is wanted
+
+
+# --- values -------------------------------------------------------------------------------------
+
+
+@given(st.integers(-(2**70), 2**70))
+def test_integers_are_read_within_their_range(number: int) -> None:
+    """Covers C-390."""
+    for reader, bits in ((parse_integer, 32), (parse_long, 64)):
+        if -(2 ** (bits - 1)) <= number < 2 ** (bits - 1):
+            assert reader(str(number)) == number
+        else:
+            with pytest.raises(EvaluationError):
+                reader(str(number))
+
+
+@given(st.floats(allow_nan=False))
+def test_doubles_are_read_exactly(number: float) -> None:
+    """Covers C-390."""
+    text = repr(number).replace("inf", "Infinity")
+    assert parse_double(f" {text} ") == number
+    if number not in (float("inf"), float("-inf")):
+        assert parse_double(number.hex()) == number
+
+
+@pytest.mark.parametrize("text", ["", " ", "5_0", "abc", "inf", "nan", "0x10", "1e", "--5", "5 5"])
+def test_texts_that_are_no_numbers_are_refused(text: str) -> None:
+    with pytest.raises(EvaluationError):
+        parse_double(text)
+
+
+@given(st.floats(), st.floats())
+def test_doubles_have_javas_total_order(left: float, right: float) -> None:
+    """``Double.compare``: antisymmetric, NaN equal to itself and above all."""
+    assert compare_doubles(left, right) == -compare_doubles(right, left)
+    assert compare_doubles(left, left) == 0
+    assert compare_doubles(0.0, -0.0) == 1
+    if right == right:
+        assert compare_doubles(float("nan"), right) == 1
