@@ -40,7 +40,6 @@ class AsyncLitePullConsumer(LitePullConsumerBase):
         **settings: Any,
     ) -> None:
         super().__init__(group, namesrv_addr=namesrv_addr, config=config, clock=clock, **settings)
-        self._engine: Engine | None = None
         self._impl: LitePullConsumerImpl | None = None
         self._waiters: set[asyncio.Future[None]] = set()
 
@@ -84,6 +83,7 @@ class AsyncLitePullConsumer(LitePullConsumerBase):
         """
         if self.state is not ServiceState.RUNNING or self._engine is None or self._impl is None:
             return
+        self._engine.check_process()
         self.state = ServiceState.SHUTDOWN_ALREADY
         try:
             await self._close(self._impl, commit=commit)
@@ -117,8 +117,8 @@ class AsyncLitePullConsumer(LitePullConsumerBase):
 
     async def unsubscribe(self, topic: str) -> None:
         """Consume a topic no more; nothing cached of it is handed out, its offsets are stored."""
-        name = self.config.with_namespace(topic)
-        if self._plan.unsubscribe(name) and self.is_running:
+        name = self._unsubscribe(topic)
+        if name is not None:
             await self._running().unsubscribed(name)
 
     async def assign(self, message_queues: Collection[MessageQueue]) -> None:
@@ -185,6 +185,7 @@ class AsyncLitePullConsumer(LitePullConsumerBase):
             if self.state is ServiceState.SHUTDOWN_ALREADY:
                 raise StopAsyncIteration
             raise self._not_running()
+        self._running()
         self._by_one = True
         cache = impl.cache
         with impl.lock:
@@ -270,6 +271,7 @@ class AsyncLitePullConsumer(LitePullConsumerBase):
         return await self._running().committed(self._inside(message_queue))
 
     def _running(self) -> LitePullConsumerImpl:
-        if self.state is not ServiceState.RUNNING or self._impl is None:
+        if self.state is not ServiceState.RUNNING or self._engine is None or self._impl is None:
             raise self._not_running()
+        self._engine.check_process()
         return self._impl

@@ -62,6 +62,7 @@ class AsyncPullConsumer(PullConsumerBase):
         """Store what offsets were noted, leave the group, end. Does nothing unless running."""
         if self.state is not ServiceState.RUNNING or self._engine is None or self._impl is None:
             return
+        self._engine.check_process()
         self.state = ServiceState.SHUTDOWN_ALREADY
         try:
             await self._impl.shutdown()
@@ -196,6 +197,7 @@ class AsyncPullConsumer(PullConsumerBase):
     # --- inside -----------------------------------------------------------------------------------
 
     def _running(self) -> PullConsumerImpl:
-        if self.state is not ServiceState.RUNNING or self._impl is None:
+        if self.state is not ServiceState.RUNNING or self._engine is None or self._impl is None:
             raise self._not_running()
+        self._engine.check_process()
         return self._impl

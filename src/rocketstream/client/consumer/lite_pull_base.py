@@ -70,6 +70,7 @@ class LitePullConsumerBase:
         self._batch = self.settings.pull_batch_size
         self._plan = LitePlan()
         self._watched: dict[str, Any] = {}
+        self._engine: Engine | None = None
         self._by_one = False
         """Whether the last message was handed out by iteration."""
 
@@ -113,6 +114,11 @@ class LitePullConsumerBase:
 
     # --- for the faces ----------------------------------------------------------------------------
 
+    def _check_process(self) -> None:
+        """Refuse to change anything in a forked child."""
+        if self._engine is not None:
+            self._engine.check_process()
+
     def _subscription(self, topic: str, expression: Expression) -> SubscriptionData:
         if not topic:
             raise ConfigurationError("Topic can not be null or empty.")
@@ -128,6 +134,7 @@ class LitePullConsumerBase:
     def _subscribe(
         self, topic: str, expression: Expression, listener: QueueListener | None
     ) -> SubscriptionData:
+        self._check_process()
         self._plan.check_subscribe()
         subscription = self._subscription(topic, expression)
         if listener is not None:
@@ -135,7 +142,14 @@ class LitePullConsumerBase:
         self._plan.subscribe(subscription, listener)
         return subscription
 
+    def _unsubscribe(self, topic: str) -> str | None:
+        """Forget a subscription; return the topic if the running machine must know."""
+        self._check_process()
+        name = self.config.with_namespace(topic)
+        return name if self._plan.unsubscribe(name) and self.is_running else None
+
     def _assign(self, mqs: Collection[MessageQueue] | None) -> None:
+        self._check_process()
         self._plan.assign([self._inside(mq) for mq in mqs or ()])
 
     def _watch(self, topic: str, listener: Any) -> str:
@@ -150,6 +164,7 @@ class LitePullConsumerBase:
                 f"{listener!r} is no listener: give a function of topic and queues, or an object "
                 "with a method on_changed"
             )
+        self._check_process()
         name = self.config.with_namespace(topic)
         self._watched[name] = function
         return name

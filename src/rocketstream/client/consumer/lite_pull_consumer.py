@@ -69,7 +69,6 @@ class LitePullConsumer(LitePullConsumerBase):
     ) -> None:
         super().__init__(group, namesrv_addr=namesrv_addr, config=config, clock=clock, **settings)
         self._lock = threading.Lock()  # start and shutdown only
-        self._engine: Engine | None = None
         self._impl: LitePullConsumerImpl | None = None
         self._arrived = threading.Condition()
         self._waiting = 0
@@ -169,8 +168,8 @@ class LitePullConsumer(LitePullConsumerBase):
 
     def unsubscribe(self, topic: str) -> None:
         """Consume a topic no more; nothing cached of it is handed out, its offsets are stored."""
-        name = self.config.with_namespace(topic)
-        if self._plan.unsubscribe(name) and self.is_running:
+        name = self._unsubscribe(topic)
+        if name is not None:
             self._call(lambda impl: impl.unsubscribed(name))
 
     def assign(self, message_queues: Collection[MessageQueue]) -> None:
@@ -237,7 +236,6 @@ class LitePullConsumer(LitePullConsumerBase):
         """
         engine, impl = self._running()
         timeout = self._timeout_ms(timeout_ms)
-        engine.check_process()
         cache = impl.cache
         with self._arrived:
             self._by_one = False
@@ -341,7 +339,6 @@ class LitePullConsumer(LitePullConsumerBase):
     def resume(self, message_queues: Collection[MessageQueue]) -> None:
         """Pull these queues again."""
         engine, impl = self._running()
-        engine.check_process()
         engine.loop.call_soon_threadsafe(impl.resume, self._insides(message_queues))
 
     # --- commits ----------------------------------------------------------------------------------
@@ -389,10 +386,10 @@ class LitePullConsumer(LitePullConsumerBase):
 
     def _call(self, call: Callable[[LitePullConsumerImpl], Coroutine[Any, Any, T]]) -> T:
         engine, impl = self._running()
-        engine.check_process()
         return engine.run(call(impl))
 
     def _running(self) -> tuple[Engine, LitePullConsumerImpl]:
         if self.state is not ServiceState.RUNNING or self._engine is None or self._impl is None:
             raise self._not_running()
+        self._engine.check_process()
         return self._engine, self._impl

@@ -293,8 +293,7 @@ class PullConsumer(PullConsumerBase):
             ClientStateError: not running.
         """
         inside = self._inside(mq)
-        engine, impl = self._running()
-        engine.check_process()
+        _, impl = self._running()
         impl.update_consume_offset(inside, offset)
 
     def update_consume_offset_to_broker(self, mq: MessageQueue, offset: int) -> None:
@@ -384,12 +383,12 @@ class PullConsumer(PullConsumerBase):
 
     def _call(self, call: Callable[[PullConsumerImpl], Coroutine[Any, Any, T]]) -> T:
         engine, impl = self._running()
-        engine.check_process()
         return engine.run(call(impl))
 
     def _running(self) -> tuple[Engine, PullConsumerImpl]:
         if self.state is not ServiceState.RUNNING or self._engine is None or self._impl is None:
             raise self._not_running()
+        self._engine.check_process()
         return self._engine, self._impl
 
 
