@@ -24,6 +24,7 @@ from tests.plugins.apache import prepared
 from tests.plugins.waiting import wait_until
 
 DELAY_LEVELS = " ".join(["100ms"] * 18)
+_QUICK_CHECKS = {"transactionTimeOut": "500", "transactionCheckInterval": "1000"}
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -95,7 +96,7 @@ def embedded(directory: Path) -> Iterator[Cluster]:
 @contextmanager
 def apache(version: str, directory: Path) -> Iterator[Cluster]:
     """Run Apache's name server and broker; skips the case where they cannot be had."""
-    cluster = ApacheCluster(prepared(version), directory).start()
+    cluster = ApacheCluster(prepared(version), directory, broker_settings=_QUICK_CHECKS).start()
     try:
         yield Cluster(cluster.namesrv_addr)
     finally:

@@ -14,7 +14,13 @@ from rocketstream.server.embedded import SMALL_STORE, EmbeddedCluster
 def main() -> None:
     """Serve until standard input ends."""
     directory, delays = sys.argv[1:]
-    with EmbeddedCluster(Path(directory), delay_levels=delays, store_config=SMALL_STORE) as cluster:
+    with EmbeddedCluster(
+        Path(directory),
+        delay_levels=delays,
+        store_config=SMALL_STORE,
+        transaction_timeout_ms=500,
+        transaction_check_interval_ms=500,
+    ) as cluster:
         sys.stdout.write(cluster.namesrv_addr + "\n")
         sys.stdout.flush()
         sys.stdin.read()

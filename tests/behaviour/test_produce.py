@@ -108,7 +108,7 @@ def test_selector_and_fixed_queue_are_honoured(cluster: Cluster, names: Names) -
         assert raised.value.outcome is SendOutcome.NOT_SENT
         with pytest.raises(SendError, match="select message queue threw exception"):
             producer.send(message, selector=raising)
-        with pytest.raises(SendError, match="select message queue return None"):
+        with pytest.raises(SendError, match="select message queue return null"):
             producer.send(message, selector=choosing_nothing)
         with pytest.raises(ConfigurationError, match="one of queue, selector and sharding_key"):
             producer.send(message, queue=queues[0], sharding_key="k")

@@ -213,7 +213,8 @@ def test_a_namespace_is_put_on_and_taken_off(broker: FakeBroker, send: Send) -> 
 
     def select(queues: Any, message: Message, arg: Any) -> MessageQueue:
         seen.extend(queues)
-        return queues[1]
+        chosen: MessageQueue = queues[1]
+        return chosen
 
     message = Message("T", b"x")
     with Producer("pg", namesrv_addr=broker.address, namespace="ns") as producer:
@@ -267,7 +268,7 @@ def aio_send(producer: Producer, message: Any, **more: Any) -> Any:
 def test_an_old_broker_is_not_given_a_timed_message(broker: FakeBroker, send: Send) -> None:
     """It would deliver it at once: NOT_SENT, and the text says what to do."""
     with Producer("pg", namesrv_addr=broker.address) as producer:
-        with pytest.raises(MessageInvalidError, match=r"older than 5\.0.*use delay_level") as raised:
+        with pytest.raises(MessageInvalidError, match=r"older than 5\.0.*delay_level") as raised:
             send(producer, Message(TOPIC, b"x", delay_time_ms=500))
         assert raised.value.outcome is SendOutcome.NOT_SENT
     assert not broker.asked(SEND)
