@@ -26,6 +26,10 @@ if TYPE_CHECKING:
         RemoteBrokerOffsetStore,
     )
     from rocketstream.client.consumer.pull_consumer import PullCallback, PullConsumer
+    from rocketstream.client.consumer.pull_schedule import (
+        MQPullConsumerScheduleService,
+        PullTaskContext,
+    )
     from rocketstream.client.consumer.push_consumer import PushConsumer
     from rocketstream.client.consumer.queue_listener import MessageQueueListener
     from rocketstream.client.core.allocate import (
@@ -125,6 +129,10 @@ _HOMES = {
     "rocketstream.client.producer.transaction_producer": ("TransactionProducer",),
     "rocketstream.client.consumer.lite_pull_consumer": ("LitePullConsumer",),
     "rocketstream.client.consumer.pull_consumer": ("PullCallback", "PullConsumer"),
+    "rocketstream.client.consumer.pull_schedule": (
+        "MQPullConsumerScheduleService",
+        "PullTaskContext",
+    ),
     "rocketstream.client.consumer.push_consumer": ("PushConsumer",),
     "rocketstream.client.consumer.queue_listener": ("MessageQueueListener",),
     "rocketstream.client.rpc_hook": ("RPCHook",),
@@ -174,6 +182,7 @@ __all__ = [
     "LocalTransactionState",
     "MachineRoomResolver",
     "LitePullConsumer",
+    "MQPullConsumerScheduleService",
     "Message",
     "MessageExt",
     "MessageListenerConcurrently",
@@ -188,6 +197,7 @@ __all__ = [
     "PullConsumer",
     "PullResult",
     "PullStatus",
+    "PullTaskContext",
     "PushConsumer",
     "RPCHook",
     "ReadOffsetType",

@@ -8,9 +8,19 @@ from rocketstream.client.consumer.aio_lite_pull_consumer import (
 )
 from rocketstream.client.consumer.aio_pull_consumer import AsyncPullConsumer as PullConsumer
 from rocketstream.client.consumer.aio_push_consumer import AsyncPushConsumer as PushConsumer
+from rocketstream.client.consumer.pull_schedule import (
+    AsyncMQPullConsumerScheduleService as MQPullConsumerScheduleService,
+)
 from rocketstream.client.producer.aio_producer import AsyncProducer as Producer
 from rocketstream.client.producer.aio_transaction_producer import (
     AsyncTransactionProducer as TransactionProducer,
 )
 
-__all__ = ["LitePullConsumer", "Producer", "PullConsumer", "PushConsumer", "TransactionProducer"]
+__all__ = [
+    "LitePullConsumer",
+    "MQPullConsumerScheduleService",
+    "Producer",
+    "PullConsumer",
+    "PushConsumer",
+    "TransactionProducer",
+]

@@ -33,6 +33,7 @@ def run(words: list[str], folder: Path) -> str:
     [
         ("orders.py", "200 of 200 orders billed, 4 after a retry"),
         ("aio_echo.py", "500 of 500 messages came back"),
+        ("pull.py", "pulled 100 messages of 4 queues"),
     ],
 )
 def test_an_example_says_what_it_promises(name: str, said: str, tmp_path: Path) -> None:
