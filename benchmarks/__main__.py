@@ -9,10 +9,12 @@ import argparse
 import json
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from benchmarks.harness import Figure
-from benchmarks.suites import SUITES, Settings
+from benchmarks.setting import Settings
+from benchmarks.suites import SUITES
 
 
 def show(figure: Figure) -> None:
@@ -24,6 +26,19 @@ def show(figure: Figure) -> None:
         peer = figure.line()["peer"]
         text += f"   {figure.peer_name}: {peer['median']} {figure.unit}   ratio {figure.ratio:.2f}"
     sys.stderr.write(text + "\n")
+
+
+def run(name: str, settings: Settings) -> bool:
+    """Run one suite; tell whether it went well."""
+    began = time.monotonic()
+    try:
+        for figure in SUITES[name](settings):
+            show(figure)
+    except Exception as error:
+        sys.stderr.write(f"  {name} failed: {error}\n")
+        return False
+    sys.stderr.write(f"  {name} took {time.monotonic() - began:.0f} s\n")
+    return True
 
 
 def main() -> int:
@@ -40,13 +55,9 @@ def main() -> int:
     failed = 0
     with tempfile.TemporaryDirectory(prefix="rocketstream-bench-") as folder:
         settings = Settings(Path(folder), options.runs, options.scale, not options.no_peer)
-        for name in options.suites:
-            try:
-                for figure in SUITES[name](settings):
-                    show(figure)
-            except Exception as error:
-                failed += 1
-                sys.stderr.write(f"  {name} failed: {error}\n")
+        with settings.stack:
+            for name in options.suites:
+                failed += not run(name, settings)
     return 1 if failed else 0
 
 

@@ -9,11 +9,9 @@ import itertools
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.consuming_suites import drain, latency, lite, memory, orderly
 from benchmarks.harness import (
     ROOT,
     EmbeddedServer,
@@ -23,6 +21,7 @@ from benchmarks.harness import (
     last_json,
     run_worker,
 )
+from benchmarks.setting import Settings, fill, fresh_peer
 
 if TYPE_CHECKING:
     from benchmarks.java import JavaPeer
@@ -30,80 +29,28 @@ if TYPE_CHECKING:
 _serial = itertools.count()
 
 
-@dataclass(frozen=True)
-class Settings:
-    """How much to measure and where to put files."""
-
-    folder: Path
-    runs: int
-    scale: float
-    with_peer: bool
-
-    def count(self, messages: int) -> int:
-        """A message count scaled as asked."""
-        return max(1_000, int(messages * self.scale))
-
-    def place(self, word: str) -> Path:
-        """A fresh folder."""
-        path = self.folder / f"{word}-{next(_serial)}"
-        path.mkdir(parents=True)
-        return path
-
-
-@contextmanager
-def peer(settings: Settings) -> Iterator[JavaPeer | None]:
-    """Apache's broker and Java client, or None with a line saying why not."""
-    if not settings.with_peer:
-        yield None
-        return
-    from benchmarks.java import JavaPeer, RefereeUnavailableError
-
-    with ExitStack() as stack:
-        try:
-            java = stack.enter_context(JavaPeer(settings.place("apache")))
-        except RefereeUnavailableError as reason:
-            sys.stderr.write(f"  without the Java peer: {reason}\n")
-            yield None
-        else:
-            yield java
-
-
 def send(settings: Settings) -> Iterator[Figure]:
     """Sync and pipelined sends, to Apache's broker (both clients) and to ours (both clients)."""
-    sync, flight = settings.count(20_000), settings.count(100_000)
-    with (
-        peer(settings) as java,
-        embedded_server(settings.place("store")) as embedded,
+    java = settings.peer()
+    if java is not None:
+        yield from sends(settings, "Apache broker", java.cluster.namesrv_addr, java.topic(), java)
+    with embedded_server(settings.place("store")) as embedded:
+        yield from sends(settings, "embedded broker", embedded.namesrv_addr, "Bench", None)
+        if java is not None:
+            yield embedded_against_apache(settings, java, embedded, settings.count(80_000))
+
+
+def sends(
+    settings: Settings, where: str, namesrv: str, topic: str, java: JavaPeer | None
+) -> Iterator[Figure]:
+    """One broker: one thread waiting for each answer, and many on their way in two forms."""
+    sync, flight = settings.count(20_000), settings.count(80_000)
+    for name, job, count in (
+        ("send sync", "send-sync", sync),
+        ("send 64 in flight", "send-in-flight", flight),
+        ("send 64 in flight, asyncio", "send-aio", flight),
     ):
-        if java is not None:
-            namesrv, topic = java.cluster.namesrv_addr, java.topic()
-            yield send_figure(
-                settings, "send sync, Apache broker", "send-sync", namesrv, topic, sync, java
-            )
-            yield send_figure(
-                settings,
-                "send 64 in flight, Apache broker",
-                "send-in-flight",
-                namesrv,
-                topic,
-                flight,
-                java,
-            )
-        ours = embedded.namesrv_addr
-        yield send_figure(
-            settings, "send sync, embedded broker", "send-sync", ours, "Bench", sync, None
-        )
-        yield send_figure(
-            settings,
-            "send 64 in flight, embedded broker",
-            "send-in-flight",
-            ours,
-            "Bench",
-            flight,
-            None,
-        )
-        if java is not None:
-            yield embedded_against_apache(settings, java, embedded, flight)
+        yield send_figure(settings, f"{name}, {where}", job, namesrv, topic, count, java)
 
 
 def send_figure(
@@ -144,52 +91,6 @@ def embedded_against_apache(
     return Figure(
         "embedded broker, Java client 64 in flight", "msg/s", mine, "Apache broker", other
     )
-
-
-def drain(settings: Settings) -> Iterator[Figure]:
-    """A push consumer on a backlog, listener doing nothing, batch 1 and 32."""
-    count = settings.count(200_000)
-    with peer(settings) as java:
-        if java is not None:
-            namesrv, topic = java.cluster.namesrv_addr, java.topic()
-            fill(namesrv, topic, count)
-            for batch in (1, 32):
-                name = f"push drain batch {batch}, Apache broker"
-                yield drain_figure(settings, name, namesrv, topic, count, batch, java)
-    with embedded_server(settings.place("store")) as embedded:
-        fill(embedded.namesrv_addr, "Bench", count)
-        for batch in (1, 32):
-            name = f"push drain batch {batch}, embedded broker"
-            yield drain_figure(settings, name, embedded.namesrv_addr, "Bench", count, batch, None)
-
-
-def fill(namesrv: str, topic: str, count: int) -> None:
-    """Put a backlog of 1 KiB messages into a topic."""
-    run_worker("fill", "--namesrv", namesrv, "--topic", topic, "--count", str(count))
-
-
-def drain_figure(
-    settings: Settings,
-    name: str,
-    namesrv: str,
-    topic: str,
-    count: int,
-    batch: int,
-    java: JavaPeer | None,
-) -> Figure:
-    """Our push consumer, each run a new group, and the Java push consumer in turn."""
-
-    def ours() -> float:
-        words = ["--namesrv", namesrv, "--topic", topic, "--count", str(count)]
-        words += ["--batch", str(batch), "--group", f"bench-drain-{next(_serial)}"]
-        return float(run_worker("drain", *words)["per_s"])
-
-    def theirs() -> float:
-        assert java is not None
-        return java.drain(topic, count, batch=batch, namesrv=namesrv)
-
-    mine, other = in_turn(settings.runs, ours, theirs if java else None)
-    return Figure(name, "msg/s", mine, "Java push consumer", other)
 
 
 def spark_job(*words: str) -> dict[str, Any]:
@@ -246,7 +147,7 @@ def start(settings: Settings) -> Iterator[Figure]:
     theirs: list[float] = []
     memory: list[float] = []
     for _ in range(settings.runs):
-        with peer(settings) as java:
+        with fresh_peer(settings) as java:
             if java is None:
                 break
             theirs.append(java.start_seconds)
@@ -263,5 +164,9 @@ SUITES: dict[str, Callable[[Settings], Iterator[Figure]]] = {
     "start": start,
     "send": send,
     "drain": drain,
+    "lite": lite,
+    "orderly": orderly,
+    "latency": latency,
+    "memory": memory,
     "spark": spark,
 }

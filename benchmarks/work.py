@@ -6,23 +6,21 @@ Law: a job measures itself and prints; it starts no servers and compares nothing
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
+import os
+import queue
 import sys
-import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from pathlib import Path
 
-from rocketstream import (
-    ConsumeConcurrentlyStatus,
-    ConsumeFromWhere,
-    Message,
-    MessageExt,
-    Producer,
-    PushConsumer,
-    SendResult,
-)
+from benchmarks import consuming
+from benchmarks.harness import resident_mib
+from rocketstream import Message, Producer, SendResult, aio
+from rocketstream._util.loops import new_event_loop
 
 WARM_UP = 500
 
@@ -59,23 +57,55 @@ def send_in_flight(options: argparse.Namespace) -> dict[str, float]:
 
 def pump(producer: Producer, options: argparse.Namespace, body: bytes, count: int) -> None:
     """Send ``count`` messages, a bounded number of them unacknowledged at any time."""
-    room = threading.Semaphore(options.in_flight)
+    room: queue.SimpleQueue[None] = queue.SimpleQueue()
+    for _ in range(options.in_flight):
+        room.put(None)
     failures: deque[BaseException] = deque()
 
     def done(future: Future[SendResult]) -> None:
         error = future.exception()
         if error is not None:
             failures.append(error)
-        room.release()
+        room.put(None)
 
     for number in range(count):
-        room.acquire()
+        room.get()
         message = Message(options.topic, body, keys=f"k{number}")
         producer.send_async(message).add_done_callback(done)
     for _ in range(options.in_flight):
-        room.acquire()
+        room.get()
     if failures:
         raise failures[0]
+
+
+def send_aio(options: argparse.Namespace) -> dict[str, float]:
+    """Keep ``--in-flight`` sends under way on one asyncio producer."""
+    body = body_of(options.size)
+
+    async def main() -> float:
+        async with aio.Producer("bench-aio", namesrv_addr=options.namesrv) as producer:
+            await share(producer, options, body, WARM_UP * 4)
+            start = time.perf_counter()
+            await share(producer, options, body, options.count)
+            return time.perf_counter() - start
+
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return {"per_s": options.count / runner.run(main())}
+
+
+async def share(
+    producer: aio.Producer, options: argparse.Namespace, body: bytes, count: int
+) -> None:
+    """Send ``count`` messages from ``--in-flight`` tasks, each awaiting one at a time."""
+    numbers = iter(range(count))
+
+    async def one_by_one() -> None:
+        for number in numbers:
+            await producer.send(Message(options.topic, body, keys=f"k{number}"))
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(options.in_flight):
+            group.create_task(one_by_one())
 
 
 def fill(options: argparse.Namespace) -> dict[str, float]:
@@ -98,43 +128,8 @@ def example(topic: str, body: bytes, number: int) -> Message:
     return Message(topic, body, keys=f"key-{number}", tags="TagA", properties=properties)
 
 
-def drain(options: argparse.Namespace) -> dict[str, float]:
-    """Consume a backlog with a listener that does nothing; from first to last message."""
-    seen = 0
-    first = last = 0.0
-    lock, done = threading.Lock(), threading.Event()
-
-    def listener(messages: list[MessageExt]) -> ConsumeConcurrentlyStatus:
-        nonlocal seen, first, last
-        with lock:
-            if not seen:
-                first = time.perf_counter()
-            seen += len(messages)
-            if seen >= options.count:
-                last = time.perf_counter()
-                done.set()
-        return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
-
-    consumer = PushConsumer(
-        options.group,
-        namesrv_addr=options.namesrv,
-        consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
-        consume_message_batch_max_size=options.batch,
-    )
-    consumer.subscribe(options.topic)
-    consumer.register_message_listener(listener)
-    with consumer:
-        consumer.start()
-        if not done.wait(options.timeout):
-            raise RuntimeError(f"consumed {seen} of {options.count} in {options.timeout} s")
-    return {"per_s": options.count / (last - first)}
-
-
 def first_ack(options: argparse.Namespace) -> dict[str, float]:
     """Start an embedded cluster in this process and send one message."""
-    from pathlib import Path
-
-    from benchmarks.harness import resident_mib
     from rocketstream.server.embedded import EmbeddedCluster
 
     start = time.perf_counter()
@@ -143,8 +138,6 @@ def first_ack(options: argparse.Namespace) -> dict[str, float]:
         with Producer("bench-start", namesrv_addr=cluster.namesrv_addr) as producer:
             producer.send(Message("TopicStart", b"x"))
             acknowledged = time.perf_counter() - start
-    import os
-
     return {
         "ready_s": ready,
         "first_ack_s": acknowledged,
@@ -155,8 +148,13 @@ def first_ack(options: argparse.Namespace) -> dict[str, float]:
 JOBS: dict[str, Callable[[argparse.Namespace], dict[str, float]]] = {
     "send-sync": send_sync,
     "send-in-flight": send_in_flight,
+    "send-aio": send_aio,
     "fill": fill,
-    "drain": drain,
+    "drain": consuming.drain,
+    "drain-orderly": consuming.drain_orderly,
+    "drain-lite": consuming.drain_lite,
+    "latency": consuming.latency,
+    "hold": consuming.hold,
     "first-ack": first_ack,
 }
 
@@ -172,6 +170,8 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=1024)
     parser.add_argument("--in-flight", type=int, default=64)
     parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--rate", type=int, default=500)
+    parser.add_argument("--warm-up", type=int, default=0)
     parser.add_argument("--timeout", type=float, default=120)
     parser.add_argument("--store", default="")
     options = parser.parse_args()

@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from benchmarks.harness import resident_mib
 from tests.interop.cluster import ApacheCluster, JavaPrograms
+from tests.interop.jvm import Jvm
 from tests.interop.referee import REFEREES, Referee, RefereeUnavailableError
 
 __all__ = ["JavaPeer", "RefereeUnavailableError", "referee"]
@@ -105,17 +106,42 @@ class JavaPeer:
         """Messages a second of the Java lite pull consumer on a backlog, 32 a pull."""
         return self._consume("JavaLitePullConsumer", topic, count, namesrv)
 
-    def _consume(self, program: str, topic: str, count: int, namesrv: str, **how: object) -> float:
-        arguments = {"topic": topic, "group": f"bench-consumer-{next(self._serial)}"} | how
-        address = namesrv or self.cluster.namesrv_addr
-        with self.programs.start(
+    def drain_orderly(self, topic: str, count: int, *, batch: int = 1) -> float:
+        """Messages a second of the Java push consumer with an orderly listener."""
+        return self._consume("JavaOrderlyDrain", topic, count, "", batch=batch)
+
+    def latency(self, topic: str, count: int, rate: int, warmup: int) -> dict[str, float]:
+        """Microseconds from before a send to the listener (p50_us, p99_us), in one Java process."""
+        with self._start("JavaLatency", topic, count, "", rate=rate, warmup=warmup) as process:
+            done = process.wait_event("done", timeout_s=120)
+            process.wait()
+        if not done["whole"]:
+            raise RuntimeError(f"not every message came: {done}")
+        return {name: float(done[name]) for name in ("p50_us", "p99_us", "max_us")}
+
+    def hold(self, topic: str, count: int) -> dict[str, float]:
+        """Memory of a Java push consumer once it has cached ``count`` messages."""
+        with self._start("JavaHoldingConsumer", topic, count, "") as process:
+            process.wait_event("held", timeout_s=120)
+            resident = resident_mib(process.pid)
+            heap = process.wait_event("heap", timeout_s=60)["heap_mib"]
+            process.end_input()
+            process.wait()
+        return {"resident_mib": resident, "heap_mib": float(heap)}
+
+    def _start(self, program: str, topic: str, count: int, namesrv: str, **how: object) -> Jvm:
+        return self.programs.start(
             program,
             jvm_options=_DEFAULT_JVM,
-            namesrv=address,
+            namesrv=namesrv or self.cluster.namesrv_addr,
+            topic=topic,
+            group=f"bench-consumer-{next(self._serial)}",
             count=count,
-            track=False,
-            **arguments,
-        ) as process:
+            **how,
+        )
+
+    def _consume(self, program: str, topic: str, count: int, namesrv: str, **how: object) -> float:
+        with self._start(program, topic, count, namesrv, track=False, **how) as process:
             done = process.wait_event("done", timeout_s=120)
             process.end_input()
             process.wait()
