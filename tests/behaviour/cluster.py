@@ -24,7 +24,12 @@ from tests.plugins.apache import prepared
 from tests.plugins.waiting import wait_until
 
 DELAY_LEVELS = " ".join(["100ms"] * 18)
-_QUICK_CHECKS = {"transactionTimeOut": "500", "transactionCheckInterval": "1000"}
+_QUICK_CHECKS = {
+    "transactionTimeOut": "500",
+    "transactionCheckInterval": "1000",
+    "transactionOpBatchInterval": "100",  # 5.x: an end must be noted before it is asked about
+}
+_CONDITIONS = {"enablePropertyFilter": "true"}
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -96,7 +101,8 @@ def embedded(directory: Path) -> Iterator[Cluster]:
 @contextmanager
 def apache(version: str, directory: Path) -> Iterator[Cluster]:
     """Run Apache's name server and broker; skips the case where they cannot be had."""
-    cluster = ApacheCluster(prepared(version), directory, broker_settings=_QUICK_CHECKS).start()
+    settings = _QUICK_CHECKS | _CONDITIONS
+    cluster = ApacheCluster(prepared(version), directory, broker_settings=settings).start()
     try:
         yield Cluster(cluster.namesrv_addr)
     finally:

@@ -232,6 +232,11 @@ class PullService:
         header = answer.header(PullMessageResponseHeader)
         mq = request.process_queue.message_queue
         self._suggested[mq] = header.suggest_which_broker_id
+        if self._is_resubscribed(subscription):
+            # The broker may have selected by either subscription; the tags of one must not be
+            # tested on what the other selected.
+            self.pull(request)
+            return
         if status is PullStatus.OFFSET_ILLEGAL:
             self._offset_moved(request, offset, header)
             return
@@ -250,6 +255,14 @@ class PullService:
             self._later(request, delay_ms)
         else:
             self.pull(request)
+
+    def _is_resubscribed(self, asked: SubscriptionData) -> bool:
+        now = self._owner.subscriptions.get(asked.topic)
+        return now is not asked and (
+            now is None
+            or now.sub_string != asked.sub_string
+            or now.expression_type != asked.expression_type
+        )
 
     def _found(
         self,
