@@ -16,8 +16,10 @@ from rocketstream.errors import (
     RemoteProtocolError,
     RocketMQError,
     RouteNotFoundError,
+    TopicNotExistError,
 )
 from rocketstream.model import MessageQueue
+from rocketstream.protocol.bodies import BrokerData
 from rocketstream.protocol.codes import Perm, RequestCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import (
@@ -92,15 +94,23 @@ class MQAdmin:
                     raise
 
     async def _masters_of(self, topic: str) -> list[str]:
-        route = await self._instance.api.route(topic)
+        brokers = await self._brokers_of(topic)
         masters = [
             data.broker_addrs[0]
-            for data in sorted(route.broker_datas, key=lambda data: data.broker_name)
+            for data in sorted(brokers, key=lambda data: data.broker_name)
             if 0 in data.broker_addrs
         ]
         if not masters:
             raise RouteNotFoundError(f"Not found broker, maybe key is wrong: {topic}", topic=topic)
         return masters
+
+    async def _brokers_of(self, topic: str) -> list[BrokerData]:
+        try:
+            return (await self._instance.api.route(topic)).broker_datas
+        except TopicNotExistError as error:
+            raise RouteNotFoundError(
+                f"No route info of this topic: {topic}", topic=topic
+            ) from error
 
     # --- offsets ----------------------------------------------------------------------------------
 
@@ -134,8 +144,8 @@ class MQAdmin:
             OffsetNotFoundError: there is none.
         """
         check_topic(topic)
-        route = await self._instance.api.route(topic)
-        addresses = {a for data in route.broker_datas for a in data.broker_addrs.values()}
+        brokers = await self._brokers_of(topic)
+        addresses = {a for data in brokers for a in data.broker_addrs.values()}
         try:
             host, port, offset = decode_offset_msg_id(msg_id)
         except RemoteProtocolError:
