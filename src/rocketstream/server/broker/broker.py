@@ -108,6 +108,11 @@ class Broker:
         """How many pulls wait for a message now."""
         return len(self._pulls.polls) if self._pulls else 0
 
+    @property
+    def undecided_transactions(self) -> int:
+        """How many half messages wait for a commit or a rollback now."""
+        return self._transactions.undecided if self._transactions else 0
+
     async def check_transactions(self) -> None:
         """Ask producers about undecided transactions now, besides the regular rounds (C-418)."""
         if self._transactions:

@@ -107,11 +107,19 @@ class TransactionService:
         """Read what the two queues say about messages that may be undecided."""
         begin = self._offset(names.TRANS_HALF_TOPIC)
         queue = HalfQueue(begin, self._offset(names.TRANS_OP_HALF_TOPIC))
+        places: dict[tuple[str | None, int, int], int] = {}
         for offset, stored in self._messages(names.TRANS_HALF_TOPIC, begin):
             if stored is None:
                 queue.missing(offset)
-            else:
-                queue.stored(offset, origin_of(stored.properties))
+                continue
+            origin = origin_of(stored.properties)
+            what = _identity(stored)
+            if origin is None and PROPERTY_TRANSACTION_CHECK_TIMES in stored.properties:
+                # Put back for a check: the place before counts no more, though a broker that was
+                # killed may not have written that down.
+                origin = places.get(what)
+            places[what] = offset
+            queue.stored(offset, origin)
         for _, op in self._messages(names.TRANS_OP_HALF_TOPIC, queue.op_begin):
             is_end = op is not None and op.properties.get(PROPERTY_TAGS) == OP_TAG
             queue.ended(read_op_body(op.body) if op is not None and is_end else ())
@@ -332,6 +340,12 @@ class TransactionService:
             before = offsets.query(TRANSACTION_GROUP, topic, HALF_QUEUE_ID)
             if offset and offset != before:
                 offsets.commit(TRANSACTION_GROUP, topic, HALF_QUEUE_ID, offset)
+
+
+def _identity(half: StoredMessage) -> tuple[str | None, int, int]:
+    """Return what a message and its copies have in common."""
+    head = half.head
+    return half.properties.get(PROPERTY_UNIQ_KEY), head.born_timestamp, head.body_crc
 
 
 def _is_usable(channel: object) -> bool:

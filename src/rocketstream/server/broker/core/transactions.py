@@ -146,10 +146,11 @@ class HalfQueue:
         return offset
 
     def stored(self, offset: int, origin: int | None = None) -> None:
-        """A half message was stored; ``origin`` is where it stood before."""
+        """A half message was stored; ``origin`` is where it stood before, which counts no more."""
         self._pending[offset] = None
         self._end = max(self._end, offset + 1)
         if origin is not None and origin < offset:
+            self._pending.pop(origin, None)
             self._moved[origin] = offset
             self._came_from[offset] = origin
 
@@ -182,7 +183,6 @@ class HalfQueue:
     def put_back(self, offset: int, copy_offset: int) -> None:
         """A message was stored again at the end; its old place gets an end of its own."""
         self.stored(copy_offset, offset)
-        self._pending.pop(offset, None)
         self._ops.append((offset,))
 
     def discarded(self, offset: int) -> None:

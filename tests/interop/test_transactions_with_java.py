@@ -1,0 +1,180 @@
+"""Transactions of the unmodified Java client on our broker, and half messages in a shared store."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rocketstream.server.embedded import EmbeddedCluster
+from rocketstream.transport.blocking import BlockingConnection
+from tests.interop.cluster import SHORT_DELAYS, ApacheCluster, JavaPrograms
+from tests.interop.jvm import Jvm
+from tests.interop.messages import body_of, digest
+from tests.interop.ours import Collector, push_consumer
+from tests.interop.referee import Referee
+from tests.interop.wire import max_offset
+from tests.plugins.waiting import wait_until
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
+
+FILE_BYTES = 128 * 1024 * 1024
+CHECKS = {
+    "transactionCheckInterval": "1000",
+    "transactionTimeOut": "500",
+    # Checks without a producer count there, and a JVM may take a while to start.
+    "transactionCheckMax": "1000",
+}
+TOPIC = "orders"
+
+
+def embedded(store: Path, **more: Any) -> EmbeddedCluster:
+    """Our servers on a store, with checks every second."""
+    return EmbeddedCluster(
+        store,
+        delay_levels=SHORT_DELAYS,
+        commit_log_file_bytes=FILE_BYTES,
+        transaction_timeout_ms=500,
+        transaction_check_interval_ms=1_000,
+        transaction_check_max=1_000,
+        **more,
+    )
+
+
+@contextmanager
+def apache_on(referee: Referee, root: Path, store: Path) -> Iterator[ApacheCluster]:
+    """Apache's servers on a store, with checks every second; killed at the end."""
+    cluster = ApacheCluster(referee, root, store_dir=store, broker_settings=CHECKS)
+    try:
+        yield cluster.start()
+    finally:
+        cluster.stop(kill=True)
+
+
+def begin(java: JavaPrograms, namesrv: str, **arguments: Any) -> Jvm:
+    given = {"namesrv": namesrv, "topic": TOPIC, "group": "till", **arguments}
+    return java.start("JavaTransactionProducer", **given)
+
+
+def close(producer: Jvm) -> None:
+    producer.end_input()
+    producer.wait_event("closed")
+    assert producer.wait() == 0
+
+
+def bodies(prefix: str, indexes: range | list[int]) -> Counter[str]:
+    return Counter(f"{prefix}-{index}" for index in indexes)
+
+
+def keys(collector: Collector) -> Counter[str]:
+    return Counter(each.sent.keys for each in collector.consumed())
+
+
+def test_java_transactions_end_as_their_listener_says(java: JavaPrograms, tmp_path: Path) -> None:
+    """Covers C-412 to C-419: committed ones once, rolled back ones never, undecided ones asked
+    about until they are decided."""
+    collector = Collector()
+    with embedded(tmp_path / "store") as ours:
+        ours.create_topic(TOPIC, queues=4)
+        with (
+            push_consumer(ours.namesrv_addr, "shop", TOPIC, collector),
+            # By index modulo 3: committed, rolled back, undecided; of the undecided ones (2, 5, 8,
+            # …) the first check commits the even and leaves the odd, which the second rolls back.
+            begin(java, ours.namesrv_addr, count=300, decide="CRU", check="CU,CR") as producer,
+        ):
+            producer.wait_event("done")
+            committed = [i for i in range(300) if i % 3 == 0]
+            checked = [i for i in range(300) if i % 3 == 2 and i % 2 == 0]
+            collector.wait(len(committed) + len(checked))
+            wait_until(lambda: undecided(ours) == 0, "decisions")
+            close(producer)
+        assert keys(collector) == bodies("t", committed + checked)
+        digests = {each.sent.keys: each.sent.digest for each in collector.consumed()}
+        assert digests["t-0"] == digest(body_of("t", 0, 100))
+
+
+def undecided(cluster: EmbeddedCluster) -> int:
+    """How many transactions our broker waits for."""
+    return cluster.broker.undecided_transactions
+
+
+def test_java_checks_count_up(java: JavaPrograms, tmp_path: Path) -> None:
+    """Covers C-418, C-419: what the listener sees of the second and third check."""
+    with embedded(tmp_path / "store") as ours:
+        ours.create_topic(TOPIC, queues=1)
+        with begin(java, ours.namesrv_addr, count=1, decide="U", check="U,U,C") as producer:
+            seen = [producer.wait_event("checked") for _ in range(3)]
+            wait_until(lambda: undecided(ours) == 0, "the commit")
+            close(producer)
+    assert [event["counted"] for event in seen] == ["1", "2", "3"]
+    assert {event["topic"] for event in seen} == {TOPIC}
+
+
+def test_half_messages_we_hold_are_ended_on_apache(
+    apache: Referee, java: JavaPrograms, tmp_path: Path
+) -> None:
+    """Covers C-412, C-417, C-418: Apache goes on where we stopped, and repeats nothing."""
+    store = tmp_path / "store"
+    with embedded(store) as ours:
+        ours.create_topic(TOPIC, queues=4)
+        with begin(
+            java, ours.namesrv_addr, count=60, decide="CRU", check="U", prefix="a"
+        ) as producer:
+            producer.wait_event("done")
+            producer.wait_event("checked")
+            close(producer)
+        wait_until(lambda: undecided(ours) == 20, "all ends sent one-way")
+    collector = Collector()
+    with apache_on(apache, tmp_path / "apache", store) as theirs:
+        with (
+            push_consumer(theirs.namesrv_addr, "fresh", TOPIC, collector),
+            begin(
+                java, theirs.namesrv_addr, count=3, decide="CRU", check="C", prefix="b"
+            ) as producer,
+        ):
+            producer.wait_event("done")
+            collector.wait(20 + 20 + 2)
+            close(producer)
+        rest = [i for i in range(60) if i % 3 != 1]
+        assert keys(collector) == bodies("a", rest) + bodies("b", [0, 2])
+
+
+def ends(cluster: ApacheCluster) -> int:
+    """How many ends the broker has written down."""
+    with BlockingConnection(cluster.broker_addr) as connection:
+        return max_offset(connection, "RMQ_SYS_TRANS_OP_HALF_TOPIC")
+
+
+def test_half_messages_apache_holds_are_ended_on_ours(
+    apache: Referee, java: JavaPrograms, tmp_path: Path
+) -> None:
+    """Covers C-412, C-417, C-418: after kill -9 of Apache's broker."""
+    store = tmp_path / "store"
+    with apache_on(apache, tmp_path / "apache", store) as theirs:
+        theirs.create_topic(TOPIC, queues=4)
+        with begin(
+            java, theirs.namesrv_addr, count=60, decide="CRU", check="U", prefix="a"
+        ) as producer:
+            producer.wait_event("done")
+            producer.wait_event("checked")
+            wait_until(lambda: ends(theirs) >= 40, "all ends sent one-way")
+            close(producer)
+    collector = Collector()
+    with embedded(store) as ours:
+        assert undecided(ours) == 20
+        with (
+            push_consumer(ours.namesrv_addr, "fresh", TOPIC, collector),
+            begin(
+                java, ours.namesrv_addr, count=3, decide="CRU", check="C", prefix="b"
+            ) as producer,
+        ):
+            producer.wait_event("done")
+            collector.wait(20 + 20 + 2)
+            wait_until(lambda: undecided(ours) == 0, "decisions")
+            close(producer)
+        rest = [i for i in range(60) if i % 3 != 1]
+        assert keys(collector) == bodies("a", rest) + bodies("b", [0, 2])
