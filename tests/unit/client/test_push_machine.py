@@ -247,7 +247,7 @@ def test_a_queue_whose_beginning_was_deleted_continues_at_once(broker: FakeBroke
 def test_messages_already_here_still_count_when_the_beginning_is_deleted(
     broker: FakeBroker,
 ) -> None:
-    """Covers C-228: what is cached is finished and committed as usual."""
+    """Covers C-228: what is cached is finished, and with it what was deleted behind it."""
     gate = Gate(lambda message: True)
     with consumer(broker, gate):
         broker.reply(broker.wait_pull(0), found([0]))
@@ -256,7 +256,7 @@ def test_messages_already_here_still_count_when_the_beginning_is_deleted(
         broker.wait_pull(40)
         assert 40 not in commits(broker), "message 0 is not finished"
         gate.opened.set()
-        wait_commit(broker, 1)
+        wait_commit(broker, 40)
         broker.reply(broker.wait_pull(40), pull_answer(20, 41, 90))
         wait_commit(broker, 41)
 
