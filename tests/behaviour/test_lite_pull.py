@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -35,13 +36,13 @@ def fill(cluster: Cluster, topic: str, messages: list[Message], queues: int) -> 
     wait_until(lambda: sum(cluster.ends(topic, queues)) == len(messages), "the last message")
 
 
-def lite(cluster: Cluster, names: Names, **settings: object) -> LitePullConsumer:
+def lite(cluster: Cluster, names: Names, **settings: Any) -> LitePullConsumer:
     settings.setdefault("consume_from_where", FIRST)
     return LitePullConsumer(names.group, namesrv_addr=cluster.namesrv_addr, **settings)
 
 
 def subscribed(
-    cluster: Cluster, names: Names, expression: str = "*", **settings: object
+    cluster: Cluster, names: Names, expression: str = "*", **settings: Any
 ) -> LitePullConsumer:
     made = lite(cluster, names, **settings)
     made.subscribe(names.topic, expression)
@@ -272,9 +273,10 @@ def test_subscribing_and_assigning_exclude_each_other(cluster: Cluster, names: N
     two.assign([mq])
     with pytest.raises(ClientStateError, match="Subscribe and assign are mutually exclusive"):
         two.subscribe(names.topic)
+    nothing: Any
     for nothing in ([], None):
         with pytest.raises(ConfigurationError, match="can not be null or empty"):
-            two.assign(nothing)  # type: ignore[arg-type]
+            two.assign(nothing)
 
 
 def test_assigned_queues_may_change_at_any_time(cluster: Cluster, names: Names) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from concurrent.futures import Future
+from typing import Any
 
 import pytest
 
@@ -40,7 +41,7 @@ FOUND, NO_NEW, NO_MATCHED, ILLEGAL = (
 )
 
 
-def puller(cluster: Cluster, names: Names, **settings: object) -> PullConsumer:
+def puller(cluster: Cluster, names: Names, **settings: Any) -> PullConsumer:
     made = PullConsumer(names.group, namesrv_addr=cluster.namesrv_addr, **settings)
     made.start()
     return made

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from typing import Any
 
 import pytest
 
@@ -53,7 +54,7 @@ class Draining:
             assert self.changed.wait_for(lambda: len(self.bodies) >= count, WAIT_S), self.calls
 
 
-def service_of(cluster: Cluster, names: Names, **more: int) -> MQPullConsumerScheduleService:
+def service_of(cluster: Cluster, names: Names, **more: Any) -> MQPullConsumerScheduleService:
     return MQPullConsumerScheduleService(names.group, namesrv_addr=cluster.namesrv_addr, **more)
 
 

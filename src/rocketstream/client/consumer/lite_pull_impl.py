@@ -115,7 +115,7 @@ class LitePullConsumerImpl:
         """
         self.instance.register_consumer(self)
         try:
-            for topic in self._plan.subscriptions:
+            for topic in self.subscribed_topics():
                 await self.instance.update_route(topic)
             await self.instance.heartbeat()
             await self.instance.check_client_in_broker(self)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, runtime_checkable
 
 from rocketstream.client.instance import MQClientInstance
@@ -23,7 +23,7 @@ class MessageQueueListener(Protocol):
     """Is told of changes; a plain function with the same three arguments does as well."""
 
     def message_queue_changed(
-        self, topic: str, mq_all: Sequence[MessageQueue], mq_divided: Sequence[MessageQueue]
+        self, topic: str, mq_all: list[MessageQueue], mq_divided: list[MessageQueue]
     ) -> object:
         """The queues of ``topic`` are ``mq_all`` now, and ours ``mq_divided``."""
         ...
@@ -31,8 +31,8 @@ class MessageQueueListener(Protocol):
 
 QueueListener = (
     MessageQueueListener
-    | Callable[[str, Sequence[MessageQueue], Sequence[MessageQueue]], object]
-    | Callable[[str, Sequence[MessageQueue], Sequence[MessageQueue]], Awaitable[object]]
+    | Callable[[str, list[MessageQueue], list[MessageQueue]], object]
+    | Callable[[str, list[MessageQueue], list[MessageQueue]], Awaitable[object]]
 )
 
 

@@ -1,0 +1,285 @@
+"""What a lite pull consumer holds, against a small model: nothing lost, nothing committed early."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import hypothesis.strategies as st
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from rocketstream.client.core.lite_pull import LiteBounds, LiteCache, LiteQueue
+from rocketstream.model import MessageQueue
+
+A = MessageQueue("T", "b", 0)
+B = MessageQueue("T", "b", 1)
+
+
+@dataclass
+class Fake:
+    """A message as far as the cache looks at it."""
+
+    queue_offset: int
+    body_size: int = 10
+    queue: int = 0
+
+
+def fakes(*offsets: int) -> list[Any]:
+    return [Fake(offset) for offset in offsets]
+
+
+def offsets_of(messages: list[Any]) -> list[int]:
+    return [message.queue_offset for message in messages]
+
+
+def cache_with(bounds: LiteBounds | None = None) -> tuple[LiteCache, LiteQueue]:
+    cache = LiteCache(bounds or LiteBounds())
+    return cache, cache.add(A, 0)
+
+
+# --- handing out and counting -------------------------------------------------------------------
+
+
+def test_messages_come_first_come_first_served_and_whole_or_in_parts() -> None:
+    """Covers C-65, C-514: one queue's messages at once, never more than asked for."""
+    cache, a = cache_with()
+    b = cache.add(B, 100)
+    cache.arrived(a, 0, fakes(0, 1, 2), 3)
+    cache.arrived(b, 0, fakes(100), 101)
+    cache.arrived(a, 0, fakes(3), 4)
+    assert [offsets_of(cache.take(2)) for _ in range(5)] == [[0, 1], [2], [100], [3], []]
+    assert cache.cached == a.cached == a.cached_bytes == 0
+
+
+def test_what_was_handed_out_may_be_committed_after_the_next_call() -> None:
+    """Covers C-515, apache/rocketmq 1470: not before, and not what was not handed out."""
+    cache, a = cache_with()
+    cache.arrived(a, 0, fakes(0, 1, 2, 3), 4)
+    cache.settle()
+    cache.take(2)
+    assert cache.commits() == {}
+    cache.settle()
+    assert cache.commits() == {A: 2}
+    assert cache.take_one().queue_offset == 2  # type: ignore[union-attr]
+    assert cache.commits() == {}
+    cache.settle()
+    assert cache.commits() == {A: 3}
+    assert cache.commits() == {}
+
+
+def test_a_commit_asked_for_takes_what_is_in_hand_too() -> None:
+    """Covers C-516; an automatic commit later does not take it back."""
+    cache, a = cache_with()
+    cache.arrived(a, 0, fakes(0, 1, 2, 3), 4)
+    cache.take(2)
+    assert cache.positions() == {A: 2}
+    assert cache.commits() == {}
+    assert cache.positions([B]) == {}
+    cache.take(1)
+    assert cache.note(A, 3)
+    assert not cache.note(B, 3)
+    assert cache.commits() == {}
+
+
+def test_filtered_ranges_count_as_soon_as_nothing_before_them_is_open() -> None:
+    """Covers C-513, C-569: at once, with the messages before, or after they are settled."""
+    cache, a = cache_with()
+    cache.arrived(a, 0, [], 5)
+    assert cache.commits() == {A: 5}
+    cache.arrived(a, 0, fakes(5, 7), 9)  # 8 was filtered out by the client
+    cache.arrived(a, 0, [], 20)
+    cache.take(10)
+    assert a.position == 20
+    cache.arrived(a, 0, [], 30)
+    assert cache.commits() == {}
+    cache.settle()
+    assert cache.commits() == {A: 30}
+
+
+def test_nothing_of_before_a_seek_counts() -> None:
+    """Covers C-519: neither what is cached, nor what is on its way, nor what is in hand."""
+    cache, a = cache_with()
+    cache.arrived(a, 0, fakes(0, 1, 2), 3)
+    cache.take(1)
+    cache.seek(a, 40)
+    assert not cache.arrived(a, 0, fakes(3), 4)
+    assert cache.take(9) == []
+    cache.settle()
+    assert (a.acked, a.position, a.pull_offset) == (40, 40, 40)
+    assert cache.arrived(a, 1, fakes(40), 41)
+    assert offsets_of(cache.take(9)) == [40]
+
+
+def test_a_late_answer_of_an_earlier_ownership_is_discarded() -> None:
+    """Covers C-508, apache/rocketmq 2732: the queue came back and must not skip a message."""
+    cache, old = cache_with()
+    cache.drop(A)
+    new = cache.add(A, 0)
+    assert old.dropped
+    assert not cache.arrived(old, 0, fakes(0), 1)
+    assert (new.pull_offset, cache.take(9)) == (0, [])
+    assert cache.arrived(new, 0, fakes(0), 1)
+    assert offsets_of(cache.take(9)) == [0]
+
+
+# --- bounds -------------------------------------------------------------------------------------
+
+
+def test_each_bound_holds_pulling_back() -> None:
+    """Covers C-66 to C-69, C-510, C-579: strictly more; messages are counted, not requests."""
+    for bounds in (
+        LiteBounds(messages_all=3),
+        LiteBounds(messages=3),
+        LiteBounds(body_bytes=30),
+        LiteBounds(span=2),
+    ):
+        cache, a = cache_with(bounds)
+        cache.arrived(a, 0, fakes(0, 1, 2), 3)
+        assert cache.may_pull(a)
+        cache.arrived(a, 0, fakes(3), 4)
+        assert not cache.may_pull(a)
+        assert a.held
+        assert cache.released() == []
+        cache.take(9)
+        cache.take(9)
+        assert cache.released() == [a]
+        assert not a.held
+        assert cache.released() == []
+
+
+def test_held_queues_go_on_when_half_is_handed_out() -> None:
+    """Covers C-579: once per half of the bound, not for every message."""
+    cache, a = cache_with(LiteBounds(messages=4))
+    for start in range(0, 6, 2):
+        cache.arrived(a, 0, fakes(start, start + 1), start + 2)
+    assert not cache.may_pull(a)
+    cache.take(2)
+    assert cache.released() == []
+    cache.take(2)
+    assert cache.released() == [a]
+
+
+def test_a_paused_queue_is_not_pulled_but_handed_out() -> None:
+    """Covers C-520."""
+    cache, a = cache_with()
+    cache.arrived(a, 0, fakes(0), 1)
+    a.paused = True
+    assert not cache.may_pull(a)
+    assert a.idle
+    assert offsets_of(cache.take(1)) == [0]
+
+
+# --- against a model ----------------------------------------------------------------------------
+
+
+class LiteCacheModel(RuleBasedStateMachine):
+    """Random pulls, polls, seeks, hand-overs and crashes, against what must come out.
+
+    Of each queue the model knows which offsets were handed out since it began at ``start``.
+    """
+
+    @initialize()
+    def begin(self) -> None:
+        self.cache = LiteCache(LiteBounds(messages=8))
+        self.handed: dict[MessageQueue, list[int]] = {}
+        self.start: dict[MessageQueue, int] = {}
+        self.in_hand: tuple[MessageQueue, list[int]] | None = None
+        self.late: list[tuple[LiteQueue, int, int]] = []
+        self.committed: dict[MessageQueue, int] = {}
+
+    @rule(mq=st.sampled_from([A, B]))
+    def take_over(self, mq: MessageQueue) -> None:
+        if mq in self.cache.queues:
+            self.late.append((old := self.cache.queues[mq], old.epoch, old.pull_offset))
+        self.give_up(mq)
+        offset = self.committed.get(mq, 0)
+        self.cache.add(mq, offset)
+        self.start[mq], self.handed[mq] = offset, []
+
+    @rule(mq=st.sampled_from([A, B]))
+    def give_up(self, mq: MessageQueue) -> None:
+        self.committed.update(self.cache.commits([mq]))
+        self.cache.drop(mq)
+        if self.in_hand and self.in_hand[0] == mq:
+            self.in_hand = None
+
+    @precondition(lambda self: self.cache.queues)
+    @rule(data=st.data(), count=st.integers(0, 5), filtered=st.integers(0, 3))
+    def pull_answered(self, data: st.DataObject, count: int, filtered: int) -> None:
+        queue = self.cache.queues[data.draw(st.sampled_from(sorted(self.cache.queues)))]
+        start = queue.pull_offset
+        wanted: list[Any] = [Fake(start + n, queue=queue.message_queue[2]) for n in range(count)]
+        assert self.cache.arrived(queue, queue.epoch, wanted, start + count + filtered)
+
+    @precondition(lambda self: self.late)
+    @rule()
+    def late_answer(self) -> None:
+        queue, epoch, offset = self.late.pop()
+        assert not self.cache.arrived(queue, epoch, [Fake(offset)], offset + 1)  # type: ignore[list-item]
+
+    @rule(count=st.integers(1, 6))
+    def poll(self, count: int) -> None:
+        self.cache.settle()
+        self.in_hand = None
+        messages: list[Any] = self.cache.take(count)
+        self._note(messages)
+
+    @rule()
+    def next_one(self) -> None:
+        self.cache.settle()
+        self.in_hand = None
+        message: Any = self.cache.take_one()
+        self._note([] if message is None else [message])
+
+    def _note(self, messages: list[Any]) -> None:
+        if messages:
+            mq = (A, B)[messages[0].queue]
+            self.handed[mq] += offsets_of(messages)
+            self.in_hand = mq, offsets_of(messages)
+
+    @precondition(lambda self: self.cache.queues)
+    @rule(data=st.data(), offset=st.integers(0, 50))
+    def seek(self, data: st.DataObject, offset: int) -> None:
+        mq = data.draw(st.sampled_from(sorted(self.cache.queues)))
+        queue = self.cache.queues[mq]
+        self.late.append((queue, queue.epoch, queue.pull_offset))
+        self.cache.seek(queue, offset)
+        self.start[mq], self.handed[mq] = offset, []
+        if self.in_hand and self.in_hand[0] == mq:
+            self.in_hand = None
+
+    @rule()
+    def auto_commit(self) -> None:
+        self.committed.update(self.cache.commits())
+
+    @invariant()
+    def nothing_is_committed_early_lost_or_repeated(self) -> None:
+        for mq, queue in self.cache.queues.items():
+            assert queue.acked <= queue.position <= queue.pull_offset
+            handed = self.handed[mq]
+            assert handed == sorted(set(handed))
+            open_ones = self.in_hand[1] if self.in_hand and self.in_hand[0] == mq else []
+            if open_ones:
+                assert queue.acked <= open_ones[0]
+            cached = [
+                message.queue_offset
+                for chunk in queue.chunks
+                for message in chunk.messages[chunk.at :]
+            ]
+            assert all(offset >= queue.position for offset in cached)
+            assert all(offset < queue.position for offset in handed)
+
+    @invariant()
+    def the_counts_are_right(self) -> None:
+        queues = self.cache.queues.values()
+        assert self.cache.cached == sum(queue.cached for queue in queues)
+        for queue in queues:
+            assert queue.cached == sum(len(chunk.messages) for chunk in queue.chunks)
+
+
+TestLiteCacheModel = LiteCacheModel.TestCase
+TestLiteCacheModel.settings = settings(
+    max_examples=100, stateful_step_count=50, deadline=None, derandomize=True
+)
+TestLiteCacheModel.__doc__ = "Covers C-508, C-513 to C-519 and apache/rocketmq 1470, 2732."

@@ -1,0 +1,182 @@
+"""Settings of the pull and the lite pull consumer: names, defaults, ranges, texts."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from rocketstream import (
+    AllocateMessageQueueAveragely,
+    ClientConfig,
+    ConsumeFromWhere,
+    LitePullConsumer,
+    MessageModel,
+    PullConsumer,
+    aio,
+)
+from rocketstream.client.core.pull_settings import LitePullConsumerSettings, PullConsumerSettings
+from rocketstream.errors import ConfigurationError
+from rocketstream.testing.clock import ManualClock
+
+KINDS: list[type[Any]] = [
+    PullConsumer,
+    LitePullConsumer,
+    aio.PullConsumer,
+    aio.LitePullConsumer,
+]
+
+
+def values(settings: object) -> dict[str, Any]:
+    return {each.name: getattr(settings, each.name) for each in fields(settings)}  # type: ignore[arg-type]
+
+
+def test_defaults_of_the_pull_consumer() -> None:
+    """Covers C-49 to C-58."""
+    found = values(PullConsumerSettings("g"))
+    strategy = found.pop("allocate_message_queue_strategy")
+    assert isinstance(strategy, AllocateMessageQueueAveragely)
+    assert found == {
+        "consumer_group": "g",
+        "broker_suspend_max_time_ms": 20_000,
+        "consumer_timeout_ms_when_suspend": 30_000,
+        "consumer_pull_timeout_ms": 10_000,
+        "message_model": MessageModel.CLUSTERING,
+        "register_topics": (),
+        "message_queue_listener": None,
+        "max_reconsume_times": 16,
+        "unit_mode": False,
+        "offset_store": None,
+    }
+
+
+def test_defaults_of_the_lite_pull_consumer() -> None:
+    """Covers C-59 to C-72, C-74, C-76."""
+    found = values(LitePullConsumerSettings("g"))
+    strategy = found.pop("allocate_message_queue_strategy")
+    assert isinstance(strategy, AllocateMessageQueueAveragely)
+    assert found == {
+        "consumer_group": "g",
+        "broker_suspend_max_time_ms": 20_000,
+        "consumer_timeout_ms_when_suspend": 30_000,
+        "consumer_pull_timeout_ms": 10_000,
+        "message_model": MessageModel.CLUSTERING,
+        "auto_commit": True,
+        "auto_commit_interval_ms": 5_000,
+        "pull_thread_nums": 20,
+        "pull_batch_size": 10,
+        "pull_threshold_for_all": 10_000,
+        "pull_threshold_for_queue": 1_000,
+        "pull_threshold_size_for_queue": 100,
+        "consume_max_span": 2_000,
+        "poll_timeout_ms": 5_000,
+        "topic_metadata_check_interval_ms": 30_000,
+        "consume_from_where": ConsumeFromWhere.LAST_OFFSET,
+        "consume_timestamp": "19700101000000",
+        "message_queue_listener": None,
+        "offset_store": None,
+        "unit_mode": False,
+    }
+
+
+def test_the_time_to_begin_is_half_an_hour_ago() -> None:
+    """Covers C-73."""
+    clock = ManualClock(now_ms=1_700_000_000_000)
+    consumer = LitePullConsumer("g", namesrv_addr="h:1", clock=clock)
+    assert consumer.settings.consume_timestamp_ms() == 1_700_000_000_000 - 30 * 60_000
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_group_is_checked(kind: type[Any]) -> None:
+    """Covers C-48, C-59: refused, and said why."""
+    for group in ("", " ", "a b", "x" * 256):
+        with pytest.raises(ConfigurationError, match="group"):
+            kind(group, namesrv_addr="h:1")
+    with pytest.raises(ConfigurationError, match="consumerGroup can not equal DEFAULT_CONSUMER"):
+        kind("DEFAULT_CONSUMER", namesrv_addr="h:1")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_blocking_pull_outlasts_the_brokers_hold(kind: type[Any]) -> None:
+    """Covers C-50, C-59."""
+    with pytest.raises(
+        ConfigurationError,
+        match="Long polling mode, the consumer consumerTimeoutMillisWhenSuspend must greater than "
+        "brokerSuspendMaxTimeMillis",
+    ):
+        kind("g", namesrv_addr="h:1", consumer_timeout_ms_when_suspend=19_999)
+    kind("g", namesrv_addr="h:1", consumer_timeout_ms_when_suspend=20_000)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_models_and_strategies_are_needed(kind: type[Any]) -> None:
+    """Covers C-52, C-53, C-60, C-61."""
+    with pytest.raises(ConfigurationError, match="messageModel is null"):
+        kind("g", namesrv_addr="h:1", message_model=None)
+    with pytest.raises(ConfigurationError, match="allocateMessageQueueStrategy is null"):
+        kind("g", namesrv_addr="h:1", allocate_message_queue_strategy=None)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_unknown_setting_is_named_with_those_there_are(kind: type[Any]) -> None:
+    with pytest.raises(ConfigurationError, match=r"no setting 'pul_batch'.*broker_suspend_max"):
+        kind("g", namesrv_addr="h:1", pul_batch=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("register_topics", "T", "registerTopics is a set"),
+        ("register_topics", ["a b"], "illegal characters"),
+        ("max_reconsume_times", -1, "maxReconsumeTimes"),
+        ("message_queue_listener", 5, "no message queue listener"),
+        ("broker_suspend_max_time_ms", 0, "brokerSuspendMaxTimeMillis"),
+        ("consumer_pull_timeout_ms", 0, "consumerPullTimeoutMillis"),
+    ],
+)
+def test_what_a_pull_consumer_refuses(name: str, value: object, text: str) -> None:
+    """Covers C-49, C-51, C-54 to C-56."""
+    settings: dict[str, Any] = {name: value}
+    with pytest.raises(ConfigurationError, match=text):
+        PullConsumer("g", namesrv_addr="h:1", **settings)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("auto_commit_interval_ms", 999, "autoCommitIntervalMillis must be at least 1000"),
+        ("pull_thread_nums", 0, "pullThreadNums"),
+        ("pull_batch_size", 0, "pullBatchSize"),
+        ("pull_threshold_for_all", 0, "pullThresholdForAll"),
+        ("pull_threshold_for_queue", 0, "pullThresholdForQueue"),
+        ("pull_threshold_size_for_queue", 0, "pullThresholdSizeForQueue"),
+        ("consume_max_span", 0, "consumeMaxSpan"),
+        ("poll_timeout_ms", -1, "Timeout must not be negative"),
+        ("topic_metadata_check_interval_ms", 0, "topicMetadataCheckIntervalMillis"),
+        ("consume_from_where", "LAST", "Invalid ConsumeFromWhere Value"),
+        ("consume_timestamp", "yesterday", "consumeTimestamp is invalid"),
+        ("message_queue_listener", 5, "no message queue listener"),
+    ],
+)
+def test_what_a_lite_pull_consumer_refuses(name: str, value: object, text: str) -> None:
+    """Covers C-63 to C-74."""
+    settings: dict[str, Any] = {name: value}
+    with pytest.raises(ConfigurationError, match=text):
+        LitePullConsumer("g", namesrv_addr="h:1", **settings)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_pulling_clients_say_that_they_read_a_stream(kind: type[Any]) -> None:
+    """Covers C-17, C-19, C-114: in the client id; in broadcasting the name stays as given."""
+    config = ClientConfig(namesrv_addr="h:1", client_ip="1.2.3.4")
+    assert kind("g", config=config).client_id.endswith("@STREAM")
+    assert "DEFAULT" not in kind("g", config=config).client_id
+    broadcasting = kind("g", config=config, message_model=MessageModel.BROADCASTING)
+    assert broadcasting.client_id == "1.2.3.4@DEFAULT@STREAM"
+
+
+def test_a_pull_asks_for_at_least_what_brokers_give_at_once() -> None:
+    """Covers C-65: a poll returns less, so that one answer serves several polls."""
+    assert LitePullConsumerSettings("g").wire_batch_size == 32
+    assert LitePullConsumerSettings("g", pull_batch_size=100).wire_batch_size == 100
