@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from rocketstream import (
+    ConsumeConcurrentlyStatus,
     ConsumeFromWhere,
     LitePullConsumer,
     Message,
@@ -150,7 +151,7 @@ def test_asyncio_consumer_gets_what_its_condition_selects(cluster: Cluster, name
     async def consume() -> None:
         enough = asyncio.Event()
 
-        async def listener(batch: list[MessageExt]) -> object:
+        async def listener(batch: list[MessageExt]) -> ConsumeConcurrentlyStatus:
             bodies.extend(bytes(message.body) for message in batch)
             if len(bodies) == 2:
                 enough.set()
@@ -159,7 +160,7 @@ def test_asyncio_consumer_gets_what_its_condition_selects(cluster: Cluster, name
         consumer = aio.PushConsumer(
             names.group,
             namesrv_addr=cluster.namesrv_addr,
-            listener=listener,  # type: ignore[arg-type]
+            listener=listener,
             consume_from_where=FIRST,
         )
         await consumer.subscribe(names.topic, MessageSelector.by_sql("n BETWEEN 2 AND 3"))
