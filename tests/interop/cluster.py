@@ -199,6 +199,7 @@ class ApacheCluster:
             "waitTimeMillsInSendQueue": "10000",
             "osPageCacheBusyTimeOutMills": "10000",
             "flushConsumerOffsetInterval": "1000",
+            "recallMessageEnable": "true",
         }
         return settings | self._loopback() | self.broker_settings
 

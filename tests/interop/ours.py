@@ -76,7 +76,7 @@ def push_consumer(
     namesrv_addr: str,
     group: str,
     topic: str,
-    listener: Collector,
+    listener: Callable[..., Any],
     expression: str = "*",
     **settings: Any,
 ) -> PushConsumer:
