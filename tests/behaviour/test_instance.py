@@ -162,12 +162,12 @@ def test_an_orderly_listener_answers_on_request(cluster: Cluster, names: Names) 
         consumed.set()
         return ConsumeOrderlyStatus.SUCCESS
 
-    with PushConsumer(names.group, namesrv_addr=cluster.namesrv_addr) as consumer:
+    with consumer_of(cluster.namesrv_addr, names.group, names.topic, None) as consumer:
         consumer.register_message_listener(listener, orderly=True)
-        consumer.subscribe(names.topic)
         consumer.start()
         with Producer("senders", namesrv_addr=cluster.namesrv_addr) as producer:
             sent = producer.send(Message(names.topic, b"x"))
+        assert consumed.wait(30)
         result = consume_directly(cluster, names, consumer.client_id, sent.offset_msg_id)
     assert (result.consume_result, result.order) == ("CR_SUCCESS", True)
 

@@ -7,7 +7,14 @@ import threading
 
 import pytest
 
-from rocketstream import ConsumeOrderlyStatus, Message, MessageExt, Producer, PushConsumer
+from rocketstream import (
+    ConsumeFromWhere,
+    ConsumeOrderlyStatus,
+    Message,
+    MessageExt,
+    Producer,
+    PushConsumer,
+)
 from tests.interop.cluster import ApacheCluster
 from tests.interop.messages import per_queue
 from tests.interop.ours import Collector, push_consumer, send_many
@@ -85,16 +92,22 @@ def test_a_message_is_consumed_on_request(apache_cluster: ApacheCluster, orderly
         arrived.set()
         raise ValueError("not this one")
 
-    with PushConsumer(group, namesrv_addr=apache_cluster.namesrv_addr) as consumer:
+    with PushConsumer(
+        group,
+        namesrv_addr=apache_cluster.namesrv_addr,
+        consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
+    ) as consumer:
         consumer.register_message_listener(in_order if orderly else listener, orderly=orderly)
         consumer.subscribe(topic)
         consumer.start()
         with Producer("senders", namesrv_addr=apache_cluster.namesrv_addr) as producer:
             sent = producer.send(Message(topic, b"on request"))
+        assert arrived.wait(60)
         before = len(seen)
-        text = apache_cluster.mqadmin(
-            "queryMsgById", "-i", sent.offset_msg_id, "-g", group, "-d", consumer.client_id
-        )
+        command = ["queryMsgById", "-i", sent.offset_msg_id, "-g", group, "-d", consumer.client_id]
+        if apache_cluster.referee.version.startswith("5"):
+            command += ["-t", topic]
+        text = apache_cluster.mqadmin(*command)
     assert len(seen) > before
     if orderly:
         assert "order=true" in text
