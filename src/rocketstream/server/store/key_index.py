@@ -40,6 +40,18 @@ _POWERS: tuple[int, ...] = tuple(
 _POWERS_BY_LENGTH = tuple(_POWERS[_UNITS_MAX - n :] for n in range(_UNITS_MAX + 1))
 
 
+_ID_CHARS = 32
+_ID_HEAD_CHARS = 22
+_ID_HEAD_POWERS = _POWERS_BY_LENGTH[_ID_CHARS][:_ID_HEAD_CHARS]
+_ID_REST_POWERS = _POWERS_BY_LENGTH[_ID_CHARS][_ID_HEAD_CHARS:]
+
+
+@lru_cache(maxsize=1024)
+def _id_head_sum(head: str) -> int:
+    """The share of the first characters of a message id in its hash."""
+    return sum(map(mul, head.encode(), _ID_HEAD_POWERS))
+
+
 @lru_cache(maxsize=1024)
 def _topic_hash(topic: str) -> int:
     return java_hash(topic + "#")
@@ -48,11 +60,16 @@ def _topic_hash(topic: str) -> int:
 def key_hash(topic: str, key: str) -> int:
     """Return the index's hash of a key of a topic: Java's, made positive, 0 for its minimum."""
     units = len(key)
-    if units < _UNITS_MAX and key.isascii():
+    if units == _ID_CHARS and key.isascii():
+        # A sender's ids begin alike: only the rest is summed anew.
+        head = _id_head_sum(key[:_ID_HEAD_CHARS])
+        rest: int = sum(map(mul, key[_ID_HEAD_CHARS:].encode(), _ID_REST_POWERS))
+        value = (head + rest + _topic_hash(topic) * _POWERS[_UNITS_MAX - 1 - units]) & 0xFFFFFFFF
+    elif units < _UNITS_MAX and key.isascii():
         # The same sum as java_hash(topic + "#" + key), without a loop in Python.
         powers = _POWERS_BY_LENGTH[units]
-        value: int = sum(map(mul, key.encode(), powers))
-        value = (value + _topic_hash(topic) * _POWERS[_UNITS_MAX - 1 - units]) & 0xFFFFFFFF
+        total: int = sum(map(mul, key.encode(), powers))
+        value = (total + _topic_hash(topic) * _POWERS[_UNITS_MAX - 1 - units]) & 0xFFFFFFFF
     else:
         value = java_hash(f"{topic}#{key}") & 0xFFFFFFFF
     if value & 0x8000_0000:

@@ -31,9 +31,11 @@ from rocketstream.protocol.properties import (
     encode_properties,
 )
 from rocketstream.protocol.record import decode_batch, new_record, pack_host
+from rocketstream.protocol.send_answer import SendAnswer, SendAnswerPlan
 from rocketstream.protocol.tag_hash import tags_code
 from rocketstream.server.broker.controller import BrokerController
 from rocketstream.server.broker.flush_gate import TIMEOUT, FlushGate
+from rocketstream.server.broker.handlers.plain_send import PlainSend, is_plain_queue, plain_send
 from rocketstream.server.broker.messages import (
     InnerMessage,
     MessageWriter,
@@ -88,7 +90,9 @@ class SendHandlers:
         self._body_max = config.message_body_bytes_max
         self._next_queue = itertools.count()
         self._tag_codes: dict[str | None, int] = {None: 0}
+        self._store_host_bytes = controller.store_host_bytes
         self._id_prefix = controller.store_host_bytes.hex().upper()
+        self._answers = SendAnswerPlan(config.region)
 
     def table(self) -> dict[int, Handler]:
         """The codes of this module."""
@@ -104,13 +108,27 @@ class SendHandlers:
 
     def send_v2(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
         """Codes 310 and 320; which of the two it is, the header says."""
-        header = SendMessageRequestHeader.from_ext_v2(request.ext_fields or {})
-        return self._answer(connection, request, header)
+        ext = request.ext_fields or {}
+        return self._answer(connection, request, None, plain_send(ext))
 
     def _answer(
-        self, connection: Connection, request: RemotingCommand, header: SendMessageRequestHeader
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        header: SendMessageRequestHeader | None,
+        plain: PlainSend | None = None,
     ) -> RemotingCommand | None:
         try:
+            if plain is not None:
+                properties = self._plain_properties(request, plain)
+                if properties is not None:
+                    topic, queue_id, flag, sys_flag, born_timestamp, _ = plain
+                    return self._store_message(
+                        connection, request, topic, queue_id, flag, sys_flag, born_timestamp, 0,
+                        properties,
+                    )  # fmt: skip
+            if header is None:
+                header = SendMessageRequestHeader.from_ext_v2(request.ext_fields or {})
             response = self._send(connection, request, header)
         except BrokerError as error:
             response = self._refuse(error.code, error.remark)
@@ -147,15 +165,51 @@ class SendHandlers:
         body = request.body
         if len(body) > self._body_max:
             return self._illegal()
-        properties[PROPERTY_CLUSTER] = self._cluster
         if (
             PROPERTY_DELAY in properties
             or PROPERTY_TRAN_MSG in properties
             or topic.startswith(names.RETRY_PREFIX)
         ):
+            properties[PROPERTY_CLUSTER] = self._cluster
             return self._send_unusual(
                 connection, request, header, queue_id, sys_flag, body, properties
             )
+        return self._store_message(
+            connection, request, topic, queue_id, header.flag, sys_flag, header.born_timestamp,
+            header.reconsume_times or 0, properties,
+        )  # fmt: skip
+
+    def _plain_properties(
+        self, request: RemotingCommand, plain: PlainSend
+    ) -> dict[str, str] | None:
+        """Return the properties of a message that nothing special is to be done with, else None."""
+        topic, text = plain[0], plain[5]
+        config = self._topics.get(topic)
+        if (
+            config is None
+            or len(request.body) > self._body_max
+            or not is_plain_queue(config, topic, plain[1])
+        ):
+            return None
+        properties = decode_properties(text) if text else {}
+        if PROPERTY_DELAY in properties or PROPERTY_TRAN_MSG in properties:
+            return None
+        return properties
+
+    def _store_message(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        topic: str,
+        queue_id: int,
+        flag: int,
+        sys_flag: int,
+        born_timestamp: int,
+        reconsume_times: int,
+        properties: dict[str, str],
+    ) -> RemotingCommand | None:
+        """Store a message as it is and answer."""
+        properties[PROPERTY_CLUSTER] = self._cluster
         wait = properties.pop(PROPERTY_WAIT, None)
         text = encode_properties(properties).encode()
         if len(text) > PROPERTIES_BYTES_MAX:
@@ -163,14 +217,14 @@ class SendHandlers:
         record = new_record(
             topic.encode(),
             queue_id,
-            header.flag,
+            flag,
             sys_flag,
-            header.born_timestamp,
+            born_timestamp,
             self._born_host(connection),
-            self._controller.store_host_bytes,
-            header.reconsume_times or 0,
+            self._store_host_bytes,
+            reconsume_times,
             0,
-            body,
+            request.body,
             text,
         )
         code = self._tag_code(properties.get(PROPERTY_TAGS))
@@ -362,15 +416,7 @@ class SendHandlers:
     # --- replies ---------------------------------------------------------------------------------
 
     def _stored(self, msg_id: str, queue_id: int, result: PutResult) -> RemotingCommand:
-        response = RemotingCommand.response(0)
-        response.ext_fields = {
-            "msgId": msg_id,
-            "queueId": str(queue_id),
-            "queueOffset": str(result.queue_offset),
-            "MSG_REGION": self._region,
-            "TRACE_ON": "true",
-        }
-        return response
+        return SendAnswer(self._answers, msg_id, queue_id, result.queue_offset)
 
     def _when_flushed(
         self,
