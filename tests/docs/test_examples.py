@@ -34,6 +34,7 @@ def run(words: list[str], folder: Path) -> str:
         ("orders.py", "200 of 200 orders billed, 4 after a retry"),
         ("aio_echo.py", "500 of 500 messages came back"),
         ("pull.py", "pulled 100 messages of 4 queues"),
+        ("transaction.py", "30 tickets for 50 customers: 27 committed at once, 3 when the broker"),
     ],
 )
 def test_an_example_says_what_it_promises(name: str, said: str, tmp_path: Path) -> None:
