@@ -17,6 +17,9 @@ from rocketstream import (
     Producer,
     PushConsumer,
 )
+from rocketstream.client.blocking import BlockingAdminClient
+from rocketstream.protocol.names import AUTO_CREATE_TOPIC
+from tests.behaviour.cluster import Cluster
 
 SUCCESS = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
 LATER = ConsumeConcurrentlyStatus.RECONSUME_LATER
@@ -78,6 +81,12 @@ class Seen:
     def wait_deliveries(self, count: int) -> None:
         """Wait until there were ``count`` deliveries, failed ones included."""
         self.wait(lambda seen: len(seen.deliveries) >= count)
+
+
+def broker_name(cluster: Cluster) -> str:
+    """Return the name of the cluster's broker."""
+    with BlockingAdminClient(cluster.namesrv_addr) as client:
+        return client.route(AUTO_CREATE_TOPIC).broker_datas[0].broker_name
 
 
 def numbered(topic: str, numbers: Iterable[int], **more: Any) -> list[Message]:

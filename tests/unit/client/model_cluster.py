@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from rocketstream.client.consumer.consume_run import ConsumeBook, PullRequest
 from rocketstream.client.consumer.offset_store import RemoteBrokerOffsetStore
@@ -35,6 +35,7 @@ TOPIC, BROKER, ADDRESS, GROUP = "T", "broker-a", "127.0.0.1:1", "g"
 QUEUES = 4
 FIRST_FOUND_MAX = 3
 
+T = TypeVar("T")
 Answered = Callable[[RemotingCommand | None, Exception | None], None]
 
 
@@ -235,7 +236,7 @@ class World:
         self.pulls: list[Pull] = []
         self.joined = 0
 
-    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run work that waits for nothing but itself."""
         return self.loop.run_until_complete(work)
 
@@ -251,7 +252,7 @@ class World:
         async def make() -> Member:
             return Member(self, f"c{self.joined}")
 
-        member: Member = self.run(make())
+        member = self.run(make())
         self.members.append(member)
         self.broker.members.append(member.client_id)
         return member

@@ -241,7 +241,7 @@ class Ledger(RuleBasedStateMachine):
 
 
 def _run(machine: type[RuleBasedStateMachine], examples: int, steps: int) -> None:
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(
         machine,
         settings=settings(
             max_examples=examples,
