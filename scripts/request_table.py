@@ -21,6 +21,26 @@ Generated from the dispatch tables by `python -m scripts.request_table`. Any oth
 response code 3 (`REQUEST_CODE_NOT_SUPPORTED`), never a made-up success.
 """
 
+REFUSED = {
+    (25, 318): "No setting of a running server can be changed over the network (code 16).",
+    (50, 51, 52, 53): "There is no access control on the embedded servers. Apache's broker, with "
+    "its own switched off, answers 52 not at all.",
+    (315,): "Figures by topic and group are not counted; 28 and 208 tell what is.",
+    (13, 22, 23, 27, 209, 210, 211, 212, 213, 214, 301, 302): "Defined, but answered with code 3 "
+    "by Apache's 4.9 broker too.",
+    (370, 400, 901, 904): "Requests of 5.x clients and brokers: recall, server-side balance, "
+    "broker groups. A 4.9 server answers code 3, after which those clients do without.",
+}
+
+
+def refused() -> str:
+    """The codes that are refused, and why."""
+    rows = []
+    for codes, why in REFUSED.items():
+        names = ", ".join(f"{code} {RequestCode(code).name}" for code in codes)
+        rows.append(f"* {names}: {why}")
+    return "\n".join(["## Refused", "", *rows, ""])
+
 
 async def broker_codes(folder: Path) -> list[int]:
     """Start a broker without a name server and return the codes of its table."""
@@ -43,7 +63,8 @@ def page() -> str:
     with tempfile.TemporaryDirectory() as folder:
         broker = asyncio.run(broker_codes(Path(folder)))
     name_server = NameServer(port=0).dispatcher.codes
-    return "\n".join([HEAD, table("Broker", broker), table("Name server", name_server)])
+    tables = [table("Broker", broker), table("Name server", name_server)]
+    return "\n".join([HEAD, *tables, refused()])
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ import pytest
 
 from rocketstream.protocol import fastjson
 from rocketstream.protocol.command import RemotingCommand
+from rocketstream.protocol.message_id import decode_offset_msg_id
 from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.transport.blocking import BlockingConnection
 from tests.interop.cluster import ApacheCluster
@@ -63,7 +64,36 @@ def create(name: str, topic: str, **changes: str) -> Step:
     return Step(name, 17, ext | changes)
 
 
+def end(
+    group: str, *, outcome: str = "8", commit_log: str = "{halfAt}", table: str = "{halfOffset}"
+) -> dict[str, str]:
+    """The end of the newest transaction."""
+    place = {"tranStateTableOffset": table, "commitLogOffset": commit_log}
+    ends = {"commitOrRollback": outcome, "msgId": "U2", "fromTransactionCheck": "false"}
+    return {"producerGroup": group, **place, **ends}
+
+
+def reply(name: str, properties: str, **changes: str) -> Step:
+    """A V2 reply to a client."""
+    ext = {**send(name).ext, "b": "DefaultCluster_REPLY_TOPIC", "i": properties, **changes}
+    return Step(name, 325, ext, b"reply")
+
+
+def reset(*, group: str = "G", topic: str = "T") -> dict[str, str]:
+    """A reset of offsets to the beginning."""
+    return {"topic": topic, "group": group, "timestamp": "0", "isForce": "true"}
+
+
+def commit(group: str, queue_id: int) -> Step:
+    """Offset 0 for one queue."""
+    more = {"consumerGroup": group, "commitOffset": "0"}
+    return offsets(f"commit {group} {queue_id}", 15, queue_id=queue_id, **more)
+
+
 GROUP = {"consumerGroup": "G"}
+NOBODY = {**GROUP, "clientId": "nobody"}
+CLONE = {"srcGroup": "G", "destGroup": "C", "topic": "T", "offline": "true"}
+INDEX = {"topic": "T", "queueId": "0", "count": "2"}
 HEARTBEAT = (
     b'{"clientID":"c1","consumerDataSet":[{"consumeFromWhere":"CONSUME_FROM_LAST_OFFSET",'
     b'"consumeType":"CONSUME_PASSIVELY","groupName":"G","messageModel":"CLUSTERING",'
@@ -166,6 +196,40 @@ STEPS = [
     Step("view", 33, {"offset": "0"}),
     Step("query: nothing", 12, {"topic": "T", "key": "none", **ANY_TIME}),
     Step("check client: tag", 46, {}, SUBSCRIPTION),
+    # transactions, replies, requests passed on to clients
+    Step("end transaction: no such half", 37, end("pg", commit_log="99999999")),
+    Step("end transaction: other group", 37, end("other")),
+    Step("end transaction: other offset", 37, end("pg", table="7")),
+    Step("end transaction: rollback", 37, end("pg", outcome="12")),
+    Step("end transaction: again", 37, end("pg", outcome="12")),
+    send("send: second half", i="TRAN_MSG\x01true\x02PGROUP\x01pg\x02UNIQ_KEY\x01U3", f="4"),
+    Step("end transaction: commit", 37, end("pg")),
+    offsets("max offset: after the commit", 30),
+    reply("reply: nobody waits", "REPLY_TO_CLIENT\x01nobody\x02CORRELATION_ID\x01c"),
+    reply("reply: no client named", "CORRELATION_ID\x01c"),
+    reply("reply: no such queue", "REPLY_TO_CLIENT\x01nobody", e="9"),
+    Step("reset: unknown topic", 222, reset(topic="Unknown")),
+    Step("reset: never committed", 222, reset(group="nobody")),
+    *(commit("off", queue_id) for queue_id in range(3)),
+    Step("reset: nobody online", 222, reset(group="off")),
+    *(commit("G", queue_id) for queue_id in (1, 2)),
+    Step("reset", 222, reset()),
+    Step("status: nobody of that name", 223, {"topic": "T", "group": "G", "clientAddr": "nobody"}),
+    Step("status: unknown group", 223, {"topic": "T", "group": "nobody"}),
+    Step("running info: not online", 307, NOBODY),
+    Step("consume directly: not online", 309, {**NOBODY, "msgId": "{msgId}"}),
+    Step("clone offsets", 314, CLONE),
+    offsets("query offset: cloned", 14, consumerGroup="C"),
+    Step("correction offset", 308, {"compareGroup": "G", "topic": "T"}),
+    Step("index", 321, {"topic": "T", "queueId": "0", "index": "0", "count": "2", **GROUP}),
+    Step("index: offline", 321, {**INDEX, "index": "0", "consumerGroup": "nobody"}),
+    Step("index: beyond", 321, {**INDEX, "index": "99"}),
+    Step("index: no such queue", 321, {**INDEX, "queueId": "9", "index": "0"}),
+    Step("all producers", 328),
+    Step("clean queues", 306),
+    Step("clean topics", 316),
+    Step("delete expired", 329),
+    Step("resume half: no id", 323, {"msgId": "none"}),
     Step("delete group", 207, {"groupName": "G", "removeOffset": "true"}),
     Step("delete group: unknown", 207, {"groupName": "nobody"}),
     Step("system topics", 305),
@@ -185,6 +249,10 @@ STEPS = [
     Step("topics of cluster", 224, {"cluster": "none"}, namesrv=True),
     Step("wipe: unknown broker", 205, {"brokerName": "none"}, namesrv=True),
     Step("add: unknown broker", 327, {"brokerName": "none"}, namesrv=True),
+    Step("unit topics", 311, namesrv=True),
+    Step("unit subscribers", 312, namesrv=True),
+    Step("unit subscribers of others", 313, namesrv=True),
+    Step("settings", 319, namesrv=True),
     Step("forget topic: unknown", 216, {"topic": "Unknown"}, namesrv=True),
 ]  # fmt: skip
 
@@ -196,10 +264,18 @@ DELIBERATE = {
     "send: topic too long": _NAMED,
     "commit: unknown topic": "offsets of unknown topics are refused (C-567)",
     "who consumes: unknown topic": "so nobody has one there",
+    "index: no such queue": "asking about a queue does not make it",
     "time span": "the texts computed beside the numbers are left out",
 }
 """Steps whose answers differ on purpose, and why."""
-JAVA_TEXTS = frozenset({"send: not a number", "heartbeat: no body"})
+JAVA_TEXTS = frozenset(
+    {
+        "send: not a number",
+        "heartbeat: no body",
+        "status: unknown group",
+        "resume half: no id",
+    }
+)
 """Steps whose remark is upstream's exception text, which is no part of the protocol."""
 
 
@@ -220,13 +296,15 @@ class Both:
         self.addresses = (namesrv_addr, broker_addr)
         self.namesrv = BlockingConnection(namesrv_addr)
         self.broker = BlockingConnection(broker_addr)
+        self.places: dict[str, str] = {}
 
     def ask(self, step: Step) -> Answer:
         """Send one request."""
         connection = self.namesrv if step.namesrv else self.broker
         command = RemotingCommand.request(step.code, None, step.body)
-        command.ext_fields = step.ext
+        command.ext_fields = {name: self._known(value) for name, value in step.ext.items()}
         answer = connection.request(command, TIMEOUT_MS)
+        self._remember(step, answer.ext_fields or {})
         ext = {name: _blank(name, value) for name, value in (answer.ext_fields or {}).items()}
         body = _shape(bytes(answer.body)) if step.code != 11 else len(answer.body) > 0
         remark = "…" if step.name in JAVA_TEXTS else self._plain(answer.code, answer.remark)
@@ -234,8 +312,21 @@ class Both:
             ext["queueId"] = "…"
         return Answer(answer.code, remark, tuple(sorted(ext.items())), body)
 
+    def _remember(self, step: Step, ext: dict[str, str]) -> None:
+        """Note where the newest message and the newest half message are."""
+        if step.code == 310 and "msgId" in ext:
+            self.places["{msgId}"] = ext["msgId"]
+            if step.ext["f"] == "4":
+                self.places["{halfAt}"] = str(decode_offset_msg_id(ext["msgId"])[2])
+                self.places["{halfOffset}"] = ext["queueOffset"]
+
+    def _known(self, value: str) -> str:
+        return self.places.get(value, value)
+
     def settle(self, step: Step) -> None:
         """Let the consume queue catch up with a send, so that the next pull sees it."""
+        if step.name == "end transaction: commit":
+            wait_until(lambda: max_offset(self.broker, "T") == 5, "the committed message")
         if step.name == "send 2":
             wait_until(lambda: max_offset(self.broker, "T") == 3, "three messages")
 
@@ -288,7 +379,7 @@ def theirs(tmp_path: Path) -> Iterator[Both]:
 
 @pytest.fixture
 def ours() -> Iterator[Both]:
-    with EmbeddedCluster() as cluster:
+    with EmbeddedCluster(enable_property_filter=False) as cluster:
         both = Both(cluster.namesrv_addr, cluster.broker_addr)
         yield both
         both.close()

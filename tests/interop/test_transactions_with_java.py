@@ -1,34 +1,23 @@
-"""Transactions of the unmodified Java client on our broker, and half messages in a shared store."""
+"""Transactions of the unmodified Java client on our broker."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rocketstream.server.embedded import EmbeddedCluster
-from rocketstream.transport.blocking import BlockingConnection
-from tests.interop.cluster import SHORT_DELAYS, ApacheCluster, JavaPrograms
+from tests.interop.cluster import SHORT_DELAYS, JavaPrograms
 from tests.interop.jvm import Jvm
 from tests.interop.messages import body_of, digest
 from tests.interop.ours import Collector, push_consumer
-from tests.interop.referee import Referee
-from tests.interop.wire import max_offset
 from tests.plugins.waiting import wait_until
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
 
 FILE_BYTES = 128 * 1024 * 1024
-CHECKS = {
-    "transactionCheckInterval": "1000",
-    "transactionTimeOut": "500",
-    # Checks without a producer count there, and a JVM may take a while to start.
-    "transactionCheckMax": "1000",
-}
 TOPIC = "orders"
 
 
@@ -43,16 +32,6 @@ def embedded(store: Path, **more: Any) -> EmbeddedCluster:
         transaction_check_max=1_000,
         **more,
     )
-
-
-@contextmanager
-def apache_on(referee: Referee, root: Path, store: Path) -> Iterator[ApacheCluster]:
-    """Apache's servers on a store, with checks every second; killed at the end."""
-    cluster = ApacheCluster(referee, root, store_dir=store, broker_settings=CHECKS)
-    try:
-        yield cluster.start()
-    finally:
-        cluster.stop(kill=True)
 
 
 def begin(java: JavaPrograms, namesrv: str, **arguments: Any) -> Jvm:
@@ -112,69 +91,3 @@ def test_java_checks_count_up(java: JavaPrograms, tmp_path: Path) -> None:
             close(producer)
     assert [event["counted"] for event in seen] == ["1", "2", "3"]
     assert {event["topic"] for event in seen} == {TOPIC}
-
-
-def test_half_messages_we_hold_are_ended_on_apache(
-    apache: Referee, java: JavaPrograms, tmp_path: Path
-) -> None:
-    """Covers C-412, C-417, C-418: Apache goes on where we stopped, and repeats nothing."""
-    store = tmp_path / "store"
-    with embedded(store) as ours:
-        ours.create_topic(TOPIC, queues=4)
-        with begin(
-            java, ours.namesrv_addr, count=60, decide="CRU", check="U", prefix="a"
-        ) as producer:
-            producer.wait_event("done")
-            producer.wait_event("checked")
-            close(producer)
-        wait_until(lambda: undecided(ours) == 20, "all ends sent one-way")
-    collector = Collector()
-    with apache_on(apache, tmp_path / "apache", store) as theirs:
-        with (
-            push_consumer(theirs.namesrv_addr, "fresh", TOPIC, collector),
-            begin(
-                java, theirs.namesrv_addr, count=3, decide="CRU", check="C", prefix="b"
-            ) as producer,
-        ):
-            producer.wait_event("done")
-            collector.wait(20 + 20 + 2)
-            close(producer)
-        rest = [i for i in range(60) if i % 3 != 1]
-        assert keys(collector) == bodies("a", rest) + bodies("b", [0, 2])
-
-
-def ends(cluster: ApacheCluster) -> int:
-    """How many ends the broker has written down."""
-    with BlockingConnection(cluster.broker_addr) as connection:
-        return max_offset(connection, "RMQ_SYS_TRANS_OP_HALF_TOPIC")
-
-
-def test_half_messages_apache_holds_are_ended_on_ours(
-    apache: Referee, java: JavaPrograms, tmp_path: Path
-) -> None:
-    """Covers C-412, C-417, C-418: after kill -9 of Apache's broker."""
-    store = tmp_path / "store"
-    with apache_on(apache, tmp_path / "apache", store) as theirs:
-        theirs.create_topic(TOPIC, queues=4)
-        with begin(
-            java, theirs.namesrv_addr, count=60, decide="CRU", check="U", prefix="a"
-        ) as producer:
-            producer.wait_event("done")
-            producer.wait_event("checked")
-            wait_until(lambda: ends(theirs) >= 40, "all ends sent one-way")
-            close(producer)
-    collector = Collector()
-    with embedded(store) as ours:
-        assert undecided(ours) == 20
-        with (
-            push_consumer(ours.namesrv_addr, "fresh", TOPIC, collector),
-            begin(
-                java, ours.namesrv_addr, count=3, decide="CRU", check="C", prefix="b"
-            ) as producer,
-        ):
-            producer.wait_event("done")
-            collector.wait(20 + 20 + 2)
-            wait_until(lambda: undecided(ours) == 0, "decisions")
-            close(producer)
-        rest = [i for i in range(60) if i % 3 != 1]
-        assert keys(collector) == bodies("a", rest) + bodies("b", [0, 2])

@@ -32,6 +32,8 @@ from rocketstream.server.dispatch import Handler, ok, refusal
 from rocketstream.transport.aio import Connection
 
 ENTRIES_MAX = 10_000
+NO_FILTER_DATA = "null"
+"""Upstream writes what it has as JSON, nothing included."""
 NOT_RESUMED = "Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed."
 
 
@@ -113,9 +115,14 @@ class UpkeepHandlers:
     def _add_subscription(
         self, body: QueryConsumeQueueResponseBody, group: str, topic: str
     ) -> None:
-        body.subscription_data = self._controller.consumers.subscription(group, topic)
+        controller = self._controller
+        body.subscription_data = controller.consumers.subscription(group, topic)
         if body.subscription_data is None:
             body.filter_data = f"{group}@{topic} is not online!"
+            return
+        filters = controller.filters.snapshot(controller.now_ms()).filter_data_by_topic.get(topic)
+        found = filters.group_filter_data.get(group) if filters else None
+        body.filter_data = found.encode(pretty=True).decode() if found else NO_FILTER_DATA
 
     def clean_queues(self, _: Connection, __: RemotingCommand) -> RemotingCommand:
         """Code 306: indexes go together with the log files they point into, so nothing is left."""
