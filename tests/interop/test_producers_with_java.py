@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import time
 from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,12 +23,15 @@ from rocketstream import (
     create_reply_message,
 )
 from rocketstream.errors import BrokerError, MessageInvalidError, NotSupportedError
+from rocketstream.server.embedded import EmbeddedCluster
 from tests.interop.cluster import ApacheCluster, JavaPrograms, create_retry_topic
 from tests.interop.ours import Collector, push_consumer
 from tests.interop.referee import Referee
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
 
+COMMIT = LocalTransactionState.COMMIT_MESSAGE
+ROLLBACK = LocalTransactionState.ROLLBACK_MESSAGE
 TIMEOUT_MS = 30_000
 HOUR_MS = 3_600_000
 
@@ -126,6 +133,59 @@ def test_java_consumes_what_we_commit(
     assert (closed["count"], closed["unique"]) == (10, 10)
 
 
+@pytest.mark.parametrize("first", ["python", "java"])
+def test_one_producer_group_of_two_languages(
+    java: JavaPrograms, tmp_path: Path, first: str
+) -> None:
+    """Covers C-486: what one left open the other is asked about, and its answer counts."""
+    collector = Collector()
+    states = {str(n): COMMIT if n % 2 else ROLLBACK for n in range(6)}
+    with EmbeddedCluster(
+        tmp_path / "store", transaction_timeout_ms=300, transaction_check_interval_ms=300
+    ) as cluster:
+        cluster.create_topic("sales", queues=2)
+        common: dict[str, Any] = {
+            "namesrv": cluster.namesrv_addr,
+            "topic": "sales",
+            "group": "till",
+        }
+        ours = partial(TransactionProducer, "till", namesrv_addr=cluster.namesrv_addr)
+        with ExitStack() as stack:
+            stack.enter_context(push_consumer(cluster.namesrv_addr, "shop", "sales", collector))
+            if first == "python":
+                with ours(transaction_listener=ByIndex({})) as producer:
+                    for index in states:
+                        message = Message("sales", index, properties={"index": index}, keys=index)
+                        producer.send_message_in_transaction(message)
+                peer = stack.enter_context(
+                    java.start("JavaTransactionProducer", **common, count=0, check="RC")
+                )
+            else:
+                peer = stack.enter_context(
+                    java.start("JavaTransactionProducer", **common, count=6, decide="U", check="U")
+                )
+                peer.wait_event("done")
+                stack.enter_context(ours(transaction_listener=ByIndex(states)))
+            collector.wait(3)
+            peer.end_input()
+            peer.wait()
+    assert sorted(int(each.index) for each in collector.consumed()) == [1, 3, 5]
+
+
+class ByIndex(TransactionListener):
+    """Leaves everything open, and answers checks by the property index."""
+
+    def __init__(self, states: dict[str, LocalTransactionState]) -> None:
+        self._states = states
+
+    def execute_local_transaction(self, message: Message, arg: object) -> LocalTransactionState:
+        return LocalTransactionState.UNKNOW
+
+    def check_local_transaction(self, message: MessageExt) -> LocalTransactionState:
+        index = message.get_property("index") or ""
+        return self._states.get(index, LocalTransactionState.UNKNOW)
+
+
 def test_timed_messages_need_a_5_broker(
     apache: Referee, apache_cluster: ApacheCluster, topic: str, group: str
 ) -> None:
@@ -152,7 +212,5 @@ def test_timed_messages_need_a_5_broker(
 
 
 def _handle(topic: str) -> str:
-    import base64
-
     text = f"v1 {topic} broker-a {2**41} UKEY"
     return base64.urlsafe_b64encode(text.encode()).decode()

@@ -113,7 +113,7 @@ class ProducerBase:
 
     def add_retry_response_code(self, code: int) -> None:
         """Try a send again when a broker answers with ``code``, besides those set (C-87)."""
-        codes = self.settings.retry_response_codes | {code}
+        codes = frozenset({*self.settings.retry_response_codes, code})
         changed = replace(self.settings, retry_response_codes=codes)
         changed.check()
         self.settings = changed

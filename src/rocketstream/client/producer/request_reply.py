@@ -65,6 +65,7 @@ class Requests:
         self._waiting = replies_awaited(sender.instance)
         self._mine: set[str] = set()
         self._dead: dict[str, float] = {}
+        self._announcing = asyncio.Lock()
 
     def mark(self, message: Message, timeout_ms: float) -> str:
         """Give a message the properties of a request; return its correlation id."""
@@ -126,16 +127,22 @@ class Requests:
     async def _announce(self, topic: str) -> None:
         """See to it that brokers know which connection the reply is to be pushed over."""
         await self._sender.publish_queues(topic)
-        now = self._sender.now()
-        if not any(self._is_news(address, now) for address in self._addresses()):
+        if not self._has_news():
             return
-        await self._instance.heartbeat()
-        for address in self._addresses():
-            connection = self._instance.remoting.connected(address)
-            if connection is None:
-                self._dead[address] = now
-            else:
-                connection.attributes[_ANNOUNCED] = True
+        async with self._announcing:
+            if not self._has_news():
+                return  # while waiting, somebody else has told them
+            await self._instance.heartbeat()
+            for address in self._addresses():
+                connection = self._instance.remoting.connected(address)
+                if connection is None:
+                    self._dead[address] = self._sender.now()
+                else:
+                    connection.attributes[_ANNOUNCED] = True
+
+    def _has_news(self) -> bool:
+        now = self._sender.now()
+        return any(self._is_news(address, now) for address in self._addresses())
 
     def _addresses(self) -> list[str]:
         return list(self._instance.routes.addresses(masters_only=True))
