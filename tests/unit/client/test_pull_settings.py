@@ -180,3 +180,15 @@ def test_a_pull_asks_for_at_least_what_brokers_give_at_once() -> None:
     """Covers C-65: a poll returns less, so that one answer serves several polls."""
     assert LitePullConsumerSettings("g").wire_batch_size == 32
     assert LitePullConsumerSettings("g", pull_batch_size=100).wire_batch_size == 100
+
+
+def test_message_trace_is_off_unless_asked_for() -> None:
+    """Covers C-75: a hook around what is handed out; other than flags and topics are refused."""
+    for kind in (LitePullConsumer, aio.LitePullConsumer):
+        assert not kind("g", namesrv_addr="h:1").consume_hooks
+        traced = kind(
+            "g", namesrv_addr="h:1", enable_msg_trace=True, customized_trace_topic="MyTrace"
+        )
+        assert len(traced.consume_hooks) == 1
+        with pytest.raises(ConfigurationError, match="enable_msg_trace must be"):
+            kind("g", namesrv_addr="h:1", enable_msg_trace="yes")
