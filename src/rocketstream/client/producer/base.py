@@ -140,7 +140,7 @@ class ProducerBase:
         self.config.name_servers()
         self.state = ServiceState.START_FAILED
 
-    def _open(self, engine: Engine) -> None:
+    def _open(self, engine: Engine) -> AsyncSender:
         """Join the instance; on the loop."""
         instance = engine.instance
         settings = self.settings
@@ -162,6 +162,7 @@ class ProducerBase:
         # Brokers that ask us something must know us before the first send (C-446).
         instance.run_soon(self._calls.announce([*topics, *self._topics_to_announce()]))
         self._tracing.start()
+        return sender
 
     async def _close(self) -> None:
         """Leave the instance; on the loop."""

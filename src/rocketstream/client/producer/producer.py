@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import concurrent.futures
 import threading
-from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Self
 
-from rocketstream import limits
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.core.send import SendAttempts, queue_of_key
@@ -31,8 +30,10 @@ from rocketstream.client.producer.base import (
     joined,
     target_of,
 )
+from rocketstream.client.producer.outbox import Outbox
 from rocketstream.client.producer.queries import SyncQueries
-from rocketstream.client.producer.send_future import CallbackThread, SendFuture, SendWindow
+from rocketstream.client.producer.request_reply import hand_over
+from rocketstream.client.producer.send_future import SendFuture
 from rocketstream.client.producer.sending import PreparedSend
 from rocketstream.client.producer.try_watch import ONEWAY, SYNC, Trial
 from rocketstream.client.rpc_hook import after_response_of, before_request_of
@@ -86,12 +87,7 @@ class Producer(SyncQueries):
         self._lock = threading.Lock()  # start and shutdown only
         self._turn = QueueTurn()
         self._pool: BlockingPool | None = None
-        self._callbacks = CallbackThread()
-        self._window = SendWindow(
-            limits.ASYNC_SENDS_IN_FLIGHT_MAX, limits.ASYNC_SEND_BYTES_IN_FLIGHT_MAX
-        )
-        self._outbox: deque[tuple[PreparedSend, SendTarget, float, SendFuture]] = deque()
-        self._outbox_due = False
+        self._outbox: Outbox | None = None
 
     # --- life cycle -------------------------------------------------------------------------------
 
@@ -125,7 +121,8 @@ class Producer(SyncQueries):
             self.state = ServiceState.RUNNING
 
     async def _register(self, engine: Engine) -> None:
-        self._open(engine)
+        sender = self._open(engine)
+        self._outbox = Outbox(engine, sender)
         if self._faults is not None:
             self._turn = self._faults.turn()
 
@@ -140,10 +137,10 @@ class Producer(SyncQueries):
             if self.state is not ServiceState.RUNNING:
                 return
             self.state = ServiceState.SHUTDOWN_ALREADY
-        engine = self._engine
-        if engine is None:
+        engine, outbox = self._engine, self._outbox
+        if engine is None or outbox is None:
             return
-        self._window.wait_empty(self.settings.send_msg_timeout_ms)
+        outbox.wait_empty(self.settings.send_msg_timeout_ms)
         try:
             engine.run(self._close())
         finally:
@@ -151,8 +148,7 @@ class Producer(SyncQueries):
                 self._pool.close()
             if engine.release():
                 engine.close()
-            self._give_up_outbox()
-            self._callbacks.close()
+            outbox.close()
 
     def __enter__(self) -> Self:
         self.start()
@@ -379,39 +375,9 @@ class Producer(SyncQueries):
             prepared.message = messages
             target = target_of(messages[0], queue, selector, arg, sharding_key, self._unwrap)
         self._running()
-        engine = self._engine
-        assert engine is not None
-        timeout = self._timeout(timeout_ms)
-        size = len(prepared.body)
-        self._window.enter(size, timeout, waits=not self._callbacks.is_current)
-        future = SendFuture(self._callbacks, engine.loop, engine.loop_thread_id)
-        if callback is not None:
-            future.add_done_callback(callback)
-        self._outbox.append((prepared, target, timeout, future))
-        if not self._outbox_due:
-            # One wake-up of the loop for all that is appended until it gets to them.
-            self._outbox_due = True
-            try:
-                engine.loop.call_soon_threadsafe(self._drain_outbox)
-            except RuntimeError:  # shut down by another thread meanwhile: the loop is closed
-                self._give_up_outbox()
-        return future
-
-    def _drain_outbox(self) -> None:
-        self._outbox_due = False
-        sender = self._sender
-        assert sender is not None
         outbox = self._outbox
-        while outbox:
-            prepared, target, timeout, future = outbox.popleft()
-            sender.send(prepared, target, timeout, _Completion(self._window, prepared, future))
-
-    def _give_up_outbox(self) -> None:
-        while self._outbox:
-            prepared, _, _, future = self._outbox.popleft()
-            text = "the producer was shut down before the message was sent"
-            error = SendError(text, SendOutcome.NOT_SENT, topic=prepared.topic)
-            _Completion(self._window, prepared, future)(None, error)
+        assert outbox is not None
+        return outbox.put(prepared, target, self._timeout(timeout_ms), callback)
 
     # --- request and reply ------------------------------------------------------------------------
 
@@ -460,8 +426,7 @@ class Producer(SyncQueries):
         target = target_of(message, queue, selector, arg, None, self._unwrap)
         future = engine.submit(self._request(message, target, self._timeout(timeout_ms)))
         if callback is not None:
-            call = callback
-            future.add_done_callback(lambda done: engine.instance.callbacks.submit(call, done))
+            future.add_done_callback(partial(hand_over, engine.instance.callbacks, callback))
         return future
 
     # --- queues -----------------------------------------------------------------------------------
@@ -506,21 +471,3 @@ class Producer(SyncQueries):
             raise self._not_running()
         engine.check_process()
         return pool
-
-
-class _Completion:
-    """What to do when a message of ``send_async`` is answered, on the loop."""
-
-    __slots__ = ("_future", "_prepared", "_window")
-
-    def __init__(self, window: SendWindow, prepared: PreparedSend, future: SendFuture) -> None:
-        self._window = window
-        self._prepared = prepared
-        self._future = future
-
-    def __call__(self, result: SendResult | None, error: SendError | None) -> None:
-        self._window.leave(len(self._prepared.body))
-        if error is not None:
-            self._future.set_exception(error)
-        elif result is not None:
-            self._future.set_result(result)

@@ -6,8 +6,12 @@ Law: runs on the engine's loop, except for ``create_reply_message``, which only 
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
+import logging
 import uuid
+from collections.abc import Callable
 
+from rocketstream.client.callbacks import CallbackExecutor
 from rocketstream.client.producer.async_sender import AsyncSender, SendTarget
 from rocketstream.client.producer.replies import replies_awaited
 from rocketstream.client.producer.sending import PreparedSend
@@ -27,6 +31,8 @@ from rocketstream.protocol.properties import (
     PROPERTY_REPLY_TO_CLIENT,
     PROPERTY_TTL,
 )
+
+logger = logging.getLogger("rocketstream.client")
 
 _REPLY_TYPE = "reply"
 _ANNOUNCED = "rocketstream.announced"
@@ -53,6 +59,25 @@ def create_reply_message(request: MessageExt | Message, body: bytes | str) -> Me
         if value:
             reply.properties[name] = value
     return reply
+
+
+def hand_over(
+    callbacks: CallbackExecutor,
+    callback: Callable[[concurrent.futures.Future[MessageExt]], object],
+    done: concurrent.futures.Future[MessageExt],
+) -> None:
+    """Have the callback of a request called off the loop; here when the client is shut down."""
+
+    def call() -> None:
+        try:
+            callback(done)
+        except Exception:
+            logger.exception("a callback of request_async raised")
+
+    try:
+        callbacks.submit(call)
+    except ClientStateError:
+        call()
 
 
 class Requests:

@@ -16,6 +16,7 @@ from rocketstream.client.observe.hooks import (
     EndTransactionHook,
     EndTransactionHooks,
 )
+from rocketstream.client.producer.async_sender import AsyncSender
 from rocketstream.client.producer.base import ProducerBase
 from rocketstream.client.producer.sending import PreparedSend
 from rocketstream.client.producer.transaction import (
@@ -63,10 +64,11 @@ class TransactionBase(ProducerBase):
 
     # --- life cycle -------------------------------------------------------------------------------
 
-    def _open(self, engine: Engine) -> None:
-        super()._open(engine)
+    def _open(self, engine: Engine) -> AsyncSender:
+        sender = super()._open(engine)
         if self._checks is not None:
             self._checks.joined(engine.instance)
+        return sender
 
     def _inner(self) -> ProducerInner | None:
         self._checks = TransactionChecks(
