@@ -33,7 +33,8 @@ public final class JavaTransactionProducer implements TransactionListener {
     }
 
     private void run() throws Exception {
-        TransactionMQProducer producer = new TransactionMQProducer(peer.text("group"));
+        TransactionMQProducer producer = new TransactionMQProducer(null, peer.text("group"), null,
+            peer.flag("trace", false), peer.text("tracetopic", null));
         producer.setNamesrvAddr(peer.text("namesrv"));
         producer.setInstanceName("peer-" + ProcessHandle.current().pid());
         producer.setSendMsgTimeout(10000);

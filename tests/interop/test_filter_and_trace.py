@@ -1,0 +1,350 @@
+"""Conditions and message trace between our client and servers and the Java ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from rocketstream import (
+    ConsumeConcurrentlyStatus,
+    ConsumeFromWhere,
+    LocalTransactionState,
+    Message,
+    MessageExt,
+    MessageSelector,
+    Producer,
+    PullConsumer,
+    PushConsumer,
+    TransactionListener,
+    TransactionProducer,
+)
+from rocketstream.errors import BrokerError, ClientStateError, RocketMQError
+from rocketstream.protocol.trace import FIELD_SEPARATOR, RECORD_SEPARATOR
+from rocketstream.server.embedded import EmbeddedCluster
+from tests.interop.cluster import ApacheCluster, JavaPrograms, create_retry_topic, run_mqadmin
+from tests.interop.messages import read_received
+from tests.interop.ours import Collector
+from tests.plugins.apache import prepared
+from tests.plugins.waiting import wait_until
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
+
+FIRST = ConsumeFromWhere.FIRST_OFFSET
+CONDITION = "index BETWEEN 5 AND 11 AND NOT (index IN ('7', '8')) OR kind = 'x'"
+WANTED = {5, 6, 9, 10, 11, 15}
+
+VOLATILE = {
+    "Pub": {1, 5, 8, 10, 12},
+    "SubBefore": {1, 3, 4, 5},
+    "SubAfter": {1, 2, 3, 7, 8},
+    "EndTransaction": {1, 5, 8, 10},
+}
+"""Fields that differ between two runs: times, ids, addresses, costs, consumer groups."""
+
+
+@pytest.fixture
+def embedded() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(trace_topic=True) as cluster:
+        yield cluster
+
+
+def send_numbered(namesrv_addr: str, topic: str, count: int = 20) -> None:
+    with Producer("senders", namesrv_addr=namesrv_addr) as producer:
+        for index in range(count):
+            properties = {"index": str(index)} | ({"kind": "x"} if index == 15 else {})
+            message = Message(topic, f"m-{index}", keys=f"m-{index}", properties=properties)
+            producer.send(message)
+
+
+def indexes(out: Path) -> set[int]:
+    """Numbers of the messages a Java consumer wrote down."""
+    return {int(each.sent.keys.rpartition("-")[2]) for each in read_received(out)}
+
+
+# --- conditions ---------------------------------------------------------------------------------
+
+
+def test_java_consumer_selects_on_embedded(
+    java: JavaPrograms, embedded: EmbeddedCluster, tmp_path: Path
+) -> None:
+    """Covers C-347, C-383, C-393: CHECK_CLIENT_CONFIG, heartbeat and pulls of the Java client."""
+    embedded.create_topic("orders", queues=2)
+    send_numbered(embedded.namesrv_addr, "orders")
+    create_retry_topic(embedded.namesrv_addr, embedded.broker_addr, "shop")
+    with java.start(
+        "JavaPushConsumer",
+        namesrv=embedded.namesrv_addr,
+        topic="orders",
+        group="shop",
+        count=len(WANTED),
+        sql=CONDITION,
+        out=tmp_path / "received",
+    ) as consumer:
+        consumer.wait_event("done")
+        consumer.end_input()
+        consumer.wait_event("closed")
+        assert consumer.wait() == 0
+    assert indexes(tmp_path / "received") == WANTED
+
+
+def test_java_consumer_is_told_of_a_mistake_by_embedded(
+    java: JavaPrograms, embedded: EmbeddedCluster
+) -> None:
+    """Covers C-118, C-347: start fails with the broker's code 23 and our text."""
+    embedded.create_topic("orders", queues=1)
+    with java.start(
+        "JavaPushConsumer",
+        namesrv=embedded.namesrv_addr,
+        topic="orders",
+        group="shop",
+        sql="index = 5 AND",
+    ) as consumer:
+        # The threads of the client that did not start keep its process alive.
+        wait_until(lambda: "CODE: 23" in consumer.tail(), "the refusal", timeout_s=60)
+        assert "the SQL92 expression is wrong at its end" in consumer.tail()
+
+
+@pytest.fixture(scope="module")
+def filtering_cluster(
+    apache: object, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ApacheCluster]:
+    """A cluster of the referee that takes conditions."""
+    referee = prepared(getattr(apache, "version", "4.9.7"))
+    settings = {"enablePropertyFilter": "true", "traceTopicEnable": "true"}
+    root = tmp_path_factory.mktemp("filtering")
+    cluster = ApacheCluster(referee, root, broker_settings=settings).start()
+    try:
+        yield cluster
+    finally:
+        cluster.stop(kill=True)
+
+
+def test_our_consumer_selects_on_apache(filtering_cluster: ApacheCluster) -> None:
+    """Covers C-118, C-383: what Apache's broker selects is what we compiled."""
+    cluster = filtering_cluster
+    topic = cluster.create_topic(cluster.unique("orders"), queues=2)
+    send_numbered(cluster.namesrv_addr, topic)
+    collector = Collector()
+    with PushConsumer(
+        cluster.unique("shop"),
+        namesrv_addr=cluster.namesrv_addr,
+        listener=collector,
+        consume_from_where=FIRST,
+    ) as consumer:
+        consumer.subscribe(topic, MessageSelector.by_sql(CONDITION))
+        consumer.start()
+        collector.wait(len(WANTED))
+    found = {int((each.sent.keys or "").rpartition("-")[2]) for each in collector.deliveries}
+    assert found == WANTED
+
+
+def test_apache_refuses_what_only_we_take(filtering_cluster: ApacheCluster) -> None:
+    """Covers C-118, C-388: 0.0 is a number for us; Apache's broker says so at start."""
+    cluster = filtering_cluster
+    topic = cluster.create_topic(cluster.unique("orders"), queues=1)
+    with PushConsumer(
+        cluster.unique("shop"), namesrv_addr=cluster.namesrv_addr, listener=Collector()
+    ) as consumer:
+        consumer.subscribe(topic, MessageSelector.by_sql("index > 0.0"))
+        with pytest.raises((BrokerError, ClientStateError), match=r"0\.0 is less than|SQL92|23"):
+            consumer.start()
+
+
+# --- trace --------------------------------------------------------------------------------------
+
+
+def trace_bodies(namesrv_addr: str, topic: str) -> list[MessageExt]:
+    found: list[MessageExt] = []
+    with PullConsumer("trace-readers", namesrv_addr=namesrv_addr) as consumer:
+        consumer.start()
+        try:
+            queues = consumer.fetch_subscribe_message_queues(topic)
+        except RocketMQError:
+            return []
+        for mq in queues:
+            offset = consumer.min_offset(mq)
+            while offset < consumer.max_offset(mq):
+                result = consumer.pull(mq, None, offset, 32)
+                found += result.msg_found_list
+                offset = result.next_begin_offset
+    return found
+
+
+def shapes(namesrv_addr: str, topic: str, count: int) -> list[list[str]]:
+    """Records of a trace topic, sorted, with what differs between two runs blotted out."""
+    found: list[list[str]] = []
+
+    def enough() -> bool:
+        found.clear()
+        for message in trace_bodies(namesrv_addr, topic):
+            text = message.body.decode()
+            assert text.endswith(RECORD_SEPARATOR)
+            for record in text.split(RECORD_SEPARATOR)[:-1]:
+                fields = record.split(FIELD_SEPARATOR)
+                hidden = VOLATILE[fields[0]]
+                found.append([kind(f) if i in hidden else f for i, f in enumerate(fields)])
+        return len(found) >= count
+
+    wait_until(enough, f"{count} trace records in {topic}", timeout_s=30)
+    return sorted(found)
+
+
+def kind(field: str) -> str:
+    """What a volatile field looks like."""
+    if field == "null":
+        return field
+    if "," in field:
+        return ",".join(kind(part) for part in field.split(","))
+    if field.isdigit():
+        return "<number>"
+    if len(field) >= 32 and all(letter in "0123456789ABCDEF" for letter in field):
+        return "<id>"
+    host, _, port = field.rpartition(":")
+    return "<host:port>" if host and port.isdigit() else "<text>"
+
+
+def test_sends_leave_the_same_records(java: JavaPrograms, filtering_cluster: ApacheCluster) -> None:
+    """Covers C-543, C-545: ours and the Java client's, field by field."""
+    cluster = filtering_cluster
+    address = cluster.namesrv_addr
+    topic = cluster.create_topic(cluster.unique("orders"), queues=1)
+    theirs, ours = (cluster.create_topic(cluster.unique("trace"), queues=1) for _ in range(2))
+    java.produce(
+        namesrv=address, topic=topic, group="till", count=2, mode="sync", size=64, tags="A",
+        trace=True, tracetopic=theirs,
+    )  # fmt: skip
+    with Producer(
+        "till", namesrv_addr=address, enable_msg_trace=True, customized_trace_topic=ours
+    ) as producer:
+        for index in range(2):
+            producer.send(Message(topic, bytes(64), tags="A", keys=f"m-{index}"))
+    assert shapes(address, ours, 2) == shapes(address, theirs, 2)
+
+
+def test_listener_calls_leave_the_same_records(
+    java: JavaPrograms, filtering_cluster: ApacheCluster
+) -> None:
+    """Covers C-545: batches of two, one failing the first time."""
+    cluster = filtering_cluster
+    if cluster.referee.version.startswith("5"):
+        pytest.skip("the 5.x client writes no records of messages without a region")
+    address = cluster.namesrv_addr
+    topic = cluster.create_topic(cluster.unique("orders"), queues=1)
+    theirs, ours = (cluster.create_topic(cluster.unique("trace"), queues=1) for _ in range(2))
+    send_numbered(address, topic, 4)
+    group = cluster.unique("java")
+    create_retry_topic(address, cluster.broker_addr, group)
+    with java.start(
+        "JavaPushConsumer", namesrv=address, topic=topic, group=group, count=4, trace=True,
+        tracetopic=theirs, failmodulo=4, failtimes=1,
+    ) as java_consumer:  # fmt: skip
+        java_consumer.wait_event("done")
+        java_consumer.end_input()
+        java_consumer.wait_event("closed")
+
+    def listener(messages: list[MessageExt]) -> ConsumeConcurrentlyStatus:
+        if messages[0].properties["index"] == "0" and messages[0].reconsume_times == 0:
+            return ConsumeConcurrentlyStatus.RECONSUME_LATER
+        return collector(messages)
+
+    collector = Collector()
+    with PushConsumer(
+        cluster.unique("ours"),
+        namesrv_addr=address,
+        listener=listener,
+        consume_from_where=FIRST,
+        enable_msg_trace=True,
+        customized_trace_topic=ours,
+    ) as consumer:
+        consumer.subscribe(topic)
+        consumer.start()
+        collector.wait(4)
+    assert shapes(address, ours, 10) == shapes(address, theirs, 10)
+
+
+class Commits(TransactionListener):
+    def execute_local_transaction(self, message: Message, arg: object) -> LocalTransactionState:
+        return LocalTransactionState.COMMIT_MESSAGE
+
+    def check_local_transaction(self, message: MessageExt) -> LocalTransactionState:
+        return LocalTransactionState.COMMIT_MESSAGE
+
+
+def test_transactions_leave_the_same_records(
+    java: JavaPrograms, filtering_cluster: ApacheCluster
+) -> None:
+    """Covers C-545: the half and its end."""
+    cluster = filtering_cluster
+    address = cluster.namesrv_addr
+    topic = cluster.create_topic(cluster.unique("orders"), queues=1)
+    theirs, ours = (cluster.create_topic(cluster.unique("trace"), queues=1) for _ in range(2))
+    with java.start(
+        "JavaTransactionProducer", namesrv=address, topic=topic, group="till", count=1, size=64,
+        prefix="m", decide="C", trace=True, tracetopic=theirs,
+    ) as producer:  # fmt: skip
+        producer.wait_event("done")
+        producer.end_input()
+        producer.wait_event("closed")
+    with TransactionProducer(
+        "till",
+        transaction_listener=Commits(),
+        namesrv_addr=address,
+        enable_msg_trace=True,
+        customized_trace_topic=ours,
+    ) as mine:
+        message = Message(topic, bytes(64), tags="A", keys="m-0", properties={"index": "0"})
+        mine.send_message_in_transaction(message)
+    assert shapes(address, ours, 2) == shapes(address, theirs, 2)
+
+
+def our_trace(namesrv_addr: str, topic: str) -> str:
+    """Send and consume one message, both traced to the default topic; return its id."""
+    collector = Collector()
+    with PushConsumer(
+        "trace-shop",
+        namesrv_addr=namesrv_addr,
+        listener=collector,
+        consume_from_where=FIRST,
+        enable_msg_trace=True,
+    ) as consumer:
+        consumer.subscribe(topic)
+        consumer.start()
+        with Producer("trace-till", namesrv_addr=namesrv_addr, enable_msg_trace=True) as producer:
+            msg_id = producer.send(Message(topic, b"x", keys="k1")).msg_id
+        collector.wait(1)
+    return msg_id
+
+
+def assert_told(query: Callable[[], str]) -> None:
+    """mqadmin prints a line for the send and one for the consumption."""
+    text = ""
+
+    def told() -> bool:
+        nonlocal text
+        text = query()
+        return "trace-till" in text and "trace-shop" in text
+
+    wait_until(told, "what mqadmin tells of the trace", timeout_s=60)
+    assert "Pub" in text
+    assert "Sub" in text
+    assert text.count("success") == 2
+
+
+def test_mqadmin_reads_our_trace_on_apache(filtering_cluster: ApacheCluster) -> None:
+    """Covers C-543: queryMsgTraceById finds the records by the message's id."""
+    cluster = filtering_cluster
+    topic = cluster.create_topic(cluster.unique("orders"), queues=1)
+    msg_id = our_trace(cluster.namesrv_addr, topic)
+    assert_told(lambda: cluster.mqadmin("queryMsgTraceById", "-i", msg_id))
+
+
+def test_mqadmin_reads_our_trace_on_embedded(
+    java: JavaPrograms, embedded: EmbeddedCluster, tmp_path: Path
+) -> None:
+    """Covers C-543: RMQ_SYS_TRACE_TOPIC of the embedded broker, found through its index."""
+    embedded.create_topic("orders", queues=1)
+    msg_id = our_trace(embedded.namesrv_addr, "orders")
+    address, referee = embedded.namesrv_addr, java.referee
+    assert_told(lambda: run_mqadmin(referee, tmp_path, address, "queryMsgTraceById", "-i", msg_id))
