@@ -305,6 +305,8 @@ class RebalanceImpl:
                 raise start
             elif not self._closed:
                 requests.append(self._enter(mq, start))
+        # Locked at the broker and then not taken: nobody else could have them for a minute.
+        await self._owner.given_up([mq for mq in mqs if mq not in self._table])
         return requests
 
     def _enter(self, mq: MessageQueue, offset: int) -> PullRequest:
