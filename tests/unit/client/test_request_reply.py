@@ -22,6 +22,8 @@ from rocketstream import (
     aio,
     create_reply_message,
 )
+from rocketstream.client.callbacks import CallbackExecutor
+from rocketstream.client.producer.request_reply import hand_over
 from rocketstream.errors import (
     ClientStateError,
     MessageInvalidError,
@@ -228,6 +230,24 @@ def test_shutdown_ends_what_waits(broker: FakeBroker) -> None:
     producer.shutdown()
     with pytest.raises((ClientStateError, concurrent.futures.CancelledError)):
         future.result(WAIT_S)
+
+
+def test_a_callback_that_raises_is_logged_and_one_too_late_still_called(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Nothing a callback does reaches the network thread; closing loses no callback."""
+    future: concurrent.futures.Future[MessageExt] = concurrent.futures.Future()
+    callbacks = CallbackExecutor(1)
+    callbacks.close()
+    called: list[object] = []
+
+    def callback(done: object) -> None:
+        called.append(done)
+        raise LookupError("in a callback")
+
+    hand_over(callbacks, callback, future)
+    assert called == [future]
+    assert "a callback of request_async raised" in caplog.text
 
 
 def test_a_request_announces_the_client_first(broker: FakeBroker) -> None:

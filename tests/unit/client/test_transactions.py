@@ -264,11 +264,13 @@ def test_check_settings_are_checked(settings: dict[str, Any], text: str) -> None
 # --- the broker asks ------------------------------------------------------------------------------
 
 
-def ask(broker: FakeBroker, transaction_id: str = "T1", group: str = "pg") -> None:
+def ask(
+    broker: FakeBroker, transaction_id: str = "T1", group: str = "pg", topic: str = TOPIC
+) -> None:
     """Ask every connection that has sent a heartbeat for a transaction (39)."""
     record = encode_record(
         RecordFields(
-            topic=TOPIC,
+            topic=topic,
             queue_id=0,
             flag=0,
             sys_flag=0,
@@ -433,3 +435,22 @@ def test_end_transaction_hooks_see_every_end(broker: FakeBroker) -> None:
     assert (first.transaction_state, first.from_transaction_check) == ("COMMIT_MESSAGE", False)
     assert (second.transaction_state, second.from_transaction_check) == ("ROLLBACK_MESSAGE", True)
     assert (second.msg_id, second.transaction_id) == ("T1", "T1")
+
+
+def test_a_namespace_is_on_the_wire_and_nowhere_else(broker: FakeBroker) -> None:
+    """Covers C-148, C-485: the broker knows group and topic with it, the listener without."""
+    broker.topics[f"ns%{TOPIC}"] = 1
+    listener = Answers(check=ROLLBACK)
+    with TransactionProducer(
+        "pg", namesrv_addr=broker.address, namespace="ns", transaction_listener=listener
+    ) as producer:
+        result = producer.send_message_in_transaction(Message(TOPIC, b"x"))
+        broker.wait_for(END)
+        ask(broker, "T1", "ns%pg", f"ns%{TOPIC}")
+        broker.wait_for(END, 2)
+    assert result.message_queue.topic == TOPIC
+    header = SendMessageRequestHeader.from_ext_v2(broker.asked(SEND)[0].ext)
+    assert (header.topic, header.producer_group) == (f"ns%{TOPIC}", "ns%pg")
+    assert decode_properties(header.properties or "")["PGROUP"] == "ns%pg"
+    assert [message.topic for message in listener.checked] == [TOPIC]
+    assert {end.producer_group for end in ends(broker)} == {"ns%pg"}
