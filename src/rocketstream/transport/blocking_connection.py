@@ -49,6 +49,7 @@ _TIMEVAL = struct.Struct("@ll")
 # on virtual machines. So a connection may look for the answer a while before it sleeps; where that
 # does not pay, because the answers take longer, it soon stops looking.
 _LOOKS_MAX = 250
+_LOOK_MS_MAX = 0.5
 _LOOKS_IN_VAIN_MAX = 16
 _REQUESTS_WITHOUT_LOOKING = 512
 _yield_processor = getattr(os, "sched_yield", None)
@@ -152,12 +153,13 @@ class BlockingConnection:
         if timeout_s != self._timeout_s:
             self._set_timeout(timeout_s)
         opaque = self.submit(command)
+        sent_ms = self._clock.monotonic_ms()
         if alone:
             if self._looks_again_in:
                 self._looks_again_in -= 1
             else:
-                self._look_for_answer()
-        deadline = self._clock.monotonic_ms() + timeout_ms
+                self._look_for_answer(sent_ms + _LOOK_MS_MAX)
+        deadline = sent_ms + timeout_ms
         while True:
             answer = self._next_answer(deadline)
             if answer.opaque == opaque:
@@ -304,17 +306,19 @@ class BlockingConnection:
             if not command.flag & FLAG_ONEWAY:
                 self._refuse(command)
 
-    def _look_for_answer(self) -> None:
+    def _look_for_answer(self, until_ms: float) -> None:
         """Look a number of times whether something came, as long as that has paid lately."""
         poller, give_way = self._poller, _yield_processor
         if poller is None or give_way is None or not self._kernel_timeouts:
             return
-        poll = poller.poll
+        poll, now = poller.poll, self._clock.monotonic_ms
         for _ in range(_LOOKS_MAX):
             if poll(0):
                 self._looked_in_vain = 0
                 return
             give_way()
+            if now() > until_ms:  # where processors are scarce, giving way takes long
+                break
         self._looked_in_vain += 1
         if self._looked_in_vain >= _LOOKS_IN_VAIN_MAX:
             self._looked_in_vain = 0

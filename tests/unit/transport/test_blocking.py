@@ -422,3 +422,73 @@ def test_answer_of_a_handler_that_asks_back_is_not_mixed_up() -> None:
         BlockingConnection(server.address) as connection,
     ):
         assert connection.request(request(), LONG_MS).body == b"3"
+
+
+# --- looking before sleeping ----------------------------------------------------------------------
+
+
+def test_a_lone_request_gets_its_answer_by_looking(server: ThreadedServer) -> None:
+    """With looking or after it in vain, the answer is the same; timeouts hold."""
+    with BlockingConnection(server.address) as connection:
+        for number in range(40):
+            body = b"%d" % number
+            assert connection.request(request(1, body), LONG_MS, alone=True).body == body
+
+
+def test_looking_in_vain_ends_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A peer that takes its time is waited for asleep, and after a while without looking first."""
+    monkeypatch.setattr(blocking_connection, "_LOOKS_MAX", 1)
+    looks = 0
+
+    def note_look() -> None:
+        nonlocal looks
+        looks += 1
+        gate.release()  # the peer answers only once somebody has looked in vain
+
+    gate = threading.Semaphore(0)
+    monkeypatch.setattr(blocking_connection, "_yield_processor", note_look)
+    count = blocking_connection._LOOKS_IN_VAIN_MAX + 3
+
+    def play(sock: socket.socket) -> None:
+        decoder = FrameDecoder()
+        for number in range(count):
+            commands: list[RemotingCommand] = []
+            while not commands:
+                commands = decoder.feed(sock.recv(4096))
+            if number < blocking_connection._LOOKS_IN_VAIN_MAX and looking:
+                gate.acquire(timeout=20)
+            sock.sendall(encode_frame(commands[0].answer(RemotingCommand.response(0))))
+
+    looking = blocking_connection._KERNEL_TIMEOUTS  # only plain sockets on Linux are looked at
+    with Script(play) as peer, BlockingConnection(peer.address) as connection:
+        for _ in range(count):
+            connection.request(request(), LONG_MS, alone=True)
+    assert looks == (blocking_connection._LOOKS_IN_VAIN_MAX if looking else 0)
+
+
+def test_a_pool_looks_only_for_a_lone_user(
+    server: ThreadedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While another connection to the address is in use, and unless asked for, nobody looks."""
+    seen: list[bool] = []
+    plain = BlockingConnection.request
+
+    def noted(
+        self: BlockingConnection,
+        command: RemotingCommand,
+        timeout_ms: float,
+        *,
+        alone: bool = False,
+    ) -> RemotingCommand:
+        seen.append(alone)
+        return plain(self, command, timeout_ms, alone=alone)
+
+    monkeypatch.setattr(BlockingConnection, "request", noted)
+    for busy_wait in (True, False):
+        with BlockingPool(busy_wait=busy_wait) as pool:
+            with pool.connection(server.address), pool.connection(server.address):
+                pass
+            pool.request(server.address, request(), LONG_MS)
+            with pool.connection(server.address):
+                pool.request(server.address, request(), LONG_MS)
+    assert seen == [True, False, False, False]
