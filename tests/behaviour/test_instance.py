@@ -162,7 +162,7 @@ def test_an_orderly_listener_answers_on_request(cluster: Cluster, names: Names) 
         consumed.set()
         return ConsumeOrderlyStatus.SUCCESS
 
-    with consumer_of(cluster.namesrv_addr, names.group, names.topic, None) as consumer:
+    with consumer_of(cluster.namesrv_addr, names.group, names.topic, Seen()) as consumer:
         consumer.register_message_listener(listener, orderly=True)
         consumer.start()
         with Producer("senders", namesrv_addr=cluster.namesrv_addr) as producer:

@@ -277,16 +277,6 @@ _POSITIVE = (
 )
 
 
-def with_namesrv(config: ClientConfig | None, namesrv_addr: str | None) -> ClientConfig:
-    """Return the configuration a client was given by either of two ways.
-
-    Raises:
-        ConfigurationError: a number in it cannot be used.
-    """
-    config = (config or ClientConfig()).checked()
-    return config if namesrv_addr is None else replace(config, namesrv_addr=namesrv_addr)
-
-
 _FIELDS = frozenset(each.name for each in fields(ClientConfig))
 
 

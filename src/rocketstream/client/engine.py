@@ -129,13 +129,18 @@ if hasattr(os, "register_at_fork"):  # not on Windows, where nothing forks
     os.register_at_fork(after_in_child=_begin_anew_in_child)
 
 
+def _key(config: ClientConfig) -> tuple[object, ...]:
+    return os.getpid(), config.client_id(), config.effective_namespace(), config.unit_mode
+
+
 def threaded_engine(config: ClientConfig, clock: Clock = SYSTEM_CLOCK) -> Engine:
     """Return the engine of a client id, on a thread of its own; made if there is none (C-127).
 
-    Users of one id share the settings of the first (C-18).
+    Users of one id share the settings of the first (C-18); what is each client's own, its
+    namespace and unit mode, parts them.
     """
     client_id = config.client_id()
-    key = (os.getpid(), client_id)
+    key = _key(config)
     with _lock:
         engine = _engines.get(key)
         if engine is not None:
@@ -161,7 +166,7 @@ async def loop_engine(config: ClientConfig, clock: Clock = SYSTEM_CLOCK) -> Engi
     """Return the engine of a client id on the running loop; made if there is none."""
     loop = asyncio.get_running_loop()
     client_id = config.client_id()
-    key = (os.getpid(), client_id, id(loop))
+    key = (*_key(config), id(loop))
     with _lock:
         engine = _engines.get(key)
         if engine is not None:

@@ -9,7 +9,14 @@ from typing import Any
 
 import pytest
 
-from rocketstream import ClientConfig, MessageQueue, Producer, PushConsumer
+from rocketstream import (
+    ClientConfig,
+    LitePullConsumer,
+    MessageQueue,
+    Producer,
+    PullConsumer,
+    PushConsumer,
+)
 from rocketstream.client.config import client_config
 from rocketstream.client.rpc_hook import after_response_of, before_request_of
 from rocketstream.errors import ConfigurationError
@@ -211,6 +218,10 @@ def test_every_setting_is_a_keyword_of_every_client() -> None:
     producer = Producer("p", namesrv_addr=NAMESRV, unit_name="u", unit_mode=True)
     assert producer.config.unit_mode
     assert producer.client_id.endswith("@u")
+    for kind in (PullConsumer, LitePullConsumer):
+        pulling = kind("c", config=base, unit_name="u", namespace="ns")
+        assert pulling.client_id.endswith("@u@STREAM")
+        assert pulling.config.effective_namespace() == "ns"
     consumer = PushConsumer("c", config=base, pull_time_delay_ms_when_exception=7)
     assert consumer.config.pull_time_delay_ms_when_exception == 7
 

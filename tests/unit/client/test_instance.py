@@ -64,7 +64,7 @@ def test_clients_of_one_id_share_connections_and_the_settings_of_the_first(
     broker: FakeBroker,
 ) -> None:
     """Covers C-18, C-127, C-132, C-598: the last one to leave closes the instance."""
-    config = ClientConfig(namesrv_addr=broker.address, instance_name="shared", unit_mode=True)
+    config = ClientConfig(namesrv_addr=broker.address, instance_name="shared", api_timeout_ms=77)
     with Producer("one", config=config) as one:
         two = Producer("two", namesrv_addr="127.0.0.1:1", instance_name="shared")
         two.start()
@@ -72,10 +72,23 @@ def test_clients_of_one_id_share_connections_and_the_settings_of_the_first(
         assert one.client_id == two.client_id
         assert len(engines._engines) == 1
         (shared,) = engines._engines.values()
+        assert shared.instance.config.api_timeout_ms == 77
         two.shutdown()
         assert list(engines._engines.values()) == [shared]
         one.send(Message(TOPIC, b"y"))
     assert not engines._engines
+
+
+def test_namespace_and_unit_mode_are_each_clients_own(broker: FakeBroker) -> None:
+    """Covers C-11, C-18: clients that differ in them have the id in common, not the instance."""
+    config = ClientConfig(namesrv_addr=broker.address, instance_name="shared")
+    with (
+        Producer("p", config=config) as one,
+        Producer("p", config=config, namespace="ns") as two,
+        Producer("p", config=config, unit_mode=True) as three,
+    ):
+        assert one.client_id == two.client_id == three.client_id
+        assert len(engines._engines) == 3
 
 
 def test_clients_with_default_names_have_an_instance_each(broker: FakeBroker) -> None:

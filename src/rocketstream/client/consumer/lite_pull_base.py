@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
-from rocketstream.client.config import ClientConfig
+from rocketstream.client.config import ClientConfig, client_config
 from rocketstream.client.consumer.lite_pull_impl import LitePullConsumerImpl
 from rocketstream.client.consumer.pull_base import Expression, own_config
 from rocketstream.client.consumer.queue_listener import QueueListener, listener_function
@@ -53,6 +53,7 @@ class LitePullConsumerBase:
         clock: Clock = SYSTEM_CLOCK,
         **settings: Any,
     ) -> None:
+        shared = client_config(config, namesrv_addr, settings)
         half_an_hour_ago = datetime.fromtimestamp((clock.now_ms() - _TIMESTAMP_BACK_MS) / 1000)
         settings.setdefault("consume_timestamp", half_an_hour_ago.strftime(TIMESTAMP_FORMAT))
         trace = {name: settings.pop(name) for name in TRACE_SETTINGS if name in settings}
@@ -60,7 +61,7 @@ class LitePullConsumerBase:
         self.settings.check()
         if self.settings.message_queue_listener is not None:
             listener_function(self.settings.message_queue_listener)
-        self.config = own_config(config, namesrv_addr, self.settings.message_model, clock)
+        self.config = own_config(shared, self.settings.message_model, clock)
         self.state = ServiceState.CREATE_JUST
         self.consume_hooks = ConsumeHooks()
         self.filter_hooks = FilterHooks()

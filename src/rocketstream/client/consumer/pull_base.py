@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
-from rocketstream.client.config import ClientConfig, with_namesrv
+from rocketstream.client.config import ClientConfig, client_config
 from rocketstream.client.consumer.offset_store import Offsets
 from rocketstream.client.consumer.pull_impl import PullConsumerImpl
 from rocketstream.client.consumer.queue_listener import QueueListener, listener_function
@@ -44,9 +44,10 @@ class PullConsumerBase:
         clock: Clock = SYSTEM_CLOCK,
         **settings: Any,
     ) -> None:
+        shared = client_config(config, namesrv_addr, settings)
         self.settings = settings_of(PullConsumerSettings, "PullConsumer", group, settings)
         self.settings.check()
-        self.config = own_config(config, namesrv_addr, self.settings.message_model, clock)
+        self.config = own_config(shared, self.settings.message_model, clock)
         self.state = ServiceState.CREATE_JUST
         self.consume_hooks = ConsumeHooks()
         self.filter_hooks = FilterHooks()
@@ -156,12 +157,10 @@ def check_pull(offset: int, max_nums: int) -> None:
         raise ConfigurationError("maxNums <= 0", max_nums=max_nums)
 
 
-def own_config(
-    config: ClientConfig | None, namesrv_addr: str | None, model: MessageModel, clock: Clock
-) -> ClientConfig:
+def own_config(config: ClientConfig, model: MessageModel, clock: Clock) -> ClientConfig:
     """Return a pulling client's configuration: marked as a stream reader's, with its own id (C-17).
 
     In broadcasting the instance name stays as given, since offsets are kept under it (C-114).
     """
-    config = replace(with_namesrv(config, namesrv_addr), enable_stream_request_type=True)
+    config = replace(config, enable_stream_request_type=True)
     return config if model is MessageModel.BROADCASTING else config.with_own_instance(clock)
