@@ -13,6 +13,7 @@ from rocketstream.errors import (
     ConfigurationError,
     LocalProtocolError,
     ProtocolError,
+    RocketMQError,
     StoreError,
 )
 from rocketstream.limits import PROPERTIES_BYTES_MAX
@@ -48,6 +49,7 @@ from rocketstream.server.store import PutResult
 from rocketstream.transport.aio import Connection
 
 TAG_CACHE_MAX = 4096
+_REFUSED = (BrokerError, StoreError, ProtocolError, ConfigurationError)
 ILLEGAL = (
     "the message is illegal, maybe msg body or properties length not matched. msg body length "
     "limit {body}B, msg properties length limit 32KB."
@@ -109,36 +111,35 @@ class SendHandlers:
     def send_v2(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
         """Codes 310 and 320; which of the two it is, the header says."""
         ext = request.ext_fields or {}
-        return self._answer(connection, request, None, plain_send(ext))
-
-    def _answer(
-        self,
-        connection: Connection,
-        request: RemotingCommand,
-        header: SendMessageRequestHeader | None,
-        plain: PlainSend | None = None,
-    ) -> RemotingCommand | None:
-        try:
-            if plain is not None:
-                properties = self._plain_properties(request, plain)
-                if properties is not None:
-                    topic, queue_id, flag, sys_flag, born_timestamp, _ = plain
+        plain = plain_send(ext)
+        if plain is not None:
+            properties = self._plain_properties(request, plain)
+            if properties is not None:
+                topic, queue_id, flag, sys_flag, born_timestamp, _ = plain
+                try:
                     return self._store_message(
                         connection, request, topic, queue_id, flag, sys_flag, born_timestamp, 0,
                         properties,
                     )  # fmt: skip
-            if header is None:
-                header = SendMessageRequestHeader.from_ext_v2(request.ext_fields or {})
-            response = self._send(connection, request, header)
-        except BrokerError as error:
-            response = self._refuse(error.code, error.remark)
-        except StoreError as error:
-            response = self._refuse(
-                ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {error.message}"
-            )
-        except (ProtocolError, ConfigurationError) as error:
-            response = self._refuse(ResponseCode.SYSTEM_ERROR, error.message)
-        return response
+                except _REFUSED as error:
+                    return self._refusal_of(error)
+        return self._answer(connection, request, SendMessageRequestHeader.from_ext_v2(ext))
+
+    def _answer(
+        self, connection: Connection, request: RemotingCommand, header: SendMessageRequestHeader
+    ) -> RemotingCommand | None:
+        try:
+            return self._send(connection, request, header)
+        except _REFUSED as error:
+            return self._refusal_of(error)
+
+    def _refusal_of(self, error: RocketMQError) -> RemotingCommand:
+        if isinstance(error, BrokerError):
+            return self._refuse(error.code, error.remark)
+        if isinstance(error, StoreError):
+            text = f"service not available now: {error.message}"
+            return self._refuse(ResponseCode.SERVICE_NOT_AVAILABLE, text)
+        return self._refuse(ResponseCode.SYSTEM_ERROR, error.message)
 
     def _send(
         self, connection: Connection, request: RemotingCommand, header: SendMessageRequestHeader
