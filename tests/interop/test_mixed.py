@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rocketstream.client.blocking import BlockingAdminClient
 from rocketstream.server.embedded import EmbeddedCluster
 from tests.interop.cluster import SHORT_DELAYS, ApacheCluster, JavaPrograms
 from tests.interop.messages import Received, read_received, read_sent
 from tests.interop.ours import Collector, push_consumer, send_many
+from tests.plugins.waiting import wait_until
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(120)]
 
 COUNT = 2_000
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True)
@@ -90,6 +96,73 @@ def test_python_retries_what_java_gave_back(
     assert {int(each.index) for each in again} == set(range(0, 100, 10))
     assert {each.topic for each in again} == {place.topic}
     assert min(each.reconsume_times for each in again) >= 1
+
+
+@pytest.mark.parametrize("victim", ["java", "python"])
+def test_a_killed_member_is_replaced_by_the_other_language(
+    java: JavaPrograms, place: Place, tmp_path: Path, victim: str
+) -> None:
+    """Covers C-155, C-548: one group of both; kill -9 loses nothing, whichever stays."""
+    rows, log = tmp_path / "rows", tmp_path / "log"
+    where: dict[str, Any] = {
+        "namesrv": place.namesrv_addr,
+        "topic": place.topic,
+        "group": place.group,
+    }
+    with java.start("JavaPushConsumer", **where, out=rows) as theirs:
+        theirs.wait_event("ready")
+        with python_member(place, log) as ours:
+            send_until(place, lambda: min(len(places(rows)), len(places(log))) >= 50)
+            if victim == "java":
+                send_many(place.namesrv_addr, place.topic, 200, size=100)
+                theirs.stop(kill=True)
+            else:
+                send_many(place.namesrv_addr, place.topic, 200, size=100)
+                ours.kill()
+            send_many(place.namesrv_addr, place.topic, 200, size=100)
+            with BlockingAdminClient(place.namesrv_addr) as admin:
+                queues = admin.subscribe_queues(place.topic)
+                ends = {mq.queue_id: admin.max_offset(mq) for mq in queues}
+                everything = {(queue, n) for queue, end in ends.items() for n in range(end)}
+                wait_until(
+                    lambda: places(rows) | places(log) >= everything,
+                    "everything to be consumed by one or the other",
+                    timeout_s=60,
+                )
+                committed = [(admin.query_consumer_offset(place.group, mq) or 0) for mq in queues]
+    assert all(offset <= ends[mq.queue_id] for mq, offset in zip(queues, committed, strict=True))
+
+
+@contextmanager
+def python_member(place: Place, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a member of ours in a process of its own; it writes down what it consumes."""
+    command = [sys.executable, "-m", "tests.chaos.consuming_process"]
+    with subprocess.Popen(
+        [*command, place.namesrv_addr, place.group, place.topic, str(log), "0"],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def send_until(place: Place, condition: Callable[[], bool]) -> None:
+    """Send messages until both members consume."""
+    for _ in range(100):
+        send_many(place.namesrv_addr, place.topic, 40, size=100)
+        if condition():
+            return
+    wait_until(condition, "both members to consume")
+
+
+def places(file: Path) -> set[tuple[int, int]]:
+    """Return queue and offset of each whole line of either member's record."""
+    if not file.exists():
+        return set()
+    lines = [line.split() for line in file.read_text().split("\n")[:-1]]
+    return {(int(w[3]), int(w[4])) if w[0] == "OK" else (int(w[0]), int(w[1])) for w in lines}
 
 
 def consume(

@@ -158,6 +158,16 @@ final class Peer {
                     m.getMsgId(), m.getKeys(), m.getTags(), m.getReconsumeTimes(),
                     digest(m.getBody()), m.getUserProperty("index"));
             }
+            flush();
+        }
+
+        /** What a listener has seen must be in the file before the process may be killed. */
+        private synchronized void flush() {
+            try {
+                writer.flush();
+            } catch (IOException e) {
+                throw new IllegalStateException(e);
+            }
         }
 
         @Override
