@@ -52,6 +52,39 @@ def test_send_with_the_old_header_is_the_same(broker: Peer) -> None:
     assert (message.flag, message.tags) == (7, "A")
 
 
+def test_the_short_way_of_a_usual_send_stores_the_same(broker: Peer) -> None:
+    """A number beyond the usual ones (here the retry limit) takes the general way."""
+    broker.send("T1")
+    answers, stored = [], []
+    for number, limit in enumerate((5, 5_000), start=1):
+        header = SendMessageRequestHeader(
+            "pg", "T1", "TBW102", 4, 0, 1 << 1, 1_700_000_000_000, 9,
+            "WAIT\x01true\x02KEYS\x01k l\x02TAGS\x01A\x02u\x01v\x02", max_reconsume_times=limit,
+        )  # fmt: skip
+        command = RemotingCommand(RequestCode.SEND_MESSAGE_V2)
+        command.ext_fields = header.to_ext_v2()
+        command.body = b"x"
+        answers.append(broker.answer(broker.submit(command)))
+        stored.append(broker.messages("T1")[number])
+    usual, general = stored
+    assert usual.properties_bytes == general.properties_bytes
+    for name in ("topic", "queue_id", "flag", "sys_flag", "born_timestamp", "born_host", "body"):
+        assert getattr(usual, name) == getattr(general, name), name
+    first, second = (ext(answer) for answer in answers)
+    assert first.keys() == second.keys()
+    assert (first["queueOffset"], second["queueOffset"]) == ("1", "2")
+
+
+def test_an_unreadable_header_is_answered_without_fields(broker: Peer) -> None:
+    """As Apache does: the region is told only by what looked at the message."""
+    header = SendMessageRequestHeader("pg", "T1", "TBW102", 4, 0, 0, 1, 0, "")
+    command = RemotingCommand(RequestCode.SEND_MESSAGE_V2)
+    command.ext_fields = {**header.to_ext_v2(), "e": "x"}
+    answer = broker.answer(broker.submit(command))
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert not answer.ext_fields
+
+
 def test_absent_body_is_accepted(broker: Peer) -> None:
     """Covers W 2.2: a null body is stored with length 0."""
     assert broker.send("T1", b"").code == 0
