@@ -194,6 +194,13 @@ class AsyncPullConsumer(PullConsumerBase):
         name = self.config.with_namespace(topic)
         return await self._running().admin.query_message(name, key, max_num, begin_ms, end_ms)
 
+    async def create_topic(
+        self, key: str, new_topic: str, queue_num: int, topic_sys_flag: int = 0
+    ) -> None:
+        """Create a topic on every master that has the topic ``key``, such as TBW102."""
+        name = self.config.with_namespace(new_topic)
+        await self._running().admin.create_topic(key, name, queue_num, topic_sys_flag)
+
     # --- inside -----------------------------------------------------------------------------------
 
     def _running(self) -> PullConsumerImpl:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Coroutine, Iterator
+from threading import TIMEOUT_MAX
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -36,7 +37,8 @@ class LitePullConsumer(LitePullConsumerBase):
     caller comes back: with the next ``poll``, a commit, or ``shutdown``. In iteration a message
     counts once the next one was asked for. With ``auto_commit`` such offsets are stored every
     ``auto_commit_interval_ms``, when a queue is given up, and at shutdown; without it only what
-    ``commit`` and ``commit_sync`` were told.
+    ``commit`` and ``commit_sync`` were told. Threads that share a consumer share this too: any
+    thread's next ``poll`` counts for what any of them got.
 
     Args:
         group: consumer group, 1 to 255 characters of ``[%|a-zA-Z0-9_-]``.
@@ -242,7 +244,7 @@ class LitePullConsumer(LitePullConsumerBase):
             cache.settle()
             impl.commit_if_due()
             messages = cache.take(self._batch)
-            if not messages and self._wait(impl, timeout / 1000):
+            if not messages and self._wait(impl, min(timeout / 1000, TIMEOUT_MAX)):
                 messages = cache.take(self._batch)
             free = cache.released()
         if free:

@@ -119,12 +119,12 @@ class LitePullConsumerImpl:
                 await self.instance.update_route(topic)
             await self.instance.heartbeat()
             await self.instance.check_client_in_broker(self)
+            self.running = True
+            self.watch.start()
+            await self.apply_assignment()
         except BaseException:
-            await self.instance.unregister_consumer(self.group)
+            await self.shutdown(commit=False)
             raise
-        self.running = True
-        self.watch.start()
-        await self.apply_assignment()
         self.instance.rebalance_soon()
 
     async def shutdown(self, *, commit: bool) -> None:

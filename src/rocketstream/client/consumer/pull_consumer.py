@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from typing import Any, Final, Protocol, Self, TypeVar
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream.client.callbacks import CallbackExecutor
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.consumer.pull_base import Expression, PullConsumerBase, check_pull
 from rocketstream.client.consumer.pull_impl import PullConsumerImpl
 from rocketstream.client.consumer.queue_listener import QueueListener
 from rocketstream.client.engine import Engine, threaded_engine
 from rocketstream.client.service_state import ServiceState
-from rocketstream.errors import ConfigurationError
+from rocketstream.errors import ClientStateError, ConfigurationError
 from rocketstream.model import MessageQueue, PullResult
 from rocketstream.protocol.message_ext import MessageExt
 
@@ -267,7 +268,7 @@ class PullConsumer(PullConsumerBase):
         if callback is not _NONE_GIVEN:
             function = callback if callable(callback) else _adapted(callback)
             callbacks = engine.instance.callbacks
-            future.add_done_callback(lambda done: callbacks.submit(function, done))
+            future.add_done_callback(lambda done: _call_back(callbacks, function, done))
         return future
 
     # --- offsets ----------------------------------------------------------------------------------
@@ -379,6 +380,13 @@ class PullConsumer(PullConsumerBase):
             lambda impl: impl.admin.query_message(name, key, max_num, begin_ms, end_ms)
         )
 
+    def create_topic(
+        self, key: str, new_topic: str, queue_num: int, topic_sys_flag: int = 0
+    ) -> None:
+        """Create a topic on every master that has the topic ``key``, such as TBW102."""
+        name = self.config.with_namespace(new_topic)
+        self._call(lambda impl: impl.admin.create_topic(key, name, queue_num, topic_sys_flag))
+
     # --- inside -----------------------------------------------------------------------------------
 
     def _call(self, call: Callable[[PullConsumerImpl], Coroutine[Any, Any, T]]) -> T:
@@ -392,11 +400,26 @@ class PullConsumer(PullConsumerBase):
         return self._engine, self._impl
 
 
+def _call_back(
+    callbacks: CallbackExecutor,
+    function: Callable[[Future[PullResult]], object],
+    done: Future[PullResult],
+) -> None:
+    try:
+        callbacks.submit(function, done)
+    except ClientStateError:  # shut down meanwhile: there are no callback threads any more
+        function(done)
+
+
 def _adapted(callback: PullCallback) -> Callable[[Future[PullResult]], object]:
     def tell(done: Future[PullResult]) -> object:
-        error = done.exception()
-        if error is not None:
+        try:
+            result = done.result()
+        except CancelledError:
+            why = "the client was shut down before the pull was answered"
+            return callback.on_exception(ClientStateError(why))
+        except BaseException as error:
             return callback.on_exception(error)
-        return callback.on_success(done.result())
+        return callback.on_success(result)
 
     return tell

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, runtime_checkable
 
 from rocketstream.client.instance import MQClientInstance
-from rocketstream.errors import ConfigurationError
+from rocketstream.errors import ClientStateError, ConfigurationError
 from rocketstream.model import MessageQueue
 
 logger = logging.getLogger("rocketstream.client")
@@ -72,5 +72,7 @@ class Teller:
                 answer = function(*args)
                 if inspect.isawaitable(answer):
                     await answer
+            except ClientStateError:
+                logger.debug("topic %s changed, but the client is being shut down", args[0])
             except Exception:
                 logger.exception("message queue listener failed for topic %s", args[0])
