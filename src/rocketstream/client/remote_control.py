@@ -6,11 +6,13 @@ Law: reads the request, asks the group's consumer or producer, answers; knows no
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from rocketstream.client.producer.replies import take_reply
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("rocketstream.client")
 
 PROPERTY_PRODUCER_GROUP = "PGROUP"
+_TASK_FRAMES_MAX = 50
 
 RemoteHandler = Callable[["MQClientInstance", "Connection", RemotingCommand], None]
 """Called on the loop; must not wait: what takes time runs in ``instance.run_soon``."""
@@ -54,20 +57,40 @@ def serve(instance: MQClientInstance, connection: Connection, command: RemotingC
 
 
 def all_stacks() -> str:
-    """Return the stack of every thread of this process, as jstack lists Java's."""
+    """Return the stack of every thread and of the running loop's tasks, as jstack lists Java's."""
     names = {thread.ident: thread for thread in threading.enumerate()}
     parts: list[str] = []
     for ident, frame in sys._current_frames().items():
         thread = names.get(ident)
         name = thread.name if thread is not None else "unknown"
         daemon = " daemon" if thread is not None and thread.daemon else ""
-        lines = [f'"{name}"{daemon} TID: {ident}']
-        for entry in reversed(traceback.extract_stack(frame)):
-            lines.append(f"    at {entry.name} ({entry.filename}:{entry.lineno})")
-            if entry.line:
-                lines.append(f"        {entry.line}")
-        parts.append("\n".join(lines))
+        stack = traceback.extract_stack(frame)
+        parts.append(_stack_text(f'"{name}"{daemon} TID: {ident}', stack))
+    # What a coroutine listener waits for is in no thread's stack.
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        stack = traceback.StackSummary.extract(_frames_of(task))
+        parts.append(_stack_text(f'"{task.get_name()}" asyncio task', stack))
     return "\n\n".join(parts) + "\n"
+
+
+def _frames_of(task: asyncio.Task[Any]) -> Iterator[tuple[FrameType, int]]:
+    """Return a task's frames down to what it waits for; ``get_stack`` gives the first only."""
+    waits: Any = task.get_coro()
+    for _ in range(_TASK_FRAMES_MAX):
+        frame = getattr(waits, "cr_frame", None)
+        if frame is None:
+            return
+        yield frame, frame.f_lineno
+        waits = waits.cr_await
+
+
+def _stack_text(title: str, stack: traceback.StackSummary) -> str:
+    lines = [title]
+    for entry in reversed(stack):
+        lines.append(f"    at {entry.name} ({entry.filename}:{entry.lineno})")
+        if entry.line:
+            lines.append(f"        {entry.line}")
+    return "\n".join(lines)
 
 
 # --- handlers -------------------------------------------------------------------------------------

@@ -249,6 +249,40 @@ def test_a_coroutine_listener_is_awaited(broker: FakeBroker) -> None:
     assert (result.consume_result, len(seen)) == ("CR_LATER", 1)
 
 
+def test_the_stack_of_a_coroutine_listener_is_told(broker: FakeBroker) -> None:
+    """Covers C-540: down to what it waits for, though no thread runs it."""
+
+    async def run() -> str:
+        entered, leave = asyncio.Event(), asyncio.Event()
+
+        async def deep_inside() -> None:
+            entered.set()
+            await leave.wait()
+
+        async def listener(messages: list[MessageExt]) -> ConsumeConcurrentlyStatus:
+            await deep_inside()
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+
+        made = aio.PushConsumer(GROUP, namesrv_addr=broker.address, listener=listener)
+        await made.subscribe(TOPIC)
+        async with made:
+            await made.start()
+            pull = await asyncio.to_thread(wait_pull_of, broker, 0, 0)
+            await asyncio.to_thread(broker.reply, pull, found([0]))
+            async with asyncio.timeout(WAIT_S):
+                await entered.wait()
+            header = GetConsumerRunningInfoRequestHeader(GROUP, "id", True)
+            (answer,) = await asyncio.to_thread(
+                broker.ask_clients, RequestCode.GET_CONSUMER_RUNNING_INFO, header
+            )
+            leave.set()
+        return ConsumerRunningInfo.decode(answer.body).jstack or ""
+
+    stacks = asyncio.run(run())
+    assert f"at deep_inside ({__file__}:" in stacks
+    assert "await leave.wait()" in stacks
+
+
 def test_a_message_of_the_retry_topic_comes_under_its_own(broker: FakeBroker) -> None:
     """Covers C-269: as it would when it is consumed again."""
     seen = Seen()
