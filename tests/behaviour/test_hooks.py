@@ -355,3 +355,23 @@ def test_ends_of_transactions_are_told(cluster: Cluster, names: Names) -> None:
     assert (context.transaction_state, context.from_transaction_check) == ("COMMIT_MESSAGE", False)
     assert (context.msg_id, context.transaction_id) == (result.msg_id, result.msg_id)
     assert sending.before[0].msg_type.name == "TRANS_MSG_HALF"
+
+
+# --- what a listener can see --------------------------------------------------------------------
+
+
+def test_messages_carry_the_bounds_of_their_queue(cluster: Cluster, names: Names) -> None:
+    """Covers C-233, C-234: the backlog behind a message is MAX_OFFSET minus its offset."""
+    cluster.create_topic(names.topic, 1)
+    send_all(cluster.namesrv_addr, numbered(names.topic, range(5)))
+    seen = Seen()
+    with PushConsumer(
+        names.group, namesrv_addr=cluster.namesrv_addr, listener=seen, consume_from_where=FIRST
+    ) as consumer:
+        consumer.subscribe(names.topic)
+        consumer.start()
+        seen.wait_consumed(5)
+    backlogs = [int(m.properties["MAX_OFFSET"]) - m.queue_offset for m in seen.consumed]
+    assert sorted(backlogs) == [1, 2, 3, 4, 5]
+    assert {m.properties["MIN_OFFSET"] for m in seen.consumed} == {"0"}
+    assert all(m.properties["CLUSTER"] for m in seen.consumed)

@@ -228,8 +228,6 @@ def test_listener_calls_leave_the_same_records(
 ) -> None:
     """Covers C-545: batches of two, one failing the first time."""
     cluster = filtering_cluster
-    if cluster.referee.version.startswith("5"):
-        pytest.skip("the 5.x client writes no records of messages without a region")
     address = cluster.namesrv_addr
     topic = cluster.create_topic(cluster.unique("orders"), queues=1)
     theirs, ours = (cluster.create_topic(cluster.unique("trace"), queues=1) for _ in range(2))

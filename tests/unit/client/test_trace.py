@@ -1,0 +1,239 @@
+"""The trace dispatcher and its hooks without a network: bounds, topics, what is left out."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from rocketstream import limits
+from rocketstream.client.config import CLOUD, ClientConfig
+from rocketstream.client.observe.hooks import MessageType, SendMessageContext
+from rocketstream.client.observe.trace import (
+    CONSUME,
+    INSTANCE_PREFIX,
+    PRODUCE,
+    AsyncTraceDispatcher,
+)
+from rocketstream.client.observe.trace_hooks import SendMessageTraceHook
+from rocketstream.client.observe.tracing import tracing_of
+from rocketstream.errors import ConfigurationError, SendError, SendOutcome
+from rocketstream.model import Message, MessageQueue, SendResult, SendStatus
+from rocketstream.protocol.trace import TracePub, TraceRecord, TraceSubAfter, decode_trace
+from rocketstream.testing.clock import ManualClock
+
+MQ = MessageQueue("T", "b", 0)
+CONFIG = ClientConfig(namesrv_addr="127.0.0.1:1")
+
+
+class Loop:
+    """Stands for the dispatcher's engine and sender: nothing is sent, calls are remembered."""
+
+    def __init__(self) -> None:
+        self.calls: list[Callable[[], object]] = []
+        self.sent: list[Any] = []
+        self.done: list[Callable[..., object]] = []
+
+    def call_soon(self, function: Callable[[], object]) -> None:
+        self.calls.append(function)
+
+    def send(self, prepared: Any, _target: object, _timeout: float, done: Any) -> None:
+        self.sent.append(prepared)
+        self.done.append(done)
+
+    def run(self) -> None:
+        async def drain() -> None:
+            for call in self.calls:
+                call()
+            self.calls.clear()
+
+        asyncio.run(drain())
+
+
+def dispatcher_of(
+    loop: Loop, config: ClientConfig = CONFIG, kind: str = PRODUCE
+) -> AsyncTraceDispatcher:
+    dispatcher = AsyncTraceDispatcher("pg", kind, config, clock=ManualClock())
+    dispatcher._engine = loop  # type: ignore[assignment]
+    dispatcher._sender = loop  # type: ignore[assignment]
+    return dispatcher
+
+
+def after(keys: str | None = "k") -> TraceSubAfter:
+    return TraceSubAfter("q", "id", 1, True, keys, 0, 5, "cg")
+
+
+def text_of(prepared: Any) -> str:
+    body = bytes(prepared.body)
+    return (zlib.decompress(body) if prepared.sys_flag else body).decode()
+
+
+def records_of(prepared: Any) -> list[TraceRecord]:
+    return decode_trace(text_of(prepared))
+
+
+def test_group_and_instance_are_upstreams() -> None:
+    """Covers C-541."""
+    dispatcher = AsyncTraceDispatcher("pg", CONSUME, CONFIG)
+    assert dispatcher.group.startswith("_INNER_TRACE_PRODUCER-pg-CONSUME-")
+    assert dispatcher._config.instance_name == f"{INSTANCE_PREFIX}_127.0.0.1:1"
+    assert (dispatcher._config.namespace, dispatcher._config.vip_channel_enabled) == (None, False)
+    assert dispatcher.trace_topic == "RMQ_SYS_TRACE_TOPIC"
+
+
+def test_more_than_a_thousand_waiting_are_dropped_and_counted() -> None:
+    """Covers C-541: the queue holds 1,024."""
+    loop = Loop()
+    dispatcher = dispatcher_of(loop)
+    taken = [dispatcher.append("r", [after()]) for _ in range(limits.TRACE_CONTEXTS_MAX + 3)]
+    assert taken.count(False) == dispatcher.dropped == 3
+    assert len(loop.calls) == 1, "one wake-up for all"
+
+
+def test_a_dispatcher_that_is_not_started_drops() -> None:
+    dispatcher = AsyncTraceDispatcher("pg", PRODUCE, CONFIG)
+    assert not dispatcher.append("r", [after()])
+    assert dispatcher.dropped == 1
+    dispatcher.shutdown()
+
+
+def test_a_full_text_is_sent_at_once() -> None:
+    """Covers C-542: 118,000 bytes; what is left waits for its half second."""
+    loop = Loop()
+    dispatcher = dispatcher_of(loop)
+    record = TraceSubAfter("q" * 1_000, "id", 1, True, None, 0, 5, "cg")
+    for _ in range(130):
+        dispatcher.append("r", [record])
+    loop.run()
+    (sent,) = loop.sent
+    assert limits.TRACE_FLUSH_BYTES <= len(text_of(sent)) < limits.TRACE_MESSAGE_BYTES_MAX
+    assert len(records_of(sent)) < 130
+
+
+def test_a_full_set_of_keys_is_sent_at_once() -> None:
+    """Covers C-542, C-543: a message's properties end at 32,767 bytes."""
+    loop = Loop()
+    dispatcher = dispatcher_of(loop)
+    for number in range(600):
+        dispatcher.append("r", [after(f"{number:0>60}")])
+    loop.run()
+    assert len(loop.sent) == 1
+    assert len(loop.sent[0].properties.encode()) < limits.PROPERTIES_BYTES_MAX
+
+
+def test_the_cloud_has_a_topic_per_region() -> None:
+    """Covers C-544: rmq_sys_TRACE_DATA_<region>, records without time and group."""
+    loop = Loop()
+    config = ClientConfig(namesrv_addr="127.0.0.1:1", access_channel=CLOUD)
+    dispatcher = dispatcher_of(loop, config)
+
+    async def work() -> None:
+        dispatcher.append("hz", [after()])
+        dispatcher.append("sh", [after()])
+        dispatcher._drain()
+        dispatcher._send_all()
+
+    asyncio.run(work())
+    assert sorted(p.topic for p in loop.sent) == ["rmq_sys_TRACE_DATA_hz", "rmq_sys_TRACE_DATA_sh"]
+    (record,) = records_of(loop.sent[0])
+    assert isinstance(record, TraceSubAfter)
+    assert (record.timestamp, record.group_name) == (0, None)
+
+
+def test_unanswered_messages_are_bounded() -> None:
+    """Covers C-546: a broker that does not answer costs records, not memory."""
+    loop = Loop()
+    dispatcher = dispatcher_of(loop)
+
+    async def work() -> None:
+        for _ in range(limits.TRACE_MESSAGES_ON_WAY_MAX + 2):
+            dispatcher.append("r", [after()])
+            dispatcher._drain()
+            dispatcher._send_all()
+
+    asyncio.run(work())
+    assert len(loop.sent) == limits.TRACE_MESSAGES_ON_WAY_MAX
+    assert dispatcher.dropped == 2
+    loop.done[0](None, SendError("lost", SendOutcome.UNKNOWN))
+    assert dispatcher._on_way == limits.TRACE_MESSAGES_ON_WAY_MAX - 1
+
+
+# --- the send hook ------------------------------------------------------------------------------
+
+
+class Taking(AsyncTraceDispatcher):
+    """Keeps what it is given."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__("pg", PRODUCE, CONFIG, clock=clock)
+        self.taken: list[TracePub] = []
+
+    def append(self, region_id: str | None, records: Sequence[TraceRecord]) -> bool:
+        assert region_id == "DefaultRegion"
+        self.taken += [record for record in records if isinstance(record, TracePub)]
+        return True
+
+
+def sent(topic: str = "T", result: SendResult | None = None, **context: Any) -> list[TracePub]:
+    """What the hook hands on for one send that took 7 ms."""
+    clock = ManualClock()
+    dispatcher = Taking(clock)
+    hook = SendMessageTraceHook(dispatcher)
+    given = SendMessageContext("ns%pg", Message(topic, b"abc", tags="A"), MQ, "h:1", **context)
+    hook.send_message_before(given)
+    clock.advance(7)
+    given.send_result = result
+    hook.send_message_after(given)
+    return dispatcher.taken
+
+
+def stored(**more: Any) -> SendResult:
+    return SendResult(SendStatus.SEND_OK, "id", "offset-id", MQ, 3, **more)
+
+
+def test_a_stored_send_is_one_record() -> None:
+    """Covers C-545: when it began, how long it took, what was stored where."""
+    ((region, record),) = sent(result=stored(), msg_type=MessageType.DELAY_MSG)
+    assert region == "DefaultRegion"
+    assert isinstance(record, TracePub)
+    assert (record.cost_time, record.msg_type, record.success, record.body_length) == (
+        7,
+        3,
+        True,
+        3,
+    )
+    assert (record.msg_id, record.offset_msg_id, record.store_host) == ("id", "offset-id", "h:1")
+
+
+def test_a_send_stored_with_a_remark_is_no_success() -> None:
+    """Covers C-545."""
+    result = SendResult(SendStatus.FLUSH_DISK_TIMEOUT, "id", "off", MQ, 3)
+    assert not sent(result=result)[0].success
+
+
+def test_some_sends_are_not_traced() -> None:
+    """Covers C-546: switched off by the broker, failed, one-way, or trace itself."""
+    assert sent(result=stored(trace_on=False)) == []
+    assert sent(result=None) == []
+    assert sent(topic="RMQ_SYS_TRACE_TOPIC", result=stored()) == []
+
+
+def test_names_are_the_users() -> None:
+    """Covers C-545: without their namespace."""
+    (record,) = sent(topic="ns%T", result=stored(), namespace="ns")
+    assert (record.group_name, record.topic) == ("pg", "T")
+
+
+@pytest.mark.parametrize("settings", [{"enable_msg_trace": "yes"}, {"customized_trace_topic": 5}])
+def test_wrong_settings_are_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError):
+        tracing_of(settings, "g", PRODUCE, CONFIG, ManualClock())
+
+
+def test_a_topic_alone_switches_nothing_on() -> None:
+    settings: dict[str, Any] = {"customized_trace_topic": "mine"}
+    assert not tracing_of(settings, "g", PRODUCE, CONFIG, ManualClock())
+    assert settings == {}
