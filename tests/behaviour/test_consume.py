@@ -78,7 +78,10 @@ def test_only_matching_tags_are_delivered(cluster: Cluster, names: Names) -> Non
     seen = Seen()
     with consumer_of(cluster.namesrv_addr, names.group, names.topic, seen, "A || B") as consumer:
         consumer.start()
-        send_all(cluster.namesrv_addr, [*messages, Message(names.topic, "last", tags="A")])
+        send_all(cluster.namesrv_addr, messages)
+        # Alone: those above reach the broker in any order, and what comes behind the last match
+        # may be filtered out, and committed, only after the shutdown.
+        send_all(cluster.namesrv_addr, [Message(names.topic, "last", tags="A")])
         seen.wait_consumed(21)
     assert sorted(seen.bodies) == sorted([f"{t}{n}" for n in range(10) for t in "AB"] + ["last"])
     assert cluster.committed(names.group, names.topic, 1) == [41]
