@@ -26,6 +26,8 @@ public final class JavaRequestReply {
         producer = new DefaultMQProducer(peer.text("group") + "-p");
         producer.setNamesrvAddr(peer.text("namesrv"));
         producer.setInstanceName("peer-p-" + ProcessHandle.current().pid());
+        producer.setSendMsgTimeout(10000);
+        producer.setMqClientApiTimeout(10000);
         producer.start();
     }
 

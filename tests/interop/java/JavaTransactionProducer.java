@@ -38,6 +38,7 @@ public final class JavaTransactionProducer implements TransactionListener {
         producer.setNamesrvAddr(peer.text("namesrv"));
         producer.setInstanceName("peer-" + ProcessHandle.current().pid());
         producer.setSendMsgTimeout(10000);
+        producer.setMqClientApiTimeout(10000);
         producer.setTransactionListener(this);
         producer.start();
         int count = peer.number("count", 1);
