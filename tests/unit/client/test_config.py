@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import ssl
+from dataclasses import FrozenInstanceError
 from typing import Any
 
 import pytest
@@ -224,6 +225,13 @@ def test_every_setting_is_a_keyword_of_every_client() -> None:
         assert pulling.config.effective_namespace() == "ns"
     consumer = PushConsumer("c", config=base, pull_time_delay_ms_when_exception=7)
     assert consumer.config.pull_time_delay_ms_when_exception == 7
+
+
+def test_a_configuration_cannot_be_changed_behind_a_clients_back() -> None:
+    """Covers C-10, C-599: there is no setter that would be taken and not reach the machine."""
+    consumer = PushConsumer("c", namesrv_addr=NAMESRV)
+    with pytest.raises(FrozenInstanceError):
+        consumer.config.pull_time_delay_ms_when_exception = 7  # type: ignore[misc]
 
 
 def test_a_shared_setting_is_checked_by_each_client() -> None:
