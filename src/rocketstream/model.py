@@ -274,7 +274,9 @@ class MessageSelector:
         cls, expression: str | MessageSelector | None, expression_type: str = "TAG"
     ) -> MessageSelector:
         """Return the selector that ``subscribe`` was given in any of its forms."""
-        return expression if isinstance(expression, cls) else cls(expression, expression_type)
+        if isinstance(expression, MessageSelector):
+            return expression
+        return cls(expression, expression_type)
 
 
 @dataclass(frozen=True, slots=True)
