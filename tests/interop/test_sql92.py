@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import random
 from pathlib import Path
 
 import pytest
 
 from rocketstream.errors import SubscriptionError
 from rocketstream.protocol.sql92 import compile_expression
+from rocketstream.server.broker.core.bloom import bloom_positions
 from tests.interop.cluster import JavaPrograms
 from tests.interop.conditions import TABLE, TABLE_5, TRAILING, WRONG, Conditions, messages
 from tests.interop.jvm import SMALL_JVM, Jvm
@@ -30,7 +32,11 @@ def apache_letters(referee: Referee, root: Path, conditions: list[str]) -> list[
         " ".join(["P", *(_word(word) for pair in message.items() for word in pair)])
         for message in messages()
     ]
-    lines += [f"E {_word(condition)}" for condition in conditions]
+    return answers(referee, root, lines + [f"E {_word(condition)}" for condition in conditions])
+
+
+def answers(referee: Referee, root: Path, lines: list[str]) -> list[str]:
+    """What the program says to its lines."""
     (root / "in").write_text("\n".join(lines) + "\n")
     classes = referee.program_class_path.partition(":")[0]
     arguments = [*SMALL_JVM, "-cp", f"{classes}:{referee.server_class_path}", "JavaSqlFilter"]
@@ -114,3 +120,14 @@ def test_zero_point_zero_is_refused_by_apache_and_taken_by_us(apache: Referee, r
     """Covers C-388, C-583: the one thing we take and Apache does not."""
     assert apache_letters(apache, root, ["a > 0.0"]) == [REFUSED]
     assert our_letters("a > 0.0") == our_letters("a > 1e-320")
+
+
+def test_bloom_positions_are_apaches(apache: Referee, root: Path) -> None:
+    """Covers C-394: 112 bits, three positions from murmur3 of the group and the topic."""
+    chosen = random.Random(394)
+    letters = "abcXYZ019_-%|"
+    names = ["".join(chosen.choices(letters, k=length)) for length in range(1, 60)]
+    pairs = [(chosen.choice(names), chosen.choice(names)) for _ in range(200)]
+    theirs = answers(apache, root, [f"B {_word(f'{group}#{topic}')}" for group, topic in pairs])
+    ours = [bloom_positions(group, topic) for group, topic in pairs]
+    assert theirs == [f"{data.bit_pos} of {data.bit_num}" for data in ours]

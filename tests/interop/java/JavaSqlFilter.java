@@ -7,6 +7,7 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Base64;
 import java.util.HashMap;
 import java.util.List;
@@ -18,7 +19,7 @@ import java.util.Map;
  * <p>Arguments: in out. A line of {@code in} is {@code P name value name value ...} (a message's
  * properties; all of these come first) or {@code E expression}, each word in base64. {@code out} gets
  * one line per expression: {@code !} when it does not compile, else a letter per message: T, F, N for
- * null, X when the evaluation fails.
+ * null, X when the evaluation fails. {@code B text} asks for the text's positions in the bloom filter.
  */
 public final class JavaSqlFilter {
     private static final String HOME = "org.apache.rocketmq.filter.";
@@ -42,12 +43,21 @@ public final class JavaSqlFilter {
                 String[] words = line.split(" ", -1);
                 if (words[0].equals("P")) {
                     filter.addMessage(words);
+                } else if (words[0].equals("B")) {
+                    out.println(positions(decoded(words[1])));
                 } else {
                     out.println(filter.letters(decoded(words[1])));
                 }
             }
         }
         Peer.say("event", "done");
+    }
+
+    private static String positions(String text) throws ReflectiveOperationException {
+        Class<?> type = Class.forName(HOME + "util.BloomFilter");
+        Object bloom = type.getMethod("createByFn", int.class, int.class).invoke(null, 20, 32);
+        int[] found = (int[]) type.getMethod("calcBitPositions", String.class).invoke(bloom, text);
+        return Arrays.toString(found) + " of " + type.getMethod("getM").invoke(bloom);
     }
 
     private static String decoded(String word) {
