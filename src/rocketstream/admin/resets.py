@@ -84,6 +84,7 @@ class ResetAdmin(GroupAdmin):
         plan = self.group_reset_plan(group, topic, timestamp_ms)
         done: list[ResetRow] = []
         masters = self._wire.masters()
+        connections = self._connections(group, masters)
         for broker_name in sorted({row.broker_name for row in plan}):
             rows = [row for row in plan if row.broker_name == broker_name]
             try:
@@ -95,7 +96,9 @@ class ResetAdmin(GroupAdmin):
                     raise
                 done += self._replace(group, rows, force=force)
             else:
-                done += _as_told(rows, table)
+                # A 5.x broker replaces the offsets itself when nobody is connected.
+                by = BY_MEMBERS if broker_name in connections else BY_BROKER
+                done += _as_told(rows, table, by)
         return done
 
     def skip_accumulated(self, group: str, topic: str) -> list[ResetRow]:
@@ -224,12 +227,14 @@ class ResetAdmin(GroupAdmin):
             )
 
 
-def _as_told(rows: Iterable[ResetRow], table: Mapping[MessageQueue, int]) -> list[ResetRow]:
-    """Return the rows with the targets the broker told the members."""
+def _as_told(
+    rows: Iterable[ResetRow], table: Mapping[MessageQueue, int], by: str
+) -> list[ResetRow]:
+    """Return the rows with the targets the broker answered."""
     done = []
     for row in rows:
         queue = MessageQueue(row.topic, row.broker_name, row.queue_id)
         target = table.get(queue)
         if target is not None:
-            done.append(dataclasses.replace(row, target_offset=target, by=BY_MEMBERS))
+            done.append(dataclasses.replace(row, target_offset=target, by=by))
     return done
