@@ -187,7 +187,7 @@ def test_the_expression_goes_along_with_the_pull(cluster: Cluster, names: Names)
         for expression in ("A", MessageSelector.by_tag("A")):
             result = consumer.pull(mq, expression, 0, 32)
             assert bodies(result.msg_found_list) == ["A", "A"]
-        assert bodies(consumer.pull(mq, "B", 1, 32).msg_found_list) == ["B", "B"]
+        assert bodies(consumer.pull(mq, "B", 0, 32).msg_found_list) == ["B", "B"]
 
 
 # --- offsets ------------------------------------------------------------------------------------

@@ -69,6 +69,7 @@ class PullConsumerImpl:
         self._settings = settings
         self._listeners = listeners
         self._pulled: set[str] = set()
+        self._introduced: set[str] = set()
         self._noted: dict[MessageQueue, None] = {}
         self._consume_hooks = consume_hooks
         self._unit_mode = settings.unit_mode or instance.config.unit_mode
@@ -145,6 +146,12 @@ class PullConsumerImpl:
 
     async def persist_offsets(self) -> None:
         """Store every noted offset that changed, whatever queue it is of (C-497, C-573)."""
+        if not self._noted:
+            return
+        try:
+            await self._introduce(mq.topic for mq in self._noted)
+        except RocketMQError as error:
+            logger.warning("brokers could not be told of group %s: %s", self.group, error)
         await self.store.persist(list(self._noted))
 
     async def running_info(self) -> ConsumerRunningInfo:
@@ -216,6 +223,19 @@ class PullConsumerImpl:
                 [outside(mq) for mq in all_queues],
                 [outside(mq) for mq in mine],
             )
+
+    async def _introduce(self, topics: Iterable[str]) -> None:
+        """Have the brokers of topics know the group before its offsets are stored there.
+
+        A 5.x broker takes no offsets of groups it does not know; 4.x ones know them by the first
+        pull. Nothing was sent at the start, since no broker was known yet (C-123).
+        """
+        new = set(topics) - self._introduced
+        for topic in new:
+            await self.instance.update_route(topic)
+        if new:
+            self._introduced |= new
+            await self.instance.heartbeat()
 
     # --- queues -----------------------------------------------------------------------------------
 
@@ -308,6 +328,7 @@ class PullConsumerImpl:
         noted = self.store.read_memory(mq)
         if noted is not None and not from_store:
             return noted
+        await self._introduce([mq.topic])
         stored = await self.store.read_store(mq)
         if mq in self._noted and noted is not None:
             self.store.update_offset(mq, noted, increase_only=False)
@@ -320,6 +341,7 @@ class PullConsumerImpl:
             RocketMQError: the broker did not.
         """
         self.update_consume_offset(mq, offset)
+        await self._introduce([mq.topic])
         if isinstance(self.store, RemoteBrokerOffsetStore):
             await self.store.update_consume_offset_to_broker(mq, offset)
         else:
