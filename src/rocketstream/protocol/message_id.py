@@ -64,17 +64,27 @@ class UniqueIdGenerator:
         ).hex().upper()  # fmt: skip
         self._month_start_ms = month_start_ms
         self._month = 0, 0
+        self._last = -1, ""
         self._counter = itertools.count()
 
     def next(self, now_ms: int) -> str:
         """Return the next id: 32 hex digits, or 56 of an IPv6 machine."""
+        moment, head = self._last
+        if moment != now_ms:
+            head = self._head(now_ms)
+        return f"{head}{next(self._counter) & 0xFFFF:04X}"
+
+    def _head(self, now_ms: int) -> str:
+        """Return all but the counter, which ids of one millisecond share."""
         start, end = self._month
         if not start <= now_ms < end:
             start = self._month_start_ms(now_ms)
             # 28 days are in every month: within them the start cannot change.
             self._month = start, max(now_ms + 1, start + 28 * 86_400_000)
         elapsed = max(now_ms - start, 0) & 0xFFFFFFFF
-        return f"{self._prefix}{elapsed:08X}{next(self._counter) & 0xFFFF:04X}"
+        head = f"{self._prefix}{elapsed:08X}"
+        self._last = now_ms, head
+        return head
 
 
 def unique_id_elapsed_ms(msg_id: str) -> int:

@@ -57,6 +57,7 @@ _STATUS = {
     int(ResponseCode.FLUSH_SLAVE_TIMEOUT): SendStatus.FLUSH_SLAVE_TIMEOUT,
     int(ResponseCode.SLAVE_NOT_AVAILABLE): SendStatus.SLAVE_NOT_AVAILABLE,
 }
+_BODY_TYPES = (bytes, bytearray, memoryview)
 _CHECKED_TOPICS_MAX = 4096
 _PLANS_MAX = 4096
 _BATCH_RECORD_BYTES = 22
@@ -205,22 +206,21 @@ class MessagePreparer:
         msg_id = properties.get(PROPERTY_UNIQ_KEY)
         if msg_id is None:
             msg_id = properties[PROPERTY_UNIQ_KEY] = self._ids.next(now)
-        body = message.body if type(message.body) is bytes else bytes(message.body)
+        topic, body, settings = message.topic, message.body, self._settings
+        if type(body) is not bytes:
+            body = bytes(body)
         sys_flag = 0
-        if len(body) >= self._settings.compress_msg_body_over_howmuch:
-            packed, sys_flag = compress(
-                body, self._settings.compress_type, self._settings.compress_level
-            )
-            body = packed
+        if len(body) >= settings.compress_msg_body_over_howmuch:
+            body, sys_flag = compress(body, settings.compress_type, settings.compress_level)
         text = _properties_text(properties)
         prepared = self.prepared_type(
-            self._settings, message.topic, body, text, msg_id, now, message.flag, sys_flag
+            settings, topic, body, text, msg_id, now, message.flag, sys_flag
         )
         prepared.plans = self._plans
-        if properties.get(PROPERTY_MSG_TYPE) == _REPLY:
+        if PROPERTY_MSG_TYPE in properties and properties[PROPERTY_MSG_TYPE] == _REPLY:
             prepared.code = RequestCode.SEND_REPLY_MESSAGE_V2
             prepared.plans = None
-        if message.topic.startswith(RETRY_PREFIX):
+        if topic.startswith(RETRY_PREFIX):
             prepared.plans = None
             prepared.reconsume_times = int(properties.get(PROPERTY_RECONSUME_TIME, "0"))
             limit = properties.get(PROPERTY_MAX_RECONSUME_TIMES)
@@ -271,7 +271,7 @@ class MessagePreparer:
         body = message.body
         if body is None:
             raise MessageInvalidError("CODE: 13: the message body is null", topic=topic)
-        if not isinstance(body, bytes | bytearray | memoryview):
+        if type(body) is not bytes and not isinstance(body, _BODY_TYPES):
             raise MessageInvalidError(
                 f"the message body must be bytes, not {type(body).__name__}", topic=topic
             )
@@ -314,7 +314,7 @@ class MessagePreparer:
 def _properties_text(properties: dict[str, str]) -> str:
     text = encode_properties(properties)
     count = len(properties)
-    if text.count("\x01") != count or text.count("\x02") != max(count - 1, 0):
+    if text.count("\x01") != count or text.count("\x02") != (count - 1 if count else 0):
         raise MessageInvalidError(
             "a property name or value contains the separator U+0001 or U+0002"
         )
