@@ -152,7 +152,9 @@ class BlockingConnection:
         timeout_s = timeout_ms / 1000
         if timeout_s != self._timeout_s:
             self._set_timeout(timeout_s)
-        opaque = self.submit(command)
+        opaque = (self._opaque + 1) & OPAQUE_MASK
+        self._opaque = command.opaque = opaque
+        self._send(command)
         sent_ms = self._clock.monotonic_ms()
         if alone:
             if self._looks_again_in:
@@ -163,7 +165,6 @@ class BlockingConnection:
         while True:
             answer = self._next_answer(deadline)
             if answer.opaque == opaque:
-                self._outstanding.discard(opaque)
                 return answer
             if answer.opaque in self._outstanding:
                 self._outstanding.discard(answer.opaque)
