@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from rocketstream.server.embedded import EmbeddedCluster
 from tests.interop.cluster import ApacheCluster, JavaPrograms, create_retry_topic, run_mqadmin
 from tests.interop.messages import read_received
 from tests.interop.ours import Collector
+from tests.interop.referee import Referee
 from tests.plugins.apache import prepared
 from tests.plugins.waiting import wait_until
 
@@ -346,3 +348,58 @@ def test_mqadmin_reads_our_trace_on_embedded(
     msg_id = our_trace(embedded.namesrv_addr, "orders")
     address, referee = embedded.namesrv_addr, java.referee
     assert_told(lambda: run_mqadmin(referee, tmp_path, address, "queryMsgTraceById", "-i", msg_id))
+
+
+# --- consumerFilter.json ------------------------------------------------------------------------
+
+
+def known_conditions(store: Path) -> dict[str, dict[str, object]]:
+    """The conditions on topic ``orders`` in a store's consumerFilter.json, by group."""
+    try:
+        table = json.loads((store / "config" / "consumerFilter.json").read_text())
+    except (FileNotFoundError, ValueError):
+        return {}  # 4.9 writes over the file: a look in between sees half of it
+    found: dict[str, dict[str, object]] = (
+        table["filterDataByTopic"].get("orders", {}).get("groupFilterData", {})
+    )
+    return found
+
+
+def consume_some(namesrv_addr: str, group: str) -> None:
+    """Be a member of a group with a condition until one message came."""
+    collector = Collector()
+    with PushConsumer(
+        group, namesrv_addr=namesrv_addr, listener=collector, consume_from_where=FIRST
+    ) as consumer:
+        consumer.subscribe("orders", MessageSelector.by_sql("index = 3"))
+        consumer.start()
+        collector.wait(1)
+
+
+def test_conditions_go_there_and_back(apache: Referee, tmp_path: Path) -> None:
+    """Covers C-393, C-394: each broker takes over the other's file, bloom positions included."""
+    store = tmp_path / "store"
+    with EmbeddedCluster(store, commit_log_file_bytes=128 * 1024 * 1024) as ours:
+        ours.create_topic("orders", queues=1)
+        send_numbered(ours.namesrv_addr, "orders", 5)
+        consume_some(ours.namesrv_addr, "first")
+    mine = known_conditions(store)["first"]
+    assert mine["dead"] is True
+
+    settings = {"enablePropertyFilter": "true"}
+    theirs = ApacheCluster(
+        apache, tmp_path / "apache", store_dir=store, broker_settings=settings
+    ).start()
+    try:
+        consume_some(theirs.namesrv_addr, "second")
+        wait_until(lambda: "second" in known_conditions(store), "the file", timeout_s=30)
+        assert known_conditions(store)["first"] == mine
+    finally:
+        theirs.stop(kill=True)
+
+    with EmbeddedCluster(store, commit_log_file_bytes=128 * 1024 * 1024) as ours:
+        filters = ours.broker.controller.filters
+        for group in ("first", "second"):
+            known = filters.get("orders", group)
+            assert known is not None
+            assert (known.expression, known.is_dead) == ("index = 3", True)
