@@ -1,0 +1,265 @@
+"""The pull loop of the push consumer, request by request, against a broker that obeys the test."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from rocketstream import ClientConfig, MessageExt, MessageModel, MessageSelector, PushConsumer
+from rocketstream.client.consumer.pull_service import BROKER_SUSPEND_MS, PULL_TIMEOUT_MS
+from rocketstream.client.core.pull_decision import FLOW_CONTROL_DELAY_MS, SUSPENDED_DELAY_MS
+from rocketstream.errors import BrokerError
+from rocketstream.protocol.bodies import HeartbeatData
+from rocketstream.protocol.codes import PullSysFlag, RequestCode
+from rocketstream.protocol.command import RemotingCommand
+from tests.behaviour.support import Gate, Seen
+from tests.plugins.waiting import wait_until
+from tests.unit.client.fake_broker import (
+    GROUP,
+    TOPIC,
+    WAIT_S,
+    FakeBroker,
+    found,
+    pull_answer,
+    pull_header,
+    refusal,
+)
+
+PULL = RequestCode.PULL_MESSAGE
+
+
+@pytest.fixture
+def broker() -> Iterator[FakeBroker]:
+    with FakeBroker() as running:
+        running.offsets[0] = 0
+        yield running
+
+
+def started(
+    broker: FakeBroker, listener: Any, expression: Any = "*", **settings: Any
+) -> PushConsumer:
+    """Return a consumer of T, quick to persist and to retry, started."""
+    config = ClientConfig(
+        namesrv_addr=broker.address,
+        persist_consumer_offset_interval_ms=20,
+        pull_time_delay_ms_when_exception=20,
+    )
+    made = PushConsumer(GROUP, config=config, listener=listener, **settings)
+    made.subscribe(TOPIC, expression)
+    made.start()
+    return made
+
+
+def test_the_times_are_upstreams() -> None:
+    """Covers C-210, C-214 (the look-up comes with the retry): hold, RPC, pauses."""
+    assert (BROKER_SUSPEND_MS, PULL_TIMEOUT_MS) == (15_000, 30_000)
+    assert (SUSPENDED_DELAY_MS, FLOW_CONTROL_DELAY_MS) == (1_000, 20)
+    assert ClientConfig(namesrv_addr="x:1").pull_time_delay_ms_when_exception == 1_000
+
+
+def test_a_pull_says_everything_upstream_says(broker: FakeBroker) -> None:
+    """Covers C-212, C-213, C-217: suspend always, the expression only when asked to."""
+    with started(broker, Seen(), "A || B", pull_batch_size=7):
+        header = pull_header(broker.wait_pull(0))
+    assert (header.consumer_group, header.topic, header.queue_id) == (GROUP, TOPIC, 0)
+    assert (header.queue_offset, header.max_msg_nums, header.commit_offset) == (0, 7, 0)
+    assert header.sys_flag == PullSysFlag.SUSPEND
+    assert header.subscription is None
+    assert (header.expression_type, header.bname) == ("TAG", "broker-a")
+    assert header.sub_version > 0
+
+
+def test_the_expression_goes_along_when_asked_to(broker: FakeBroker) -> None:
+    """Covers C-39, C-212, C-213."""
+    with started(broker, Seen(), "A || B", post_subscription_when_pull=True):
+        header = pull_header(broker.wait_pull(0))
+    assert header.sys_flag == PullSysFlag.SUSPEND | PullSysFlag.SUBSCRIPTION
+    assert header.subscription == "A || B"
+
+
+def test_an_offset_goes_along_only_when_nothing_can_overtake_it(broker: FakeBroker) -> None:
+    """Covers C-211, C-212: when everything before the pull is finished and the broker knows it."""
+    seen = Seen()
+    with started(broker, seen):
+        broker.reply(broker.wait_pull(0), found(range(3)))
+        seen.wait_consumed(3)
+        broker.wait_for(RequestCode.UPDATE_CONSUMER_OFFSET, 2, lambda a: a.ext["topic"] == TOPIC)
+        broker.reply(broker.wait_pull(3), pull_answer(19, 3, 3))
+        header = pull_header(broker.wait_pull(3, 2))
+    assert header.sys_flag == PullSysFlag.SUSPEND | PullSysFlag.COMMIT_OFFSET
+    assert header.commit_offset == 3
+
+
+def test_broadcasting_pulls_carry_no_offset(
+    broker: FakeBroker, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Covers C-112, C-158, C-211: nor is anybody asked for members or offsets."""
+    monkeypatch.setenv("ROCKETMQ_LOCAL_OFFSET_STORE_DIR", str(tmp_path))
+    seen = Seen()
+    with started(broker, seen, message_model=MessageModel.BROADCASTING):
+        broker.wait_for(RequestCode.GET_MAX_OFFSET)  # LAST without an offset in the file (C-197)
+        first = broker.wait_for(PULL)[0]
+        offset = pull_header(first).queue_offset
+        broker.reply(first, found([offset]))
+        seen.wait_consumed(1)
+        header = pull_header(broker.wait_pull(offset + 1))
+        assert header.sys_flag == PullSysFlag.SUSPEND
+        (data,) = broker.heartbeats[-1].consumer_data_set
+        assert data.message_model == "BROADCASTING"
+        assert [each.topic for each in data.subscription_data_set] == [TOPIC]
+    for code in (
+        RequestCode.GET_CONSUMER_LIST_BY_GROUP,
+        RequestCode.QUERY_CONSUMER_OFFSET,
+        RequestCode.UPDATE_CONSUMER_OFFSET,
+    ):
+        assert not broker.asked(code)
+
+
+def test_unit_mode_is_told(broker: FakeBroker) -> None:
+    """Covers C-11, C-143."""
+    with started(broker, Seen(), unit_mode=True):
+        broker.wait_pull(0)
+        assert broker.heartbeats[-1].consumer_data_set[0].unit_mode
+
+
+def test_a_condition_needs_a_broker_that_can_filter(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Covers C-216, C-222: an old broker is never asked, the loop goes on."""
+
+    def old(command: RemotingCommand) -> RemotingCommand:
+        broker.heartbeats.append(HeartbeatData.decode(bytes(command.body)))
+        answer = RemotingCommand.response(0)
+        answer.version = 100
+        return answer
+
+    broker.on[RequestCode.HEART_BEAT] = old
+    broker.on[RequestCode.CHECK_CLIENT_CONFIG] = lambda _: RemotingCommand.response(0)
+    with caplog.at_level(logging.WARNING), started(broker, Seen(), MessageSelector.by_sql("a > 1")):
+        wait_until(lambda: "does not upgrade to support for filter" in caplog.text, "the warning")
+        assert not [each for each in broker.asked(PULL) if each.ext["topic"] == TOPIC]
+
+
+def test_a_refused_condition_fails_the_start(broker: FakeBroker) -> None:
+    """Covers C-118: the broker's code comes through, and nothing is left behind."""
+    broker.on[RequestCode.CHECK_CLIENT_CONFIG] = refusal(23, "no such grammar")
+    with pytest.raises(BrokerError, match="no such grammar") as raised:
+        started(broker, Seen(), MessageSelector.by_sql("a > 1"))
+    assert raised.value.code == 23
+    assert not broker.asked(PULL)
+
+
+def test_a_condition_refused_while_running_leaves_the_one_before(broker: FakeBroker) -> None:
+    """Covers C-103, C-118."""
+    broker.on[RequestCode.CHECK_CLIENT_CONFIG] = refusal(23, "no such grammar")
+    with started(broker, Seen(), "A") as consumer:
+        broker.wait_pull(0)
+        with pytest.raises(BrokerError):
+            consumer.subscribe(TOPIC, MessageSelector.by_sql("a > 1"))
+        assert consumer._impl is not None
+        topics = {d.topic: d.sub_string for d in consumer._impl.subscriptions.values()}
+    assert topics == {TOPIC: "A", f"%RETRY%{GROUP}": "*"}
+
+
+def test_a_stalled_question_stalls_one_queue_only() -> None:
+    """Covers C-200: the other is pulled while where this one begins is still unknown."""
+    with FakeBroker(queues=2) as broker:
+        broker.offsets[0] = 0
+        seen = Seen()
+        broker.on[RequestCode.QUERY_CONSUMER_OFFSET] = lambda command: (
+            RemotingCommand.response(1, "busy")
+            if (command.ext_fields or {})["queueId"] == "1"
+            else broker._query_offset(command)
+        )
+        with started(broker, seen):
+            broker.reply(broker.wait_pull(0), found([0]))
+            seen.wait_consumed(1)
+            pulled = [each for each in broker.asked(PULL) if each.ext["queueId"] == "1"]
+            assert not [each for each in pulled if each.ext["topic"] == TOPIC]
+
+
+def test_answers_after_the_shutdown_are_discarded(broker: FakeBroker) -> None:
+    """Covers C-201, C-549."""
+    seen = Seen()
+    with started(broker, seen):
+        held = broker.wait_pull(0)
+    broker.reply(held, found([0]))
+    assert not seen.deliveries
+
+
+def test_odd_offsets_are_only_logged(broker: FakeBroker, caplog: pytest.LogCaptureFixture) -> None:
+    """Covers C-224: "[BUG] pull message result maybe data wrong"."""
+    broker.offsets[0] = 10
+    seen = Seen()
+    with caplog.at_level(logging.WARNING), started(broker, seen):
+        broker.reply(broker.wait_pull(10), found([8, 9, 10]))
+        seen.wait_consumed(3)
+        broker.wait_pull(11)
+    assert "[BUG] pull message result maybe data wrong" in caplog.text
+
+
+def test_flow_control_says_so_now_and_then(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Covers C-203 to C-206, C-577, C-579: held once, logged once, pulled once when it may go."""
+    gate = Gate(lambda message: True)
+    with caplog.at_level(logging.INFO), started(broker, gate, pull_threshold_for_queue=1):
+        broker.reply(broker.wait_pull(0), found(range(3)))
+        assert gate.entered.wait(WAIT_S)
+        wait_until(lambda: "waits for COUNT to fall" in caplog.text, "the log line")
+        assert len([a for a in broker.asked(PULL) if a.ext["queueOffset"] == "3"]) == 0
+        gate.opened.set()
+        gate.seen.wait_consumed(3)
+        broker.wait_pull(3)
+        assert len([a for a in broker.asked(PULL) if a.ext["queueOffset"] == "3"]) == 1
+    assert caplog.text.count("waits for COUNT to fall") == 1
+
+
+def test_messages_that_cannot_be_handed_out_are_pulled_again(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Covers C-231, C-581: cached and given to nobody they would hold the offset for ever."""
+    seen = Seen()
+    with started(broker, seen) as consumer:
+        held = broker.wait_pull(0)
+        assert consumer._impl is not None
+        service: Any = consumer._impl.service
+        real = service.submit
+
+        def once(request: object, messages: list[MessageExt]) -> None:
+            monkeypatch.setattr(service, "submit", real)
+            raise ZeroDivisionError("submit")
+
+        monkeypatch.setattr(service, "submit", once)
+        broker.reply(held, found(range(2)))
+        broker.reply(broker.wait_pull(0, 2), found(range(2)))
+        seen.wait_consumed(2)
+
+
+def test_a_reset_offset_cannot_be_undone_by_a_late_listener(broker: FakeBroker) -> None:
+    """Covers C-322, C-572: what a listener of before still finishes counts no more."""
+    broker.offsets[0] = 50
+    gate = Gate(lambda message: message.queue_offset == 50)
+    with started(broker, gate) as consumer:
+        broker.reply(broker.wait_pull(50), found([50]))
+        assert gate.entered.wait(WAIT_S)
+        engine, impl = consumer._engine, consumer._impl
+        assert engine is not None
+        assert impl is not None
+        (mq,) = [mq for mq in impl.queues.table if mq.topic == TOPIC]
+        assert engine.run(impl.queues.restart(mq, 7))
+        pull = broker.wait_pull(7)
+        gate.opened.set()
+        gate.seen.wait_consumed(1)
+        broker.reply(pull, found([7]))
+        gate.seen.wait_consumed(2)
+    offsets = [
+        int(each.ext["commitOffset"])
+        for each in broker.asked(RequestCode.UPDATE_CONSUMER_OFFSET)
+        if each.ext["topic"] == TOPIC
+    ]
+    assert 7 in offsets
+    assert max(offsets[offsets.index(7) :]) == 8

@@ -1,0 +1,252 @@
+"""The brokers as offset store: what is sent, in which order, and what is remembered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, cast
+
+import pytest
+
+from rocketstream.client.consumer.offset_store import RemoteBrokerOffsetStore
+from rocketstream.client.core.routes import BrokerAddress
+from rocketstream.errors import RequestTimeoutError, RouteNotFoundError, SystemBusyError
+from rocketstream.model import MessageQueue
+
+MASTER = "10.0.0.1:10911"
+
+
+def mq(queue_id: int = 0, broker: str = "broker-a") -> MessageQueue:
+    return MessageQueue("T", broker, queue_id)
+
+
+class Brokers:
+    """As much of a client instance as the store uses; the test says what brokers answer."""
+
+    def __init__(self) -> None:
+        self.api = self.routes = self
+        self.addresses: dict[str, BrokerAddress] = {"broker-a": BrokerAddress(MASTER, False)}
+        self.updates: list[str] = []
+        self.sent: list[tuple[str, MessageQueue, int]] = []
+        self.stored: dict[MessageQueue, int | Exception] = {}
+        self.refuse: list[Exception] = []
+        self.now = self.most = 0
+
+    def find_for_subscribe(self, broker_name: str, broker_id: int) -> BrokerAddress | None:
+        return self.addresses.get(broker_name)
+
+    async def update_route(self, topic: str) -> bool:
+        self.updates.append(topic)
+        return True
+
+    async def query_consumer_offset(self, address: str, group: str, mq: MessageQueue) -> int | None:
+        stored = self.stored.get(mq)
+        if isinstance(stored, Exception):
+            raise stored
+        return stored
+
+    async def update_consumer_offset(
+        self, address: str, group: str, mq: MessageQueue, offset: int
+    ) -> None:
+        self.now += 1
+        self.most = max(self.most, self.now)
+        await asyncio.sleep(0)
+        self.now -= 1
+        if self.refuse:
+            raise self.refuse.pop(0)
+        self.sent.append((address, mq, offset))
+
+    def offsets(self) -> list[int]:
+        return [offset for _, _, offset in self.sent]
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(work)
+
+
+def made() -> tuple[Brokers, RemoteBrokerOffsetStore]:
+    brokers = Brokers()
+    return brokers, RemoteBrokerOffsetStore(cast(Any, brokers), "g")
+
+
+def test_nothing_is_loaded_and_memory_begins_empty() -> None:
+    """Covers C-302, C-313."""
+
+    async def use() -> None:
+        brokers, store = made()
+        await store.load()
+        assert store.read_memory(mq()) is None
+        assert store.committable(mq()) == 0
+        assert not brokers.sent
+
+    run(use())
+
+
+def test_a_stored_offset_is_noted_but_undoes_nothing() -> None:
+    """Covers C-314, C-315, C-571: Java's read would put memory back from 7 to 0."""
+
+    async def use() -> None:
+        brokers, store = made()
+        brokers.stored[mq()] = 3
+        assert await store.read_store(mq()) == 3
+        assert store.read_memory(mq()) == 3
+        store.update_offset(mq(), 7)
+        brokers.stored[mq()] = 0
+        assert await store.read_store(mq()) == 0
+        assert store.read_memory(mq()) == 7
+
+    run(use())
+
+
+@pytest.mark.parametrize("error", [RequestTimeoutError("late"), SystemBusyError(2, "busy")])
+def test_what_could_not_be_read_is_an_error(error: Exception) -> None:
+    """Covers C-314, C-316, C-561: neither -1 nor -2, so nobody can take it for an offset."""
+
+    async def use() -> None:
+        brokers, store = made()
+        brokers.stored[mq()] = error
+        with pytest.raises(type(error)):
+            await store.read_store(mq())
+        assert store.read_memory(mq()) is None
+
+    run(use())
+
+
+def test_an_unknown_broker_is_looked_up_once() -> None:
+    """Covers C-314, C-319: one route update, then "The broker[X] not exist"."""
+
+    async def use() -> None:
+        brokers, store = made()
+        with pytest.raises(RouteNotFoundError, match=r"The broker\[gone\] not exist"):
+            await store.read_store(mq(broker="gone"))
+        assert brokers.updates == ["T"]
+        with pytest.raises(RouteNotFoundError):
+            await store.update_consume_offset_to_broker(mq(broker="gone"), 1)
+
+    run(use())
+
+
+def test_only_what_changed_is_sent_and_nothing_is_forgotten() -> None:
+    """Covers C-317, C-318, C-568, C-573: queues that are not named keep what is noted."""
+
+    async def use() -> None:
+        brokers, store = made()
+        for number in (0, 1):
+            store.update_offset(mq(number), 5)
+        await store.persist([mq(0)])
+        await store.persist([mq(0)])  # the first commit of a queue is said twice
+        assert brokers.sent == [(MASTER, mq(0), 5)] * 2
+        await store.persist([mq(0)])
+        await store.persist([])
+        assert len(brokers.sent) == 2
+        assert store.read_memory(mq(1)) == 5
+        store.remove_offset(mq(0))
+        await store.persist([mq(0), mq(1)])
+        assert brokers.sent[2:] == [(MASTER, mq(1), 5)]
+
+    run(use())
+
+
+def test_commits_of_one_broker_are_made_one_round_after_the_other() -> None:
+    """Covers C-324, C-568: the one handled last stays, so no two of a queue are on their way."""
+
+    async def use() -> None:
+        brokers, store = made()
+        store.update_offset(mq(), 1)
+        rounds = [asyncio.ensure_future(store.persist([mq()])) for _ in range(4)]
+        for offset in range(2, 10):
+            await asyncio.sleep(0)
+            store.update_offset(mq(), offset)
+        await asyncio.gather(*rounds)
+        await store.settle([mq()])
+        assert brokers.offsets() == sorted(brokers.offsets())
+        assert brokers.offsets()[-1] == 9
+        assert brokers.most == 1
+
+    run(use())
+
+
+def test_a_commit_that_a_pull_may_overtake_is_said_twice() -> None:
+    """Covers C-211, C-324: 4.x brokers note what came with a pull after they have answered it."""
+
+    async def use() -> None:
+        brokers, store = made()
+        store.update_offset(mq(), 40)
+        await store.settle([mq()])
+        assert brokers.offsets() == [40, 40]
+        assert store.committable(mq()) == 40
+        store.carried(mq())
+        await store.settle([mq()])
+        assert brokers.offsets() == [40, 40], "what is there already is not repeated"
+        store.update_offset(mq(), 41)
+        await store.settle([mq()])
+        assert brokers.offsets() == [40, 40, 41, 41]
+        store.update_offset(mq(), 42)
+        await store.settle([mq()])
+        assert brokers.offsets()[4:] == [42]
+
+    run(use())
+
+
+def test_a_commit_without_answer_comes_again_and_the_next_is_said_twice() -> None:
+    """Covers C-303, C-568: it may still arrive, after a later one even."""
+
+    async def use() -> None:
+        brokers, store = made()
+        store.update_offset(mq(), 1)
+        await store.settle([mq()])
+        store.update_offset(mq(), 2)
+        brokers.refuse.append(RequestTimeoutError("late"))
+        await store.persist([mq()])
+        store.update_offset(mq(), 3)
+        await store.settle([mq()])
+        assert brokers.offsets() == [1, 1, 3, 3]
+
+    run(use())
+
+
+def test_pulls_carry_nothing_before_the_broker_knows_the_topic() -> None:
+    """Covers C-211: and 0 means nothing."""
+
+    async def use() -> None:
+        _, store = made()
+        store.update_offset(mq(), 9)
+        assert store.committable(mq()) == 0
+        await store.persist([mq()])
+        assert store.committable(mq()) == 9
+        assert store.committable(mq(1)) == 0
+
+    run(use())
+
+
+def test_an_offset_can_be_told_at_once_and_the_table_be_copied() -> None:
+    """Covers C-300, C-319, C-320, C-321."""
+
+    async def use() -> None:
+        brokers, store = made()
+        await store.update_consume_offset_to_broker(mq(), 6)
+        assert brokers.sent == [(MASTER, mq(), 6)]
+        brokers.refuse.append(SystemBusyError(2, "busy"))
+        with pytest.raises(SystemBusyError):
+            await store.update_consume_offset_to_broker(mq(), 7)
+        store.update_offset(mq(), 6)
+        store.update_offset(mq()._replace(topic="U"), 1)
+        store.update_offset(mq(), 4)
+        assert store.clone_offset_table("T") == {mq(): 6}
+        store.update_offset(mq(), 4, increase_only=False)
+        assert store.clone_offset_table() == {mq(): 4, mq()._replace(topic="U"): 1}
+
+    run(use())
+
+
+def test_a_slave_takes_offsets_when_the_master_left_the_route() -> None:
+    """Covers C-319, C-570: as upstream; the address is whatever the route still has."""
+
+    async def use() -> None:
+        brokers, store = made()
+        brokers.addresses["broker-a"] = BrokerAddress("10.0.0.2:10911", is_slave=True)
+        store.update_offset(mq(), 1)
+        await store.persist([mq()])
+        assert brokers.sent[0][0] == "10.0.0.2:10911"
+
+    run(use())
