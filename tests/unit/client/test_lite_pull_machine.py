@@ -328,6 +328,17 @@ def test_a_filtered_tail_is_committed_by_the_timer(broker: FakeBroker) -> None:
         wait_until(lambda: commits(broker)[-1:] == [40], "the commit")
 
 
+def test_an_answer_to_an_old_expression_is_pulled_again_with_the_new_one(
+    broker: FakeBroker,
+) -> None:
+    """Covers C-103, C-221: what the old one left out is not passed over."""
+    with lite(broker, "A") as consumer:
+        old = broker.wait_pull(0)
+        consumer.subscribe(TOPIC, "B")
+        broker.reply(old, pull_answer(ResponseCode.PULL_RETRY_IMMEDIATELY, 40))
+        assert pull_header(broker.wait_pull(0, 2)).subscription == "B"
+
+
 def test_a_seek_drops_what_is_on_its_way(broker: FakeBroker) -> None:
     """Covers C-519: the old pull's answer is discarded, the new one is sent at once."""
     with lite(broker) as consumer:

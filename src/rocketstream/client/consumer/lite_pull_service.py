@@ -120,6 +120,10 @@ class LitePullService:
         def answered(answer: RemotingCommand | None, error: Exception | None) -> None:
             if queue.epoch != epoch or self._stopped:
                 return  # of before a seek, or of a queue given up: discarded
+            if self._owner.subscription(mq.topic) is not subscription:
+                # What the old expression left out may be wanted now: pull the same again.
+                self.pull(queue, epoch)
+                return
             try:
                 if answer is None:
                     raise error or InternalError("a pull ended without answer")
