@@ -196,6 +196,7 @@ class OrderlyWorld(World):
         self.silent_locks = 0
         self.dead_letters_fail = False
         self.everyone: dict[str, OrderlyMember] = {}
+        self.takers: dict[MessageQueue, list[tuple[str, int]]] = {}
 
     def join(self) -> OrderlyMember:
         self.joined += 1
@@ -221,6 +222,12 @@ class OrderlyWorld(World):
         assert self.locks.holder(GROUP, mq, self.clock.now_ms()) == member.client_id
         for call in member.calls:
             assert call.request.process_queue.message_queue != mq, "two calls at once"
+        # Whoever had to leave a queue to somebody else comes back with a new ledger only.
+        taker = (member.client_id, request.process_queue.generation)
+        former = self.takers.setdefault(mq, [taker])
+        if former[-1] != taker:
+            assert taker not in former, "went on with what was cached before somebody else came"
+            former.append(taker)
         first = batch[0].queue_offset
         earlier = {n for n, passes in enumerate(self.broker.logs[mq.queue_id][:first]) if passes}
         done = self.broker.consumed[mq.queue_id] | set(ledger_of(request).taken_offsets)
@@ -346,9 +353,20 @@ class OrderlyGroup(RuleBasedStateMachine):
         for other in world.orderly:
             if other is not member:
                 other.rebalance()
+        self.call_everything_there_is()
         world.broker.members.append(member.client_id)
         member.is_heard = True
         world.run(member.service.renew())
+
+    @rule(number=NUMBER, of=NUMBER)
+    def begin_a_queue_anew(self, number: int, of: int) -> None:
+        """An operator resets a queue to what is committed, whatever its listener is at."""
+        member = self.world.orderly[number % len(self.world.members)]
+        table = sorted(member.queues.table)
+        if table:
+            mq = table[of % len(table)]
+            offset = self.world.broker.offsets.get(mq.queue_id, 0)
+            self.world.run(member.queues.restart(mq, offset))
 
     @rule(steps=st.lists(WORK, min_size=6, max_size=24))
     def work(self, steps: list[tuple[str, int, ConsumeOrderlyStatus, bool]]) -> None:
