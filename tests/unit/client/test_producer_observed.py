@@ -359,3 +359,26 @@ def test_a_selector_without_an_answer_is_an_error(broker: FakeBroker, send: Send
     ):
         send(producer, Message(TOPIC, b"x"), selector=lambda *_: None)
     assert raised.value.outcome is SendOutcome.NOT_SENT
+
+
+@pytest.mark.parametrize("send", [sync_send, future_send])
+def test_a_split_batch_that_fails_tells_what_was_stored(broker: FakeBroker, send: Send) -> None:
+    """Covers C-477: three parts to one queue, one after the other; the second is refused."""
+    code = RequestCode.SEND_BATCH_MESSAGE
+    answers = [
+        answer(0, SendMessageResponseHeader("first", 3, 0)),
+        RemotingCommand.response(13, "illegal"),
+    ]
+    broker.on[code] = lambda _: answers.pop(0)
+    batch = [Message(TOPIC, bytes([65 + n]) * 300) for n in range(3)]
+    with (
+        Producer("pg", namesrv_addr=broker.address, max_message_size=400) as producer,
+        pytest.raises(SendError, match="illegal") as raised,
+    ):
+        send(producer, batch)
+    (stored,) = raised.value.parameters["sent"]
+    assert stored.offset_msg_id == "first"
+    assert raised.value.outcome is SendOutcome.REJECTED
+    first, second = broker.asked(code)
+    assert second.ext["e"] == "3"
+    assert (first.ext["n"], second.ext["n"]) == ("broker-a", "broker-a")

@@ -6,11 +6,12 @@ Law: any thread may put; the loop takes. Bounded by number and bytes; nothing of
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from rocketstream import limits
 from rocketstream.client.engine import Engine
-from rocketstream.client.producer.async_sender import AsyncSender, SendTarget
+from rocketstream.client.producer.async_sender import AsyncSender, SendDone, SendTarget
+from rocketstream.client.producer.base import joined
 from rocketstream.client.producer.send_future import CallbackThread, SendFuture, SendWindow
 from rocketstream.client.producer.sending import PreparedSend
 from rocketstream.errors import SendError, SendOutcome
@@ -27,7 +28,7 @@ class Outbox:
         self._window = SendWindow(
             limits.ASYNC_SENDS_IN_FLIGHT_MAX, limits.ASYNC_SEND_BYTES_IN_FLIGHT_MAX
         )
-        self._waiting: deque[tuple[PreparedSend, SendTarget, float, SendFuture]] = deque()
+        self._waiting: deque[tuple[PreparedSend, SendTarget, float, SendDone]] = deque()
         self._due = False
 
     def put(
@@ -42,21 +43,50 @@ class Outbox:
         Raises:
             SendError: none of them was answered within ``timeout_ms``.
         """
+        future = self._enter(len(prepared.body), timeout_ms, callback)
+        self._hand_over(prepared, target, timeout_ms, _Completion(self._window, prepared, future))
+        return future
+
+    def put_parts(
+        self,
+        parts: Sequence[PreparedSend],
+        target: SendTarget,
+        timeout_ms: float,
+        callback: Callable[[SendFuture], object] | None,
+    ) -> SendFuture:
+        """Have the parts of a batch sent one after the other to one queue (C-477).
+
+        Raises:
+            SendError: as ``put``.
+        """
+        size = sum(len(part.body) for part in parts)
+        future = self._enter(size, timeout_ms, callback)
+        chain = _Chain(self._window, self._sender, parts, timeout_ms, future)
+        self._hand_over(parts[0], target, timeout_ms, chain)
+        return future
+
+    def _enter(
+        self, size: int, timeout_ms: float, callback: Callable[[SendFuture], object] | None
+    ) -> SendFuture:
         engine = self._engine
         # A callback that waited for room would wait for answers only its own thread can take.
-        self._window.enter(len(prepared.body), timeout_ms, waits=not self._callbacks.is_current)
+        self._window.enter(size, timeout_ms, waits=not self._callbacks.is_current)
         future = SendFuture(self._callbacks, engine.loop, engine.loop_thread_id)
         if callback is not None:
             future.add_done_callback(callback)
-        self._waiting.append((prepared, target, timeout_ms, future))
+        return future
+
+    def _hand_over(
+        self, prepared: PreparedSend, target: SendTarget, timeout_ms: float, on_done: SendDone
+    ) -> None:
+        self._waiting.append((prepared, target, timeout_ms, on_done))
         if not self._due:
             # One wake-up of the loop for all that is appended until it gets to them.
             self._due = True
             try:
-                engine.loop.call_soon_threadsafe(self._drain)
+                self._engine.loop.call_soon_threadsafe(self._drain)
             except RuntimeError:  # shut down by another thread meanwhile: the loop is closed
                 self._give_up()
-        return future
 
     def wait_empty(self, timeout_ms: float) -> None:
         """Wait until nothing is on its way, or the time is over."""
@@ -71,17 +101,13 @@ class Outbox:
         self._due = False
         waiting = self._waiting
         while waiting:
-            prepared, target, timeout_ms, future = waiting.popleft()
-            self._sender.send(
-                prepared, target, timeout_ms, _Completion(self._window, prepared, future)
-            )
+            self._sender.send(*waiting.popleft())
 
     def _give_up(self) -> None:
         while self._waiting:
-            prepared, _, _, future = self._waiting.popleft()
+            prepared, _, _, on_done = self._waiting.popleft()
             text = "the producer was shut down before the message was sent"
-            error = SendError(text, SendOutcome.NOT_SENT, topic=prepared.topic)
-            _Completion(self._window, prepared, future)(None, error)
+            on_done(None, SendError(text, SendOutcome.NOT_SENT, topic=prepared.topic))
 
 
 class _Completion:
@@ -100,3 +126,39 @@ class _Completion:
             self._future.set_exception(error)
         elif result is not None:
             self._future.set_result(result)
+
+
+class _Chain:
+    """The parts of a split batch on their way, on the loop: the next goes when one is stored."""
+
+    __slots__ = ("_future", "_left", "_results", "_sender", "_size", "_timeout_ms", "_window")
+
+    def __init__(
+        self,
+        window: SendWindow,
+        sender: AsyncSender,
+        parts: Sequence[PreparedSend],
+        timeout_ms: float,
+        future: SendFuture,
+    ) -> None:
+        self._window = window
+        self._sender = sender
+        self._size = sum(len(part.body) for part in parts)
+        self._left = deque(parts[1:])
+        self._timeout_ms = timeout_ms
+        self._future = future
+        self._results: list[SendResult] = []
+
+    def __call__(self, result: SendResult | None, error: SendError | None) -> None:
+        if result is not None:
+            self._results.append(result)
+            if self._left:
+                target = SendTarget(queue=self._results[0].message_queue)
+                self._sender.send(self._left.popleft(), target, self._timeout_ms, self)
+                return
+        self._window.leave(self._size)
+        if error is not None:
+            error.parameters["sent"] = self._results
+            self._future.set_exception(error)
+        else:
+            self._future.set_result(joined(self._results))

@@ -39,7 +39,6 @@ from rocketstream.client.producer.try_watch import ONEWAY, SYNC, Trial
 from rocketstream.client.rpc_hook import after_response_of, before_request_of
 from rocketstream.client.service_state import ServiceState
 from rocketstream.errors import (
-    MessageInvalidError,
     RocketMQError,
     SendError,
     SendOutcome,
@@ -345,7 +344,8 @@ class Producer(SyncQueries):
         to be answered. Order is kept only among messages of one queue that did not fail.
 
         Args:
-            message: one message, or several that fit one batch.
+            message: one message, or several of one topic; several go as in ``send``, the batches
+                one after the other, and the future gets one result for all.
             queue: as in ``send``.
             selector: as in ``send``; called on the network thread, so it must not block.
             arg: as in ``send``.
@@ -358,26 +358,24 @@ class Producer(SyncQueries):
             SendError: too many are on their way and none was answered within the timeout.
             ClientStateError: not running.
         """
+        timeout = self._timeout(timeout_ms)
         if isinstance(message, Message):
             target = target_of(message, queue, selector, arg, sharding_key, self._unwrap)
             prepared = self._preparer.one(message)
             if self._watch is not None or TIMER_MARK in prepared.properties:
                 self._special(prepared, message, target)
-        else:
-            messages = list(message)
-            parts = self._preparer.batches(messages)
-            if len(parts) > 1:
-                raise MessageInvalidError(
-                    f"the batch needs {len(parts)} requests; send_async takes one, "
-                    "use send_batch or send the parts yourself"
-                )
-            prepared = parts[0]
-            prepared.message = messages
-            target = target_of(messages[0], queue, selector, arg, sharding_key, self._unwrap)
+            return self._open_outbox().put(prepared, target, timeout, callback)
+        messages = list(message)
+        parts = self._preparer.batches(messages)
+        target = target_of(messages[0], queue, selector, arg, sharding_key, self._unwrap)
+        for part in parts:
+            part.message = messages
+        return self._open_outbox().put_parts(parts, target, timeout, callback)
+
+    def _open_outbox(self) -> Outbox:
         self._running()
-        outbox = self._outbox
-        assert outbox is not None
-        return outbox.put(prepared, target, self._timeout(timeout_ms), callback)
+        assert self._outbox is not None
+        return self._outbox
 
     # --- request and reply ------------------------------------------------------------------------
 
