@@ -361,6 +361,60 @@ def test_the_members_of_a_group_divide_the_queues(cluster: Cluster, names: Names
     assert bodies(got) == list(range(100))
 
 
+class Churning:
+    """Members that poll in threads; each remembers what it got once it has come back for more."""
+
+    def __init__(self, cluster: Cluster, names: Names) -> None:
+        self._cluster, self._names = cluster, names
+        self._lock = threading.Lock()
+        self._members: list[tuple[LitePullConsumer, threading.Thread]] = []
+        self.done: set[int] = set()
+
+    def join(self) -> None:
+        """Have one more member poll."""
+        consumer = subscribed(self._cluster, self._names)
+        thread = threading.Thread(target=self._work, args=(consumer,))
+        thread.start()
+        self._members.append((consumer, thread))
+
+    def leave(self, index: int, *, commit: bool) -> None:
+        """Shut a member down, in order or as if it had failed."""
+        consumer, thread = self._members.pop(index)
+        consumer.shutdown(commit=commit)
+        thread.join(WAIT_S)
+
+    def _work(self, consumer: LitePullConsumer) -> None:
+        try:
+            while True:
+                messages = consumer.poll(WAIT_MS)
+                with self._lock:
+                    self.done.update(int(message.body) for message in messages)
+        except ClientStateError:
+            return
+
+    def end(self) -> None:
+        """Shut all members down."""
+        while self._members:
+            self.leave(0, commit=False)
+
+
+def test_nothing_is_lost_while_members_come_and_go(cluster: Cluster, names: Names) -> None:
+    """Covers C-507, C-508, C-548, apache/rocketmq 2732: every message is got by somebody."""
+    cluster.create_topic(names.topic, 8)
+    churning = Churning(cluster, names)
+    try:
+        for _ in range(3):
+            churning.join()
+        for cycle in range(8):
+            first = cycle * 250
+            send_all(cluster.namesrv_addr, numbered(names.topic, range(first, first + 250)))
+            churning.join()
+            churning.leave(cycle % 3, commit=cycle % 2 == 0)
+        wait_until(lambda: len(churning.done) == 2_000, "every message", timeout_s=60)
+    finally:
+        churning.end()
+
+
 def _ends(cluster: Cluster, names: Names, consumer: LitePullConsumer) -> list[int]:
     wait_until(lambda: sum(cluster.ends(names.topic, 4)) == 100, "the last message")
     ends = cluster.ends(names.topic, 4)
