@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from rocketstream.client.core.allocate import (
+    AllocateMachineRoomNearby,
     AllocateMessageQueueAveragely,
     AllocateMessageQueueAveragelyByCircle,
     AllocateMessageQueueByConfig,
@@ -124,3 +125,81 @@ def test_impossible_arguments_are_refused(
 def test_a_member_nobody_knows_gets_nothing() -> None:
     """Covers C-165."""
     assert AllocateMessageQueueAveragely().allocate("g", "x", queues(4), members(2)) == []
+
+
+class Rooms:
+    """Rooms stand before the ``@`` of brokers and before the ``-`` of members."""
+
+    def broker_deploy_in(self, message_queue: MessageQueue) -> str:
+        return message_queue.broker_name.partition("@")[0]
+
+    def consumer_deploy_in(self, client_id: str) -> str:
+        return client_id.partition("@")[0]
+
+
+def test_nearby_members_get_the_queues_of_their_room() -> None:
+    """Covers C-171: the reference's own example; a room without members is everybody's."""
+    mqs = [mq for room in ("r1", "r2", "r3") for mq in queues(4, f"{room}@b")]
+    cids = ["r1@c0", "r1@c1", "r2@c2"]
+    strategy = AllocateMachineRoomNearby(AllocateMessageQueueAveragely(), Rooms())
+    assert strategy.name == "MACHINE_ROOM_NEARBY-AVG"
+    shares = [
+        [f"{mq.broker_name[:2]}-{mq.queue_id}" for mq in strategy.allocate("g", cid, mqs, cids)]
+        for cid in cids
+    ]
+    assert shares == [
+        ["r1-0", "r1-1", "r3-0", "r3-1"],
+        ["r1-2", "r1-3", "r3-2"],
+        ["r2-0", "r2-1", "r2-2", "r2-3", "r3-3"],
+    ]
+    assert strategy.allocate("g", "r9@c9", mqs, cids) == []
+
+
+def test_nearby_needs_a_room_for_everything() -> None:
+    """Covers C-171."""
+
+    class Nowhere(Rooms):
+        def broker_deploy_in(self, message_queue: MessageQueue) -> str:
+            return ""
+
+    class Homeless(Rooms):
+        def consumer_deploy_in(self, client_id: str) -> str:
+            return ""
+
+    for rooms in (Nowhere(), Homeless()):
+        strategy = AllocateMachineRoomNearby(AllocateMessageQueueAveragely(), rooms)
+        with pytest.raises(ConfigurationError, match="Machine room is null for"):
+            strategy.allocate("g", "c0", queues(1), ["c0"])
+    with pytest.raises(ConfigurationError, match="allocateMessageQueueStrategy is null"):
+        AllocateMachineRoomNearby(None, Rooms())  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="machineRoomResolver is null"):
+        AllocateMachineRoomNearby(AllocateMessageQueueAveragely(), None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("n", "m"), [(n, m) for n in (1, 3, 7, 12) for m in (1, 2, 5)])
+def test_nearby_leaves_no_queue_without_owner(n: int, m: int) -> None:
+    """Covers C-171: whatever rooms there are, every queue has exactly one owner."""
+    mqs = [mq for room in ("r1", "r2", "r3") for mq in queues(n, f"{room}@b")]
+    cids = sorted(f"r{1 + k % 2}@c{k}" for k in range(m))
+    inner = AllocateMessageQueueAveragelyByCircle()
+    strategy = AllocateMachineRoomNearby(inner, Rooms())
+    owned = [mq for cid in cids for mq in strategy.allocate("g", cid, mqs, cids)]
+    assert sorted(owned) == sorted(mqs)
+
+
+def test_consistent_hash_moves_only_what_the_departed_had() -> None:
+    """Covers C-174: and AVG moves more."""
+    mqs, cids = queues(64), members(5)
+
+    def owners(strategy: AllocateMessageQueueStrategy, cids: list[str]) -> dict[MessageQueue, str]:
+        return {mq: cid for cid in cids for mq in strategy.allocate("g", cid, mqs, cids)}
+
+    for strategy, moves_more in (
+        (AllocateMessageQueueConsistentHash(), False),
+        (AllocateMessageQueueAveragely(), True),
+    ):
+        before, after = owners(strategy, cids), owners(strategy, cids[1:])
+        moved = {mq for mq in mqs if before[mq] != after[mq]}
+        departed = {mq for mq in mqs if before[mq] == cids[0]}
+        assert (moved > departed) is moves_more
+        assert moved >= departed

@@ -188,3 +188,18 @@ def test_topic_thresholds_are_shared_by_all_queues() -> None:
     assert Thresholds().shared(3, 2, 5) == Thresholds(1, 1, 2000)
     assert Thresholds().shared(-1, -1, 5) == Thresholds()
     assert Thresholds().shared(10, 10, 0) == Thresholds()
+
+
+def test_what_was_filtered_out_behind_the_last_message_counts_with_it(
+    ledger: ProcessQueue,
+) -> None:
+    """Covers C-227, C-569: the offset goes past the filtered tail when the last one finishes."""
+    ledger.put(msgs(0, 3))
+    ledger.passed_to = 9
+    assert ledger.remove(msgs(3)) == 0
+    assert ledger.remove(msgs(0)) == 9
+    ledger.put(msgs(9, 12))
+    ledger.passed_to = 13
+    assert ledger.remove(msgs(9, 12)) == 13
+    ledger.clear()
+    assert ledger.passed_to == 0

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import pytest
+
 from rocketstream.client.core.process_queue import PULL_MAX_IDLE_MS, ProcessQueue
 from rocketstream.client.core.rebalance import (
     Assign,
     Revoke,
     RevokeReason,
+    StartAt,
     plan,
     plan_unsubscribed,
     sorted_members,
+    start_at,
+    usable,
 )
-from rocketstream.model import MessageQueue
+from rocketstream.model import ConsumeFromWhere, MessageQueue
 
 
 def mq(queue_id: int, topic: str = "T") -> MessageQueue:
@@ -48,6 +53,55 @@ def test_a_dropped_entry_is_treated_as_absent() -> None:
         Revoke(mq(0), 1, RevokeReason.DROPPED),
         Assign(mq(0)),
     ]
+
+
+def test_a_queue_on_its_way_out_is_finished_before_it_comes_back() -> None:
+    """Covers C-556, C-557: it leaves first, whoever gets it then."""
+    queues = table(mq(0))
+    queues[mq(0)].leaving = True
+    assert plan(queues, "T", [mq(0)], 0) == [
+        Revoke(mq(0), 1, RevokeReason.DROPPED),
+        Assign(mq(0)),
+    ]
+
+
+def test_a_queue_held_by_flow_control_is_not_dead() -> None:
+    """Covers C-176: it is pulled again when messages are finished, however late."""
+    queues = table(mq(0))
+    queues[mq(0)].flow_controlled = True
+    assert plan(queues, "T", [mq(0)], PULL_MAX_IDLE_MS + 1) == []
+    queues[mq(0)].flow_controlled = False
+    assert plan(queues, "T", [mq(0)], PULL_MAX_IDLE_MS) == [], "the limit itself still counts"
+
+
+@pytest.mark.parametrize("where", list(ConsumeFromWhere))
+def test_where_to_begin_without_an_offset(where: ConsumeFromWhere) -> None:
+    """Covers C-189, C-190, C-196: the deprecated values mean LAST; retry topics begin at 0."""
+    first, timestamp = ConsumeFromWhere.FIRST_OFFSET, ConsumeFromWhere.TIMESTAMP
+    normal = {first: StartAt.ZERO, timestamp: StartAt.TIMESTAMP}.get(where, StartAt.END)
+    retry = {timestamp: StartAt.END}.get(where, StartAt.ZERO)
+    assert start_at(where, is_retry=False) is normal
+    assert start_at(where, is_retry=True) is retry
+
+
+def test_the_deprecated_places_have_upstreams_names() -> None:
+    """Covers C-189: they go into heartbeats as they are."""
+    assert {where.value for where in ConsumeFromWhere} == {
+        "CONSUME_FROM_LAST_OFFSET",
+        "CONSUME_FROM_FIRST_OFFSET",
+        "CONSUME_FROM_TIMESTAMP",
+        "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST",
+        "CONSUME_FROM_MIN_OFFSET",
+        "CONSUME_FROM_MAX_OFFSET",
+    }
+
+
+def test_of_a_strategys_answer_only_the_topics_queues_count() -> None:
+    """Covers C-162, C-169: None is nothing, each counts once, strangers are told apart."""
+    queues = [mq(0), mq(1), mq(2)]
+    assert usable(None, "T", queues) == ([], [])
+    assert usable([mq(2), mq(0), mq(2)], "T", queues) == ([mq(2), mq(0)], [])
+    assert usable([mq(9), mq(1), mq(0, "Other")], "T", queues) == ([mq(1)], [mq(9)])
 
 
 def test_a_dead_pull_loop_is_begun_anew() -> None:

@@ -31,12 +31,7 @@ from rocketstream.errors import ClientStateError, ConfigurationError
 from rocketstream.model import ConsumeFromWhere, MessageModel, MessageSelector
 from rocketstream.protocol.bodies import SubscriptionData
 from rocketstream.protocol.names import check_topic
-from rocketstream.protocol.sql92 import compile_expression
-from rocketstream.protocol.subscription import (
-    EXPRESSION_SQL92,
-    EXPRESSION_TAG,
-    build_subscription,
-)
+from rocketstream.protocol.subscription import EXPRESSION_TAG, build_subscription
 
 _TIMESTAMP_BACK_MS = 30 * 60_000
 
@@ -199,12 +194,9 @@ class PushConsumerBase:
         check_topic(topic)
         selector = MessageSelector.of(expression, expression_type)
         name = self.config.with_namespace(topic)
-        data = build_subscription(
+        return build_subscription(
             name, selector.expression, self._clock.now_ms(), selector.expression_type
         )
-        if data.expression_type == EXPRESSION_SQL92:
-            compile_expression(data.sub_string)
-        return data
 
     def _set(self, name: str, value: object) -> None:
         change: dict[str, Any] = {name: value}
