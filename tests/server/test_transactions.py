@@ -335,3 +335,22 @@ def test_restart_keeps_what_is_undecided_and_nothing_else(
         bodies = [m.body for m in broker.messages("T1", queue_id=2)]
         assert bodies[:2] == [b"done", b"open"]
         assert b"undone" not in bodies
+
+
+def test_message_without_room_for_a_count_holds_up_nobody(
+    cluster: EmbeddedCluster, broker: Peer, clock: ManualClock
+) -> None:
+    """Covers C-418: upstream tries to put such a message back for a minute in every round."""
+    broker.heartbeat("c1", producer="pg")
+    fixed = {"TRAN_MSG": "true", "PGROUP": "pg", "UNIQ_KEY": "U1"}
+    most = next(
+        size
+        for size in range(32_767, 0, -1)
+        if broker.send("T1", properties={**fixed, "u": "x" * size}, sys_flag=4).code == 0
+    )
+    assert most > 32_000
+    prepare(broker, b"next", key="U2")
+    clock.advance(10_000)
+    cluster.check_transactions()
+    assert checked(broker)[1].body == b"next"
+    assert len(broker.messages(HALF)) == 3

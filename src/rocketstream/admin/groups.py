@@ -31,6 +31,8 @@ from rocketstream.protocol import names
 if TYPE_CHECKING:
     from rocketstream.protocol.bodies import ConsumerConnection
 
+SILENT_MEMBERS_MAX = 3
+
 
 class GroupAdmin(TopicAdmin):
     """The group operations of ``Admin``."""
@@ -240,8 +242,12 @@ class GroupAdmin(TopicAdmin):
         masters: Mapping[str, str],
         connections: Mapping[str, ConsumerConnection],
     ) -> dict[MessageQueue, str]:
-        """Ask each member which queues it holds (307); one that does not answer is left out."""
+        """Ask each member which queues it holds (307); one that does not answer is left out.
+
+        After some silent members the rest is not asked: waiting for each would take minutes.
+        """
         owners: dict[MessageQueue, str] = {}
+        silent = 0
         asked: set[str] = set()
         for broker_name, connection in connections.items():
             for member in connection.connection_set:
@@ -250,7 +256,12 @@ class GroupAdmin(TopicAdmin):
                 asked.add(member.client_id)
                 try:
                     info = self._wire.running_info(masters[broker_name], group, member.client_id)
-                except (BrokerError, RequestTimeoutError):
+                except RequestTimeoutError:
+                    silent += 1
+                    if silent == SILENT_MEMBERS_MAX:
+                        return owners
+                    continue
+                except BrokerError:
                     continue
                 owners.update(dict.fromkeys(info.mq_table, member.client_id))
         return owners

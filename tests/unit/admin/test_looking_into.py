@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from rocketstream.admin import Admin, MemberRow, SubscriptionRow, TrackRow
+from rocketstream.client.blocking import BlockingAdminClient
 from rocketstream.errors import (
     BrokerError,
     ConsumerNotOnlineError,
@@ -225,3 +226,36 @@ def test_time_span_of_a_group(admin: Admin, peer: Peer) -> None:
     assert row.min_store_ms <= row.max_store_ms
     assert row.consumed_ms == row.min_store_ms
     assert row.delay_ms >= 0
+
+
+def test_questions_wait_five_seconds_and_progress_three_times_that(
+    admin: Admin, peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Covers C-525: 5 s per question, 15 s for the progress of a group."""
+    peer.commit(G, T, 0, 0)
+    asked: dict[int, set[int | None]] = {}
+    ask = BlockingAdminClient.request
+
+    def request(
+        self: BlockingAdminClient,
+        address: str,
+        command: RemotingCommand,
+        timeout_ms: int | None = None,
+    ) -> RemotingCommand:
+        asked.setdefault(command.code, set()).add(timeout_ms)
+        return ask(self, address, command, timeout_ms)
+
+    monkeypatch.setattr(BlockingAdminClient, "request", request)
+    admin.group_lag(G, T)
+    assert asked[RequestCode.GET_CONSUME_STATS] == {15_000}
+    assert asked[RequestCode.GET_ALL_CONSUMER_OFFSET] == {5_000}
+
+
+def test_lag_counts_what_the_tag_filters_out(admin: Admin, peer: Peer) -> None:
+    """Covers C-529: the difference of offsets, whatever the group wants of them."""
+    for tag in ("TagA", "TagB", "TagB"):
+        peer.send(T, tags=tag)
+    peer.heartbeat("c1", G, {T: "TagA"})
+    peer.commit(G, T, 0, 0)
+    (row,) = admin.group_lag(G, T)
+    assert row.lag == 3

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Iterator
 
-from rocketstream.errors import ProtocolError, StoreError, TransportError
+from rocketstream.errors import LocalProtocolError, ProtocolError, StoreError, TransportError
 from rocketstream.protocol import names
 from rocketstream.protocol.codes import MessageSysFlag, RequestCode
 from rocketstream.protocol.command import RemotingCommand
@@ -303,11 +303,14 @@ class TransactionService:
                 self._put_back(offset, half)
             return
         half.properties[PROPERTY_TRANSACTION_CHECK_TIMES] = str(times)
-        result = self._put_back(offset, half)
         try:
+            result = self._put_back(offset, half)
             channel.oneway(self._check_request(half, result))
         except TransportError as error:
             logger.info("cannot ask %s about a transaction: %s", channel.peer, error)
+        except LocalProtocolError as error:
+            # The count does not fit beside the user's properties: it waits until it is too old.
+            logger.error("cannot ask about half message %d: %s", offset, error)
 
     def _check_request(self, half: StoredMessage, result: PutResult) -> RemotingCommand:
         """Code 39: the message as the producer sent it, at the place of its copy (C-419)."""
