@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rocketstream import Message, Producer
 from rocketstream.client.core.fault_latency import (
@@ -101,6 +103,46 @@ def test_when_all_are_in_trouble_the_better_half_serves() -> None:
     assert [table.least_bad(QUEUES, turn, 1) for _ in range(3)] == [QUEUES[2], QUEUES[3], QUEUES[2]]
     assert table.least_bad([MessageQueue("T", "d", 0)], turn, 1) is None
     assert FaultTable().least_bad(QUEUES, turn, 1) is None
+
+
+EVENTS = st.lists(
+    st.tuples(
+        st.sampled_from("abc"),
+        st.sampled_from(["fast", "slow", "failed", "lost", "probe", "wait"]),
+        st.integers(0, 40_000),
+    ),
+    max_size=60,
+)
+
+
+@given(EVENTS)
+def test_no_broker_is_avoided_for_longer_than_it_should_be(
+    events: list[tuple[str, str, int]],
+) -> None:
+    """Covers C-465, C-466, C-603: any history against a model of three rules."""
+    table, now = FaultTable(), 0.0
+    until: dict[str, float] = {}
+    for broker, event, number in events:
+        if event == "wait":
+            now += number
+        elif event == "probe":
+            table.recovered(broker)
+            until[broker] = now
+        elif event in ("failed", "lost"):
+            table.note(broker, number, now, isolate=True, reachable=event == "failed")
+            until[broker] = now + 10_000 if event == "failed" else float("inf")
+        else:
+            latency = number if event == "slow" else 10
+            table.note(broker, latency, now)
+            until[broker] = now + table.duration_ms(latency)
+            assert until[broker] <= now + 30_000
+        free = {name for name in "abc" if until.get(name, 0) <= now}
+        assert {name for name in "abc" if table.is_available(name, now)} == free
+        chosen = table.choose(QUEUES, turns(number), now)
+        assert (chosen is None) == (not free)
+        assert chosen is None or chosen.broker_name in free
+        if not free:
+            assert table.least_bad(QUEUES, turns(number), now) in QUEUES
 
 
 @pytest.mark.parametrize(

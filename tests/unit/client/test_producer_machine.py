@@ -65,7 +65,7 @@ def unique_keys(*brokers: FakeBroker) -> list[str]:
 
 
 @every_form
-@pytest.mark.parametrize("code", [2, 14, 16])
+@pytest.mark.parametrize("code", [1, 2, 14, 16, 17, 204, 205, 1500])
 def test_a_refusal_worth_a_retry_goes_to_the_other_broker(
     pair: tuple[FakeBroker, FakeBroker], send: Sender, code: int
 ) -> None:

@@ -35,9 +35,10 @@ RETRY_RESPONSE_CODES = frozenset(
         int(ResponseCode.NO_BUYER_ID),
         int(ResponseCode.NOT_IN_CURRENT_UNIT),
         int(ResponseCode.SYSTEM_BUSY),
+        int(ResponseCode.GO_AWAY),
     }
 )
-"""Broker codes a send is tried again on (C-87, and 2 as 5.x does, C-601)."""
+"""Broker codes a send is tried again on (C-87; 2 and 1500 as 5.x does, C-601)."""
 
 
 def choose_queue(
