@@ -250,3 +250,37 @@ def test_a_slave_takes_offsets_when_the_master_left_the_route() -> None:
         assert brokers.sent[0][0] == "10.0.0.2:10911"
 
     run(use())
+
+
+def test_going_back_to_what_the_broker_had_before_is_sent() -> None:
+    """Covers C-316, C-532: the broker was told 5 once, which is remembered only when said twice."""
+
+    async def use() -> None:
+        brokers, store = made()
+        brokers.stored[mq()] = 0
+        assert await store.read_store(mq()) == 0
+        store.update_offset(mq(), 5)
+        await store.persist([mq()])
+        store.update_offset(mq(), 0, increase_only=False)
+        await store.settle([mq()])
+        assert brokers.offsets()[-1] == 0
+
+    run(use())
+
+
+def test_going_back_behind_what_a_pull_took_along_is_sent() -> None:
+    """Covers C-317, C-532: the broker may have noted 7 from the pull, though 5 was said last."""
+
+    async def use() -> None:
+        brokers, store = made()
+        for offset in (5, 5):
+            store.update_offset(mq(), offset)
+            await store.settle([mq()])
+        store.update_offset(mq(), 7)
+        store.carried(mq())
+        store.update_offset(mq(), 5, increase_only=False)
+        brokers.sent.clear()
+        await store.settle([mq()])
+        assert brokers.offsets() == [5, 5]
+
+    run(use())

@@ -230,6 +230,8 @@ class RemoteBrokerOffsetStore:
         commits last, after it has suspended the pull).
         """
         self._said.discard(mq)
+        if self._persisted.get(mq) != self._offsets.get(mq):
+            self._persisted.pop(mq, None)
 
     def remove_offset(self, mq: MessageQueue) -> None:
         """Forget a queue."""
@@ -255,6 +257,8 @@ class RemoteBrokerOffsetStore:
         return of_topic(dict(self._offsets), topic)
 
     async def _try_send(self, mq: MessageQueue, offset: int) -> RocketMQError | None:
+        # From here on nobody knows what the broker has; a reset to what it had must be sent too.
+        self._persisted.pop(mq, None)
         try:
             address = await self._address(mq)
             await self._instance.api.update_consumer_offset(address, self._group, mq, offset)
