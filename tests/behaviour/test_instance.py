@@ -205,6 +205,47 @@ def test_a_reset_by_time_makes_members_consume_again_at_once(
     assert sorted(map(int, seen.delivered)) == sorted([*range(40), *range(40)])
 
 
+def test_a_reset_of_an_orderly_group_keeps_the_order(cluster: Cluster, names: Names) -> None:
+    """Covers C-532, C-533: the listener that runs is not joined by another of its queue."""
+    cluster.create_topic(names.topic, 1)
+    entered, leave = threading.Event(), threading.Event()
+    changed = threading.Condition()
+    seen: list[int] = []
+    running: list[int] = []
+    most = 0
+
+    def listener(messages: list[MessageExt]) -> ConsumeOrderlyStatus:
+        nonlocal most
+        running.append(1)
+        most = max(most, len(running))
+        (number,) = (int(message.body) for message in messages)
+        with changed:
+            seen.append(number)
+            changed.notify_all()
+        if number == 5 and not leave.is_set():
+            entered.set()
+            leave.wait(30)
+        running.pop()
+        return ConsumeOrderlyStatus.SUCCESS
+
+    with consumer_of(cluster.namesrv_addr, names.group, names.topic, Seen()) as consumer:
+        consumer.register_message_listener(listener, orderly=True)
+        with Producer("senders", namesrv_addr=cluster.namesrv_addr) as producer:
+            for message in numbered(names.topic, range(20)):
+                producer.send(message)
+        consumer.start()
+        assert entered.wait(60)
+        wait_until(lambda: cluster.committed(names.group, names.topic, 1) == [5], "the commit")
+        header = ResetOffsetRequestHeader(names.topic, names.group, 0, True)
+        ask(cluster, names.topic, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
+        wait_until(lambda: cluster.committed(names.group, names.topic, 1) == [0], "the reset")
+        leave.set()
+        with changed:
+            assert changed.wait_for(lambda: len(seen) >= 26, 60)
+    assert seen == [*range(6), *range(20)]
+    assert most == 1
+
+
 def test_an_operator_asks_members_for_their_offsets(cluster: Cluster, names: Names) -> None:
     """Covers C-133: 223 asks every member with 221."""
     cluster.create_topic(names.topic, 2)

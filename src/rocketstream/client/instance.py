@@ -497,18 +497,25 @@ class MQClientInstance:
             failures = 0 if await self._rebalance_all() else failures + 1
 
     async def _rebalance_all(self) -> bool:
-        balanced = True
-        for consumer in list(self._consumers.values()):
-            try:
-                balanced = await consumer.rebalance() and balanced
-            except Exception:
-                balanced = False
-                logger.exception("rebalance of group %s failed", consumer.group)
-        return balanced
+        # At once: a group that waits for its listeners does not hold up the others.
+        results = await asyncio.gather(*map(self._rebalance, list(self._consumers.values())))
+        return all(results)
+
+    async def _rebalance(self, consumer: ConsumerInner) -> bool:
+        try:
+            return await consumer.rebalance()
+        except Exception:
+            logger.exception("rebalance of group %s failed", consumer.group)
+            return False
 
     async def _persist_all(self) -> None:
-        for consumer in list(self._consumers.values()):
+        await asyncio.gather(*map(self._persist, list(self._consumers.values())))
+
+    async def _persist(self, consumer: ConsumerInner) -> None:
+        try:
             await consumer.persist_offsets()
+        except Exception:
+            logger.exception("offsets of group %s could not be stored", consumer.group)
 
     # --- what runs in the background --------------------------------------------------------------
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.server
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from rocketstream.client.api import MQClientAPI, vip_address
 from rocketstream.client.instance import MQClientInstance
 from rocketstream.errors import ClientStateError, ConnectError, RequestTimeoutError
 from rocketstream.model import MessageQueue
-from rocketstream.protocol.bodies import HeartbeatData, SubscriptionData
+from rocketstream.protocol.bodies import ConsumerData, HeartbeatData, SubscriptionData
 from rocketstream.protocol.codes import RequestCode, version_ordinal, version_text
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import (
@@ -197,6 +198,59 @@ def test_one_slow_timer_does_not_delay_the_others(broker: FakeBroker) -> None:
         routed.set()
         asked = len(broker.asked(BEAT))
         broker.wait_for(BEAT, asked + 5)
+
+
+class Group:
+    """A consumer whose rebalance and commits the test decides."""
+
+    consume_type = "CONSUME_PASSIVELY"
+
+    def __init__(self, group: str, work: Callable[[], Awaitable[bool]]) -> None:
+        self.group = group
+        self._work = work
+
+    def subscribed_topics(self) -> list[str]:
+        return []
+
+    def heartbeat_data(self) -> ConsumerData:
+        return ConsumerData(self.group)
+
+    async def rebalance(self) -> bool:
+        return await self._work()
+
+    async def persist_offsets(self) -> None:
+        await self._work()
+
+
+@pytest.mark.parametrize("name", ["_rebalance_all", "_persist_all"])
+def test_a_group_that_waits_or_fails_holds_up_no_other(broker: FakeBroker, name: str) -> None:
+    """Covers C-129, C-149: each in a try of its own, and all at once."""
+    done: list[str] = []
+
+    async def run() -> None:
+        may_go = asyncio.Event()
+
+        async def wait() -> bool:
+            await may_go.wait()
+            done.append("waiting")
+            return True
+
+        async def fail() -> bool:
+            raise ValueError("a store of the user's own")
+
+        async def work() -> bool:
+            done.append("working")
+            may_go.set()
+            return True
+
+        instance = make_instance(broker)
+        for group, doing in (("a", wait), ("b", fail), ("c", work)):
+            instance.register_consumer(Group(group, doing))  # type: ignore[arg-type]
+        assert await getattr(instance, name)() in (False, None)
+        await instance.close()
+
+    broker.thread.run(run())
+    assert done == ["working", "waiting"]
 
 
 # --- the address server ---------------------------------------------------------------------------
