@@ -163,7 +163,11 @@ def record_keys(record: TraceRecord) -> list[str]:
 
 
 def _record(*fields: object) -> str:
-    return FIELD_SEPARATOR.join(map(_field, fields)) + RECORD_SEPARATOR
+    texts = [field if type(field) is str else _field(field) for field in fields]
+    text = FIELD_SEPARATOR.join(texts)
+    if text.count(FIELD_SEPARATOR) != len(texts) - 1 or RECORD_SEPARATOR in text:
+        text = FIELD_SEPARATOR.join([each.translate(_CLEAN) for each in texts])
+    return text + RECORD_SEPARATOR
 
 
 def _field(value: object) -> str:
@@ -171,7 +175,7 @@ def _field(value: object) -> str:
         return NULL
     if isinstance(value, bool):
         return "true" if value else "false"
-    return str(value).translate(_CLEAN)
+    return str(value)
 
 
 # --- reading --------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import atexit
 import itertools
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from rocketstream import limits
@@ -39,6 +39,7 @@ GROUP_PREFIX = "_INNER_TRACE_PRODUCER"
 INSTANCE_PREFIX = "PID_CLIENT_INNER_TRACE_PRODUCER"
 SEND_TIMEOUT_MS = 5_000
 FLUSH_AFTER_MS = 500
+DRAIN_AFTER_S = 0.02
 SHUTDOWN_FLUSH_MS = 500
 _GROUP_CHARS_MAX = limits.GROUP_CHARS_MAX - 40
 
@@ -99,6 +100,8 @@ class AsyncTraceDispatcher:
         self._preparer = MessagePreparer(self._settings, clock)
         self._queue: deque[tuple[str, Sequence[TraceRecord]]] = deque()
         self._is_due = False
+        self._is_urgent = False
+        self._drain_timer: asyncio.TimerHandle | None = None
         self._segments: dict[str, _Segment] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._engine: Engine | None = None
@@ -162,8 +165,9 @@ class AsyncTraceDispatcher:
 
     async def _close(self, engine: Engine) -> None:
         await self._flush(SHUTDOWN_FLUSH_MS)
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._drain_timer):
+            if timer is not None:
+                timer.cancel()
         self._sender = None
         await engine.instance.unregister_producer(self.group)
 
@@ -182,15 +186,28 @@ class AsyncTraceDispatcher:
             self._drop(len(records))
             return False
         topic = f"{CLOUD_TOPIC_PREFIX}{region_id}" if self.is_cloud else self.trace_topic
-        self._queue.append((topic, records))
+        queue = self._queue
+        queue.append((topic, records))
+        # Waking the loop costs more than all the rest: once for what comes within some ms, and
+        # once more when half of the room is taken before that.
         if not self._is_due:
-            # One wake-up of the loop for all that is appended until it gets to them.
             self._is_due = True
-            try:
-                engine.call_soon(self._drain)
-            except (RocketMQError, RuntimeError):  # ended meanwhile, or a forked child
-                return False
+            return self._wake(engine, self._drain_soon)
+        if len(queue) >= limits.TRACE_CONTEXTS_MAX // 2 and not self._is_urgent:
+            self._is_urgent = True
+            return self._wake(engine, self._drain)
         return True
+
+    @staticmethod
+    def _wake(engine: Engine, call: Callable[[], object]) -> bool:
+        try:
+            engine.call_soon(call)
+        except (RocketMQError, RuntimeError):  # ended meanwhile, or a forked child
+            return False
+        return True
+
+    def _drain_soon(self) -> None:
+        self._drain_timer = asyncio.get_running_loop().call_later(DRAIN_AFTER_S, self._drain)
 
     def _drop(self, records: int) -> None:
         if self.dropped == 0:
@@ -198,7 +215,7 @@ class AsyncTraceDispatcher:
         self.dropped += records
 
     def _drain(self) -> None:
-        self._is_due = False
+        self._is_due = self._is_urgent = False
         while self._queue:
             topic, records = self._queue.popleft()
             for record in records:
@@ -211,11 +228,11 @@ class AsyncTraceDispatcher:
         segment = self._segments.setdefault(topic, _Segment())
         text = encode_record(record, cloud=self.is_cloud)
         segment.texts.append(text)
-        segment.text_bytes += len(text.encode("utf-8", "replace"))
+        segment.text_bytes += _bytes_of(text)
         for key in record_keys(record):
             if key not in segment.keys:
                 segment.keys[key] = None
-                segment.key_bytes += len(key.encode("utf-8", "replace")) + 1
+                segment.key_bytes += _bytes_of(key) + 1
         if (
             segment.text_bytes >= limits.TRACE_FLUSH_BYTES
             or segment.key_bytes >= limits.TRACE_KEYS_BYTES
@@ -254,6 +271,10 @@ class AsyncTraceDispatcher:
             logger.warning("sending trace to %s failed: %s", self.trace_topic, error)
         if self._on_way == 0 and self._all_answered is not None:
             self._all_answered.set()
+
+
+def _bytes_of(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 
 def _has_servers(config: ClientConfig) -> bool:

@@ -35,6 +35,7 @@ from rocketstream.protocol.trace import (
 )
 
 _BATCH_RECORD_BYTES = 22
+_CODES = {kind.name: kind.value for kind in ConsumeReturnType}
 
 
 class SendMessageTraceHook:
@@ -162,8 +163,7 @@ class EndTransactionTraceHook:
 
 
 def _context_code(context: ConsumeMessageContext) -> int:
-    name = context.props.get(CONSUME_CONTEXT_TYPE)
-    return 0 if name is None else ConsumeReturnType[name].value
+    return _CODES.get(context.props.get(CONSUME_CONTEXT_TYPE, ""), 0)
 
 
 def _topic_of(message: Message | MessageExt | Sequence[Message]) -> str:
