@@ -12,7 +12,8 @@ from rocketstream import ClientConfig, MessageExt, MessageModel, MessageSelector
 from rocketstream.client.consumer.pull_service import BROKER_SUSPEND_MS, PULL_TIMEOUT_MS
 from rocketstream.client.core.pull_decision import FLOW_CONTROL_DELAY_MS, SUSPENDED_DELAY_MS
 from rocketstream.errors import BrokerError
-from rocketstream.protocol.bodies import HeartbeatData
+from rocketstream.protocol.bodies import HeartbeatData, SubscriptionData
+from rocketstream.protocol.bodies.admin import Connection, ConsumerConnection
 from rocketstream.protocol.codes import PullSysFlag, RequestCode
 from rocketstream.protocol.command import RemotingCommand
 from tests.behaviour.support import Gate, Seen
@@ -263,3 +264,44 @@ def test_a_reset_offset_cannot_be_undone_by_a_late_listener(broker: FakeBroker) 
     ]
     assert 7 in offsets
     assert max(offsets[offsets.index(7) :]) == 8
+
+
+def test_members_that_subscribe_differently_are_told(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Covers C-340, C-552, C-580: named once, with both expressions; each pull is tried again."""
+    theirs = ConsumerConnection(
+        connection_set=[Connection(), Connection()],
+        subscription_table={TOPIC: SubscriptionData(TOPIC, "B", {"B"}, {66}, 9)},
+    )
+    broker.on[RequestCode.GET_CONSUMER_CONNECTION_LIST] = lambda _: RemotingCommand.response(
+        0, body=theirs.encode()
+    )
+    with caplog.at_level(logging.ERROR), started(broker, Seen(), "A"):
+        for count in (1, 2, 3):
+            broker.reply(broker.wait_pull(0, count), RemotingCommand.response(25, "not latest"))
+        broker.wait_pull(0, 4)
+        wait_until(lambda: "do not subscribe alike" in caplog.text, "the error")
+    assert f"topic {TOPIC} is TAG 'A' here and TAG 'B' at {broker.address}" in caplog.text
+    assert "all 2 members" in caplog.text
+    assert len(broker.asked(RequestCode.GET_CONSUMER_CONNECTION_LIST)) == 1
+
+
+def test_a_broker_that_only_forgot_us_is_no_mistake_of_the_group(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Covers C-552, C-580: told once more, it knows the subscription again."""
+    ours = ConsumerConnection(
+        connection_set=[Connection()],
+        subscription_table={TOPIC: SubscriptionData(TOPIC, "A", {"A"}, {65}, 9)},
+    )
+    broker.on[RequestCode.GET_CONSUMER_CONNECTION_LIST] = lambda _: RemotingCommand.response(
+        0, body=ours.encode()
+    )
+    with caplog.at_level(logging.ERROR), started(broker, Seen(), "A"):
+        beats = len(broker.heartbeats)
+        broker.reply(broker.wait_pull(0), RemotingCommand.response(24, "not exist"))
+        broker.wait_for(RequestCode.GET_CONSUMER_CONNECTION_LIST)
+        broker.wait_pull(0, 2)
+        assert len(broker.heartbeats) > beats
+    assert "do not subscribe alike" not in caplog.text

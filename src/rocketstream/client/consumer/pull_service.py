@@ -14,6 +14,7 @@ from typing import Protocol
 
 from rocketstream.client.consumer.consume_run import ConsumeService, PullRequest
 from rocketstream.client.consumer.offset_store import Offsets
+from rocketstream.client.consumer.subscription_watch import SubscriptionWatch
 from rocketstream.client.core.flow_control import FlowControl, Thresholds, flow_control
 from rocketstream.client.core.process_queue import ProcessQueue
 from rocketstream.client.core.pull_decision import (
@@ -85,6 +86,7 @@ class PullService:
         self._exception_delay_ms = instance.config.pull_time_delay_ms_when_exception
         self._loop = asyncio.get_running_loop()
         self._now = instance.clock.monotonic_ms
+        self._watch = SubscriptionWatch(instance, owner.group)
         self._suggested: dict[MessageQueue, int] = {}
         self._timers: set[asyncio.TimerHandle] = set()
         # Count and size share one counter, as upstream has it (C-205).
@@ -372,9 +374,16 @@ class PullService:
             logger.warning("pull of %s failed, again in %d ms: %s", mq, retry.delay_ms, error)
         if retry.after is AfterFailure.HEARTBEAT:
             self._instance.heartbeat_soon()
+            self._doubt(mq, error)
         elif retry.after is AfterFailure.ROUTE:
             self._instance.run_soon(self._refresh_route(mq.topic))
         self._later(request, retry.delay_ms)
+
+    def _doubt(self, mq: MessageQueue, error: Exception) -> None:
+        subscription = self._owner.subscriptions.get(mq.topic)
+        address = getattr(error, "address", None)
+        if subscription is not None and address:
+            self._watch.doubt(subscription, address)
 
     async def _refresh_route(self, topic: str) -> None:
         await self._instance.update_route(topic)
