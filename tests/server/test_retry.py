@@ -209,3 +209,16 @@ def test_sync_flush_covers_send_back(rocketmq_cluster_factory: MakeCluster) -> N
 def broker(cluster: EmbeddedCluster) -> Iterator[Peer]:
     with Peer(cluster.broker_addr) as peer:
         yield peer
+
+
+def test_delayed_message_is_delivered_once_with_sync_flush(
+    rocketmq_cluster_factory: MakeCluster,
+) -> None:
+    """Covers C-408, C-607: a delivery does not wait for the disk, so no wait can repeat it."""
+    cluster = rocketmq_cluster_factory(delay_levels=FAST_LEVELS, flush="sync")
+    with Peer(cluster.broker_addr) as broker:
+        for number in range(5):
+            assert broker.send("T1", b"%d" % number, properties={"DELAY": "1"}).code == 0
+        bodies = [b"%d" % number for number in range(5)]
+        assert [broker.wait_message("T1", number).body for number in range(5)] == bodies
+        assert [message.body for message in broker.messages("T1")] == bodies

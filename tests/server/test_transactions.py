@@ -14,6 +14,7 @@ from rocketstream.protocol.headers import (
 )
 from rocketstream.protocol.message_ext import MessageExt, decode_message
 from rocketstream.protocol.message_id import decode_offset_msg_id
+from rocketstream.server.broker import transaction_service
 from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.testing import ManualClock
 from tests.server.conftest import MakeCluster
@@ -354,3 +355,28 @@ def test_message_without_room_for_a_count_holds_up_nobody(
     cluster.check_transactions()
     assert checked(broker)[1].body == b"next"
     assert len(broker.messages(HALF)) == 3
+
+
+def test_long_immunity_does_not_hold_up_the_offsets_for_ever(
+    cluster: EmbeddedCluster, broker: Peer, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Covers C-418, C-606: with many ends behind it an immune message goes to the end."""
+    monkeypatch.setattr(transaction_service, "BACKLOG_MAX", 2)
+    broker.heartbeat("c1", producer="pg")
+    immune = prepare(broker, b"immune", key="U0", CHECK_IMMUNITY_TIME_IN_SECONDS="3600")
+    for number in range(4):
+        end(broker, prepare(broker, b"done", key=f"U{number + 1}"), COMMIT)
+    clock.advance(10_000)
+    cluster.check_transactions()
+    copy = broker.messages(HALF)[5]
+    assert copy.body == b"immune"
+    assert "TRANSACTION_CHECK_TIMES" not in copy.properties
+    assert broker.asked == []
+    assert (broker.offset(GROUP, HALF), broker.offset(GROUP, OP)) == (5, 5)
+    # The producer knows only the first place.
+    assert end(broker, immune, COMMIT).code == 0
+    clock.advance(10_000_000)
+    cluster.check_transactions()
+    assert broker.offset(GROUP, HALF) == 6
+    bodies = [m.body for m in broker.messages("T1", queue_id=2)]
+    assert bodies == [b"done"] * 4 + [b"immune"]
