@@ -49,9 +49,10 @@ _TIMEVAL = struct.Struct("@ll")
 # on virtual machines. So a connection may look for the answer a while before it sleeps; where that
 # does not pay, because the answers take longer, it soon stops looking.
 _LOOKS_MAX = 250
-_LOOK_MS_MAX = 0.5
+_LOOK_MS_MAX = 0.25
 _LOOKS_IN_VAIN_MAX = 16
 _REQUESTS_WITHOUT_LOOKING = 512
+_REQUESTS_WHILE_SCARCE = 64
 _yield_processor = getattr(os, "sched_yield", None)
 
 
@@ -318,8 +319,11 @@ class BlockingConnection:
                 self._looked_in_vain = 0
                 return
             give_way()
-            if now() > until_ms:  # where processors are scarce, giving way takes long
-                break
+            if now() > until_ms:
+                # Giving way took long: others want the processor, and a thread that sleeps is
+                # woken sooner than one that has had its share.
+                self._looks_again_in = _REQUESTS_WHILE_SCARCE
+                return
         self._looked_in_vain += 1
         if self._looked_in_vain >= _LOOKS_IN_VAIN_MAX:
             self._looked_in_vain = 0

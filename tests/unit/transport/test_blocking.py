@@ -23,6 +23,7 @@ from rocketstream.errors import (
 )
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.framing import FrameDecoder, encode_frame
+from rocketstream.testing import ManualClock
 from rocketstream.transport import blocking_connection
 from rocketstream.transport.addresses import format_address
 from rocketstream.transport.aio import Connection
@@ -464,6 +465,26 @@ def test_looking_in_vain_ends_soon(monkeypatch: pytest.MonkeyPatch) -> None:
         for _ in range(count):
             connection.request(request(), LONG_MS, alone=True)
     assert looks == (blocking_connection._LOOKS_IN_VAIN_MAX if looking else 0)
+
+
+def test_looking_stops_where_processors_are_scarce(
+    server: ThreadedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Giving way that takes long means that others want the processor."""
+    clock = ManualClock()
+    looks = 0
+
+    def give_way() -> None:
+        nonlocal looks
+        looks += 1
+        clock.advance(1)
+
+    monkeypatch.setattr(blocking_connection, "_yield_processor", give_way)
+    monkeypatch.setattr(blocking_connection, "_LOOKS_MAX", 1_000_000)
+    with BlockingConnection(server.address, clock=clock) as connection:
+        for _ in range(blocking_connection._REQUESTS_WHILE_SCARCE):
+            connection.request(request(), LONG_MS, alone=True)
+    assert looks <= 1
 
 
 def test_a_pool_looks_only_for_a_lone_user(
