@@ -380,3 +380,19 @@ def test_long_immunity_does_not_hold_up_the_offsets_for_ever(
     assert broker.offset(GROUP, HALF) == 6
     bodies = [m.body for m in broker.messages("T1", queue_id=2)]
     assert bodies == [b"done"] * 4 + [b"immune"]
+
+
+def test_round_leaves_what_it_put_back_for_the_next(
+    rocketmq_cluster_factory: MakeCluster, clock: ManualClock
+) -> None:
+    """Covers C-418: one question per message and round, also when nothing is too young."""
+    cluster = rocketmq_cluster_factory(
+        clock=clock, transaction_timeout_ms=0, transaction_check_interval_ms=NEVER_MS
+    )
+    with Peer(cluster.broker_addr) as broker:
+        broker.heartbeat("c1", producer="pg")
+        prepare(broker)
+        cluster.check_transactions()
+        checked(broker)
+        assert len(broker.messages(HALF)) == 2
+        assert broker.asked == []

@@ -22,10 +22,8 @@ NOW = 1_700_000_000_000
 RULES = CheckRules()
 
 
-def half(
-    age_ms: int, *, stored_ms: int = 0, times: int = 0, immunity: int | None = None
-) -> HalfFacts:
-    return HalfFacts(NOW - age_ms, stored_ms, times, immunity)
+def half(age_ms: int, *, times: int = 0, immunity: int | None = None) -> HalfFacts:
+    return HalfFacts(NOW - age_ms, times, immunity)
 
 
 @pytest.mark.parametrize(
@@ -33,7 +31,6 @@ def half(
     [
         (half(5_999), Verdict.WAIT),
         (half(6_000), Verdict.CHECK),
-        (half(6_000, stored_ms=NOW), Verdict.WAIT),
         (half(6_000, immunity=10_000), Verdict.WAIT),
         (half(10_000, immunity=10_000), Verdict.CHECK),
         (half(1_000, immunity=500), Verdict.CHECK),
@@ -46,16 +43,16 @@ def half(
     ],
 )
 def test_age_immunity_and_count_decide(facts: HalfFacts, verdict: Verdict) -> None:
-    """Covers C-418: 6 s or the message's immunity, 15 checks, 72 h, not what this round stored."""
-    assert judge(facts, NOW, NOW, RULES) is verdict
+    """Covers C-418: 6 s or the message's immunity, 15 checks, 72 h."""
+    assert judge(facts, NOW, RULES) is verdict
 
 
 def test_facts_are_read_from_properties() -> None:
     """Covers C-418: a number that is none counts as not given, as upstream's -1 does."""
     given = {"TRANSACTION_CHECK_TIMES": "3", "CHECK_IMMUNITY_TIME_IN_SECONDS": "20"}
-    assert HalfFacts.of(given, 1, 2) == HalfFacts(1, 2, 3, 20_000)
+    assert HalfFacts.of(given, 1) == HalfFacts(1, 3, 20_000)
     junk = {"TRANSACTION_CHECK_TIMES": "x", "CHECK_IMMUNITY_TIME_IN_SECONDS": "-1"}
-    assert HalfFacts.of(junk, 1, 2) == HalfFacts(1, 2, 0, None)
+    assert HalfFacts.of(junk, 1) == HalfFacts(1, 0, None)
     assert origin_of({"TRAN_PREPARED_QUEUE_OFFSET": "7"}) == 7
     assert origin_of({}) is None
 

@@ -245,16 +245,16 @@ class TransactionService:
             self._commit_offsets()
 
     async def _check_round(self) -> None:
-        round_ms = self._controller.now_ms()
+        # What is stored while the round goes on, put back messages above all, is for the next.
         for number, offset in enumerate(self._queue.pending(), 1):
             if self._closed:
                 return
             if self._queue.is_pending(offset):
-                self._check_one(offset, round_ms)
+                self._check_one(offset)
             if number % CHECKS_PER_TURN == 0:
                 await asyncio.sleep(0)
 
-    def _check_one(self, offset: int, round_ms: int) -> None:
+    def _check_one(self, offset: int) -> None:
         entries = self._store.consume_queue_entries(
             names.TRANS_HALF_TOPIC, HALF_QUEUE_ID, offset, 1
         )
@@ -263,13 +263,13 @@ class TransactionService:
             logger.warning("half message %d is gone, its transaction cannot end", offset)
             self._queue.missing(offset)
             return
-        facts = HalfFacts.of(half.properties, half.head.born_timestamp, half.head.store_timestamp)
-        verdict = judge(facts, self._controller.now_ms(), round_ms, self._rules)
+        facts = HalfFacts.of(half.properties, half.head.born_timestamp)
+        verdict = judge(facts, self._controller.now_ms(), self._rules)
         if verdict is Verdict.DISCARD:
             self._discard(offset, half)
         elif verdict is Verdict.CHECK:
             self._ask(offset, half, facts.check_times + 1)
-        elif self._queue.backlog > BACKLOG_MAX and facts.stored_ms < round_ms:
+        elif self._queue.backlog > BACKLOG_MAX:
             self._put_back(offset, half)
 
     def _discard(self, offset: int, half: StoredMessage) -> None:

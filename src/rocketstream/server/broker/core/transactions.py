@@ -46,24 +46,22 @@ class HalfFacts:
     """What decides about a half message."""
 
     born_ms: int
-    stored_ms: int
     check_times: int = 0
     immunity_ms: int | None = None
 
     @classmethod
-    def of(cls, properties: Mapping[str, str], born_ms: int, stored_ms: int) -> HalfFacts:
+    def of(cls, properties: Mapping[str, str], born_ms: int) -> HalfFacts:
         """Read the facts; text that is no number counts as not given."""
         immunity_s = _number(properties.get(PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS))
         return cls(
             born_ms,
-            stored_ms,
             max(_number(properties.get(PROPERTY_TRANSACTION_CHECK_TIMES)) or 0, 0),
             None if immunity_s is None or immunity_s < 0 else immunity_s * 1000,
         )
 
 
-def judge(half: HalfFacts, now_ms: int, round_ms: int, rules: CheckRules) -> Verdict:
-    """Return what the round that began at ``round_ms`` does with a message.
+def judge(half: HalfFacts, now_ms: int, rules: CheckRules) -> Verdict:
+    """Return what a check round does with a message that was there when it began.
 
     A message from the future (the producer's clock is ahead) is checked rather than left to wait
     for that time.
@@ -71,8 +69,6 @@ def judge(half: HalfFacts, now_ms: int, round_ms: int, rules: CheckRules) -> Ver
     age_ms = now_ms - half.born_ms
     if half.check_times >= rules.check_max or age_ms > rules.reserved_ms:
         return Verdict.DISCARD
-    if half.stored_ms >= round_ms:
-        return Verdict.WAIT
     wait_ms = rules.timeout_ms if half.immunity_ms is None else half.immunity_ms
     return Verdict.WAIT if 0 <= age_ms < wait_ms else Verdict.CHECK
 
