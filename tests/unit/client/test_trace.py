@@ -11,18 +11,31 @@ import pytest
 
 from rocketstream import limits
 from rocketstream.client.config import CLOUD, ClientConfig
-from rocketstream.client.observe.hooks import MessageType, SendMessageContext
+from rocketstream.client.observe.hooks import (
+    EndTransactionContext,
+    MessageType,
+    SendMessageContext,
+)
 from rocketstream.client.observe.trace import (
     CONSUME,
     INSTANCE_PREFIX,
     PRODUCE,
     AsyncTraceDispatcher,
 )
-from rocketstream.client.observe.trace_hooks import SendMessageTraceHook
+from rocketstream.client.observe.trace_hooks import (
+    EndTransactionTraceHook,
+    SendMessageTraceHook,
+)
 from rocketstream.client.observe.tracing import tracing_of
 from rocketstream.errors import ConfigurationError, SendError, SendOutcome
 from rocketstream.model import Message, MessageQueue, SendResult, SendStatus
-from rocketstream.protocol.trace import TracePub, TraceRecord, TraceSubAfter, decode_trace
+from rocketstream.protocol.trace import (
+    TraceEndTransaction,
+    TracePub,
+    TraceRecord,
+    TraceSubAfter,
+    decode_trace,
+)
 from rocketstream.testing.clock import ManualClock
 
 MQ = MessageQueue("T", "b", 0)
@@ -219,6 +232,22 @@ def test_names_are_the_users() -> None:
     """Covers C-545: without their namespace."""
     (record,) = sent(topic="ns%T", result=stored(), namespace="ns")
     assert (record.group_name, record.topic) == ("pg", "T")
+
+
+def test_ends_of_transactions_have_the_users_names() -> None:
+    """Covers C-545: region from the message, else the default one; trace itself is left out."""
+    dispatcher = AsyncTraceDispatcher("pg", PRODUCE, CONFIG, clock=ManualClock())
+    loop = Loop()
+    dispatcher._engine = loop  # type: ignore[assignment]
+    hook = EndTransactionTraceHook(dispatcher)
+    for topic in ("ns%T", dispatcher.trace_topic):
+        message = Message(topic, b"x", tags="A", keys="k")
+        end = EndTransactionContext("ns%pg", message, "h:1", "id", "id", "UNKNOW", True)
+        hook.end_transaction(end)
+    ((_, (record,)),) = dispatcher._queue
+    assert isinstance(record, TraceEndTransaction)
+    assert (record.group_name, record.topic, record.region_id) == ("pg", "T", "DefaultRegion")
+    assert (record.transaction_state, record.from_transaction_check) == ("UNKNOW", True)
 
 
 @pytest.mark.parametrize("settings", [{"enable_msg_trace": "yes"}, {"customized_trace_topic": 5}])

@@ -20,7 +20,7 @@ from rocketstream.client.observe.hooks import (
 from rocketstream.client.observe.trace import AsyncTraceDispatcher
 from rocketstream.model import Message, SendStatus
 from rocketstream.protocol.message_ext import MessageExt
-from rocketstream.protocol.namespace import without_namespace
+from rocketstream.protocol.namespace import without_any_namespace, without_namespace
 from rocketstream.protocol.properties import (
     PROPERTY_MSG_REGION,
     PROPERTY_TRACE_ON,
@@ -148,8 +148,8 @@ class EndTransactionTraceHook:
         record = TraceEndTransaction(
             timestamp=self._dispatcher.clock.now_ms(),
             region_id=region_id,
-            group_name=context.producer_group,
-            topic=message.topic,
+            group_name=without_any_namespace(context.producer_group),
+            topic=without_any_namespace(message.topic),
             msg_id=context.msg_id,
             tags=message.tags,
             keys=message.keys,
