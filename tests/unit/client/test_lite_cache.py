@@ -21,7 +21,6 @@ class Fake:
     """A message as far as the cache looks at it."""
 
     queue_offset: int
-    body_size: int = 10
     queue: int = 0
 
 
@@ -135,9 +134,9 @@ def test_each_bound_holds_pulling_back() -> None:
         LiteBounds(span=2),
     ):
         cache, a = cache_with(bounds)
-        cache.arrived(a, 0, fakes(0, 1, 2), 3)
+        cache.arrived(a, 0, fakes(0, 1, 2), 3, 30)
         assert cache.may_pull(a)
-        cache.arrived(a, 0, fakes(3), 4)
+        cache.arrived(a, 0, fakes(3), 4, 10)
         assert not cache.may_pull(a)
         assert a.held
         assert cache.released() == []

@@ -128,7 +128,7 @@ class LitePullService:
                 if answer is None:
                     raise error or InternalError("a pull ended without answer")
                 result = self._kernel.result(mq, subscription, answer, address)
-                self._answered(queue, epoch, offset, sent_ms, result)
+                self._answered(queue, epoch, offset, sent_ms, result, len(answer.body))
             except RocketMQError as failure:
                 self._failed(queue, epoch, failure)
             except Exception as bug:
@@ -156,7 +156,13 @@ class LitePullService:
             self.pull(queue, epoch)
 
     def _answered(
-        self, queue: LiteQueue, epoch: int, offset: int, sent_ms: float, result: PullResult
+        self,
+        queue: LiteQueue,
+        epoch: int,
+        offset: int,
+        sent_ms: float,
+        result: PullResult,
+        body_bytes: int,
     ) -> None:
         messages, next_offset = result.msg_found_list, result.next_begin_offset
         if result.pull_status is PullStatus.OFFSET_ILLEGAL:
@@ -164,8 +170,9 @@ class LitePullService:
         if self._namespace:
             self._unwrap(messages)
         with self._owner.lock:
-            if not self._owner.cache.arrived(queue, epoch, messages, next_offset):
-                return
+            arrived = self._owner.cache.arrived(queue, epoch, messages, next_offset, body_bytes)
+        if not arrived:
+            return
         if messages:
             self._owner.has_arrived()
             self._count(queue.message_queue, len(messages), sent_ms)

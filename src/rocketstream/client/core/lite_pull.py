@@ -50,7 +50,7 @@ class LiteQueue:
         acked: everything below may be committed.
         noted: what was last given to the offset store.
         cached: messages not handed out; those of a chunk count until its last one is.
-        cached_bytes: stored body bytes of these.
+        cached_bytes: bytes of the answers these came in.
         last_pull_ms: when the last pull was sent.
     """
 
@@ -94,12 +94,14 @@ class Chunk:
 
     __slots__ = ("at", "body_bytes", "end", "messages", "queue")
 
-    def __init__(self, queue: LiteQueue, messages: list[MessageExt], end: int) -> None:
+    def __init__(
+        self, queue: LiteQueue, messages: list[MessageExt], end: int, body_bytes: int
+    ) -> None:
         self.queue = queue
         self.messages = messages
         self.end = end
         self.at = 0
-        self.body_bytes = sum([message.body_size for message in messages])
+        self.body_bytes = body_bytes
 
 
 class LiteCache:
@@ -167,18 +169,23 @@ class LiteCache:
         return True
 
     def arrived(
-        self, queue: LiteQueue, epoch: int, messages: list[MessageExt], next_offset: int
+        self,
+        queue: LiteQueue,
+        epoch: int,
+        messages: list[MessageExt],
+        next_offset: int,
+        body_bytes: int = 0,
     ) -> bool:
         """Take in what a pull of ``epoch`` brought; tell whether it still counts."""
         if queue.epoch != epoch:
             return False
         queue.pull_offset = next_offset
         if messages:
-            chunk = Chunk(queue, messages, next_offset)
+            chunk = Chunk(queue, messages, next_offset, body_bytes)
             queue.chunks.append(chunk)
             self._ready.append(chunk)
             queue.cached += len(messages)
-            queue.cached_bytes += chunk.body_bytes
+            queue.cached_bytes += body_bytes
             self.cached += len(messages)
         elif queue.chunks:
             # Filtered out behind what is cached: handed out together with it.
