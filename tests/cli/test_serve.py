@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from rocketstream._util.clock import SYSTEM_CLOCK
+from rocketstream.protocol.codes import RequestCode
 from tests.cli.conftest import TIMEOUT_S, Cli, Quick, Starter
+from tests.server.peer import Peer
 
 READY = re.compile(r"ready namesrv=(127\.0\.0\.1:\d+) broker=(127\.0\.0\.1:\d+) store=(.+)\n")
 FREE = ("--namesrv-port", "0", "--broker-port", "0")
@@ -112,3 +115,19 @@ def test_unknown_topics_are_refused_when_not_auto_created(start: Starter, tmp_pa
     process = start("serve", *FREE, "--store", str(tmp_path / "s"), "--no-auto-create")
     cli = Cli(ready_line(process)[1])
     assert "nowhere" in cli("send", "nowhere", "hello").failed()
+
+
+def test_producers_are_asked_as_often_as_told(start: Starter, tmp_path: Path) -> None:
+    """Covers C-418: transactionTimeOut and transactionCheckInterval."""
+    process = start(
+        "serve", *FREE, "--store", str(tmp_path / "store"),
+        "--transaction-timeout", "0", "--transaction-check-interval", "0.1",
+    )  # fmt: skip
+    with Peer(ready_line(process)[2]) as producer:
+        producer.heartbeat("c1", producer="pg")
+        half = {"TRAN_MSG": "true", "PGROUP": "pg", "UNIQ_KEY": "U1"}
+        born_ms = SYSTEM_CLOCK.now_ms()
+        assert producer.send("T1", properties=half, sys_flag=4, born_ms=born_ms).code == 0
+        producer.next_asked(RequestCode.CHECK_TRANSACTION_STATE)
+    process.terminate()
+    assert ended(process)[0] == 0

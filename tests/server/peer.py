@@ -147,12 +147,13 @@ class Peer:
         batch: bool = False,
         default_topic: str = "TBW102",
         sys_flag: int = 0,
+        born_ms: int = BORN_MS,
     ) -> RemotingCommand:
         given = {"WAIT": "true", **(properties or {})}
         if tags:
             given["TAGS"] = tags
         header = SendMessageRequestHeader(
-            "pg", topic, default_topic, 4, queue_id, sys_flag, BORN_MS, 0,
+            "pg", topic, default_topic, 4, queue_id, sys_flag, born_ms, 0,
             encode_properties(given), reconsume_times, False, max_reconsume_times, batch,
         )  # fmt: skip
         code = RequestCode.SEND_BATCH_MESSAGE if batch else RequestCode.SEND_MESSAGE_V2

@@ -57,6 +57,18 @@ def serve(
             help="Delays of level 1, 2, …; units s, m, h, d. Default: RocketMQ's 18 levels.",
         ),
     ] = None,
+    transaction_timeout: Annotated[
+        float,
+        typer.Option(
+            min=0.0,
+            metavar="SECONDS",
+            help="Age from which a producer is asked about an undecided transaction.",
+        ),
+    ] = 6.0,
+    transaction_check_interval: Annotated[
+        float,
+        typer.Option(min=0.1, metavar="SECONDS", help="How often producers are asked about them."),
+    ] = 60.0,
     auto_create: Annotated[
         bool,
         typer.Option(
@@ -101,6 +113,8 @@ def serve(
         broker_port=broker_port,
         flush="sync" if flush is Flush.SYNC else "async",
         delay_levels=delay_levels,
+        transaction_timeout_ms=round(transaction_timeout * 1000),
+        transaction_check_interval_ms=round(transaction_check_interval * 1000),
         auto_create_topics=auto_create,
         insecure=insecure,
         repair=repair,
