@@ -17,6 +17,7 @@ from rocketstream import (
     MessageExt,
     MessageModel,
     MessageQueue,
+    MessageSelector,
     aio,
 )
 from rocketstream.errors import ClientStateError, ConfigurationError, RocketMQError
@@ -467,6 +468,67 @@ def test_seeks_go_anywhere_in_the_queue(cluster: Cluster, names: Names) -> None:
         with pytest.raises(ConfigurationError, match="not in assigned list, may be rebalancing"):
             consumer.seek(mq._replace(queue_id=9), 0)
     assert cluster.committed(names.group, names.topic, 1)[0] <= 0
+
+
+def test_a_listener_may_seek_the_queues_it_is_told_of(cluster: Cluster, names: Names) -> None:
+    """Covers C-507, C-519: they are ours, and the consumer runs, when it is called."""
+    fill(cluster, names.topic, numbered(names.topic, range(20)), 2)
+    failed: list[BaseException] = []
+    told = threading.Event()
+    consumer = lite(cluster, names, consume_from_where=ConsumeFromWhere.LAST_OFFSET)
+
+    def listener(topic: str, every: list[MessageQueue], mine: list[MessageQueue]) -> None:
+        try:
+            for mq in mine:
+                consumer.seek_to_begin(mq)
+        except BaseException as error:
+            failed.append(error)
+        told.set()
+
+    consumer.subscribe(names.topic, "*", listener)
+    with consumer:
+        consumer.start()
+        assert told.wait(WAIT_S)
+        assert not failed
+        assert set(bodies(poll_all(consumer, 20))) == set(range(20))
+
+
+def test_conditions_select_messages(cluster: Cluster, names: Names) -> None:
+    """Covers C-101, C-222, C-379: by properties, subscribed or said for assigned queues."""
+    messages = [Message(names.topic, str(n), properties={"a": str(n)}) for n in range(20)]
+    fill(cluster, names.topic, messages, 2)
+    condition = MessageSelector.by_sql("a BETWEEN 5 AND 9")
+    with lite(cluster, names) as consumer:
+        consumer.subscribe(names.topic, condition)
+        consumer.start()
+        assert bodies(poll_all(consumer, 5)) == [5, 6, 7, 8, 9]
+    with LitePullConsumer(
+        f"{names.group}-2", namesrv_addr=cluster.namesrv_addr, consume_from_where=FIRST
+    ) as consumer:
+        consumer.set_sub_expression_for_assign(names.topic, condition)
+        consumer.start()
+        consumer.assign(consumer.fetch_message_queues(names.topic))
+        assert bodies(poll_all(consumer, 5)) == [5, 6, 7, 8, 9]
+
+
+def test_a_namespace_is_put_on_and_taken_off(cluster: Cluster, names: Names) -> None:
+    """Covers C-148: of topics, groups, queues and messages."""
+    inside = f"ns%{names.topic}"
+    fill(cluster, inside, numbered(inside, range(10)), 1)
+    config = ClientConfig(namesrv_addr=cluster.namesrv_addr, namespace="ns")
+    heard: list[str] = []
+    with LitePullConsumer(names.group, config=config, consume_from_where=FIRST) as consumer:
+        consumer.subscribe(names.topic, "*", lambda topic, every, mine: heard.append(topic))
+        consumer.start()
+        got = poll_all(consumer, 10)
+        assert {message.topic for message in got} == {names.topic}
+        (mq,) = consumer.assignment()
+        assert mq.topic == names.topic
+        consumer.commit([mq], persist=True)
+        assert consumer.committed(mq) == 10
+        wait_until(lambda: heard, "the listener's call")
+    assert set(heard) == {names.topic}
+    assert cluster.committed(f"ns%{names.group}", inside, 1) == [10]
 
 
 def test_a_paused_queue_brings_nothing_new(cluster: Cluster, names: Names) -> None:

@@ -64,6 +64,7 @@ class AsyncLitePullConsumer(LitePullConsumerBase):
             raise
         self._engine = engine
         self.state = ServiceState.RUNNING
+        self._impl.begin()
 
     def _before_start(self, impl: LitePullConsumerImpl) -> None:
         impl.has_arrived = self._wake

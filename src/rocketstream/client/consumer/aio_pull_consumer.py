@@ -57,6 +57,7 @@ class AsyncPullConsumer(PullConsumerBase):
             raise
         self._engine = engine
         self.state = ServiceState.RUNNING
+        self._impl.begin()
 
     async def shutdown(self) -> None:
         """Store what offsets were noted, leave the group, end. Does nothing unless running."""

@@ -99,6 +99,7 @@ class LitePullConsumer(LitePullConsumerBase):
                 raise
             self._engine = engine
             self.state = ServiceState.RUNNING
+            engine.loop.call_soon_threadsafe(self._impl.begin)
 
     def _before_start(self, impl: LitePullConsumerImpl) -> None:
         self._arrived = threading.Condition(impl.lock)

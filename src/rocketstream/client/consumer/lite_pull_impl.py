@@ -77,6 +77,7 @@ class LitePullConsumerImpl:
         )
         self.has_arrived: Callable[[], None] = lambda: None
         self.running = False
+        self._dividing = False
         self._settings = settings
         self._plan = plan
         self._unit_mode = settings.unit_mode or instance.config.unit_mode
@@ -125,6 +126,10 @@ class LitePullConsumerImpl:
         except BaseException:
             await self.shutdown(commit=False)
             raise
+
+    def begin(self) -> None:
+        """Take part in dividing queues, now that listeners may use the consumer."""
+        self._dividing = True
         self.instance.rebalance_soon()
 
     async def shutdown(self, *, commit: bool) -> None:
@@ -232,7 +237,7 @@ class LitePullConsumerImpl:
 
     def is_active(self) -> bool:
         """Whether queues may be divided now."""
-        return self.running
+        return self.running and self._dividing
 
     async def may_take(self, mqs: Sequence[MessageQueue]) -> Collection[MessageQueue]:
         """Take whatever is allotted."""

@@ -101,6 +101,7 @@ class PullConsumer(PullConsumerBase):
                 raise
             self._engine = engine
             self.state = ServiceState.RUNNING
+            engine.loop.call_soon_threadsafe(self._impl.begin)
 
     def shutdown(self) -> None:
         """Store what offsets were noted, leave the group, end. Does nothing unless running."""

@@ -77,6 +77,7 @@ class PullConsumerImpl:
         self._teller = Teller(instance, threaded=threaded)
         self._back = SingleSendBack(instance, settings.max_reconsume_times)
         self._running = False
+        self._dividing = False
         self._started_ms = instance.clock.now_ms()
         self.queues = RebalanceImpl(
             instance,
@@ -104,6 +105,11 @@ class PullConsumerImpl:
         self._running = True
         if self._listeners:
             await self.register_topics(list(self._listeners))
+
+    def begin(self) -> None:
+        """Take part in dividing queues, now that listeners may use the consumer."""
+        self._dividing = True
+        self.instance.rebalance_soon()
 
     async def register_topics(self, topics: Iterable[str]) -> None:
         """Learn the routes of topics, tell the brokers, divide their queues."""
@@ -184,7 +190,7 @@ class PullConsumerImpl:
 
     def is_active(self) -> bool:
         """Whether queues may be divided now."""
-        return self._running
+        return self._running and self._dividing
 
     async def may_take(self, mqs: Sequence[MessageQueue]) -> Collection[MessageQueue]:
         """Take whatever is allotted."""
