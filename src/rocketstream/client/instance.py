@@ -9,9 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import random
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client import remote_control
@@ -19,32 +17,17 @@ from rocketstream.client.address_server import fetch_name_servers
 from rocketstream.client.api import MQClientAPI
 from rocketstream.client.callbacks import CallbackExecutor
 from rocketstream.client.config import ClientConfig
-from rocketstream.client.core.routes import RouteTable, default_topic_route
+from rocketstream.client.core.routes import RouteTable
+from rocketstream.client.groups import ConsumerInner, Groups, ProducerInner
+from rocketstream.client.heartbeats import Heartbeats
 from rocketstream.client.observe.stats import SAMPLE_INTERVAL_MS, ConsumerStats
+from rocketstream.client.route_updates import RouteUpdates
 from rocketstream.client.rpc_hook import after_response_of, before_request_of
 from rocketstream.client.service_state import ServiceState
-from rocketstream.errors import (
-    ClientStateError,
-    RocketMQError,
-    RouteNotFoundError,
-    TopicNotExistError,
-    TransportError,
-)
-from rocketstream.model import MessageModel, MessageQueue
-from rocketstream.protocol.bodies import (
-    ConsumeMessageDirectlyResult,
-    ConsumerData,
-    ConsumerRunningInfo,
-    HeartbeatData,
-    ProducerData,
-    SubscriptionData,
-)
+from rocketstream.errors import ClientStateError, RocketMQError
+from rocketstream.protocol.bodies import ConsumerData
 from rocketstream.protocol.codes import VERSION, version_text
 from rocketstream.protocol.command import RemotingCommand
-from rocketstream.protocol.headers import CheckTransactionStateRequestHeader
-from rocketstream.protocol.message_ext import MessageExt
-from rocketstream.protocol.names import CLIENT_INNER_PRODUCER_GROUP
-from rocketstream.protocol.subscription import EXPRESSION_TAG
 from rocketstream.transport.aio import Connection, RemotingClient
 from rocketstream.transport.connection import refuse_request
 
@@ -53,82 +36,6 @@ logger = logging.getLogger("rocketstream.client")
 UNBALANCED_RETRY_MS = 1_000
 """Pause before a rebalance that could not take all its queues is repeated (C-153)."""
 _UNBALANCED_DOUBLINGS = 4
-
-
-class ConsumerInner(Protocol):
-    """What the instance needs of a consumer; names are those the servers know."""
-
-    @property
-    def group(self) -> str:
-        """The consumer group."""
-        ...
-
-    @property
-    def consume_type(self) -> str:
-        """CONSUME_PASSIVELY for push, CONSUME_ACTIVELY for the pulling kinds (C-144)."""
-        ...
-
-    @property
-    def message_model(self) -> MessageModel:
-        """How the group shares a topic."""
-        ...
-
-    def subscribed_topics(self) -> Iterable[str]:
-        """Topics whose routes are wanted."""
-        ...
-
-    def heartbeat_data(self) -> ConsumerData:
-        """The consumer's part of a heartbeat."""
-        ...
-
-    async def rebalance(self) -> bool:
-        """Divide the queues anew; tell whether everything wanted was obtained."""
-        ...
-
-    async def persist_offsets(self) -> None:
-        """Send changed offsets to their brokers."""
-        ...
-
-    async def running_info(self) -> ConsumerRunningInfo:
-        """What the consumer is and does (307); the instance adds what is its own."""
-        ...
-
-    async def consume_directly(
-        self, message: MessageExt, broker_name: str
-    ) -> ConsumeMessageDirectlyResult | None:
-        """Give one message to the listener now (309); None when this kind cannot."""
-        ...
-
-    async def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
-        """Go on at these offsets in the queues held, whatever was consumed (220)."""
-        ...
-
-    def consumer_status(self, topic: str) -> Mapping[MessageQueue, int]:
-        """Return the offsets noted for a topic (221); empty for kinds without."""
-        ...
-
-
-class ProducerInner(Protocol):
-    """What the instance needs of a producer; names are those the servers know."""
-
-    @property
-    def group(self) -> str:
-        """The producer group."""
-        ...
-
-    def topics(self) -> Iterable[str]:
-        """Topics sent to, whose routes are kept fresh."""
-        ...
-
-    def is_publish_topic_needs_update(self, topic: str) -> bool:
-        """Whether the producer knows no queue to send ``topic`` to."""
-        ...
-
-    async def check_transaction_state(
-        self, address: str, message: MessageExt, header: CheckTransactionStateRequestHeader
-    ) -> None:
-        """Tell the broker at ``address`` how the transaction of ``message`` went (39)."""
-        ...
 
 
 class MQClientInstance:
@@ -149,14 +56,10 @@ class MQClientInstance:
         self.api = MQClientAPI(self.remoting, config)
         self.stats = ConsumerStats(clock, config.effective_namespace())
         self.callbacks = CallbackExecutor(config.callback_threads())
-        self._consumers: dict[str, ConsumerInner] = {}
-        self._producers: dict[str, ProducerInner | None] = {}
-        self._producer_topics: set[str] = set()
-        self._versions: dict[str, int] = {}
+        self._groups = Groups()
+        self._heartbeats = Heartbeats(client_id, self._groups, self.api, self.routes)
+        self._updates = RouteUpdates(self._groups, self.api, self.routes, self.rebalance_soon)
         self._tasks: list[asyncio.Task[None]] = []
-        self._updates: dict[tuple[str, int | None], asyncio.Task[bool]] = {}
-        self._heartbeat_lock = asyncio.Lock()
-        self._heartbeat_due = False
         self._rebalance_wanted = asyncio.Event()
         self._background: set[asyncio.Task[None]] = set()
         self._starting: asyncio.Task[None] | None = None
@@ -227,11 +130,12 @@ class MQClientInstance:
         self._state = ServiceState.SHUTDOWN_ALREADY
         self.callbacks.close()
         starting = [] if self._starting is None else [self._starting]
-        pending = [*starting, *self._tasks, *self._background, *self._updates.values()]
+        pending = [*starting, *self._tasks, *self._background]
         for task in pending:
             task.cancel()
         await asyncio.gather(*pending, return_exceptions=True)
         self._tasks.clear()
+        await self._updates.close()
         await self.remoting.close()
 
     # --- groups -----------------------------------------------------------------------------------
@@ -242,12 +146,7 @@ class MQClientInstance:
         Raises:
             ClientStateError: this instance already has one of the group (C-116).
         """
-        if consumer.group in self._consumers:
-            raise ClientStateError(
-                f"The consumer group[{consumer.group}] has been created before, "
-                "specify another name please."
-            )
-        self._consumers[consumer.group] = consumer
+        self._groups.add_consumer(consumer)
 
     def register_producer(
         self, group: str, topics: Iterable[str] = (), inner: ProducerInner | None = None
@@ -262,31 +161,27 @@ class MQClientInstance:
         Raises:
             ClientStateError: this instance already has one of the group (C-446).
         """
-        if group in self._producers:
-            raise ClientStateError(
-                f"The producer group[{group}] has been created before, specify another name please."
-            )
-        self._producers[group] = inner
-        self._producer_topics.update(topics)
+        self._groups.add_producer(group, inner)
+        self._groups.producer_topics.update(topics)
 
     def consumer(self, group: str) -> ConsumerInner | None:
         """Return the consumer of a group, if it lives here."""
-        return self._consumers.get(group)
+        return self._groups.consumers.get(group)
 
     def producer(self, group: str) -> ProducerInner | None:
         """Return the producer of a group, if it lives here and can be asked."""
-        return self._producers.get(group)
+        return self._groups.producers.get(group)
 
     async def unregister_consumer(self, group: str) -> None:
         """Forget a consumer and tell every known broker (C-119)."""
-        if self._consumers.pop(group, None) is not None:
+        if self._groups.consumers.pop(group, None) is not None:
             self.stats.forget(group)
             await self._unregister(None, group)
 
     async def unregister_producer(self, group: str) -> None:
         """Forget a producer group and tell every known broker (C-448)."""
-        if group in self._producers:
-            del self._producers[group]
+        if group in self._groups.producers:
+            del self._groups.producers[group]
             await self._unregister(group, None)
 
     async def _unregister(self, producer: str | None, consumer: str | None) -> None:
@@ -322,37 +217,7 @@ class MQClientInstance:
         Raises:
             ConnectError: no name server answered; every address tried is named.
         """
-        key = (topic, default_topic[1] if default_topic else None)
-        task = self._updates.get(key)
-        if task is None:
-            coro = self._update_route(topic, default_topic)
-            task = asyncio.get_running_loop().create_task(coro)
-            self._updates[key] = task
-            task.add_done_callback(lambda done: self._update_done(key, done))
-        return await asyncio.shield(task)
-
-    async def _update_route(self, topic: str, default_topic: tuple[str, int] | None) -> bool:
-        try:
-            route = await self.api.route(topic)
-        except TopicNotExistError:
-            if default_topic is None:
-                return False
-            try:
-                route = default_topic_route(
-                    await self.api.route(default_topic[0]), default_topic[1]
-                )
-            except TopicNotExistError:
-                return False
-        known = self.routes.subscribe_queues(topic)
-        changed = self.routes.apply(topic, route)
-        if changed and known is not None and known != self.routes.subscribe_queues(topic):
-            self.rebalance_soon()
-        return True
-
-    def _update_done(self, key: tuple[str, int | None], task: asyncio.Task[bool]) -> None:
-        self._updates.pop(key, None)
-        if not task.cancelled():
-            task.exception()  # retrieved: whoever asked may have gone meanwhile
+        return await self._updates.update(topic, default_topic)
 
     async def publish_route(self, topic: str, create_topic_key: str, queue_nums: int) -> None:
         """Have a route for sending to ``topic``, the template's where it has none (C-457).
@@ -361,32 +226,11 @@ class MQClientInstance:
             RouteNotFoundError: neither has one, or no queue can be written.
             ConnectError: no name server answered.
         """
-        self._producer_topics.add(topic)
-        await self.update_route(topic)
-        if self.routes.publish_info(topic) is None:
-            await self.update_route(topic, (create_topic_key, queue_nums))
-        if self.routes.publish_info(topic) is None:
-            self._producer_topics.discard(topic)
-            raise RouteNotFoundError(
-                f"No route info of this topic: {topic}; name servers asked: "
-                f"{', '.join(self.api.name_servers)}; create the topic or check its name",
-                topic=topic,
-            )
+        await self._updates.publish(topic, create_topic_key, queue_nums)
 
     async def refresh_routes(self) -> None:
         """Refresh the route of every topic somebody uses."""
-        topics = set(self._producer_topics)
-        for producer in self._producers.values():
-            if producer is not None:
-                topics.update(producer.topics())
-        for consumer in self._consumers.values():
-            topics.update(consumer.subscribed_topics())
-        results = await asyncio.gather(
-            *(self.update_route(topic) for topic in topics), return_exceptions=True
-        )
-        for topic, result in zip(topics, results, strict=True):
-            if isinstance(result, Exception):
-                logger.warning("route of topic %s could not be refreshed: %s", topic, result)
+        await self._updates.refresh()
 
     # --- heartbeats -------------------------------------------------------------------------------
 
@@ -397,43 +241,19 @@ class MQClientInstance:
 
     async def heartbeat(self) -> None:
         """Tell every known broker which groups live here (C-143); failures are logged."""
-        await self.heartbeat_with(None)
+        await self._heartbeats.send()
 
-    async def heartbeat_with(self, renewed: ConsumerData | None) -> None:
+    async def heartbeat_with(self, renewed: ConsumerData) -> None:
         """Send a heartbeat in which ``renewed`` stands for what its group says of itself."""
-        async with self._heartbeat_lock:
-            data = self._heartbeat_data()
-            if renewed is not None:
-                data.consumer_data_set = [
-                    renewed if each.group_name == renewed.group_name else each
-                    for each in data.consumer_data_set
-                ]
-            if not data.consumer_data_set and not data.producer_data_set:
-                return
-            addresses = self.routes.addresses(masters_only=not self._consumers)
-            results = await asyncio.gather(
-                *(self.api.heartbeat(address, data) for address in addresses),
-                return_exceptions=True,
-            )
-        for address, result in zip(addresses, results, strict=True):
-            if isinstance(result, int):
-                self._versions[address] = result
-            elif isinstance(result, Exception):
-                logger.info("heartbeat to %s failed: %s", address, result)
+        await self._heartbeats.send(renewed)
 
     def heartbeat_soon(self) -> None:
         """Send a heartbeat in the background, as when a broker does not know us (C-580).
 
         Any number of calls before it is sent make one.
         """
-        if not self._heartbeat_due:
-            self._heartbeat_due = True
-            self.run_soon(self._due_heartbeat())
-
-    async def _due_heartbeat(self) -> None:
-        async with self._heartbeat_lock:
-            self._heartbeat_due = False
-        await self.heartbeat()
+        if self._heartbeats.claim():
+            self.run_soon(self._heartbeats.send_due())
 
     async def check_client_in_broker(self, consumer: ConsumerInner) -> None:
         """Have a broker of each topic check the consumer's subscriptions that are no tags (C-118).
@@ -442,39 +262,11 @@ class MQClientInstance:
             BrokerError: a broker refuses a subscription, with code 23 when it cannot read it.
             TransportError: a broker could not be asked.
         """
-        for subscription in consumer.heartbeat_data().subscription_data_set:
-            if subscription.expression_type != EXPRESSION_TAG:
-                await self._check_subscription(consumer.group, subscription)
-
-    async def _check_subscription(self, group: str, subscription: SubscriptionData) -> None:
-        addresses = self.routes.group_addresses(subscription.topic)
-        if not addresses:
-            return
-        address = random.choice(addresses)
-        try:
-            await self.api.check_client(address, self.client_id, group, subscription)
-        except TransportError as error:
-            raise type(error)(
-                "Check client in broker error, maybe because you use "
-                f"{subscription.expression_type} to filter message, but server has not been "
-                f"upgraded to support it: {error.message}",
-                **error.parameters,
-            ) from error
+        await self._heartbeats.check_client_in_broker(consumer)
 
     def broker_version(self, address: str) -> int:
         """Return what a broker said of itself in its last heartbeat answer, 0 if never."""
-        return self._versions.get(address, 0)
-
-    def _heartbeat_data(self) -> HeartbeatData:
-        consumers = [consumer.heartbeat_data() for consumer in self._consumers.values()]
-        groups = list(self._producers)
-        if (consumers or groups) and CLIENT_INNER_PRODUCER_GROUP not in groups:
-            groups.append(CLIENT_INNER_PRODUCER_GROUP)
-        return HeartbeatData(
-            client_id=self.client_id,
-            consumer_data_set=consumers,
-            producer_data_set=[ProducerData(group) for group in groups],
-        )
+        return self._heartbeats.broker_version(address)
 
     # --- rebalance and offsets --------------------------------------------------------------------
 
@@ -498,7 +290,7 @@ class MQClientInstance:
 
     async def _rebalance_all(self) -> bool:
         # At once: a group that waits for its listeners does not hold up the others.
-        results = await asyncio.gather(*map(self._rebalance, list(self._consumers.values())))
+        results = await asyncio.gather(*map(self._rebalance, list(self._groups.consumers.values())))
         return all(results)
 
     async def _rebalance(self, consumer: ConsumerInner) -> bool:
@@ -509,7 +301,7 @@ class MQClientInstance:
             return False
 
     async def _persist_all(self) -> None:
-        await asyncio.gather(*map(self._persist, list(self._consumers.values())))
+        await asyncio.gather(*map(self._persist, list(self._groups.consumers.values())))
 
     async def _persist(self, consumer: ConsumerInner) -> None:
         try:

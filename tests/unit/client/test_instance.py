@@ -536,7 +536,7 @@ def test_a_broker_that_cannot_be_asked_is_named_with_the_reason(broker: FakeBrok
         await instance.update_route(TOPIC)
         subscription = SubscriptionData(TOPIC, "a > 1", expression_type="SQL92")
         with pytest.raises(RequestTimeoutError, match="maybe because you use SQL92 to filter"):
-            await instance._check_subscription(GROUP, subscription)
+            await instance._heartbeats.check_subscription(GROUP, subscription)
         await instance.close()
 
     broker.thread.run(run())

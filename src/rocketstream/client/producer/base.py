@@ -15,7 +15,7 @@ from rocketstream.client.config import ClientConfig, client_config
 from rocketstream.client.core.producer_settings import ProducerSettings
 from rocketstream.client.core.send import queue_of_key
 from rocketstream.client.engine import Engine
-from rocketstream.client.instance import ProducerInner
+from rocketstream.client.groups import ProducerInner
 from rocketstream.client.observe.hooks import (
     CheckForbiddenHook,
     CheckForbiddenHooks,

@@ -10,7 +10,7 @@ from typing import Any
 
 from rocketstream.client.core.transaction import TransactionSettings, end_header, mark_half
 from rocketstream.client.engine import Engine
-from rocketstream.client.instance import ProducerInner
+from rocketstream.client.groups import ProducerInner
 from rocketstream.client.observe.hooks import (
     EndTransactionContext,
     EndTransactionHook,
