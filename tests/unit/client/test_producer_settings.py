@@ -70,7 +70,8 @@ def test_defaults_are_upstreams() -> None:
         ({"max_message_size": 0}, "max_message_size must be at least 1"),
         ({"retry_response_codes": frozenset({"x"})}, "retry_response_codes must be numbers"),
         ({"topics": ("a b",)}, "illegal characters"),
-        ({"no_such": 1}, "no_such"),
+        ({"no_such": 1}, r"Producer has no setting 'no_such'; settings are .*send_msg_timeout_ms"),
+        ({"check_request_hold_max": 1}, "that is for a TransactionProducer"),
     ],
 )
 def test_what_cannot_be_used_is_named(settings: dict[str, Any], text: str) -> None:

@@ -14,6 +14,7 @@ from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.config import ClientConfig, client_config
 from rocketstream.client.core.producer_settings import ProducerSettings
 from rocketstream.client.core.send import queue_of_key
+from rocketstream.client.core.transaction import TransactionSettings
 from rocketstream.client.engine import Engine
 from rocketstream.client.groups import ProducerInner
 from rocketstream.client.observe.hooks import (
@@ -48,6 +49,8 @@ Messages = Message | Iterable[Message]
 TIMER_MARK = "TIMER_DE"
 """Part of every timer property's name, quick to look for in the properties' text."""
 _STATUS_ORDER = list(SendStatus)
+_SETTINGS = frozenset(ProducerSettings.__slots__) - {"producer_group", "unit_mode"}
+_OF_TRANSACTIONS = frozenset({"transaction_listener", *TransactionSettings.__slots__})
 
 
 class ProducerBase:
@@ -64,12 +67,10 @@ class ProducerBase:
     ) -> None:
         shared = client_config(config, namesrv_addr, settings)
         self._tracing = tracing_of(settings, group, PRODUCE, shared, clock)
-        try:
-            self.settings = ProducerSettings(
-                shared.with_namespace(group), unit_mode=shared.unit_mode, **settings
-            )
-        except TypeError as error:
-            raise ConfigurationError(f"Producer: {error}") from None
+        self._refuse_unknown(settings)
+        self.settings = ProducerSettings(
+            shared.with_namespace(group), unit_mode=shared.unit_mode, **settings
+        )
         self.settings.check()
         self.config = shared.with_own_instance(clock)
         self.state = ServiceState.CREATE_JUST
@@ -88,6 +89,17 @@ class ProducerBase:
             self._unwrap = self.config.queue_without_namespace
             self._preparer = NamespacedPreparer(self.settings, clock, self.config)
         self._tracing.watch_sends(self.register_send_message_hook)
+
+    def _refuse_unknown(self, settings: dict[str, Any]) -> None:
+        wrong = sorted(settings.keys() - _SETTINGS)
+        if not wrong:
+            return
+        kind = type(self).__name__.removeprefix("Async")
+        hint = "; that is for a TransactionProducer" if wrong[0] in _OF_TRANSACTIONS else ""
+        raise ConfigurationError(
+            f"{kind} has no setting {wrong[0]!r}{hint}; settings are "
+            f"{', '.join(sorted(_SETTINGS))}, and those of ClientConfig"
+        )
 
     @property
     def group(self) -> str:
