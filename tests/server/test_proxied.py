@@ -113,6 +113,21 @@ def test_reset_that_cannot_be_done_says_why(broker: Peer, member: Peer) -> None:
     assert (offline.remark or "").startswith("Consumer not online, so can not reset offset")
 
 
+def test_5_x_tools_can_move_one_queue(broker: Peer, member: Peer) -> None:
+    """Covers C-535: 4.9 would move all queues to the timestamp instead."""
+    one = ResetOffsetRequestHeader(T, G, -1, True, 0, 2)
+    code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
+    answer = broker.call(code, one)
+    assert ResetOffsetBody.decode(bytes(answer.body)).offset_table == {QUEUES[0]: 2}
+    answer = broker.call(code, ResetOffsetRequestHeader(T, G, -1, True, 0, -1))
+    assert ResetOffsetBody.decode(bytes(answer.body)).offset_table == {QUEUES[0]: 5}
+    answer = broker.call(code, ResetOffsetRequestHeader(T, G, 0, True, -1, 4))
+    assert ResetOffsetBody.decode(bytes(answer.body)).offset_table == dict.fromkeys(QUEUES, 0)
+    for queue_id, offset in ((0, 6), (9, 0)):
+        refused = broker.call(code, ResetOffsetRequestHeader(T, G, -1, True, queue_id, offset))
+        assert refused.code == ResponseCode.SYSTEM_ERROR
+
+
 # --- asking ---------------------------------------------------------------------------------------
 
 

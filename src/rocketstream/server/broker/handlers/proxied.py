@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 
 from rocketstream.errors import ProtocolError, RequestTimeoutError, TransportError
 from rocketstream.model import MessageQueue
@@ -87,26 +88,38 @@ class ProxiedHandlers:
         return ok(body=body.encode())
 
     def _reset_table(self, header: ResetOffsetRequestHeader) -> dict[MessageQueue, int]:
-        """Return where each write queue goes; a queue without an offset fails all (C-531)."""
-        controller, store, topic = self._controller, self._controller.store, header.topic
+        """Return where each write queue goes; a queue without an offset fails all (C-531).
+
+        5.x tools can name one queue, and an offset in it; only that one is moved then.
+        """
+        controller, topic = self._controller, header.topic
         config = controller.topics.get(topic)
         if config is None:
             text = f"[reset-offset] reset offset failed, no topic in this broker. topic={topic}"
             raise refusal(ResponseCode.SYSTEM_ERROR, text)
         table: dict[MessageQueue, int] = {}
-        for queue_id in range(config.write_queue_nums):
+        for queue_id in _queue_ids(header, config.write_queue_nums):
             stored = controller.offsets.query(header.group, topic, queue_id)
             if stored is None:
                 text = f"THe consumer group <{header.group}> not exist"
                 raise refusal(ResponseCode.SYSTEM_ERROR, text)
-            if header.timestamp == TO_MAX:
-                wanted = store.max_offset(topic, queue_id)
-            else:
-                wanted = store.offset_by_timestamp(topic, queue_id, header.timestamp)
-            wanted = max(wanted, 0)
+            wanted = self._wanted(header, queue_id)
             queue = MessageQueue(topic, controller.config.broker_name, queue_id)
             table[queue] = wanted if header.is_force or wanted < stored else stored
         return table
+
+    def _wanted(self, header: ResetOffsetRequestHeader, queue_id: int) -> int:
+        store, topic = self._controller.store, header.topic
+        high = store.max_offset(topic, queue_id)
+        if header.offset is not None and header.offset >= 0 and _names_queue(header):
+            low = store.min_offset(topic, queue_id)
+            if not low <= header.offset <= high:
+                text = f"Target offset {header.offset} not in consume queue range [{low}-{high}]"
+                raise refusal(ResponseCode.SYSTEM_ERROR, text)
+            return header.offset
+        if header.timestamp == TO_MAX:
+            return high
+        return max(store.offset_by_timestamp(topic, queue_id, header.timestamp), 0)
 
     # --- asking all ------------------------------------------------------------------------------
 
@@ -217,6 +230,19 @@ class ProxiedHandlers:
             channel.request_callback(command, CALL_TIMEOUT_MS, answered)
         except TransportError as error:
             answered(None, error)
+
+
+def _names_queue(header: ResetOffsetRequestHeader) -> bool:
+    return header.queue_id is not None and header.queue_id >= 0
+
+
+def _queue_ids(header: ResetOffsetRequestHeader, queues: int) -> Sequence[int]:
+    if header.queue_id is None or header.queue_id < 0:
+        return range(queues)
+    if header.queue_id >= queues:
+        text = f"queue {header.queue_id} of topic {header.topic} is not one of its {queues} queues"
+        raise refusal(ResponseCode.SYSTEM_ERROR, text)
+    return (header.queue_id,)
 
 
 async def _status_of(
