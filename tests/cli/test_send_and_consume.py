@@ -79,6 +79,16 @@ def test_tags_choose_messages(quick: Quick) -> None:
     assert found == {"a", "c"}
 
 
+def test_conditions_choose_messages(quick: Quick) -> None:
+    for price in ("3", "5", "7"):
+        quick("send", "priced", price, "-p", f"price={price}").worked()
+    found = {message["body"] for message in received(quick, "priced", 2, "--sql", "price >= 5")}
+    assert found == {"5", "7"}
+    asked = ("consume", "priced", "-g", "g", "--sql")
+    assert "at character 8" in quick(*asked, "price = = 5").failed(2)
+    assert "not both" in quick(*asked, "price = 5", "--tags", "a").failed(2)
+
+
 def test_what_was_not_printed_is_delivered_again(quick: Quick) -> None:
     quick("topic", "create", "again", "-q", "1").worked()
     quick("send", "again", "--stdin", stdin="\n".join("abcdef")).worked()

@@ -19,7 +19,12 @@ from rocketstream.cli.output import json_line, plural
 from rocketstream.cli.start import StartPosition, parse_start, upstream_timestamp
 
 if TYPE_CHECKING:
-    from rocketstream import ConsumeConcurrentlyStatus, MessageExt, PushConsumer
+    from rocketstream import (
+        ConsumeConcurrentlyStatus,
+        MessageExt,
+        MessageSelector,
+        PushConsumer,
+    )
 
 _POLL_S = 0.5
 _NEXT_MESSAGE_S = 0.3
@@ -46,6 +51,14 @@ def consume(
     tags: Annotated[
         str, typer.Option("--tags", metavar='"A || B"', help="Only messages with these tags.")
     ] = "*",
+    sql: Annotated[
+        str | None,
+        typer.Option(
+            "--sql",
+            metavar="CONDITION",
+            help='Only messages whose properties fulfil this, such as "price > 5".',
+        ),
+    ] = None,
     idle_s: Annotated[
         float | None,
         typer.Option(
@@ -64,6 +77,7 @@ def consume(
     from rocketstream.admin import Admin
     from rocketstream.protocol.names import check_group, check_topic
 
+    selector = _selector(tags, sql)
     check_topic(topic)
     check_group(group)
     with Admin(namesrv) as admin:
@@ -72,7 +86,7 @@ def consume(
             admin.group_begin(group, topic, position.timestamp_ms)
     printer = Printer(limit, as_json)
     consumer = _consumer(group, namesrv, position)
-    consumer.subscribe(topic, tags)
+    consumer.subscribe(topic, selector)
     consumer.register_message_listener(printer.listen)
     consumer.start()
     try:
@@ -85,6 +99,22 @@ def consume(
         raise printer.failure
     if limit is None or printer.count < limit:
         say(f"{plural(printer.count, 'message')} consumed")
+
+
+def _selector(tags: str, sql: str | None) -> MessageSelector:
+    from rocketstream.errors import SubscriptionError
+    from rocketstream.model import MessageSelector
+    from rocketstream.protocol.sql92 import compile_expression
+
+    if sql is None:
+        return MessageSelector.by_tag(tags)
+    if tags != "*":
+        raise typer.BadParameter("give --tags or --sql, not both; TAGS is a property too")
+    try:
+        compile_expression(sql)
+    except SubscriptionError as error:
+        raise typer.BadParameter(error.message) from None
+    return MessageSelector.by_sql(sql)
 
 
 def _consumer(group: str, namesrv: str, position: StartPosition) -> PushConsumer:
