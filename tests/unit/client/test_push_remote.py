@@ -107,6 +107,11 @@ def test_running_info_shows_settings_subscriptions_queues_and_rates(broker: Fake
     assert properties["pollNameServerInterval"] == "30000"
     assert properties["mqClientApiTimeout"] == "3000"
     assert properties["namesrvAddr"] == broker.address
+    assert properties["language"] == "PYTHON"
+    assert properties["clientIP"] == made.client_id.partition("@")[0]
+    assert properties["messageListener"] == "Gate"
+    assert properties["offsetStore"] == "RemoteBrokerOffsetStore"
+    assert properties["subscription"] == f"{{{TOPIC}=a || b, %RETRY%{GROUP}=*}}"
     assert properties["PROP_NAMESERVER_ADDR"] == f"{broker.address};"
     assert properties["PROP_CONSUMEORDERLY"] == "false"
     assert properties["PROP_CONSUME_TYPE"] == "CONSUME_PASSIVELY"

@@ -53,8 +53,16 @@ class PushRemote:
         """Return settings, subscriptions, queues and rates (C-540)."""
         consumer = self._consumer
         listener, settings = consumer.listener, consumer.settings
-        properties = properties_of(consumer.instance.config) | properties_of(settings)
+        config = consumer.instance.config
+        subscribed = [f"{each.topic}={each.sub_string}" for each in consumer.subscriptions.values()]
+        properties = properties_of(config) | properties_of(settings)
         properties.update(
+            clientIP=consumer.instance.client_id.partition("@")[0],
+            clientCallbackExecutorThreads=str(config.callback_threads()),
+            language="PYTHON",
+            messageListener=getattr(listener.call, "__qualname__", type(listener.call).__name__),
+            offsetStore=type(consumer.store).__name__,
+            subscription=f"{{{', '.join(subscribed)}}}",
             PROP_CONSUMEORDERLY="true" if listener.is_orderly else "false",
             PROP_THREADPOOL_CORE_SIZE=str(consumer.service.core_pool_size),
             PROP_CONSUMER_START_TIMESTAMP=str(self._started_ms),
