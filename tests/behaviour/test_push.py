@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -11,6 +12,8 @@ import pytest
 from rocketstream import (
     AllocateMessageQueueAveragelyByCircle,
     AllocateMessageQueueByConfig,
+    ConsumeConcurrentlyStatus,
+    ConsumeFromWhere,
     Message,
     MessageExt,
     MessageQueue,
@@ -18,6 +21,8 @@ from rocketstream import (
     PushConsumer,
     ReadOffsetType,
 )
+from rocketstream.aio import PushConsumer as AsyncPushConsumer
+from rocketstream.client.consumer.store_view import AsyncOffsetStoreView
 from rocketstream.client.observe.hooks import FilterMessageContext
 from rocketstream.errors import (
     ClientStateError,
@@ -429,6 +434,84 @@ def _queues(consumer: PushConsumer, topic: str) -> int:
         return len(consumer.fetch_subscribe_message_queues(topic))
     except RouteNotFoundError:
         return 0
+
+
+def test_a_running_consumer_shows_its_offsets(cluster: Cluster, names: Names) -> None:
+    """Covers C-111, C-299, C-301, C-302, C-319, C-320: as Java's getOffsetStore."""
+    cluster.create_topic(names.topic, 1)
+    seen = Seen()
+    consumer = consumer_of(cluster.namesrv_addr, names.group, names.topic, seen)
+    with pytest.raises(ClientStateError, match="CREATE_JUST"):
+        consumer.offset_store  # noqa: B018 - a property
+    with consumer:
+        consumer.start()
+        send_all(cluster.namesrv_addr, numbered(names.topic, range(5)))
+        seen.wait_consumed(5)
+        store = consumer.offset_store
+        (mq,) = consumer.fetch_subscribe_message_queues(names.topic)
+        wait_until(lambda: store.read_offset(mq, ReadOffsetType.READ_FROM_MEMORY) == 5, "the fifth")
+        store.persist(mq)
+        assert store.read_offset(mq, ReadOffsetType.READ_FROM_STORE) == 5
+        assert store.clone_offset_table(names.topic) == {mq: 5}
+        gone = mq._replace(broker_name="gone")
+        assert store.read_offset(gone, ReadOffsetType.READ_FROM_MEMORY) == -1
+        assert store.read_offset(gone, ReadOffsetType.MEMORY_FIRST_THEN_STORE) == -2
+        with pytest.raises(RouteNotFoundError, match="not exist"):
+            store.update_consume_offset_to_broker(gone, 1)
+        store.update_offset(mq, 3)
+        assert store.read_offset(mq, ReadOffsetType.MEMORY_FIRST_THEN_STORE) == 5
+        store.update_offset(mq, 3, increase_only=False)
+        store.remove_offset(mq)
+        store.update_consume_offset_to_broker(mq, 2)
+        assert cluster.committed(names.group, names.topic, 1) == [2]
+
+
+def test_the_asyncio_face_answers_the_same(cluster: Cluster, names: Names) -> None:
+    """Covers C-15, C-273, C-299: every question, awaited."""
+    cluster.create_topic(names.topic, 1)
+    send_all(cluster.namesrv_addr, [Message(names.topic, "x", keys="k1")])
+
+    async def ask() -> None:
+        got: asyncio.Queue[MessageExt] = asyncio.Queue()
+
+        async def listener(messages: list[MessageExt]) -> ConsumeConcurrentlyStatus:
+            for message in messages:
+                await got.put(message)
+            return SUCCESS
+
+        async with AsyncPushConsumer(
+            names.group,
+            namesrv_addr=cluster.namesrv_addr,
+            listener=listener,
+            subscription={names.topic: "*"},
+            consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
+        ) as consumer:
+            await consumer.start()
+            message = await asyncio.wait_for(got.get(), 30)
+            (mq,) = await consumer.fetch_subscribe_message_queues(names.topic)
+            assert await consumer.max_offset(mq) == 1
+            assert await consumer.min_offset(mq) == 0
+            assert await consumer.search_offset(mq, 0) == 0
+            assert await consumer.earliest_msg_store_time(mq) == message.store_timestamp
+            found = await consumer.view_message(names.topic, message.offset_msg_id)
+            assert found.body == b"x"
+            assert await consumer.query_message(names.topic, "none", 5, 0, 2**62) == []
+            await consumer.create_topic("TBW102", names.topic + "-new", 2)
+            assert await consumer.core_pool_size() == 20
+            assert await consumer.update_core_pool_size(5)
+            consumer.pull_batch_size = 3
+            await consumer.send_message_back(message, 1)
+            again = await asyncio.wait_for(got.get(), 30)
+            assert (again.topic, again.reconsume_times) == (names.topic, 1)
+            store = consumer.offset_store
+            assert isinstance(store, AsyncOffsetStoreView)
+            await store.persist(mq)
+            assert await store.read_offset(mq, ReadOffsetType.READ_FROM_STORE) in (0, 1)
+            consumer.suspend()
+            consumer.resume()
+            await consumer.unsubscribe(names.topic)
+
+    asyncio.run(ask())
 
 
 def test_a_listener_may_send_a_message_back_itself(cluster: Cluster, names: Names) -> None:

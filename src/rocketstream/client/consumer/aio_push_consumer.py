@@ -22,6 +22,7 @@ from rocketstream.client.consumer.offset_store import OffsetStore
 from rocketstream.client.consumer.push_base import PushConsumerBase
 from rocketstream.client.consumer.push_calls import PushCalls
 from rocketstream.client.consumer.push_impl import PushConsumerImpl, start_push
+from rocketstream.client.consumer.store_view import AsyncOffsetStoreView
 from rocketstream.client.core.settings import PushConsumerSettings
 from rocketstream.client.engine import Engine, loop_engine
 from rocketstream.client.service_state import ServiceState
@@ -149,6 +150,18 @@ class AsyncPushConsumer(PushConsumerBase):
     def assigned_queues(self) -> list[MessageQueue]:
         """Return the queues this member has now, the retry topic's included."""
         return self._calls().assigned_queues()
+
+    @property
+    def offset_store(self) -> OffsetStore | AsyncOffsetStoreView:
+        """Where this consumer is in each queue: the store it was given, or a view of its own.
+
+        Raises:
+            ClientStateError: it was given none and is not running.
+        """
+        if self._user_store is not None:
+            return self._user_store
+        impl = self._running()
+        return AsyncOffsetStoreView(impl.store, impl.instance.config)
 
     # --- what else upstream's class can be asked; see ``rocketstream.PushConsumer`` ---------------
 

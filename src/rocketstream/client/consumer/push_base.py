@@ -128,7 +128,7 @@ class PushConsumerBase:
         settings.setdefault("consume_timestamp", half_an_hour_ago.strftime(TIMESTAMP_FORMAT))
         self.settings = PushConsumerSettings(group, **settings)
         self.settings.check()
-        self.offset_store = _checked_store(offset_store)
+        self._user_store = _checked_store(offset_store)
         self.state = ServiceState.CREATE_JUST
         self.consume_hooks = ConsumeHooks()
         self.filter_hooks = FilterHooks()
@@ -227,7 +227,7 @@ class PushConsumerBase:
             self._subscriptions,
             self._some_listener(),
             make_service,
-            self.offset_store,
+            self._user_store,
             self.consume_hooks,
             self.filter_hooks,
             self._tracing,

@@ -21,6 +21,7 @@ from rocketstream.client.consumer.offset_store import OffsetStore
 from rocketstream.client.consumer.push_base import PushConsumerBase
 from rocketstream.client.consumer.push_calls import PushCalls
 from rocketstream.client.consumer.push_impl import PushConsumerImpl, start_push
+from rocketstream.client.consumer.store_view import OffsetStoreView
 from rocketstream.client.core.settings import PushConsumerSettings
 from rocketstream.client.engine import Engine, threaded_engine
 from rocketstream.client.service_state import ServiceState
@@ -61,7 +62,6 @@ class PushConsumer(PushConsumerBase):
 
     Raises:
         ConfigurationError: a setting out of its range; the text names it and the range.
-        NotSupportedError: a setting of something that is not built yet.
     """
 
     def __init__(
@@ -217,6 +217,18 @@ class PushConsumer(PushConsumerBase):
             ClientStateError: not running.
         """
         return PushCalls(self._running()[1]).assigned_queues()
+
+    @property
+    def offset_store(self) -> OffsetStore:
+        """Where this consumer is in each queue: the store it was given, or a view of its own.
+
+        Raises:
+            ClientStateError: it was given none and is not running.
+        """
+        if self._user_store is not None:
+            return self._user_store
+        engine, impl = self._running()
+        return OffsetStoreView(impl.store, engine)
 
     # --- what else upstream's class can be asked --------------------------------------------------
     # Each of these blocks for a request or two and raises ClientStateError unless running,
