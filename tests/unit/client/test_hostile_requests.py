@@ -18,9 +18,27 @@ from rocketstream.testing import ManualClock
 from tests.unit.client.fake_broker import found
 
 NAMES = st.sampled_from(
-    ["topic", "group", "consumerGroup", "clientId", "msgId", "brokerName", "timestamp", "isForce"]
-    + ["jstackEnable", "tranStateTableOffset", "commitLogOffset", "transactionId", "sysFlag"]
-    + ["queueId", "bornTimestamp", "properties", "storeTimestamp", "flag", "producerGroup"]
+    [
+        "topic",
+        "group",
+        "consumerGroup",
+        "clientId",
+        "msgId",
+        "brokerName",
+        "timestamp",
+        "isForce",
+        "jstackEnable",
+        "tranStateTableOffset",
+        "commitLogOffset",
+        "transactionId",
+        "sysFlag",
+        "queueId",
+        "bornTimestamp",
+        "properties",
+        "storeTimestamp",
+        "flag",
+        "producerGroup",
+    ]
 )
 TEXTS = st.one_of(st.text(max_size=12), st.integers().map(str), st.sampled_from(["true", "g"]))
 RECORD = bytes(found([3], properties="PGROUP\x01g\x02A\x01").body)
@@ -33,10 +51,10 @@ BODIES = st.one_of(
             b"{}",
             b"[]",
             b'{"offsetTable":{}}',
-            b'{"offsetTable":[{"offset":"x"}]}',
             b'{"offsetTable":5}',
+            b'{"offsetTable":[{"offset":"x"}]}',
+            b'{"offsetTable":{{"brokerName":"b","queueId":"q","topic":"t"}:1}}',
         ]
-        + [b'{"offsetTable":{{"brokerName":"b","queueId":"q","topic":"t"}:1}}']
     ),
 )
 
