@@ -24,6 +24,34 @@ class Flush(StrEnum):
     SYNC = "sync"
 
 
+DelayLevels = Annotated[
+    str | None,
+    typer.Option(
+        metavar='"1s 5s …"',
+        help="Delays of level 1, 2, …; units s, m, h, d. Default: RocketMQ's 18 levels.",
+    ),
+]
+TransactionTimeout = Annotated[
+    float,
+    typer.Option(
+        min=0.0,
+        metavar="SECONDS",
+        help="Age from which a producer is asked about an undecided transaction.",
+    ),
+]
+TransactionCheckInterval = Annotated[
+    float,
+    typer.Option(min=0.1, metavar="SECONDS", help="How often producers are asked about them."),
+]
+Repair = Annotated[
+    bool,
+    typer.Option(
+        "--repair",
+        help="Open a damaged store: what follows the damage is set aside in STORE/quarantine.",
+    ),
+]
+
+
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
     app.command(
@@ -50,25 +78,9 @@ def serve(
         Flush,
         typer.Option(help="sync: acknowledge when on disk; async: flush twice a second."),
     ] = Flush.ASYNC,
-    delay_levels: Annotated[
-        str | None,
-        typer.Option(
-            metavar='"1s 5s …"',
-            help="Delays of level 1, 2, …; units s, m, h, d. Default: RocketMQ's 18 levels.",
-        ),
-    ] = None,
-    transaction_timeout: Annotated[
-        float,
-        typer.Option(
-            min=0.0,
-            metavar="SECONDS",
-            help="Age from which a producer is asked about an undecided transaction.",
-        ),
-    ] = 6.0,
-    transaction_check_interval: Annotated[
-        float,
-        typer.Option(min=0.1, metavar="SECONDS", help="How often producers are asked about them."),
-    ] = 60.0,
+    delay_levels: DelayLevels = None,
+    transaction_timeout: TransactionTimeout = 6.0,
+    transaction_check_interval: TransactionCheckInterval = 60.0,
     auto_create: Annotated[
         bool,
         typer.Option(
@@ -84,13 +96,7 @@ def serve(
         bool,
         typer.Option("--insecure", help="Allow an address others can reach; there is no login."),
     ] = False,
-    repair: Annotated[
-        bool,
-        typer.Option(
-            "--repair",
-            help="Open a damaged store: what follows the damage is set aside in STORE/quarantine.",
-        ),
-    ] = False,
+    repair: Repair = False,
 ) -> None:
     """Run a name server and a broker until Ctrl-C or SIGTERM.
 
