@@ -38,6 +38,7 @@ from tests.unit.client.fake_broker import (
     pull_header,
     refusal,
 )
+from tests.unit.client.test_pull_machine import Shelf
 
 PULL = RequestCode.PULL_MESSAGE
 UPDATE = RequestCode.UPDATE_CONSUMER_OFFSET
@@ -120,6 +121,28 @@ def test_in_assign_mode_nothing_is_subscribed(broker: FakeBroker) -> None:
         assert data.subscription_data_set == []
         assert consumer.assignment() == [MQ]
     assert not broker.asked(RequestCode.GET_CONSUMER_LIST_BY_GROUP)
+
+
+def test_settings_of_the_whole_consumer_take_effect(broker: FakeBroker) -> None:
+    """Covers C-74, C-76: a listener for every topic, a store of one's own, unit mode."""
+    heard: list[tuple[str, int, int]] = []
+    shelf = Shelf()
+    shelf.kept[MQ] = 6
+    with lite(
+        broker,
+        message_queue_listener=lambda topic, every, mine: heard.append(
+            (topic, len(every), len(mine))
+        ),
+        offset_store=shelf,
+        unit_mode=True,
+    ) as consumer:
+        broker.reply(broker.wait_pull(6), found([6]))
+        assert offsets(consumer.poll(WAIT_MS)) == [6]
+        wait_until(lambda: heard == [(TOPIC, 1, 1)], "the listener's call")
+        assert broker.heartbeats[-1].consumer_data_set[0].unit_mode
+        consumer.commit_sync()
+        assert shelf.kept == {MQ: 7}
+    assert not broker.asked(UPDATE)
 
 
 def test_shutdown_commits_before_it_says_goodbye(broker: FakeBroker) -> None:

@@ -22,6 +22,9 @@ from rocketstream.client.service_state import ServiceState
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.message_ext import MessageExt
 
+_POLL_SECONDS_MAX = 365 * 86_400.0
+"""Longer waits are as good as endless, and timers of loops cannot hold them."""
+
 
 class AsyncLitePullConsumer(LitePullConsumerBase):
     """Hands out messages when asked; leaving it as an async context manager ends it.
@@ -166,7 +169,7 @@ class AsyncLitePullConsumer(LitePullConsumerBase):
             impl.commit_if_due()
         if not impl.cache.has_messages:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(timeout / 1000):
+                async with asyncio.timeout(min(timeout / 1000, _POLL_SECONDS_MAX)):
                     await self._wait(impl)
         with impl.lock:
             messages = impl.cache.take(self._batch)
