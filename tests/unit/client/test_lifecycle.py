@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rocketstream import Message, MessageModel, Producer, PushConsumer, aio
+import rocketstream
+from rocketstream import LocalFileOffsetStore, Message, MessageModel, Producer, PushConsumer, aio
 from rocketstream.client import engine as engines
 from rocketstream.client.service_state import ServiceState
 from rocketstream.errors import BrokerError, ClientStateError, ConnectError
@@ -279,3 +282,97 @@ def test_broadcasting_consumers_with_default_names_share_an_instance(
         assert one.client_id == two.client_id
         assert one.client_id.endswith("@DEFAULT")
         assert len(engines._engines) == 1
+
+
+# --- every way a start can fail -------------------------------------------------------------------
+
+
+class Unreadable(LocalFileOffsetStore):
+    """A store whose file cannot be read, until it can."""
+
+    broken = True
+
+    def load(self) -> None:
+        if self.broken:
+            raise OSError("no such disk")
+
+
+def _consumer(kind: str, broker: FakeBroker, **settings: Any) -> Any:
+    """Return a consumer of either face that has a topic."""
+    face, _, name = kind.partition(".")
+    if name == "PushConsumer":
+        settings["listener"] = _async_listener if face == "aio" else Seen()
+    return getattr(aio if face == "aio" else rocketstream, name)(
+        GROUP, namesrv_addr=broker.address, api_timeout_ms=50, **settings
+    )
+
+
+async def _async_listener(messages: list[Any]) -> None:
+    """Consume nothing."""
+
+
+async def _each(kind: str, client: Any, name: str, *arguments: Any) -> None:
+    """Call a method of either face."""
+    if kind.startswith("aio"):
+        result = getattr(client, name)(*arguments)
+        if inspect.isawaitable(result):
+            await result
+    else:
+        await asyncio.to_thread(getattr(client, name), *arguments)
+
+
+CONSUMERS = [
+    f"{face}.{name}"
+    for face in ("sync", "aio")
+    for name in ("PushConsumer", "PullConsumer", "LitePullConsumer")
+]
+
+
+@pytest.mark.parametrize("kind", CONSUMERS)
+def test_a_store_that_cannot_be_loaded_fails_the_start_and_leaves_nothing(
+    broker: FakeBroker, kind: str, tmp_path: Path
+) -> None:
+    """Covers C-111 (step 9), C-116, C-125, C-595: the start may be tried again."""
+    store = Unreadable("client", GROUP, directory=tmp_path)
+
+    async def run() -> None:
+        made = _consumer(kind, broker, offset_store=store)
+        if not kind.endswith(".PullConsumer"):
+            await _each(kind, made, "subscribe", TOPIC)
+        with pytest.raises(OSError, match="no such disk"):
+            await _each(kind, made, "start")
+        assert state(made) is ServiceState.CREATE_JUST
+        assert not engines._engines
+        Unreadable.broken = False
+        await _each(kind, made, "start")
+        assert state(made) is ServiceState.RUNNING
+        await _each(kind, made, "shutdown")
+        assert not engines._engines
+
+    try:
+        asyncio.run(run())
+    finally:
+        Unreadable.broken = True
+
+
+@pytest.mark.parametrize("kind", CONSUMERS)
+def test_a_group_that_exists_fails_the_start_and_leaves_the_other_alone(
+    broker: FakeBroker, kind: str
+) -> None:
+    """Covers C-116, C-125: the first one's registration stays."""
+
+    async def run() -> None:
+        one, two = (_consumer(kind, broker, instance_name="i") for _ in range(2))
+        await _each(kind, one, "start")
+        with pytest.raises(ClientStateError, match="has been created before, specify another"):
+            await _each(kind, two, "start")
+        assert (state(one), state(two)) == (ServiceState.RUNNING, ServiceState.CREATE_JUST)
+        (engine,) = engines._engines.values()
+        assert engine.users == 1
+        assert engine.instance.consumer(GROUP) is not None
+        await _each(kind, one, "shutdown")
+        await _each(kind, two, "start")
+        await _each(kind, two, "shutdown")
+        assert not engines._engines
+
+    asyncio.run(run())
