@@ -139,6 +139,20 @@ def test_an_error_in_the_with_block_leaves_its_messages_uncommitted(
         assert [m.queue_offset for m in consumer.poll(WAIT_MS)] == list(range(10, 20))
 
 
+def test_shutdown_by_another_thread_commits_nothing_that_is_in_hand(
+    cluster: Cluster, names: Names
+) -> None:
+    """Covers C-515, C-517: whoever polled it may still be at work on it."""
+    fill(cluster, names.topic, numbered(names.topic, range(10)), 1)
+    for commit, expected in ((None, 0), (True, 10)):
+        consumer = subscribed(cluster, names)
+        thread = threading.Thread(target=poll_all, args=(consumer, 10))
+        thread.start()
+        thread.join(WAIT_S)
+        consumer.shutdown(commit=commit)
+        assert max(0, *cluster.committed(names.group, names.topic, 1)) == expected
+
+
 def test_without_auto_commit_only_commits_count(cluster: Cluster, names: Names) -> None:
     """Covers C-62, C-516: polling on commits nothing, nor does the end."""
     fill(cluster, names.topic, numbered(names.topic, range(40)), 1)

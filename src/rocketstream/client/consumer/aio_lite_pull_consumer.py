@@ -78,19 +78,20 @@ class AsyncLitePullConsumer(LitePullConsumerBase):
                 waiter.set_result(None)
         self._waiters.clear()
 
-    async def shutdown(self, *, commit: bool = True) -> None:
+    async def shutdown(self, *, commit: bool | None = None) -> None:
         """Stop, store what was committed, leave the group. Does nothing unless running.
 
         Args:
-            commit: whether what was handed out last counts as consumed. Leaving an ``async with``
-                block by an exception says no; the last message of an iteration never does.
+            commit: whether what the last ``poll`` returned counts as consumed; None: if this task
+                polled it. Leaving an ``async with`` block by an exception says no; the last message
+                of an iteration never does.
         """
         if self.state is not ServiceState.RUNNING or self._engine is None or self._impl is None:
             return
         self._engine.check_process()
         self.state = ServiceState.SHUTDOWN_ALREADY
         try:
-            await self._close(self._impl, commit=commit)
+            await self._close(self._impl, commit=commit, closer=asyncio.current_task())
         finally:
             if self._engine.release():
                 await self._engine.instance.close()
@@ -104,7 +105,7 @@ class AsyncLitePullConsumer(LitePullConsumerBase):
         _error: BaseException | None,
         _trace: TracebackType | None,
     ) -> None:
-        await self.shutdown(commit=kind is None)
+        await self.shutdown(commit=None if kind is None else False)
 
     # --- what to consume --------------------------------------------------------------------------
 
@@ -163,7 +164,7 @@ class AsyncLitePullConsumer(LitePullConsumerBase):
         """
         impl = self._running()
         timeout = self._timeout_ms(timeout_ms)
-        self._by_one = False
+        self._poller = asyncio.current_task()
         with impl.lock:
             impl.cache.settle()
             impl.commit_if_due()
@@ -190,7 +191,7 @@ class AsyncLitePullConsumer(LitePullConsumerBase):
                 raise StopAsyncIteration
             raise self._not_running()
         self._running()
-        self._by_one = True
+        self._poller = None
         cache = impl.cache
         with impl.lock:
             cache.settle()

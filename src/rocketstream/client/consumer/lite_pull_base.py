@@ -72,8 +72,8 @@ class LitePullConsumerBase:
         self._plan = LitePlan()
         self._watched: dict[str, Any] = {}
         self._engine: Engine | None = None
-        self._by_one = False
-        """Whether the last message was handed out by iteration."""
+        self._poller: object = None
+        """Who polled last, a thread or task; None when the last message came by iteration."""
 
     @property
     def group(self) -> str:
@@ -201,9 +201,13 @@ class LitePullConsumerBase:
             await impl.watch.register(topic, listener)
         return impl
 
-    async def _close(self, impl: LitePullConsumerImpl, *, commit: bool) -> None:
+    async def _close(
+        self, impl: LitePullConsumerImpl, *, commit: bool | None, closer: object
+    ) -> None:
+        # Whoever else polled last may still be at work on what it got.
+        done = self._poller is not None and (commit or (commit is None and closer == self._poller))
         try:
-            await impl.shutdown(commit=commit and not self._by_one)
+            await impl.shutdown(commit=done)
         finally:
             await self._tracing.stop()
 

@@ -110,15 +110,15 @@ class LitePullConsumer(LitePullConsumerBase):
             with self._arrived:
                 self._arrived.notify_all()
 
-    def shutdown(self, *, commit: bool = True) -> None:
+    def shutdown(self, *, commit: bool | None = None) -> None:
         """Stop, store what was committed, leave the group. Does nothing unless running.
 
-        With ``auto_commit`` that includes what the last ``poll`` returned, but not the last message
-        of an iteration.
+        With ``auto_commit`` that includes what the last ``poll`` returned, if it was this thread's;
+        never the last message of an iteration.
 
         Args:
-            commit: whether what was handed out last counts as consumed. Leaving a ``with`` block by
-                an exception says no.
+            commit: whether what the last ``poll`` returned counts as consumed; None: if this thread
+                polled it. Leaving a ``with`` block by an exception says no.
         """
         with self._lock:
             if self.state is not ServiceState.RUNNING or self._engine is None:
@@ -128,7 +128,7 @@ class LitePullConsumer(LitePullConsumerBase):
         engine, impl = self._engine, self._impl
         assert impl is not None
         try:
-            engine.run(self._close(impl, commit=commit))
+            engine.run(self._close(impl, commit=commit, closer=threading.get_ident()))
         finally:
             if engine.release():
                 engine.close()
@@ -142,7 +142,7 @@ class LitePullConsumer(LitePullConsumerBase):
         _error: BaseException | None,
         _trace: TracebackType | None,
     ) -> None:
-        self.shutdown(commit=kind is None)
+        self.shutdown(commit=None if kind is None else False)
 
     # --- what to consume --------------------------------------------------------------------------
 
@@ -241,7 +241,7 @@ class LitePullConsumer(LitePullConsumerBase):
         timeout = self._timeout_ms(timeout_ms)
         cache = impl.cache
         with self._arrived:
-            self._by_one = False
+            self._poller = threading.get_ident()
             cache.settle()
             impl.commit_if_due()
             messages = cache.take(self._batch)
@@ -267,7 +267,7 @@ class LitePullConsumer(LitePullConsumerBase):
         engine.check_process()
         cache = impl.cache
         with self._arrived:
-            self._by_one = True
+            self._poller = None
             cache.settle()
             message = cache.take_one()
             free: list[LiteQueue] = []
