@@ -128,7 +128,6 @@ class MQClientInstance:
         """Stop the timers and close the connections. May be called twice."""
         self._closed = True
         self._state = ServiceState.SHUTDOWN_ALREADY
-        self.callbacks.close()
         starting = [] if self._starting is None else [self._starting]
         pending = [*starting, *self._tasks, *self._background]
         for task in pending:
@@ -136,7 +135,10 @@ class MQClientInstance:
         await asyncio.gather(*pending, return_exceptions=True)
         self._tasks.clear()
         await self._updates.close()
-        await self.remoting.close()
+        try:
+            await self.remoting.close()  # what still waits fails now, and its callbacks are called
+        finally:
+            self.callbacks.close()
 
     # --- groups -----------------------------------------------------------------------------------
 
