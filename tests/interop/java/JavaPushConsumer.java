@@ -15,7 +15,8 @@ import org.apache.rocketmq.common.message.MessageExt;
  * shuts down when standard input ends.
  *
  * <p>Arguments: namesrv topic group, and: count expression from=first|last batch pullbatch threads
- * failmodulo failtimes maxreconsume track out sql trace tracetopic. With failmodulo=M every message whose {@code index}
+ * failmodulo failtimes maxreconsume track out sql trace tracetopic
+ * instance broadcast. With failmodulo=M every message whose {@code index}
  * property is a multiple of M fails until it was reconsumed failtimes times.
  */
 public final class JavaPushConsumer implements MessageListenerConcurrently {
@@ -48,7 +49,13 @@ public final class JavaPushConsumer implements MessageListenerConcurrently {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(
             peer.text("group"), peer.flag("trace", false), peer.text("tracetopic", null));
         consumer.setNamesrvAddr(peer.text("namesrv"));
-        consumer.setInstanceName("peer-" + ProcessHandle.current().pid());
+        consumer.setInstanceName(
+            peer.text("instance", "peer-" + ProcessHandle.current().pid()));
+        if (peer.flag("broadcast", false)) {
+            // The enum is in another package in 5.x.
+            consumer.setMessageModel(Enum.valueOf(
+                consumer.getMessageModel().getDeclaringClass(), "BROADCASTING"));
+        }
         // The 5.5 client now and then divides queues before it knows their route; it looks again
         // after this long (and divides again after rocketmq.client.rebalance.waitInterval).
         consumer.setPollNameServerInterval(1000);
