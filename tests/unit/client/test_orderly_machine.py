@@ -152,11 +152,11 @@ class OrderlyMember(Member):
         del_at = number % len(self.service.ready)
         request = self.service.ready[del_at]
         del self.service.ready[del_at]
-        self._take(request, self.world.clock.monotonic_ms())
+        self._take(request, self.world.clock.monotonic_ms(), first=True)
 
-    def _take(self, request: PullRequest, began_ms: float) -> None:
+    def _take(self, request: PullRequest, began_ms: float, first: bool = False) -> None:
         world = cast("OrderlyWorld", self.world)
-        batch = self.service.next_batch(request, began_ms)
+        batch = self.service.next_batch(request, began_ms, first)
         if batch is None:
             return
         world.check_taken(self, request, batch)
@@ -575,7 +575,7 @@ def test_no_schedule_breaks_order_or_loses_a_message(
     """Covers C-548, C-556 to C-560: order, one owner by lease, commits behind consumption."""
     logging.getLogger("rocketstream.client").setLevel(logging.CRITICAL)
     try:
-        run_state_machine_as_test(  # type: ignore[no-untyped-call]
+        run_state_machine_as_test(
             machine,
             settings=settings(
                 max_examples=examples,

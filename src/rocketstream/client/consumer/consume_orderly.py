@@ -167,7 +167,9 @@ class ConsumeMessageOrderlyService(OrderlyService):
 
     def _consume(self, worker: Worker, request: PullRequest, turn: _Turn) -> None:
         call, takes_context = self.listener.call, self.listener.takes_context
-        while (batch := self.next_batch(request, turn.began_ms)) is not None:
+        first = True
+        while (batch := self.next_batch(request, turn.began_ms, first)) is not None:
+            first = False
             given = turn.before(batch)
             answer: Any = None
             error: BaseException | None = None
@@ -247,7 +249,9 @@ class AsyncOrderlyService(OrderlyService):
     async def _consume(self, request: PullRequest, turn: _Turn) -> None:
         call, takes_context = self.listener.call, self.listener.takes_context
         yielded_ms = turn.began_ms
-        while (batch := self.next_batch(request, turn.began_ms)) is not None:
+        first = True
+        while (batch := self.next_batch(request, turn.began_ms, first)) is not None:
+            first = False
             given = turn.before(batch)
             answer: Any = None
             error: BaseException | None = None

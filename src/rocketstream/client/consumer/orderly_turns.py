@@ -312,8 +312,16 @@ class OrderlyService(ABC):
 
     # --- what the caller of the listener uses; any thread -----------------------------------------
 
-    def next_batch(self, request: PullRequest, began_ms: float) -> list[MessageExt] | None:
-        """Take the next batch of a turn; None ends it, and what comes next is arranged (C-281)."""
+    def next_batch(
+        self, request: PullRequest, began_ms: float, first: bool
+    ) -> list[MessageExt] | None:
+        """Take the next batch of a turn; None ends it, and what comes next is arranged (C-281).
+
+        Args:
+            request: the queue.
+            began_ms: when the turn began.
+            first: whether it is the turn's first batch; a turn takes one at least.
+        """
         queue = ledger_of(request)
         now_ms = self._now()
         then: Callable[[], None] | None = None
@@ -322,9 +330,9 @@ class OrderlyService(ABC):
             if self._stopping or queue.dropped or queue.leaving:
                 queue.consuming = False
             elif lease is not None and not lease.is_valid(now_ms):
-                pause_ms = LOCK_RETRY_RUNNING_MS if now_ms > began_ms else LOCK_RETRY_MS
+                pause_ms = LOCK_RETRY_MS if first else LOCK_RETRY_RUNNING_MS
                 then = partial(self._relock_later, request, pause_ms)
-            elif now_ms - began_ms > self._times.turn_max_ms:
+            elif not first and now_ms - began_ms > self._times.turn_max_ms:
                 then = partial(self._later, request, RESUME_MS)
             elif batch := queue.take(self._batch_size):
                 queue.in_hand = True

@@ -1,0 +1,324 @@
+"""Around the listener: hooks, statistics, pools of a chosen size, messages consumed on request."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from rocketstream import (
+    ClientConfig,
+    ConsumeConcurrentlyContext,
+    ConsumeConcurrentlyStatus,
+    ConsumeMessageContext,
+    ConsumeOrderlyContext,
+    ConsumeOrderlyStatus,
+    MessageExt,
+    PushConsumer,
+)
+from rocketstream._util.clock import SYSTEM_CLOCK
+from rocketstream.client.consumer.consume_call import CallWatch, consume_directly
+from rocketstream.client.consumer.consume_run import mark_started
+from rocketstream.client.consumer.listener import listener_of
+from rocketstream.client.observe.hooks import ConsumeHooks
+from rocketstream.protocol.bodies import ConsumeMessageDirectlyResult
+from rocketstream.protocol.codes import RequestCode
+from rocketstream.protocol.message_ext import decode_messages
+from tests.behaviour.support import LATER, SUCCESS, Seen
+from tests.plugins.waiting import wait_until
+from tests.unit.client.fake_broker import GROUP, TOPIC, WAIT_S, FakeBroker, found, refusal
+from tests.unit.client.test_orderly_locks import LockingBroker
+
+ORDERLY = ConsumeOrderlyStatus
+SUSPEND = ORDERLY.SUSPEND_CURRENT_QUEUE_A_MOMENT
+
+
+@pytest.fixture
+def broker() -> Iterator[LockingBroker]:
+    with LockingBroker() as running:
+        running.offsets[0] = 0
+        yield running
+
+
+def consumer(
+    broker: FakeBroker, listener: Any, *, orderly: bool = False, **settings: Any
+) -> PushConsumer:
+    """Return a consumer of T, not started."""
+    config = ClientConfig(namesrv_addr=broker.address, persist_consumer_offset_interval_ms=20)
+    settings.setdefault("suspend_current_queue_time_ms", 10)
+    settings.setdefault("local_retry_delay_ms", 20)
+    made = PushConsumer(GROUP, config=config, **settings)
+    made.register_message_listener(listener, orderly=orderly)
+    made.subscribe(TOPIC)
+    return made
+
+
+class Hook:
+    """Remembers what it was told, and raises."""
+
+    name = "hook"
+
+    def __init__(self) -> None:
+        self.before: list[tuple[bool, int]] = []
+        self.after: list[tuple[str | None, bool, str]] = []
+        self.called = threading.Event()
+
+    def consume_message_before(self, context: ConsumeMessageContext) -> None:
+        self.before.append((context.success, len(context.messages)))
+        assert (context.consumer_group, context.message_queue.topic) == (GROUP, TOPIC)
+        raise ValueError("hooks harm nobody")
+
+    def consume_message_after(self, context: ConsumeMessageContext) -> None:
+        self.after.append((context.status, context.success, context.props["ConsumeContextType"]))
+        self.called.set()
+        raise ValueError("hooks harm nobody")
+
+
+@pytest.mark.parametrize(
+    ("orderly", "answer", "timeout_minutes", "told"),
+    [
+        (False, SUCCESS, 15, ("CONSUME_SUCCESS", True, "SUCCESS")),
+        (False, SUCCESS, 1e-12, ("CONSUME_SUCCESS", True, "TIME_OUT")),
+        (False, LATER, 15, ("RECONSUME_LATER", False, "FAILED")),
+        (False, None, 15, ("RECONSUME_LATER", False, "RETURNNULL")),
+        (False, "ok", 15, ("RECONSUME_LATER", False, "RETURNNULL")),
+        (False, ValueError("no"), 1e-12, ("RECONSUME_LATER", False, "EXCEPTION")),
+        (True, ORDERLY.SUCCESS, 15, ("SUCCESS", True, "SUCCESS")),
+        (True, ORDERLY.COMMIT, 15, ("COMMIT", True, "SUCCESS")),
+        (True, ORDERLY.ROLLBACK, 15, ("ROLLBACK", False, "SUCCESS")),
+        (True, SUSPEND, 1e-12, (SUSPEND.name, False, "TIME_OUT")),
+        (True, SUSPEND, 15, (SUSPEND.name, False, "FAILED")),
+        (True, None, 15, (SUSPEND.name, False, "RETURNNULL")),
+        (True, KeyboardInterrupt(), 15, (SUSPEND.name, False, "EXCEPTION")),
+    ],
+)
+def test_hooks_are_told_how_a_call_ended(
+    broker: LockingBroker,
+    orderly: bool,
+    answer: object,
+    timeout_minutes: float,
+    told: tuple[str, bool, str],
+) -> None:
+    """Covers C-257, C-258, C-594: all five return types; TIME_OUT is a label, nothing changes."""
+
+    def listener(messages: list[MessageExt]) -> object:
+        threading.Event().wait(0.001)
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    hook = Hook()
+    made = consumer(broker, listener, orderly=orderly, consume_timeout_minutes=timeout_minutes)
+    made.register_consume_message_hook(hook)
+    with made:
+        made.start()
+        broker.reply(broker.wait_pull(0), found([0]))
+        assert hook.called.wait(WAIT_S)
+    assert hook.before[0] == (False, 1)
+    assert hook.after[0] == told
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+def test_figures_tell_what_was_finished_and_what_failed(
+    broker: LockingBroker, orderly: bool
+) -> None:
+    """Covers C-259: messages per second, failures, milliseconds per call."""
+    failed: set[int] = set()
+    done = threading.Semaphore(0)
+
+    def listener(messages: list[MessageExt]) -> object:
+        offset = messages[0].queue_offset
+        threading.Event().wait(0.01)
+        if offset == 1 and offset not in failed:
+            failed.add(offset)
+            return SUSPEND if orderly else LATER
+        done.release()
+        return ORDERLY.SUCCESS if orderly else SUCCESS
+
+    made = consumer(broker, listener, orderly=orderly)
+    with made:
+        made.start()
+        broker.reply(broker.wait_pull(0), found(range(4)))
+        for _ in range(4 if orderly else 3):
+            assert done.acquire(timeout=WAIT_S)
+        impl = made._impl
+        assert impl is not None
+        stats = impl.instance.stats
+        wait_until(lambda: stats.consume_status(GROUP, TOPIC).consume_ok_tps > 0, "figures")
+        wait_until(lambda: stats.consume_status(GROUP, TOPIC).consume_failed_msgs == 1, "failures")
+        status = stats.consume_status(GROUP, TOPIC)
+        assert status.consume_failed_tps > 0
+        assert status.consume_rt > 0
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+def test_a_pool_may_be_resized_while_it_works(orderly: bool) -> None:
+    """Covers C-254, C-255, C-584: as many calls at once as wanted, up to consume_thread_max."""
+    entered, opened = threading.Semaphore(0), threading.Event()
+    names: set[str] = set()
+
+    def listener(messages: list[MessageExt]) -> object:
+        names.add(threading.current_thread().name)
+        entered.release()
+        opened.wait(WAIT_S)
+        return ORDERLY.SUCCESS if orderly else SUCCESS
+
+    with LockingBroker(queues=8) as broker:
+        broker.offsets = dict.fromkeys(range(8), 0)
+        with consumer(
+            broker, listener, orderly=orderly, consume_thread_min=1, consume_thread_max=4
+        ) as made:
+            made.start()
+            assert made.core_pool_size() == 4
+            for wrong in (0, -1, 5, 40_000):
+                assert not made.update_core_pool_size(wrong)
+            assert made.update_core_pool_size(2)
+            try:
+                for queue in range(8):
+                    (asked,) = broker.wait_for(
+                        RequestCode.PULL_MESSAGE,
+                        1,
+                        lambda a, q=queue: a.ext["queueId"] == str(q) and a.ext["topic"] == TOPIC,  # type: ignore[misc]
+                    )
+                    broker.reply(asked, found([0]))
+                for _ in range(2):
+                    assert entered.acquire(timeout=WAIT_S)
+                assert not entered.acquire(timeout=0.05)
+                assert made.update_core_pool_size(4)
+                for _ in range(2):
+                    assert entered.acquire(timeout=WAIT_S)
+                assert not entered.acquire(timeout=0.05)
+            finally:
+                opened.set()
+            for _ in range(4):
+                assert entered.acquire(timeout=WAIT_S)
+    assert len(names) == 4
+    assert all(name.startswith(f"ConsumeMessageThread_{GROUP}_") for name in names)
+
+
+def test_a_shutdown_drops_what_waits_for_its_local_retry(broker: LockingBroker) -> None:
+    """Covers C-268: it stays uncommitted and is delivered to the next owner."""
+    broker.on[RequestCode.CONSUMER_SEND_MSG_BACK] = refusal(1, "busy")
+    broker.on[RequestCode.SEND_MESSAGE_V2] = refusal(1, "busy")
+    broker.topics[f"%RETRY%{GROUP}"] = 1
+    seen = Seen(lambda message: LATER if message.queue_offset == 1 else SUCCESS)
+    with consumer(broker, seen, local_retry_delay_ms=600_000) as made:
+        made.start()
+        broker.reply(broker.wait_pull(0), found(range(3)))
+        seen.wait_consumed(2)
+        broker.wait_for(RequestCode.SEND_MESSAGE_V2)
+    commits = [
+        int(asked.ext["commitOffset"])
+        for asked in broker.asked(RequestCode.UPDATE_CONSUMER_OFFSET)
+        if asked.ext["topic"] == TOPIC
+    ]
+    assert commits[-1] == 1
+    assert len(seen.deliveries) == 3
+
+
+# --- consumed on request ------------------------------------------------------------------------
+
+
+def message(topic: str = TOPIC, properties: str = "UNIQ_KEY\x01U") -> MessageExt:
+    (made,) = decode_messages(bytes(found([5], topic=topic, properties=properties).body), "b")
+    return made
+
+
+def directly(
+    listener: Any,
+    given: MessageExt | None = None,
+    *,
+    orderly: bool = False,
+    namespace: str | None = None,
+) -> ConsumeMessageDirectlyResult:
+    async def call() -> ConsumeMessageDirectlyResult:
+        stats: Any = None
+        hooks = ConsumeHooks()
+        watch = CallWatch(GROUP, hooks, stats, SYSTEM_CLOCK, 15, namespace=namespace)
+        wanted = listener_of(listener, orderly=orderly)
+        return await consume_directly(wanted, given or message(), "broker-b", watch)
+
+    return asyncio.run(call())
+
+
+@pytest.mark.parametrize(
+    ("orderly", "answer", "result"),
+    [
+        (False, SUCCESS, "CR_SUCCESS"),
+        (False, LATER, "CR_LATER"),
+        (False, None, "CR_RETURN_NULL"),
+        (False, ORDERLY.SUCCESS, "CR_RETURN_NULL"),
+        (True, ORDERLY.SUCCESS, "CR_SUCCESS"),
+        (True, ORDERLY.COMMIT, "CR_COMMIT"),
+        (True, ORDERLY.ROLLBACK, "CR_ROLLBACK"),
+        (True, SUSPEND, "CR_LATER"),
+        (True, None, "CR_RETURN_NULL"),
+    ],
+)
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_message_on_request_is_answered_with_the_listeners_status(
+    orderly: bool, answer: object, result: str, is_async: bool
+) -> None:
+    """Covers C-269, C-295: every status has its name; plain and coroutine listeners."""
+
+    def plain(messages: list[MessageExt]) -> object:
+        assert [m.queue_offset for m in messages] == [5]
+        return answer
+
+    async def coroutine(messages: list[MessageExt]) -> object:
+        return plain(messages)
+
+    got = directly(coroutine if is_async else plain, orderly=orderly)
+    assert (got.order, got.auto_commit, got.consume_result) == (orderly, True, result)
+    assert got.spent_time_mills >= 0
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("error", [ValueError("no"), SystemExit(1), asyncio.CancelledError()])
+def test_what_a_listener_raises_on_request_is_told(is_async: bool, error: BaseException) -> None:
+    """Covers C-269, C-295: CR_THROW_EXCEPTION with the error as remark."""
+
+    def plain(messages: list[MessageExt]) -> object:
+        raise error
+
+    async def coroutine(messages: list[MessageExt]) -> object:
+        raise error
+
+    got = directly(coroutine if is_async else plain)
+    assert (got.consume_result, got.remark) == ("CR_THROW_EXCEPTION", repr(error))
+
+
+def test_a_listener_on_request_sees_the_original_topic_and_its_context() -> None:
+    """Covers C-256, C-295: retry topic and namespace are taken off, the context can be set."""
+    seen: list[tuple[str, str]] = []
+
+    def listener(messages: list[MessageExt], context: ConsumeOrderlyContext) -> object:
+        context.auto_commit = False
+        seen.append((messages[0].topic, messages[0].broker_name))
+        assert context.message_queue.topic == messages[0].topic
+        return ORDERLY.COMMIT
+
+    retried = message(f"%RETRY%ns%{GROUP}", "RETRY_TOPIC\x01ns%Orders\x02UNIQ_KEY\x01U")
+    got = directly(listener, retried, orderly=True, namespace="ns")
+    assert seen == [("Orders", "broker-b")]
+    assert got.auto_commit is False
+
+
+def test_the_start_time_is_told_even_if_the_properties_were_read_before() -> None:
+    """Covers C-233: a filter or an earlier try has read them."""
+    fresh, read = message(), message()
+    assert "CONSUME_START_TIME" not in read.properties
+    mark_started([fresh, read], 1234)
+    assert [m.properties["CONSUME_START_TIME"] for m in (fresh, read)] == ["1234", "1234"]
+
+
+def test_contexts_begin_with_upstreams_values() -> None:
+    """Covers C-261, C-284, C-285."""
+    queue = message().message_queue
+    concurrent, orderly = ConsumeConcurrentlyContext(queue), ConsumeOrderlyContext(queue)
+    assert (concurrent.ack_index, concurrent.delay_level_when_next_consume) == (2**31 - 1, 0)
+    assert (orderly.auto_commit, orderly.suspend_current_queue_time_millis) == (True, -1)
+    assert ConsumeConcurrentlyStatus.CONSUME_SUCCESS.value == "CONSUME_SUCCESS"

@@ -1,0 +1,315 @@
+"""Broker locks of an orderly consumer, against a broker that does what the test says."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from rocketstream import (
+    ClientConfig,
+    ConsumeOrderlyContext,
+    ConsumeOrderlyStatus,
+    MessageExt,
+    MessageQueue,
+    PushConsumer,
+)
+from rocketstream.client.consumer.consume_services import (
+    LOCK_INTERVAL_VARIABLE,
+    LOCK_MAX_LIVE_VARIABLE,
+    TURN_MAX_VARIABLE,
+    orderly_times,
+)
+from rocketstream.client.core.orderly import OrderlyTimes
+from rocketstream.errors import ConfigurationError
+from rocketstream.protocol.bodies import (
+    LockBatchRequestBody,
+    LockBatchResponseBody,
+    UnlockBatchRequestBody,
+)
+from rocketstream.protocol.codes import RequestCode
+from rocketstream.protocol.command import RemotingCommand
+from rocketstream.protocol.headers import SendMessageRequestHeader
+from rocketstream.protocol.properties import decode_properties
+from tests.behaviour.orderly import SUCCESS, SUSPEND, Ordered
+from tests.plugins.waiting import wait_until
+from tests.unit.client.fake_broker import (
+    GROUP,
+    TOPIC,
+    WAIT_S,
+    Asked,
+    FakeBroker,
+    found,
+    ok,
+    refusal,
+)
+
+LOCK, UNLOCK = RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ
+UPDATE, SEND = RequestCode.UPDATE_CONSUMER_OFFSET, RequestCode.SEND_MESSAGE_V2
+QUEUE = MessageQueue(TOPIC, "broker-a", 0)
+
+
+class LockingBroker(FakeBroker):
+    """Gives every lock, unless told to refuse."""
+
+    def __init__(self, queues: int = 1) -> None:
+        super().__init__(queues)
+        self.refuses = False
+        self.on[LOCK] = self._lock
+        self.on[UNLOCK] = lambda _: ok()
+
+    def _lock(self, command: RemotingCommand) -> RemotingCommand:
+        asked = LockBatchRequestBody.decode(bytes(command.body))
+        held = set() if self.refuses else asked.mq_set
+        return RemotingCommand.response(0, body=LockBatchResponseBody(held).encode())
+
+    def locks_asked(self) -> list[set[MessageQueue]]:
+        """Return the queues of each request for locks so far."""
+        return [locked(each) for each in self.asked(LOCK)]
+
+
+def locked(asked: Asked) -> set[MessageQueue]:
+    return LockBatchRequestBody.decode(bytes(asked.command.body)).mq_set
+
+
+@pytest.fixture
+def broker() -> Iterator[LockingBroker]:
+    with LockingBroker() as running:
+        running.offsets[0] = 0
+        yield running
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Locks are renewed every 20 ms."""
+    monkeypatch.setattr(
+        "rocketstream.client.consumer.consume_services.orderly_times",
+        lambda: OrderlyTimes(first_lock_ms=20, lock_interval_ms=20, release_wait_ms=50),
+    )
+
+
+def consumer(broker: FakeBroker, listener: Any, **settings: Any) -> PushConsumer:
+    """Return a started orderly consumer of T."""
+    config = ClientConfig(
+        namesrv_addr=broker.address,
+        persist_consumer_offset_interval_ms=20,
+        pull_time_delay_ms_when_exception=20,
+    )
+    settings.setdefault("suspend_current_queue_time_ms", 10)
+    made = PushConsumer(GROUP, config=config, **settings)
+    made.register_message_listener(listener, orderly=True)
+    made.subscribe(TOPIC)
+    made.start()
+    return made
+
+
+def test_a_queue_is_locked_before_its_offset_is_asked_and_pulled(broker: LockingBroker) -> None:
+    """Covers C-175, C-177, C-186, C-559: no pull waits for the lock timer."""
+    with consumer(broker, Ordered()) as made:
+        broker.wait_pull(0)
+        (asked,) = [each for each in broker.asked(LOCK) if QUEUE in locked(each)]
+        body = LockBatchRequestBody.decode(bytes(asked.command.body))
+        assert (body.consumer_group, body.client_id) == (GROUP, made.client_id)
+        order = [each.code for each in broker._asked]
+        assert order.index(LOCK) < order.index(RequestCode.QUERY_CONSUMER_OFFSET)
+
+
+def test_a_refused_queue_is_asked_for_again_soon_and_not_pulled(broker: LockingBroker) -> None:
+    """Covers C-203, C-560: half a second later, not at the next timer."""
+    broker.refuses = True
+    with consumer(broker, Ordered()) as made:
+        broker.wait_for(LOCK, 2)
+        assert not broker.asked(RequestCode.PULL_MESSAGE)
+        assert not made.assigned_queues()
+        broker.refuses = False
+        broker.wait_pull(0)
+
+
+@pytest.mark.usefixtures("quick")
+def test_locks_are_renewed_and_given_back_after_the_offsets(broker: LockingBroker) -> None:
+    """Covers C-122, C-187, C-188, C-279, C-296: the unlock follows the last commit."""
+    seen = Ordered()
+    with consumer(broker, seen):
+        broker.reply(broker.wait_pull(0), found(range(3)))
+        seen.wait_consumed(3)
+        broker.wait_for(LOCK, 4)
+    (unlock,) = broker.asked(UNLOCK)
+    body = UnlockBatchRequestBody.decode(bytes(unlock.command.body))
+    assert body.mq_set == {QUEUE}
+    codes = [each.code for each in broker._asked]
+    last_commit = max(i for i, code in enumerate(codes) if code == UPDATE)
+    assert last_commit < codes.index(UNLOCK) < codes.index(RequestCode.UNREGISTER_CLIENT)
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_queue_that_was_given_up_is_not_renewed(broker: LockingBroker) -> None:
+    """Covers C-179, C-188, C-558: unlocked at once, although messages were waiting."""
+    entered, opened = threading.Event(), threading.Event()
+
+    def verdict(messages: list[MessageExt], context: ConsumeOrderlyContext) -> object:
+        entered.set()
+        opened.wait(WAIT_S)
+        return SUCCESS
+
+    with consumer(broker, Ordered(verdict)) as made:
+        broker.reply(broker.wait_pull(0), found(range(5)))
+        assert entered.wait(WAIT_S)
+        broker.members = ["!first", made.client_id]
+        broker.notify_members_changed()
+        count = len(broker.locks_asked())
+        broker.wait_for(LOCK, count + 3)  # renewed: its listener has not returned
+        assert not broker.asked(UNLOCK)
+        opened.set()
+        broker.wait_for(UNLOCK)
+        commit = broker.asked(UPDATE)[-1].ext
+        assert commit["commitOffset"] == "1", "the batch in the listener counts"
+        wait_until(lambda: not made.assigned_queues(), "no queue")
+        count = len(broker.locks_asked())
+    assert all(QUEUE not in mqs for mqs in broker.locks_asked()[count:])
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_lock_that_somebody_else_got_makes_the_queue_be_taken_anew(
+    broker: LockingBroker,
+) -> None:
+    """Covers C-187: what was cached may be done there; nothing of it counts, nor is it unlocked."""
+    entered, opened = threading.Event(), threading.Event()
+
+    def verdict(messages: list[MessageExt], context: ConsumeOrderlyContext) -> object:
+        if messages[0].queue_offset == 1:
+            entered.set()
+            opened.wait(WAIT_S)
+        return SUCCESS
+
+    seen = Ordered(verdict)
+    with consumer(broker, seen):
+        broker.reply(broker.wait_pull(0), found(range(5)))
+        assert entered.wait(WAIT_S)
+        broker.refuses = True
+        broker.wait_for(LOCK, len(broker.locks_asked()) + 1)
+        broker.offsets[0] = 4
+        opened.set()
+        broker.refuses = False
+        broker.reply(broker.wait_pull(4), found([4]))
+        seen.wait(lambda s: s.batches[-1] == [4])
+    assert seen.batches == [[0], [1], [4]]
+
+
+def test_a_broker_that_does_not_answer_has_not_refused(
+    broker: LockingBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Covers C-187, C-236, C-281, C-283: the lease ages out, then the lock is asked for again.
+
+    Nothing is consumed meanwhile, and the queue stays ours.
+    """
+    monkeypatch.setattr(
+        "rocketstream.client.consumer.consume_services.orderly_times",
+        lambda: OrderlyTimes(first_lock_ms=60_000, lock_max_live_ms=200),
+    )
+    returned, late = threading.Event(), threading.Event()
+
+    def verdict(messages: list[MessageExt], context: ConsumeOrderlyContext) -> object:
+        if messages[0].queue_offset == 0:
+            returned.wait(WAIT_S)
+        else:
+            late.set()
+        return SUCCESS
+
+    seen = Ordered(verdict)
+    with consumer(broker, seen) as made:
+        broker.reply(broker.wait_pull(0), found(range(3)))
+        seen.wait_deliveries(1)
+        lock = broker.on[LOCK]
+        broker.on[LOCK] = refusal(1, "busy")
+        impl = made._impl
+        assert impl is not None
+        request = impl.queues.table[QUEUE]
+        lease: Any = request.process_queue.lease  # type: ignore[attr-defined]
+        wait_until(lambda: not lease.is_valid(impl.clock.monotonic_ms()), "the lease to age")
+        count = len(broker.locks_asked())
+        returned.set()
+        broker.wait_for(LOCK, count + 1)
+        assert not late.is_set()
+        broker.on[LOCK] = lock
+        seen.wait_consumed(3)
+        assert impl.queues.table[QUEUE] is request
+    assert seen.batches == [[0], [1], [2]]
+
+
+def test_a_long_run_of_batches_is_interrupted_for_others(
+    broker: LockingBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Covers C-282: after the limit the turn ends and goes on a moment later."""
+    monkeypatch.setattr(
+        "rocketstream.client.consumer.consume_services.orderly_times",
+        lambda: OrderlyTimes(turn_max_ms=0),
+    )
+    seen = Ordered()
+    with consumer(broker, seen):
+        broker.reply(broker.wait_pull(0), found(range(5)))
+        seen.wait_consumed(5)
+    assert seen.batches == [[0], [1], [2], [3], [4]]
+
+
+def test_a_dead_letter_that_cannot_be_sent_is_consumed_again(broker: LockingBroker) -> None:
+    """Covers C-287, C-289: counted on, and tried again with its next failure."""
+    broker.topics[f"%RETRY%{GROUP}"] = 1
+    send = broker.on[SEND]
+    broker.on[SEND] = refusal(1, "busy")
+    tries: list[int] = []
+
+    def verdict(messages: list[MessageExt], context: ConsumeOrderlyContext) -> object:
+        tries.append(messages[0].reconsume_times)
+        if len(tries) == 3:
+            broker.on[SEND] = send
+        return SUSPEND if messages[0].queue_offset == 0 else SUCCESS
+
+    seen = Ordered(verdict)
+    with consumer(broker, seen, max_reconsume_times=1) as made:
+        broker.reply(broker.wait_pull(0), found(range(2), properties="DELAY\x013\x02UNIQ_KEY\x01U"))
+        seen.wait_consumed(1)
+        assert made.assigned_queues()
+    assert tries[:3] == [0, 1, 2]
+    header = SendMessageRequestHeader.from_ext_v2(broker.asked(SEND)[-1].ext)
+    assert (header.topic, header.reconsume_times) == (f"%RETRY%{GROUP}", len(tries) - 2)
+    assert header.max_reconsume_times == len(tries) - 3, "over the limit of any broker"
+    properties = decode_properties((header.properties or "").encode())
+    assert properties["MAX_RECONSUME_TIMES"] == "1"
+    assert properties["RETRY_TOPIC"] == TOPIC
+    assert "DELAY" not in properties
+
+
+def test_by_default_a_failing_message_blocks_its_queue_for_ever(broker: LockingBroker) -> None:
+    """Covers C-40, C-292: -1 means no limit; nothing goes to the dead-letter topic."""
+    seen = Ordered(lambda messages, context: SUSPEND)
+    with consumer(broker, seen):
+        broker.reply(broker.wait_pull(0), found(range(3)))
+        seen.wait_deliveries(20)
+    assert {offset for batch in seen.batches for offset in batch} == {0}
+    assert not broker.asked(SEND)
+
+
+def test_queue_locks_may_be_tuned_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Covers C-236, C-282: what the original has system properties for."""
+    assert orderly_times() == OrderlyTimes(30_000, 20_000, 1_000, 60_000)
+    monkeypatch.setenv(LOCK_MAX_LIVE_VARIABLE, "5")
+    monkeypatch.setenv(LOCK_INTERVAL_VARIABLE, " 6 ")
+    monkeypatch.setenv(TURN_MAX_VARIABLE, "7")
+    times = orderly_times()
+    assert (times.lock_max_live_ms, times.lock_interval_ms, times.turn_max_ms) == (5, 6, 7)
+    for wrong in ("0", "-1", "soon", "1.5"):
+        monkeypatch.setenv(TURN_MAX_VARIABLE, wrong)
+        with pytest.raises(ConfigurationError, match=TURN_MAX_VARIABLE):
+            orderly_times()
+
+
+def test_the_status_names_are_upstreams() -> None:
+    """Covers C-285."""
+    assert [each.value for each in ConsumeOrderlyStatus] == [
+        "SUCCESS",
+        "SUSPEND_CURRENT_QUEUE_A_MOMENT",
+        "COMMIT",
+        "ROLLBACK",
+    ]
