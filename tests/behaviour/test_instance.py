@@ -241,8 +241,10 @@ def test_a_reset_of_an_orderly_group_keeps_the_order(cluster: Cluster, names: Na
         wait_until(lambda: cluster.committed(names.group, names.topic, 1) == [0], "the reset")
         leave.set()
         with changed:
-            assert changed.wait_for(lambda: len(seen) >= 26, 60)
-    assert seen == [*range(6), *range(20)]
+            assert changed.wait_for(lambda: len(seen) > 20 and seen[-1] == 19, 60)
+    # A 5.x broker tells of the reset with the answer to the next pull; until then it goes on.
+    assert seen[-20:] == [*range(20)]
+    assert seen[:-20] == [*range(len(seen) - 20)]
     assert most == 1
 
 
