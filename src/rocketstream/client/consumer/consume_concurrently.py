@@ -22,13 +22,15 @@ from rocketstream.client.consumer.consume_run import (
     PullRequest,
     Settler,
     UnlockedService,
-    mark_started,
+    note_start,
 )
 from rocketstream.client.consumer.listener import ConsumeConcurrentlyContext, Listener
-from rocketstream.model import ConsumeConcurrentlyStatus
+from rocketstream.client.observe.hooks import ConsumeMessageContext
+from rocketstream.model import ConsumeConcurrentlyStatus, MessageQueue
 from rocketstream.protocol.bodies import ConsumeMessageDirectlyResult
 from rocketstream.protocol.message_ext import MessageExt
 
+_Around = tuple[ConsumeConcurrentlyContext | None, ConsumeMessageContext | None]
 _SUCCESS = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
 _LATER = ConsumeConcurrentlyStatus.RECONSUME_LATER
 
@@ -138,12 +140,11 @@ class ConsumeMessageConcurrentlyService(UnlockedService):
         run = job
         queue, pool, watch = run.request.process_queue, self._pool, self._watch
         messages, size, claims, finished = run.messages, self._batch_size, run.claims, run.finished
-        call, takes_context, hooks = self._listener.call, self._listener.takes_context, watch.hooks
-        plain = not (takes_context or hooks)
-        now_ms = self._clock.now_ms
+        call, now_ms = self._listener.call, self._clock.now_ms
+        plain = not (self._listener.takes_context or watch.hooks)
         began_ms = flushed_ms = now_ms()
         calls = done = failed = 0
-        context: ConsumeConcurrentlyContext | None = None
+        around: _Around = (None, None)
         while not (queue.dropped or pool.stopping):
             number = next(claims)
             batch = messages[number * size : number * size + size]
@@ -151,33 +152,35 @@ class ConsumeMessageConcurrentlyService(UnlockedService):
                 break
             run.claimed = number + 1
             started_ms = now_ms()
-            mark_started(batch, started_ms)
-            if takes_context:
-                context = ConsumeConcurrentlyContext(watch.seen_queue(queue.message_queue))
-            hooked = watch.before(batch, queue.message_queue) if hooks else None
+            for message in batch:
+                message.consume_start_ms = started_ms
+                if message._properties is not None:
+                    note_start(message)
+            if not plain:
+                around = self._before(batch, queue.message_queue)
             error: BaseException | None = None
             status: Any = None
             calls += 1
             worker.calls += 1
             worker.calling = True
             try:
-                status = call(batch) if context is None else call(batch, context)
+                status = call(batch) if around[0] is None else call(batch, around[0])
             except BaseException as raised:  # nothing a listener raises may end the worker
                 error = raised
             worker.calling = False
             # Not the list the listener got: it may have changed it.
             batch = messages[number * size : number * size + size]
-            if status is _SUCCESS and plain:
+            if plain and status is _SUCCESS:
                 if queue.dropped:
                     break
                 finished.extend(batch)
             else:
                 checked = checked_status(status, error, batch, _LATER)
-                if hooked is not None:
-                    watch.after(hooked, status, checked, error, now_ms() - started_ms)
+                if around[1] is not None:
+                    watch.after(around[1], status, checked, error, now_ms() - started_ms)
                 if queue.dropped:
                     break
-                failed += self._settler.settle(run, batch, checked, context)
+                failed += self._settler.settle(run, batch, checked, around[0])
             done += len(batch)
             if started_ms - flushed_ms >= FLUSH_INTERVAL_MS:
                 flushed_ms = started_ms
@@ -186,3 +189,10 @@ class ConsumeMessageConcurrentlyService(UnlockedService):
         self._book.flush(run)
         mq = queue.message_queue
         watch.count(mq.topic, done - failed, failed, now_ms() - began_ms, calls)
+
+    def _before(self, batch: list[MessageExt], mq: MessageQueue) -> _Around:
+        """Return the listener's context and the hooks', each only where it is wanted."""
+        context = None
+        if self._listener.takes_context:
+            context = ConsumeConcurrentlyContext(self._watch.seen_queue(mq))
+        return context, self._watch.before(batch, mq) if self._watch.hooks else None

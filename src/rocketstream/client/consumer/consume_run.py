@@ -210,8 +210,13 @@ def mark_started(batch: Sequence[MessageExt], now_ms: int) -> None:
     """Note when messages went to a listener: CONSUME_START_TIME (C-233)."""
     for message in batch:
         message.consume_start_ms = now_ms
-        if message._properties is not None:  # read before, by a filter or an earlier try
-            message._properties[PROPERTY_CONSUME_START_TIME] = str(now_ms)
+        if message._properties is not None:
+            note_start(message)
+
+
+def note_start(message: MessageExt) -> None:
+    """Add the start to properties that were read before, by a filter or an earlier try."""
+    message.properties[PROPERTY_CONSUME_START_TIME] = str(message.consume_start_ms)
 
 
 SubmitBack = Callable[[PullRequest, Sequence[MessageExt], int], None]
