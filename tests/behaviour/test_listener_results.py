@@ -267,3 +267,36 @@ def test_a_shutdown_does_not_wait_for_a_listener_that_hangs(
         opened.set()
     assert cluster.committed(names.group, names.topic, 1) == [stuck]
     assert stuck < ends[0]
+
+
+def test_all_topics_of_a_group_share_one_retry_queue(cluster: Cluster, names: Names) -> None:
+    """Covers C-278: retries of both topics come through %RETRY%<group>, after what was new."""
+    topics = [names.topic, f"{names.topic}b"]
+    for topic in topics:
+        cluster.create_topic(topic, 2)
+        send_all(cluster.namesrv_addr, numbered(topic, range(3, 9)))
+    retried: list[MessageExt] = []
+
+    def listener(messages: list[MessageExt]) -> ConsumeConcurrentlyStatus:
+        (message,) = messages
+        if message.body == FAULTY and not message.reconsume_times:
+            return ConsumeConcurrentlyStatus.RECONSUME_LATER
+        if message.reconsume_times:
+            retried.append(message)
+        return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+
+    with PushConsumer(
+        names.group,
+        namesrv_addr=cluster.namesrv_addr,
+        consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
+        listener=listener,
+    ) as consumer:
+        for topic in topics:
+            consumer.subscribe(topic)
+        consumer.start()
+        wait_until(lambda: len(retried) == 2, "both retries")
+    assert {message.topic for message in retried} == set(topics)
+    assert {(m.properties["REAL_TOPIC"], m.queue_id) for m in retried} == {
+        (f"%RETRY%{names.group}", 0)
+    }
+    assert {message.queue_offset for message in retried} == {0, 1}
