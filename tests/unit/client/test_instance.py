@@ -472,6 +472,49 @@ def test_a_producer_tells_its_topics_itself(broker: FakeBroker) -> None:
     broker.thread.run(run())
 
 
+def test_a_broker_that_left_every_route_is_left_alone(broker: FakeBroker) -> None:
+    """Covers C-142: its connection is closed, the next heartbeat goes to the others only."""
+    with FakeBroker(name="broker-b") as other:
+        broker.others.append(other)
+
+        async def run() -> None:
+            instance = make_instance(broker)
+            instance.register_producer("p", [TOPIC])
+            await instance.refresh_routes()
+            await instance.heartbeat()
+            assert instance.remoting.connected(other.address) is not None
+            broker.others.clear()
+            await instance.refresh_routes()
+            await instance._beat()
+            assert instance.remoting.connected(other.address) is None
+            assert instance.routes.master("broker-b") is None
+            await instance.close()
+
+        broker.thread.run(run())
+        assert (len(broker.heartbeats), len(other.heartbeats)) == (2, 1)
+
+
+def test_a_name_server_is_kept_while_it_answers(broker: FakeBroker, closed_port: int) -> None:
+    """Covers C-139: one that does not is passed over, and not tried first again."""
+    dead = f"127.0.0.1:{closed_port}"
+
+    async def run() -> None:
+        instance = make_instance(broker)
+        api = instance.api
+        api.set_name_servers([dead, broker.address])
+        api._name_servers[:] = [dead, broker.address]  # whatever the shuffle made of it
+        for _ in range(3):
+            await api.route(TOPIC)
+        assert api._preferred == 1
+        api.set_name_servers([dead])
+        with pytest.raises(ConnectError, match=rf"tried {dead} \("):
+            await api.route(TOPIC)
+        await instance.close()
+
+    broker.thread.run(run())
+    assert len(broker.asked(ROUTE)) == 3
+
+
 # --- the VIP channel ------------------------------------------------------------------------------
 
 
