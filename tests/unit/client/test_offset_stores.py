@@ -364,8 +364,17 @@ def test_what_a_store_raises_is_one_kind_of_error(caplog: pytest.LogCaptureFixtu
         def persist_all(self, mqs: Collection[MessageQueue]) -> None:
             raise ZeroDivisionError("broken")
 
+        def update_offset(self, mq: MessageQueue, offset: int, increase_only: bool = True) -> None:
+            raise ZeroDivisionError("broken")
+
+        def remove_offset(self, mq: MessageQueue) -> None:
+            raise ZeroDivisionError("broken")
+
     async def use() -> None:
         offsets = UserOffsets(Broken())
+        offsets.update_offset(mq(0), 1)
+        assert offsets.read_memory(mq(0)) is None
+        offsets.remove_offset(mq(0))
         with pytest.raises(RocketMQError, match="ZeroDivisionError"):
             await offsets.read_store(mq(0))
         await offsets.settle([mq(0)])

@@ -38,13 +38,20 @@ class UserOffsets:
         await _waiting(self.store.load)
 
     def update_offset(self, mq: MessageQueue, offset: int, *, increase_only: bool = True) -> None:
-        """Note an offset."""
-        self.store.update_offset(mq, offset, increase_only)
+        """Note an offset; what the store raises is logged, it must not end a listener's thread."""
+        try:
+            self.store.update_offset(mq, offset, increase_only)
+        except Exception:
+            logger.exception("the offset store could not note %d for %s", offset, mq)
 
     def read_memory(self, mq: MessageQueue) -> int | None:
         """Return what is noted, None when nothing is."""
-        offset = self.store.read_offset(mq, ReadOffsetType.READ_FROM_MEMORY)
-        return offset if offset >= 0 else None
+        try:
+            offset = self.store.read_offset(mq, ReadOffsetType.READ_FROM_MEMORY)
+        except Exception:
+            logger.exception("the offset store could not say what it noted for %s", mq)
+            return None
+        return offset if isinstance(offset, int) and offset >= 0 else None
 
     async def read_store(self, mq: MessageQueue) -> int | None:
         """Ask the store; None when it says -1.
@@ -88,7 +95,10 @@ class UserOffsets:
 
     def remove_offset(self, mq: MessageQueue) -> None:
         """Forget a queue."""
-        self.store.remove_offset(mq)
+        try:
+            self.store.remove_offset(mq)
+        except Exception:
+            logger.exception("the offset store could not forget %s", mq)
 
     async def update_consume_offset_to_broker(
         self, mq: MessageQueue, offset: int, is_oneway: bool = False
