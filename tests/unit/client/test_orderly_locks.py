@@ -184,11 +184,13 @@ def test_a_lock_that_somebody_else_got_makes_the_queue_be_taken_anew(
         return SUCCESS
 
     seen = Ordered(verdict)
-    with consumer(broker, seen):
+    with consumer(broker, seen) as made:
         broker.reply(broker.wait_pull(0), found(range(5)))
         assert entered.wait(WAIT_S)
+        assert made._impl is not None
+        queue = made._impl.queues.table[QUEUE].process_queue
         broker.refuses = True
-        broker.wait_for(LOCK, len(broker.locks_asked()) + 1)
+        wait_until(lambda: queue.dropped, "the refusal")
         broker.offsets[0] = 4
         opened.set()
         broker.refuses = False
