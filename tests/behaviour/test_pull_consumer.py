@@ -240,7 +240,7 @@ def test_the_timer_stores_what_was_noted(cluster: Cluster, names: Names) -> None
 
 
 def test_registered_topics_are_divided_among_the_members(cluster: Cluster, names: Names) -> None:
-    """Covers C-54, C-55, C-494: the listener hears of all queues and of this member's."""
+    """Covers C-54, C-55, C-185, C-494: the listener hears of all queues and of this member's."""
     cluster.create_topic(names.topic, 4)
     heard: list[tuple[str, int, int]] = []
     changed = threading.Condition()

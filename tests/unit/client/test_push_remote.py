@@ -84,7 +84,7 @@ def running_info(broker: FakeBroker) -> ConsumerRunningInfo:
 
 
 def test_running_info_shows_settings_subscriptions_queues_and_rates(broker: FakeBroker) -> None:
-    """Covers C-540."""
+    """Covers C-253, C-540."""
     gate = Gate(lambda message: message.queue_offset == 2)
     with push(broker, gate, pull_batch_size=7) as made:
         made.start()
@@ -142,7 +142,7 @@ def test_secrets_stay_here(broker: FakeBroker) -> None:
 
 
 def test_running_info_of_an_orderly_consumer_shows_the_lock(broker: FakeBroker) -> None:
-    """Covers C-540: what the listener has and has not committed is told apart."""
+    """Covers C-253, C-540: what the listener has and has not committed is told apart."""
 
     def lock(command: RemotingCommand) -> RemotingCommand:
         wanted = LockBatchRequestBody.decode(command.body).mq_set
