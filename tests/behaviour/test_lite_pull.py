@@ -261,13 +261,35 @@ def test_iteration_ends_when_the_consumer_is_shut_down(cluster: Cluster, names: 
     assert cluster.committed(names.group, names.topic, 2) == cluster.ends(names.topic, 2)
 
 
+def test_the_body_of_an_iteration_may_end_it(cluster: Cluster, names: Names) -> None:
+    """Covers C-126: by shutting the consumer down, in both faces."""
+    fill(cluster, names.topic, numbered(names.topic, range(20)), 1)
+    consumer = subscribed(cluster, names)
+    for message in consumer:
+        if message.queue_offset == 3:
+            consumer.shutdown()
+    assert cluster.committed(names.group, names.topic, 1) == [3]
+
+    async def scenario() -> None:
+        consumer = aio.LitePullConsumer(names.group, namesrv_addr=cluster.namesrv_addr)
+        await consumer.subscribe(names.topic)
+        await consumer.start()
+        async for message in consumer:
+            if message.queue_offset == 7:
+                await consumer.shutdown()
+
+    asyncio.run(scenario())
+    assert cluster.committed(names.group, names.topic, 1) == [7]
+
+
 def test_polls_and_iteration_may_alternate(cluster: Cluster, names: Names) -> None:
     """Covers C-514: nothing is skipped or repeated between the two."""
     fill(cluster, names.topic, numbered(names.topic, range(30)), 1)
     offsets: list[int] = []
     with subscribed(cluster, names) as consumer:
+        messages = iter(consumer)
         while len(offsets) < 30:
-            offsets += [next(consumer).queue_offset]
+            offsets += [next(messages).queue_offset]
             if len(offsets) < 30:
                 offsets += [message.queue_offset for message in consumer.poll(WAIT_MS)]
     assert offsets == list(range(30))

@@ -60,7 +60,7 @@ def test_what_was_handed_out_may_be_committed_after_the_next_call() -> None:
     assert cache.commits() == {}
     cache.settle()
     assert cache.commits() == {A: 2}
-    assert cache.take_one().queue_offset == 2  # type: ignore[union-attr]
+    assert cache.next_one().queue_offset == 2  # type: ignore[union-attr]
     assert cache.commits() == {}
     cache.settle()
     assert cache.commits() == {A: 3}
@@ -226,9 +226,8 @@ class LiteCacheModel(RuleBasedStateMachine):
 
     @rule()
     def next_one(self) -> None:
-        self.cache.settle()
         self.in_hand = None
-        message: Any = self.cache.take_one()
+        message: Any = self.cache.next_one()
         self._note([] if message is None else [message])
 
     def _note(self, messages: list[Any]) -> None:

@@ -17,6 +17,7 @@ from rocketstream.client.consumer.lite_pull_base import LitePullConsumerBase
 from rocketstream.client.consumer.lite_pull_impl import LitePullConsumerImpl
 from rocketstream.client.consumer.pull_base import Expression
 from rocketstream.client.consumer.queue_listener import QueueListener
+from rocketstream.client.core.lite_pull import LiteQueue
 from rocketstream.client.engine import Engine, loop_engine
 from rocketstream.client.service_state import ServiceState
 from rocketstream.model import MessageQueue
@@ -180,38 +181,40 @@ class AsyncLitePullConsumer(LitePullConsumerBase):
             self._tell_hooks(messages)
         return messages
 
-    def __aiter__(self) -> AsyncIterator[MessageExt]:
-        """Iterate over the messages, one by one, until the consumer is shut down."""
-        return self
+    async def __aiter__(self) -> AsyncIterator[MessageExt]:
+        """Iterate over the messages, one by one, until the consumer is shut down.
 
-    async def __anext__(self) -> MessageExt:
-        impl = self._impl
-        if not self.is_running or impl is None:
-            if self.state is ServiceState.SHUTDOWN_ALREADY:
-                raise StopAsyncIteration
-            raise self._not_running()
-        self._running()
-        self._poller = None
-        cache = impl.cache
-        with impl.lock:
-            cache.settle()
-            around = cache.is_at_start
-        if around:
-            with impl.lock:
-                impl.commit_if_due()
-                free = cache.released()
-            impl.pulls.pull_all(free)
-            # A loop body that never waits must not keep the network, or anybody else, waiting.
-            await asyncio.sleep(0)
-        if not cache.has_messages:
-            await self._wait(impl)
-        with impl.lock:
-            message = cache.take_one()
-        if message is None:
-            raise StopAsyncIteration
-        if self.consume_hooks:
-            self._tell_hooks([message])
-        return message
+        Raises:
+            ClientStateError: not started.
+        """
+        if self.state is ServiceState.SHUTDOWN_ALREADY:
+            return
+        impl = self._running()
+        cache, lock, hooks = impl.cache, impl.lock, self.consume_hooks
+        while True:
+            self._check_process()
+            with lock:
+                self._poller = None
+                message = cache.next_one()
+                free = self._look_around(impl) if cache.turned or message is None else None
+            if free is not None:
+                impl.pulls.pull_all(free)
+                # A body that never waits must not keep the network, or anybody else, waiting.
+                await asyncio.sleep(0)
+            if message is None:
+                await self._wait(impl)
+                if not impl.running:
+                    return
+                continue
+            if hooks:
+                self._tell_hooks([message])
+            yield message
+
+    def _look_around(self, impl: LitePullConsumerImpl) -> list[LiteQueue]:
+        """Commit if it is time and return the queues to pull again; the lock is held."""
+        impl.cache.turned = False
+        impl.commit_if_due()
+        return impl.cache.released()
 
     async def _wait(self, impl: LitePullConsumerImpl) -> None:
         """Wait for messages, or the end."""

@@ -255,36 +255,37 @@ class LitePullConsumer(LitePullConsumerBase):
         return messages
 
     def __iter__(self) -> Iterator[MessageExt]:
-        """Iterate over the messages, one by one, until the consumer is shut down."""
-        return self
+        """Iterate over the messages, one by one, until the consumer is shut down.
 
-    def __next__(self) -> MessageExt:
-        impl, engine = self._impl, self._engine
-        if not self.is_running or impl is None or engine is None:
-            if self.state is ServiceState.SHUTDOWN_ALREADY:
-                raise StopIteration
-            raise self._not_running()
-        engine.check_process()
-        cache = impl.cache
-        with self._arrived:
-            self._poller = None
-            cache.settle()
-            message = cache.take_one()
-            free: list[LiteQueue] = []
-            if message is None:
-                impl.commit_if_due()
-                self._wait(impl, None)
-                message = cache.take_one()
-            elif cache.is_at_start:
-                impl.commit_if_due()
-                free = cache.released()
-        if free:
-            self._pull_again(engine, impl, free)
-        if message is None:
-            raise StopIteration
-        if self.consume_hooks:
-            self._tell_hooks([message])
-        return message
+        Raises:
+            ClientStateError: not started.
+        """
+        if self.state is ServiceState.SHUTDOWN_ALREADY:
+            return
+        engine, impl = self._running()
+        cache, arrived, hooks = impl.cache, self._arrived, self.consume_hooks
+        while True:
+            engine.check_process()
+            with arrived:
+                self._poller = None
+                message = cache.next_one()
+                if message is None:
+                    impl.commit_if_due()
+                    if not self._wait(impl, None):
+                        return
+                    continue
+                free = self._look_around(impl) if cache.turned else None
+            if free:
+                self._pull_again(engine, impl, free)
+            if hooks:
+                self._tell_hooks([message])
+            yield message
+
+    def _look_around(self, impl: LitePullConsumerImpl) -> list[LiteQueue]:
+        """Commit if it is time and return the queues to pull again; the lock is held."""
+        impl.cache.turned = False
+        impl.commit_if_due()
+        return impl.cache.released()
 
     def _wait(self, impl: LitePullConsumerImpl, timeout_s: float | None) -> bool:
         """Wait for messages, or the end; the lock is held."""

@@ -105,11 +105,18 @@ class Chunk:
 
 
 class LiteCache:
-    """The queues of one consumer and what is ready to be handed out, first come first served."""
+    """The queues of one consumer and what is ready to be handed out, first come first served.
+
+    Attributes:
+        queues: the assigned ones.
+        cached: messages of all queues that are not handed out.
+        turned: set by ``next_one``, for its caller to look around now and then.
+    """
 
     def __init__(self, bounds: LiteBounds) -> None:
         self.queues: dict[MessageQueue, LiteQueue] = {}
         self.cached = 0
+        self.turned = False
         self._bounds = bounds
         self._ready: deque[Chunk] = deque()
         self._held: dict[LiteQueue, None] = {}
@@ -204,11 +211,6 @@ class LiteCache:
         """Whether something can be handed out."""
         return bool(self._ready)
 
-    @property
-    def is_at_start(self) -> bool:
-        """Whether a whole chunk was just handed out: a good moment to look around."""
-        return not self._ready or not self._ready[0].at
-
     def settle(self) -> None:
         """The caller came back: what it got last may be committed now."""
         queue = self._handed
@@ -231,9 +233,13 @@ class LiteCache:
         self._finish(chunk)
         return messages[at:] if at else messages
 
-    def take_one(self) -> MessageExt | None:
-        """Hand out the next message; call ``settle`` first."""
+    def next_one(self) -> MessageExt | None:
+        """Settle, and hand out the next message; ``turned`` is set with the last one of a pull."""
+        handed = self._handed
+        if handed is not None:
+            handed.acked = handed.position
         if not self._ready:
+            self._handed = None
             return None
         chunk = self._ready[0]
         at = chunk.at
@@ -244,6 +250,7 @@ class LiteCache:
             queue.position = message.queue_offset + 1
         else:
             self._finish(chunk)
+            self.turned = True
         return message
 
     def _finish(self, chunk: Chunk) -> None:
