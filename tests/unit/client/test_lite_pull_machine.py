@@ -388,6 +388,24 @@ def test_a_commit_the_broker_refuses_is_an_error_to_who_waits(broker: FakeBroker
             consumer.committed(MQ._replace(queue_id=5))
 
 
+def test_a_commit_that_waits_tells_only_what_changed(broker: FakeBroker) -> None:
+    """Covers C-516, C-568: and again what was taken back in between."""
+    with lite(broker, auto_commit=False) as consumer:
+        broker.reply(broker.wait_pull(0), found(range(20)))
+        consumer.poll(WAIT_MS)
+        consumer.commit_sync()
+        assert commits(broker)[-1] == 10
+        # The timer says a first commit once more; more than that nobody needs.
+        for _ in range(20):
+            consumer.commit_sync()
+        told = len(commits(broker))
+        assert told <= 4
+        consumer.commit({MQ: 4})
+        consumer.commit({MQ: 10}, persist=True)
+        assert commits(broker)[-1] == 10
+        assert len(commits(broker)) > told
+
+
 # --- asked by brokers ---------------------------------------------------------------------------
 
 

@@ -90,6 +90,8 @@ class LitePullConsumerImpl:
         self._commit_due_ms = instance.clock.monotonic_ms() + settings.auto_commit_interval_ms
         self._assigning = asyncio.Lock()
         self._starting: dict[MessageQueue, None] = {}
+        self._stored: dict[MessageQueue, int] = {}
+        """What a broker has acknowledged and nothing else was noted since."""
         self.queues = RebalanceImpl(
             instance,
             RebalanceSettings(
@@ -223,7 +225,7 @@ class LitePullConsumerImpl:
                     continue
                 self.cache.seek(queue, offset)
                 self.cache.note(mq, offset)
-            self.store.update_offset(mq, offset, increase_only=False)
+                self._note({mq: offset})
             again.append(queue)
         await self.store.persist([queue.message_queue for queue in again])
         self.pulls.pull_all(again)
@@ -291,6 +293,7 @@ class LitePullConsumerImpl:
                 if self._settings.auto_commit:
                     self._note(self.cache.commits([mq]))
                 self.cache.drop(mq)
+                self._stored.pop(mq, None)
                 self._kernel.forget(mq)
 
     def subscription(self, topic: str) -> SubscriptionData | None:
@@ -379,6 +382,8 @@ class LitePullConsumerImpl:
 
     def _note(self, offsets: Mapping[MessageQueue, int]) -> None:
         for mq, offset in offsets.items():
+            if self._stored.get(mq) != offset:
+                self._stored.pop(mq, None)
             self.store.update_offset(mq, offset, increase_only=False)
 
     def commit_positions(self, mqs: Iterable[MessageQueue] | None) -> list[MessageQueue]:
@@ -418,8 +423,11 @@ class LitePullConsumerImpl:
 
     async def _persist_one(self, mq: MessageQueue) -> None:
         offset = self.store.read_memory(mq)
-        if offset is not None:
-            await self.store.update_consume_offset_to_broker(mq, offset)
+        if offset is None or self._stored.get(mq) == offset:
+            return
+        await self.store.update_consume_offset_to_broker(mq, offset)
+        if self.store.read_memory(mq) == offset:
+            self._stored[mq] = offset
 
     async def committed(self, mq: MessageQueue) -> int:
         """Return the committed offset, -1 if there is none (C-518).
