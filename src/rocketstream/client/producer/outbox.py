@@ -17,6 +17,8 @@ from rocketstream.client.producer.sending import PreparedSend
 from rocketstream.errors import SendError, SendOutcome
 from rocketstream.model import SendResult
 
+_SENDS_PER_TURN = 64
+
 
 class Outbox:
     """Messages on their way from ``put`` to their futures."""
@@ -98,10 +100,20 @@ class Outbox:
         self._callbacks.close()
 
     def _drain(self) -> None:
-        self._due = False
+        # A few at a time: a thread that keeps putting would keep the loop from reading answers,
+        # and the whole window would be sent before the first of them is known.
         waiting = self._waiting
-        while waiting:
+        for _ in range(_SENDS_PER_TURN):
+            if not waiting:
+                break
             self._sender.send(*waiting.popleft())
+        else:
+            self._engine.loop.call_soon(self._drain)
+            return
+        self._due = False
+        if waiting and not self._due:  # put between the look and the line before this one
+            self._due = True
+            self._engine.loop.call_soon(self._drain)
 
     def _give_up(self) -> None:
         while self._waiting:
