@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from benchmarks.java import JavaPeer
 
 LATENCY_RATE = 500
-LATENCY_WARM_UP = 1_500
+LATENCY_WARM_UP = 1_000
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def orderly(settings: Settings) -> Iterator[Figure]:
     java = settings.peer()
     if java is None:
         return
-    held = backlog_on(java, settings.count(100_000))
+    held = backlog_on(java, settings.count(60_000))
     for batch in (1, 32):
         mine, other = in_turn(
             settings.runs,
@@ -109,7 +109,7 @@ def latency(settings: Settings) -> Iterator[Figure]:
     java = settings.peer()
     if java is None:
         return
-    count = settings.count(5_000)
+    count = settings.count(4_000)
     topic = Backlog(java.cluster.namesrv_addr, java.topic(4), count)
     mine: list[dict[str, Any]] = []
     other: list[dict[str, Any]] = []

@@ -37,14 +37,14 @@ def send(settings: Settings) -> Iterator[Figure]:
     with embedded_server(settings.place("store")) as embedded:
         yield from sends(settings, "embedded broker", embedded.namesrv_addr, "Bench", None)
         if java is not None:
-            yield embedded_against_apache(settings, java, embedded, settings.count(80_000))
+            yield embedded_against_apache(settings, java, embedded, settings.count(60_000))
 
 
 def sends(
     settings: Settings, where: str, namesrv: str, topic: str, java: JavaPeer | None
 ) -> Iterator[Figure]:
     """One broker: one thread waiting for each answer, and many on their way in two forms."""
-    sync, flight = settings.count(20_000), settings.count(80_000)
+    sync, flight = settings.count(20_000), settings.count(60_000)
     for name, job, count in (
         ("send sync", "send-sync", sync),
         ("send 64 in flight", "send-in-flight", flight),
