@@ -169,11 +169,18 @@ class OrderlyMember(Member):
         context.auto_commit = auto_commit
         queue = ledger_of(call.request)
         kept = queue.taken_offsets
-        going_on = self.service.settle(call.request, call.batch, status, context)
-        if status in GOOD and not queue.dropped and not (status is GOOD[0] and not auto_commit):
+        finished = status in GOOD and not (status is GOOD[0] and not auto_commit)
+        if finished and not queue.dropped:
             self.world.broker.consumed[queue.message_queue.queue_id].update(kept)
-        if going_on:
+        if status is GOOD[0] and auto_commit:
+            self._took(call.request, self.service.advance(call.request, call.began_ms), call)
+        elif self.service.settle(call.request, call.batch, status, context):
             self._take(call.request, call.began_ms)
+
+    def _took(self, request: PullRequest, batch: list[MessageExt] | None, call: Call) -> None:
+        if batch is not None:
+            cast("OrderlyWorld", self.world).check_taken(self, request, batch)
+            self.calls.append(Call(request, batch, call.began_ms))
 
     def shut_down(self) -> None:
         """Leave in order, with listeners that never return if there are any."""

@@ -39,57 +39,66 @@ logger = logging.getLogger("rocketstream.client")
 
 _SUSPEND = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
 _GOOD = frozenset({ConsumeOrderlyStatus.SUCCESS, ConsumeOrderlyStatus.COMMIT})
+_SUCCESS = ConsumeOrderlyStatus.SUCCESS
 _TURN_YIELDS_MS = 2.0
+_COUNT_MASK = 0x3F
+"""Figures of plain calls are added every 64 calls, and at the end of a turn."""
 
 
 class _Turn:
     """The listener calls of one turn: around each of them, and their figures."""
 
     __slots__ = (
-        "_batch", "_calls", "_counted_ms", "_failed", "_hooked", "_mq", "_ok", "_rt_ms", "_seen",
-        "_started_ms", "_watch", "began_ms", "context",
+        "_counted_ms", "_failed", "_hooked", "_mq", "_ok", "_seen", "_started_ms", "_watch",
+        "began_ms", "calls", "context",
     )  # fmt: skip
-    context: ConsumeOrderlyContext
 
     def __init__(self, watch: CallWatch, mq: MessageQueue) -> None:
         self._watch = watch
         self._mq = mq
         self._seen = watch.seen_queue(mq)
-        self._ok = self._failed = self._calls = 0
-        self._rt_ms = 0.0
+        self.calls = self._ok = self._failed = 0
         self._hooked: ConsumeMessageContext | None = None
+        self.context = ConsumeOrderlyContext(self._seen)
         self.began_ms = self._counted_ms = self._started_ms = watch.clock.monotonic_ms()
 
-    def before(self, batch: list[MessageExt]) -> list[MessageExt]:
-        """Prepare a call; return the list the listener may do with what it likes."""
-        self._batch = batch
+    def before(self, batch: list[MessageExt]) -> None:
+        """Prepare a call."""
         self.context = ConsumeOrderlyContext(self._seen)
         self._hooked = self._watch.before(batch, self._mq) if self._watch.hooks else None
         self._started_ms = self._watch.clock.monotonic_ms()
-        return list(batch)
 
-    def after(self, answer: object, error: BaseException | None) -> ConsumeOrderlyStatus:
+    def after(
+        self, batch: list[MessageExt], answer: object, error: BaseException | None
+    ) -> ConsumeOrderlyStatus:
         """Return the status a call's outcome counts as."""
-        elapsed_ms = self._watch.clock.monotonic_ms() - self._started_ms
-        status = checked_status(answer, error, self._batch, _SUSPEND)
+        now_ms = self._watch.clock.monotonic_ms()
+        status = checked_status(answer, error, batch, _SUSPEND)
         if self._hooked is not None:
-            self._watch.after(self._hooked, answer, status, error, elapsed_ms)
-        self._calls += 1
-        self._rt_ms += elapsed_ms
+            self._watch.after(self._hooked, answer, status, error, now_ms - self._started_ms)
+        self.calls += 1
         if status in _GOOD:
-            self._ok += len(self._batch)
+            self._ok += len(batch)
         else:
-            self._failed += len(self._batch)
-        if self._started_ms - self._counted_ms > STATS_INTERVAL_MS:
+            self._failed += len(batch)
+        if now_ms - self._counted_ms > STATS_INTERVAL_MS:
             self.count()
         return status
 
+    def succeeded(self, batch: list[MessageExt]) -> None:
+        """Note a SUCCESS that nobody but the figures wants to know of."""
+        self.calls += 1
+        self._ok += len(batch)
+        if not self.calls & _COUNT_MASK:
+            self.count()
+
     def count(self) -> None:
-        """Add the figures so far to the statistics."""
-        self._watch.count(self._mq.topic, self._ok, self._failed, self._rt_ms, self._calls)
-        self._ok = self._failed = self._calls = 0
-        self._rt_ms = 0.0
-        self._counted_ms = self._started_ms
+        """Add the figures so far to the statistics; all time since the last ones is listeners'."""
+        now_ms = self._watch.clock.monotonic_ms()
+        rt_ms = now_ms - self._counted_ms
+        self._watch.count(self._mq.topic, self._ok, self._failed, rt_ms, self.calls)
+        self.calls = self._ok = self._failed = 0
+        self._counted_ms = now_ms
 
 
 class ConsumeMessageOrderlyService(OrderlyService):
@@ -167,10 +176,14 @@ class ConsumeMessageOrderlyService(OrderlyService):
 
     def _consume(self, worker: Worker, request: PullRequest, turn: _Turn) -> None:
         call, takes_context = self.listener.call, self.listener.takes_context
-        first = True
-        while (batch := self.next_batch(request, turn.began_ms, first)) is not None:
-            first = False
-            given = turn.before(batch)
+        plain = not (takes_context or self.watch.hooks)
+        began_ms = turn.began_ms
+        batch = self.next_batch(request, began_ms, first=True)
+        while batch is not None:
+            if not plain:
+                turn.before(batch)
+            # A copy: the listener may do with its list what it likes.
+            given = batch[:]
             answer: Any = None
             error: BaseException | None = None
             worker.calls += 1
@@ -180,8 +193,16 @@ class ConsumeMessageOrderlyService(OrderlyService):
             except BaseException as raised:  # nothing a listener raises may end the worker
                 error = raised
             worker.calling = False
-            status = turn.after(answer, error)
-            if not self.settle(request, batch, status, turn.context):
+            if plain and answer is _SUCCESS:
+                turn.succeeded(batch)
+                batch = self.advance(request, began_ms)
+                continue
+            status = turn.after(batch, answer, error)
+            if status is _SUCCESS and turn.context.auto_commit:
+                batch = self.advance(request, began_ms)
+            elif self.settle(request, batch, status, turn.context):
+                batch = self.next_batch(request, began_ms, first=False)
+            else:
                 return
 
 
@@ -249,10 +270,10 @@ class AsyncOrderlyService(OrderlyService):
     async def _consume(self, request: PullRequest, turn: _Turn) -> None:
         call, takes_context = self.listener.call, self.listener.takes_context
         yielded_ms = turn.began_ms
-        first = True
-        while (batch := self.next_batch(request, turn.began_ms, first)) is not None:
-            first = False
-            given = turn.before(batch)
+        batch = self.next_batch(request, turn.began_ms, first=True)
+        while batch is not None:
+            turn.before(batch)
+            given = batch[:]
             answer: Any = None
             error: BaseException | None = None
             try:
@@ -261,7 +282,7 @@ class AsyncOrderlyService(OrderlyService):
                 if isinstance(raised, asyncio.CancelledError) and is_being_cancelled():
                     raise
                 error = raised
-            status = turn.after(answer, error)
+            status = turn.after(batch, answer, error)
             if not self.settle(request, batch, status, turn.context):
                 return
             now_ms = self._now()
@@ -269,3 +290,4 @@ class AsyncOrderlyService(OrderlyService):
                 # A listener that never suspends must not keep the loop from its sockets.
                 yielded_ms = now_ms
                 await asyncio.sleep(0)
+            batch = self.next_batch(request, turn.began_ms, first=False)

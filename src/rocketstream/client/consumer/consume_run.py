@@ -155,7 +155,7 @@ class ConsumeBook:
     ) -> None:
         self._store = store
         self._thresholds = thresholds
-        self._resume = resume
+        self.resume = resume
         self._now = clock.monotonic_ms
 
     def flush(self, run: ConsumeRun) -> None:
@@ -173,9 +173,9 @@ class ConsumeBook:
                 done.append(finished.popleft())
             if queue.dropped or not done:
                 return
-            resume = self._note(queue, queue.remove(done, self._now()))
+            resume = self.note(queue, queue.remove(done, self._now()))
         if resume:
-            self._resume(request)
+            self.resume(request)
 
     def enter(self, request: PullRequest, change: Callable[[float], int]) -> bool:
         """Change a ledger and note the offset that follows; any thread.
@@ -191,13 +191,17 @@ class ConsumeBook:
         with request.lock:
             if queue.dropped:
                 return False
-            resume = self._note(queue, change(self._now()))
+            resume = self.note(queue, change(self._now()))
         if resume:
-            self._resume(request)
+            self.resume(request)
         return True
 
-    def _note(self, queue: ProcessQueue, offset: int) -> bool:
-        """Note an offset to commit; tell whether flow control may let the queue go on."""
+    def note(self, queue: ProcessQueue, offset: int) -> bool:
+        """Note an offset to commit, with the queue's lock held.
+
+        Returns:
+            Whether flow control lets the queue go on: then ``resume``, without the lock.
+        """
         if offset >= 0:
             self._store.update_offset(queue.message_queue, offset)
         if queue.flow_controlled and flow_control(queue, self._thresholds()) is None:

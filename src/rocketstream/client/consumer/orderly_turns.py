@@ -340,6 +340,30 @@ class OrderlyService(ABC):
         self.end(request, then)
         return None
 
+    def advance(self, request: PullRequest, began_ms: float) -> list[MessageExt] | None:
+        """Commit what is taken and take the next batch: a SUCCESS and its sequel in one step."""
+        queue: OrderlyProcessQueue = request.process_queue  # type: ignore[assignment]
+        now_ms = self._now()
+        batch: list[Any] = []
+        resume = False
+        with request.lock:
+            if not queue.dropped:
+                resume = self._book.note(queue, queue.commit(now_ms))
+                lease = queue.lease
+                if (
+                    queue.waiting_count
+                    and (lease is None or lease.is_valid(now_ms))
+                    and now_ms - began_ms <= self._times.turn_max_ms
+                    and not (queue.leaving or self._stopping)
+                ):
+                    batch = queue.take(self._batch_size)
+        if resume:
+            self._book.resume(request)
+        if batch:
+            return batch
+        queue.in_hand = False
+        return self.next_batch(request, began_ms, first=False)
+
     def end(self, request: PullRequest, then: Callable[[], None] | None = None) -> None:
         """End a turn; ``then`` says how the queue goes on."""
         ledger_of(request).in_hand = False

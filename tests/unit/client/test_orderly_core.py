@@ -1,0 +1,161 @@
+"""What consuming in order means, decided without threads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from rocketstream.client.core.orderly import (
+    RECONSUME_FOREVER,
+    USE_SETTING,
+    Lease,
+    OrderlyProcessQueue,
+    Step,
+    orderly_max_reconsume_times,
+    split_by_tries,
+    step_of,
+    suspend_ms,
+)
+from rocketstream.client.core.retry import dead_letter_message, fallback_message
+from rocketstream.model import ConsumeOrderlyStatus, MessageQueue
+
+SUCCESS, COMMIT, ROLLBACK, SUSPEND = (
+    ConsumeOrderlyStatus.SUCCESS,
+    ConsumeOrderlyStatus.COMMIT,
+    ConsumeOrderlyStatus.ROLLBACK,
+    ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT,
+)
+
+
+@dataclass
+class Msg:
+    """Stands for a received message."""
+
+    queue_offset: int = 0
+    body_size: int = 10
+    reconsume_times: int = 0
+
+
+def msgs(*offsets: int) -> list[Msg]:
+    return [Msg(offset) for offset in offsets]
+
+
+@pytest.fixture
+def ledger() -> OrderlyProcessQueue:
+    return OrderlyProcessQueue(MessageQueue("T", "b", 0), 1, 0.0, None)
+
+
+@pytest.mark.parametrize(
+    ("status", "auto", "manual"),
+    [
+        (SUCCESS, Step.COMMIT, Step.KEEP),
+        (COMMIT, Step.COMMIT, Step.COMMIT),
+        (ROLLBACK, Step.AGAIN, Step.ROLLBACK),
+        (SUSPEND, Step.AGAIN, Step.AGAIN),
+    ],
+)
+def test_each_status_means_one_thing(
+    status: ConsumeOrderlyStatus, auto: Step, manual: Step
+) -> None:
+    """Covers C-285, C-591."""
+    assert (step_of(status, True), step_of(status, False)) == (auto, manual)
+
+
+@pytest.mark.parametrize(
+    ("asked", "setting", "pause"),
+    [(USE_SETTING, 1_000, 1_000), (5, 1_000, 10), (10, 0, 10), (30_001, 0, 30_000),
+     (USE_SETTING, 99_999, 30_000), (0, 1_000, 10), (-2, 1_000, 10)],
+)  # fmt: skip
+def test_a_pause_is_between_10_ms_and_30_s(asked: int, setting: int, pause: int) -> None:
+    """Covers C-41, C-284, C-641."""
+    assert suspend_ms(asked, setting) == pause
+
+
+def test_a_lease_is_trusted_for_its_time_and_not_longer() -> None:
+    """Covers C-236, C-298: strictly more than 30 s; counted from when the broker was asked."""
+    lease = Lease(1_000, 30_000)
+    assert lease.is_valid(31_000)
+    assert not lease.is_valid(31_001)
+    lease.renew(21_000)
+    lease.renew(15_000)  # an answer that was overtaken
+    assert lease.is_valid(51_000)
+    lease.lose()
+    assert not lease.is_valid(21_000)
+    lease.renew(52_000)
+    assert lease.is_valid(52_000)
+
+
+def test_tries_are_counted_against_the_limit() -> None:
+    """Covers C-40, C-287: at the limit a message is spent; -1 is no limit worth the name."""
+    assert orderly_max_reconsume_times(-1) == RECONSUME_FOREVER == 2_147_483_647
+    assert orderly_max_reconsume_times(0) == 0
+    fresh, last, over = Msg(reconsume_times=1), Msg(reconsume_times=2), Msg(reconsume_times=7)
+    assert split_by_tries([fresh, last, over], 2) == ([last, over], [fresh])
+
+
+def test_a_turn_ends_when_nothing_is_left_and_a_put_begins_one(
+    ledger: OrderlyProcessQueue,
+) -> None:
+    """Covers C-237, C-243: taking nothing clears the flag, so that no wake-up is lost."""
+    ledger.put(msgs(0, 1, 2))
+    ledger.consuming = True
+    assert [m.queue_offset for m in ledger.take(2)] == [0, 1]
+    assert [m.queue_offset for m in ledger.take(2)] == [2]
+    assert ledger.consuming
+    assert ledger.take(2) == []
+    assert not ledger.consuming
+
+
+def test_a_commit_is_behind_what_is_not_taken(ledger: OrderlyProcessQueue) -> None:
+    """Covers C-244, C-245: everything taken is finished; what came back is not."""
+    ledger.put(msgs(3, 4, 5, 9))
+    ledger.take(2)
+    assert ledger.commit() == 5
+    assert ledger.commit() == -1, "nothing taken"
+    ledger.take(2)
+    ledger.consume_again(msgs(9))
+    assert ledger.taken_offsets == [5]
+    assert ledger.commit() == 9
+    ledger.take(1)
+    ledger.rollback()
+    assert (ledger.waiting_count, ledger.message_count) == (1, 1)
+    ledger.take(1)
+    assert ledger.commit() == 10
+
+
+def test_a_broker_that_answers_out_of_order_cannot_break_the_commit(
+    ledger: OrderlyProcessQueue,
+) -> None:
+    """Covers C-239, C-244: the smallest unfinished offset bounds it."""
+    ledger.put(msgs(5, 6))
+    ledger.take(2)
+    ledger.put(msgs(2, 3))
+    assert ledger.commit() == 2
+    assert [m.queue_offset for m in ledger.take(4)] == [2, 3]
+
+
+def test_dead_letters_are_over_the_limit_of_every_broker() -> None:
+    """Covers C-289, C-290, C-401, C-592: 4.x compares with >=, 5.x with >; no delay stays."""
+    given = {"DELAY": "5", "TRAN_MSG": "true", "KEYS": "k", "MIN_OFFSET": "0"}
+    dead = dead_letter_message(
+        "g", "T", given, origin_message_id="ID", reconsume_times=2, max_times=2
+    )
+    assert (dead.topic, dead.reconsume_times, dead.max_reconsume_times) == ("%RETRY%g", 2, 1)
+    assert dead.properties == {
+        "KEYS": "k",
+        "ORIGIN_MESSAGE_ID": "ID",
+        "RETRY_TOPIC": "T",
+        "RECONSUME_TIME": "2",
+        "MAX_RECONSUME_TIMES": "2",
+    }
+    assert given["DELAY"] == "5", "the message in memory is left alone (C-272)"
+
+
+def test_the_counts_of_a_fallback_are_those_of_its_properties() -> None:
+    """Covers C-271, C-402, C-586."""
+    sent = fallback_message(
+        "g", "T", {}, origin_message_id="ID", reconsume_times=1, delay_level=0, max_times=16
+    )
+    assert (sent.reconsume_times, sent.max_reconsume_times) == (2, 17)
+    assert sent.properties["DELAY"] == "4"
