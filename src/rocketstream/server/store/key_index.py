@@ -87,6 +87,8 @@ class IndexFile:
         self._entries = entries
         self._entries_at = HEADER_BYTES + slots * 4
         self._reserved = 0
+        self.ready = 0
+        """Below this count an entry can be put without anything to be done."""
         fields = _HEADER.unpack_from(mapped.map)
         self.begin_timestamp: int = fields[0]
         self.end_timestamp: int = fields[1]
@@ -131,12 +133,12 @@ class IndexFile:
             OSError: no room.
         """
         need = self._entries_at + (self.count + 1) * ENTRY_BYTES
-        if need <= self._reserved:
-            return
-        upto = min(need + _RESERVE_BYTES, self.mapped.size)
-        with self.mapped.opened() as fd:
-            self._files.reserve(fd, self._reserved, upto - self._reserved)
-        self._reserved = upto
+        if need > self._reserved:
+            upto = min(need + _RESERVE_BYTES, self.mapped.size)
+            with self.mapped.opened() as fd:
+                self._files.reserve(fd, self._reserved, upto - self._reserved)
+            self._reserved = upto
+        self.ready = min((self._reserved - self._entries_at) // ENTRY_BYTES, self._entries)
 
     def put(self, hash_value: int, offset: int, timestamp: int) -> None:
         """Add an entry; :meth:`reserve` was called and the file is not full."""
@@ -148,8 +150,11 @@ class IndexFile:
             previous = 0
             self.slot_count += 1
         seconds = 0
-        if self.begin_timestamp > 0:
-            seconds = min(max((timestamp - self.begin_timestamp) // 1000, 0), 0x7FFFFFFF)
+        begin = self.begin_timestamp
+        if 0 < begin < timestamp:
+            seconds = (timestamp - begin) // 1000
+            if seconds > 0x7FFFFFFF:
+                seconds = 0x7FFFFFFF
         _ENTRY.pack_into(
             data, self._entries_at + count * ENTRY_BYTES, hash_value, offset, seconds, previous
         )
@@ -291,13 +296,14 @@ class KeyIndex:
             self._index_files[-1].write_header()
 
     def _index(self, offset: int, timestamp: int, topic: str, keys: Sequence[str]) -> None:
-        file = self._writable()
+        files = self._index_files
+        file = files[-1] if files else self._writable()
         for key in keys:
             if not key:
                 continue
-            if file.is_full:
+            if file.count >= file.ready:
                 file = self._writable()
-            file.reserve()
+                file.reserve()
             file.put(key_hash(topic, key), offset, timestamp)
 
     def _writable(self) -> IndexFile:
