@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -22,6 +23,7 @@ from rocketstream import (
 from rocketstream._util.clock import SYSTEM_CLOCK
 from rocketstream.client.consumer.consume_call import CallWatch, consume_directly
 from rocketstream.client.consumer.consume_run import mark_started
+from rocketstream.client.consumer.consume_tasks import TaskPool
 from rocketstream.client.consumer.listener import listener_of
 from rocketstream.client.observe.hooks import ConsumeHooks
 from rocketstream.protocol.bodies import ConsumeMessageDirectlyResult
@@ -322,3 +324,50 @@ def test_contexts_begin_with_upstreams_values() -> None:
     assert (concurrent.ack_index, concurrent.delay_level_when_next_consume) == (2**31 - 1, 0)
     assert (orderly.auto_commit, orderly.suspend_current_queue_time_millis) == (True, -1)
     assert ConsumeConcurrentlyStatus.CONSUME_SUCCESS.value == "CONSUME_SUCCESS"
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+def test_an_id_that_is_no_text_harms_nobody(broker: LockingBroker, orderly: bool) -> None:
+    """Covers C-270: the message is named and sent back with replacement characters, as in Java."""
+    tries: list[int] = []
+
+    def listener(messages: list[MessageExt]) -> object:
+        offset = messages[0].queue_offset
+        tries.append(offset)
+        if offset == 0 and tries.count(0) == 1:
+            raise ValueError("no")
+        return ORDERLY.SUCCESS if orderly else SUCCESS
+
+    with consumer(broker, listener, orderly=orderly) as made:
+        made.start()
+        pulled = found(range(2))
+        pulled.body = bytes(pulled.body).replace(b"UNIQ_KEY\x01U0", b"UNIQ_KEY\x01\xff0")
+        broker.reply(broker.wait_pull(0), pulled)
+        if orderly:
+            wait_until(lambda: tries == [0, 0, 1], "another try in its place")
+        else:
+            (asked,) = broker.wait_for(RequestCode.CONSUMER_SEND_MSG_BACK)
+            assert asked.ext["originMsgId"] == "\ufffd0"
+            wait_until(lambda: sorted(tries) == [0, 1], "the other message")
+
+
+def test_a_coroutine_that_ignores_its_cancellation_does_not_hold_up_the_end() -> None:
+    """Covers C-120: it is left behind with a line in the log."""
+
+    async def scenario() -> None:
+        entered, ended = asyncio.Event(), asyncio.Event()
+
+        async def work() -> None:
+            entered.set()
+            while not ended.is_set():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await ended.wait()
+
+        pool = TaskPool(work, 1)
+        pool.start_one()
+        await entered.wait()
+        await pool.shutdown(0)
+        ended.set()
+        await asyncio.sleep(0)
+
+    asyncio.run(scenario())

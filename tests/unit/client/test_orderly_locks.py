@@ -199,6 +199,38 @@ def test_a_lock_that_somebody_else_got_makes_the_queue_be_taken_anew(
     assert seen.batches == [[0], [1], [4]]
 
 
+def test_a_lock_is_kept_while_the_start_of_its_queue_is_asked_for(broker: LockingBroker) -> None:
+    """Covers C-175, C-187: a renewal in between neither gives it back nor loses it."""
+    query = broker.on[RequestCode.QUERY_CONSUMER_OFFSET]
+    broker.on[RequestCode.QUERY_CONSUMER_OFFSET] = lambda _: None
+    with consumer(broker, Ordered()) as made:
+        (asked,) = broker.wait_for(
+            RequestCode.QUERY_CONSUMER_OFFSET, 1, lambda a: a.ext["topic"] == TOPIC
+        )
+        engine, impl = made._engine, made._impl
+        assert engine is not None
+        assert impl is not None
+        service: Any = impl.service
+        engine.run(service.renew())
+        assert not broker.asked(UNLOCK)
+        response = query(asked.command)
+        assert response is not None
+        broker.reply(asked, response)
+        broker.wait_pull(0)
+        lease: Any = impl.queues.table[QUEUE].process_queue.lease  # type: ignore[attr-defined]
+        assert lease.is_valid(impl.clock.monotonic_ms())
+
+
+def test_a_lock_of_a_queue_that_is_not_taken_is_given_back(broker: LockingBroker) -> None:
+    """Covers C-188, C-560: its start cannot be found out; somebody else may have more luck."""
+    broker.on[RequestCode.QUERY_CONSUMER_OFFSET] = refusal(1, "busy")
+    with consumer(broker, Ordered()) as made:
+        broker.wait_for(RequestCode.QUERY_CONSUMER_OFFSET, 2)
+        assert not made.assigned_queues()
+    (unlock, *_) = broker.asked(UNLOCK)
+    assert UnlockBatchRequestBody.decode(bytes(unlock.command.body)).mq_set == {QUEUE}
+
+
 def test_a_broker_that_does_not_answer_has_not_refused(
     broker: LockingBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

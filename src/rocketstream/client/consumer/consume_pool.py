@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import threading
 from typing import Generic, Protocol, TypeVar
 
 from rocketstream._util.clock import Clock, process_cpu_ms
 from rocketstream.client.core.parallelism import Governor
+
+logger = logging.getLogger("rocketstream.client")
 
 _TICK_S = 0.001
 _TICK_ALL_AWAKE_S = 0.005
@@ -56,7 +59,7 @@ class JobSource(Protocol[J]):
         ...
 
     def work(self, worker: Worker, job: J) -> None:
-        """Do a job; on a worker thread. Must not raise."""
+        """Do a job; on a worker thread. What it raises is logged."""
         ...
 
     def tick(self) -> None:
@@ -183,7 +186,10 @@ class WorkerPool(Generic[J]):
 
     def _run(self, worker: Worker) -> None:
         while (job := self._next_job(worker)) is not None:
-            self._source.work(worker, job)
+            try:
+                self._source.work(worker, job)
+            except Exception:
+                logger.exception("a consume worker failed; it goes on with the next job")
         with self.mutex:
             self._awake -= 1
             last = self._awake <= self._spared

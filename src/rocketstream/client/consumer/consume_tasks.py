@@ -6,9 +6,14 @@ Law: tasks and their number only, on one loop; what there is to do is the owner'
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 
 from rocketstream.client.consumer.consume_pool import CORE_POOL_SIZE_MAX
+
+logger = logging.getLogger("rocketstream.client")
+
+CANCEL_WAIT_MS_MIN = 1_000
 
 
 class TaskPool:
@@ -48,9 +53,10 @@ class TaskPool:
         return not self.stopping and len(self._tasks) <= self._size
 
     async def shutdown(self, await_ms: float) -> None:
-        """Start nothing more; wait for the tasks, then cancel what is left.
+        """Start nothing more; wait for the tasks, then cancel what is left and wait again (C-120).
 
-        A task that awaits this itself is neither waited for nor cancelled.
+        What ignores that is left behind. A task that awaits this itself is neither waited for nor
+        cancelled.
         """
         self.stopping = True
         tasks = [task for task in self._tasks if task is not asyncio.current_task()]
@@ -58,7 +64,10 @@ class TaskPool:
             await asyncio.wait(tasks, timeout=await_ms / 1000)
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if tasks:
+            _, left = await asyncio.wait(tasks, timeout=max(await_ms, CANCEL_WAIT_MS_MIN) / 1000)
+            if left:
+                logger.warning("%d listener calls do not end although cancelled", len(left))
 
     async def _work(self) -> None:
         self._coming = False

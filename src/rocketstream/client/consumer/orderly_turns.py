@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from functools import partial
@@ -94,7 +95,7 @@ class OrderlyService(ABC):
         self._renewal: asyncio.Task[None] | None = None
         self._refusals = 0
         self._retry: asyncio.TimerHandle | None = None
-        self._stopping = False
+        self._stopping = self._closed = False
 
     # --- what a driver provides -------------------------------------------------------------------
 
@@ -115,13 +116,14 @@ class OrderlyService(ABC):
     def new_queue(self, mq: MessageQueue, generation: int, now_ms: float) -> OrderlyProcessQueue:
         """Return an empty ledger, with the lease of the lock taken just now or of the last one."""
         lease: Lease | None = None
+        live_ms = self._times.lock_max_live_ms
         if self._locks is not None:
             granted_ms = self._granted.pop(mq, None)
             former = self._ledgers.get(mq)
-            if granted_ms is not None:
-                lease = Lease(granted_ms, self._times.lock_max_live_ms)
-            else:
-                lease = former.lease if former is not None else None
+            lease = former.lease if former is not None else None
+            if granted_ms is not None or lease is None:
+                # Without a lock the lease is over before it begins, and a turn asks for one.
+                lease = Lease(-math.inf if granted_ms is None else granted_ms, live_ms)
         queue = self._ledgers[mq] = OrderlyProcessQueue(mq, generation, now_ms, lease)
         return queue
 
@@ -182,9 +184,12 @@ class OrderlyService(ABC):
         turn = self._turns.get(mq)
         return turn is not None and ledger_of(turn).in_hand
 
-    async def _unlock_unused(self, keep: Collection[MessageQueue] = ()) -> None:
+    async def _unlock_unused(
+        self, keep: Collection[MessageQueue] = (), older_than_ms: float = 0.0
+    ) -> None:
         """Give back locks of queues that were not taken in the end."""
-        unused = [mq for mq in self._granted if mq not in keep]
+        before_ms = self._now() - older_than_ms
+        unused = [mq for mq, ms in self._granted.items() if mq not in keep and ms <= before_ms]
         for mq in unused:
             del self._granted[mq]
         if self._locks is not None and unused:
@@ -218,7 +223,8 @@ class OrderlyService(ABC):
         """Renew the locks of all queues that are ours (C-187, C-279); dropped ones not (C-558)."""
         if self._locks is None:
             return
-        await self._unlock_unused()
+        # Younger ones may just be on their way into the table: their start is being asked for.
+        await self._unlock_unused(older_than_ms=self._times.lock_max_live_ms)
         mqs = [mq for mq, queue in self._ledgers.items() if not queue.dropped]
         self._apply(await self._locks.lock(mqs))
 
@@ -291,6 +297,9 @@ class OrderlyService(ABC):
         self._timers.add(timer)
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        if self._closed:  # a listener outlived the shutdown; nothing counts any more
+            work.close()
+            return
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -450,6 +459,7 @@ class OrderlyService(ABC):
         if self._retry is not None:
             self._retry.cancel()
         await self._stop(await_ms, caller)
+        self._closed = True
         if self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._renewal is not None:

@@ -133,7 +133,7 @@ class SendBack:
         """
         try:
             prepared = self.dead(message)
-        except RocketMQError as bad:  # properties that cannot be read
+        except Exception as bad:  # properties that cannot be read, or that a listener spoilt
             logger.warning("%s cannot be sent to the dead-letter topic: %s", message.msg_id, bad)
             return False
         done: asyncio.Future[bool] = self._loop.create_future()
@@ -316,6 +316,8 @@ class Returning:
             connection.request_callback(self._command(), SEND_BACK_TIMEOUT_MS, self._answered)
         except RocketMQError as error:
             self._fall_back(error)
+        except Exception as error:
+            self._unusable(error)
 
     async def _connect(self, address: str) -> None:
         try:
@@ -323,6 +325,8 @@ class Returning:
             connection.request_callback(self._command(), SEND_BACK_TIMEOUT_MS, self._answered)
         except RocketMQError as error:
             self._fall_back(error)
+        except Exception as error:
+            self._unusable(error)
 
     def _command(self) -> RemotingCommand:
         return self._owner.command(self._message, self._level, self._broker_name)
@@ -344,11 +348,17 @@ class Returning:
         )
         try:
             prepared = self._owner.anew(self._message, self._level)
-        except RocketMQError as bad:  # properties that cannot be read
-            logger.warning("it cannot be sent anew either: %s", bad)
-            self._on_done(False, None)
+        except Exception as bad:
+            self._unusable(bad)
             return
         self._owner._sender.send(prepared, ANY_QUEUE, FALLBACK_TIMEOUT_MS, self._sent_anew)
+
+    def _unusable(self, error: Exception) -> None:
+        # A listener may have written anything into its message; whoever waits for the end of this
+        # one, the shutdown among them, must still be told.
+        text = f"{self._message!r} cannot be sent back, its contents are not valid: {error!r}"
+        logger.warning("%s", text)
+        self._on_done(False, SendError(text, SendOutcome.NOT_SENT))
 
     def _sent_anew(self, result: SendResult | None, error: SendError | None) -> None:
         if error is not None:
