@@ -21,7 +21,11 @@ from rocketstream import (
     PushConsumer,
 )
 from rocketstream._util.clock import SYSTEM_CLOCK
-from rocketstream.client.consumer.consume_call import CallWatch, consume_directly
+from rocketstream.client.consumer.consume_call import (
+    CallWatch,
+    checked_status,
+    consume_directly,
+)
 from rocketstream.client.consumer.consume_run import mark_started
 from rocketstream.client.consumer.consume_tasks import TaskPool
 from rocketstream.client.consumer.listener import listener_of
@@ -371,3 +375,13 @@ def test_a_coroutine_that_ignores_its_cancellation_does_not_hold_up_the_end() ->
         await asyncio.sleep(0)
 
     asyncio.run(scenario())
+
+
+def test_an_orderly_status_of_a_concurrent_listener_gets_a_hint(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Covers C-261: it still counts as RECONSUME_LATER."""
+    assert checked_status(ORDERLY.SUCCESS, None, [message()], LATER) is LATER
+    assert "orderly=True" in caplog.text
+    assert checked_status(SUCCESS, None, [message()], SUSPEND) is SUSPEND
+    assert caplog.text.count("orderly=True") == 1

@@ -185,11 +185,16 @@ def checked_status(
             type(error).__name__, instead.name, where, exc_info=error,
         )  # fmt: skip
     else:
+        hint = "; is it to be registered with orderly=True?" if _is_other(answer, instead) else ""
         logger.warning(
-            "listener returned %r, which is no %s; counts as %s: %s",
-            answer, type(instead).__name__, instead.name, where,
+            "listener returned %r, which is no %s%s; counts as %s: %s",
+            answer, type(instead).__name__, hint, instead.name, where,
         )  # fmt: skip
     return instead
+
+
+def _is_other(answer: object, instead: Status) -> bool:
+    return isinstance(answer, ConsumeOrderlyStatus) and type(instead) is not type(answer)
 
 
 # --- a message consumed on request ----------------------------------------------------------------
