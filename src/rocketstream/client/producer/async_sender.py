@@ -68,6 +68,8 @@ class QueueTurn:
             return target.queue
         if target.pick is not None:
             return target.pick(queues)
+        if last_broker is None:
+            return queues[next(self._counter) % len(queues)]
         return choose_queue(queues, self._counter.__next__, last_broker)
 
 
@@ -146,7 +148,8 @@ class _Sending:
     """One message on its way, through its tries."""
 
     __slots__ = (
-        "_address", "_attempts", "_on_done", "_prepared", "_queue", "_sender", "_target", "_trial",
+        "_address", "_made_attempts", "_on_done", "_prepared", "_queue", "_sender", "_started_ms",
+        "_target", "_timeout_ms", "_trial",
     )  # fmt: skip
 
     def __init__(
@@ -157,20 +160,38 @@ class _Sending:
         timeout_ms: float,
         on_done: SendDone,
     ) -> None:
-        tries = 1 if target.is_fixed else 1 + sender.settings.retry_times_when_send_async_failed
         self._sender = sender
         self._prepared = prepared
         self._target = target
         self._on_done = on_done
-        codes = sender.settings.retry_response_codes
-        self._attempts = SendAttempts(prepared.topic, sender.now(), timeout_ms, tries, codes)
+        self._started_ms = sender.now()
+        self._timeout_ms = timeout_ms
+        self._made_attempts: SendAttempts | None = None
         self._queue = target.queue
         self._address = ""
         self._trial: Trial | None = None
 
+    @property
+    def _attempts(self) -> SendAttempts:
+        """The book of tries; most messages are stored by the first and need none."""
+        attempts = self._made_attempts
+        if attempts is None:
+            settings = self._sender.settings
+            again = 0 if self._target.is_fixed else settings.retry_times_when_send_async_failed
+            attempts = self._made_attempts = SendAttempts(
+                self._prepared.topic,
+                self._started_ms,
+                self._timeout_ms,
+                1 + again,
+                settings.retry_response_codes,
+            )
+        return attempts
+
     def begin(self) -> None:
         info = self._sender.instance.routes.publish_info(self._prepared.topic)
-        if info is not None:
+        if info is not None and self._timeout_ms > 0:
+            self._try(info.queues, at_once=True)
+        elif info is not None:
             self._try(info.queues)
         else:
             self._sender.instance.run_soon(self._with_route(), self._dropped)
@@ -183,12 +204,15 @@ class _Sending:
             return
         self._try(queues)
 
-    def _try(self, queues: tuple[MessageQueue, ...]) -> None:
+    def _try(self, queues: tuple[MessageQueue, ...], *, at_once: bool = False) -> None:
         sender = self._sender
-        attempts = self._attempts
         try:
-            remaining_ms = attempts.remaining_ms(sender.now())
-            queue = sender.turn.choose(queues, self._target, attempts.last_broker)
+            if at_once:
+                remaining_ms, last_broker = self._timeout_ms, None
+            else:
+                remaining_ms = self._attempts.remaining_ms(sender.now())
+                last_broker = self._attempts.last_broker
+            queue = sender.turn.choose(queues, self._target, last_broker)
         except SendError as error:
             self._give_up(error)
             return
