@@ -1,0 +1,166 @@
+"""What users get wrong: each is told what was given and what is accepted, and nothing hangs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from rocketstream import (
+    ClientConfig,
+    ConsumeConcurrentlyContext,
+    ConsumeConcurrentlyStatus,
+    LitePullConsumer,
+    Message,
+    MessageExt,
+    MessageQueue,
+    MessageSelector,
+    Producer,
+    PullConsumer,
+    PushConsumer,
+    aio,
+)
+from rocketstream.client.core.producer_settings import ProducerSettings
+from rocketstream.client.core.pull_settings import LitePullConsumerSettings, PullConsumerSettings
+from rocketstream.client.core.settings import PushConsumerSettings
+from rocketstream.errors import (
+    ConfigurationError,
+    SendError,
+    SendOutcome,
+    SubscriptionError,
+)
+from rocketstream.protocol.codes import RequestCode
+from tests.plugins.waiting import wait_until
+from tests.unit.client.fake_broker import GROUP, TOPIC, FakeBroker, found
+
+NAMESRV = "127.0.0.1:9"
+_NO_NUMBERS: tuple[Any, ...] = ("x", b"1", None, float("nan"), True, [])
+_NO_SEVERAL: tuple[Any, ...] = ("x", b"x", 5, None)
+WRONG: dict[str, tuple[Any, ...]] = {
+    "int": (*_NO_NUMBERS, 1.5),
+    "float": _NO_NUMBERS,
+    "bool": ("true", 1, None),
+    "str": (5, b"x", None),
+    "str | None": (5, b"x", ["127.0.0.1:9876"]),
+    "frozenset[int]": _NO_SEVERAL,
+    "tuple[int, ...]": _NO_SEVERAL,
+    "tuple[str, ...]": _NO_SEVERAL,
+    "Collection[str]": _NO_SEVERAL,
+}
+"""What does not fit a field, by its annotation."""
+SETTINGS = [
+    (PushConsumer, PushConsumerSettings),
+    (aio.PushConsumer, ClientConfig),
+    (Producer, ProducerSettings),
+    (PullConsumer, PullConsumerSettings),
+    (LitePullConsumer, LitePullConsumerSettings),
+]
+MQ = MessageQueue(TOPIC, "broker-a", 0)
+SUCCESS = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+
+
+@pytest.fixture
+def broker() -> Iterator[FakeBroker]:
+    with FakeBroker() as running:
+        running.offsets[0] = 0
+        yield running
+
+
+@pytest.mark.parametrize(("client", "settings"), SETTINGS)
+def test_every_setting_refuses_values_of_another_kind(client: Any, settings: Any) -> None:
+    """Covers C-1 to C-17, C-21 to C-91 (wrong kinds): never another error than this one."""
+    for field in fields(settings):
+        for value in WRONG.get(str(field.type), ()):
+            if field.name in {"consumer_group", "producer_group"}:
+                continue
+            given = {"namesrv_addr": NAMESRV, field.name: value}
+            with pytest.raises(ConfigurationError) as raised:
+                client("g", **given)
+            said = str(raised.value).lower().replace("_", "")
+            assert field.name.split("_")[0] in said, (field.name, value, said)
+
+
+@pytest.mark.parametrize("name", ["offset_store", "allocate_message_queue_strategy"])
+@pytest.mark.parametrize("client", [PushConsumer, PullConsumer, LitePullConsumer])
+@pytest.mark.parametrize("value", ["x", 5, object()])
+def test_what_lacks_the_methods_is_refused(client: Any, name: str, value: Any) -> None:
+    """Covers C-25, C-44: at once, not when the first queue is divided or the first offset kept."""
+    with pytest.raises(ConfigurationError, match=r"OffsetStore|must have a method allocate"):
+        client("g", namesrv_addr=NAMESRV, **{name: value})
+
+
+@pytest.mark.parametrize(("name", "value"), [("ssl_context", True), ("rpc_hook", print)])
+def test_other_shared_settings_are_looked_at_too(name: str, value: Any) -> None:
+    """Covers C-14 and the hooks around requests."""
+    with pytest.raises(ConfigurationError, match=f"^{name} must"):
+        Producer("g", namesrv_addr=NAMESRV, **{name: value})
+
+
+def test_a_secret_of_a_wrong_kind_is_not_shown() -> None:
+    """Only its type is."""
+    with pytest.raises(ConfigurationError, match=r"secret_key must be a str or None, not bytes$"):
+        Producer("g", namesrv_addr=NAMESRV, access_key="a", secret_key=b"hush")
+
+
+@pytest.mark.parametrize("group", [5, b"g", ["g"]])
+def test_names_that_are_no_text_are_refused(group: Any) -> None:
+    """Covers C-94, C-95: groups and topics."""
+    for client in (PushConsumer, LitePullConsumer, PullConsumer, Producer):
+        with pytest.raises(ConfigurationError, match="group must be a str"):
+            client(group, namesrv_addr=NAMESRV)
+    with pytest.raises(ConfigurationError, match="topic must be a str"):
+        PushConsumer("g", namesrv_addr=NAMESRV).subscribe(group)
+
+
+@pytest.mark.parametrize("expression", [5, b"A", ["A", "B"], {"A"}])
+def test_an_expression_that_is_no_text_is_refused(expression: Any) -> None:
+    """Covers C-100, C-101: the text says how to write several tags."""
+    consumer = PushConsumer("g", namesrv_addr=NAMESRV)
+    for given in (expression, MessageSelector.by_sql(expression)):
+        with pytest.raises(SubscriptionError, match=r"TagA \|\| TagB"):
+            consumer.subscribe(TOPIC, given)
+
+
+def test_sending_back_what_is_no_received_message_does_not_hang_the_shutdown(
+    broker: FakeBroker,
+) -> None:
+    """Covers C-273: the caller learns it; the shutdown waits for nothing that never ends."""
+    consumer = PushConsumer(GROUP, namesrv_addr=broker.address, listener=lambda _: SUCCESS)
+    consumer.start()
+    wrong: Any = Message(TOPIC, "x")
+    with pytest.raises(SendError, match="cannot be sent back") as raised:
+        consumer.send_message_back(wrong, 1)
+    assert raised.value.outcome is SendOutcome.NOT_SENT
+    consumer.shutdown()
+
+
+def test_a_message_its_listener_spoilt_is_consumed_again_here(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Covers C-269: what cannot be sent back stays with this member; the shutdown still ends."""
+    seen: list[int] = []
+
+    def spoil(messages: list[MessageExt], _: ConsumeConcurrentlyContext) -> Any:
+        seen.append(messages[0].reconsume_times)
+        if len(seen) > 1:
+            return SUCCESS
+        vandal: Any = messages[0]
+        vandal.broker_name = ["broker-a"]
+        return ConsumeConcurrentlyStatus.RECONSUME_LATER
+
+    def first_only(command: Any) -> Any:
+        return found([0]) if command.ext_fields["queueOffset"] == "0" else None
+
+    broker.on[RequestCode.PULL_MESSAGE] = first_only
+    consumer = PushConsumer(
+        GROUP, namesrv_addr=broker.address, listener=spoil, local_retry_delay_ms=1
+    )
+    consumer.subscribe(TOPIC)
+    with caplog.at_level(logging.WARNING, "rocketstream.client"), consumer:
+        consumer.start()
+        wait_until(lambda: len(seen) == 2, "the message comes again")
+    assert seen == [0, 1]
+    assert "cannot be sent back, its contents are not valid" in caplog.text
