@@ -17,6 +17,7 @@ from functools import lru_cache
 from typing import Any
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream.client.core.kinds import check_kinds
 from rocketstream.client.rpc_hook import STREAM, RPCHook
 from rocketstream.errors import ConfigurationError
 from rocketstream.model import MessageQueue
@@ -234,10 +235,21 @@ class ClientConfig:
         """
         for name in _POSITIVE:
             value = getattr(self, name)
-            if not isinstance(value, int) or value <= 0:
+            if type(value) is not int or value <= 0:
                 raise ConfigurationError(
                     f"{name} must be a positive number of milliseconds, not {value!r}",
                     **{name: value},
+                )
+        check_kinds(self)
+        if self.ssl_context is not None and not isinstance(self.ssl_context, ssl.SSLContext):
+            raise ConfigurationError(
+                f"ssl_context must be an ssl.SSLContext, not {self.ssl_context!r}"
+            )
+        for hook in self.rpc_hooks():
+            if not all(callable(getattr(hook, name, None)) for name in _HOOK_METHODS):
+                raise ConfigurationError(
+                    f"rpc_hook must have the methods {' and '.join(_HOOK_METHODS)}; "
+                    f"{hook!r} has not"
                 )
         if self.access_channel not in (LOCAL, CLOUD):
             raise ConfigurationError(
@@ -265,6 +277,8 @@ class ClientConfig:
 def _is_set(text: str | None) -> bool:
     return bool(text) and not str(text).isspace()
 
+
+_HOOK_METHODS = ("before_request", "after_response")
 
 _POSITIVE = (
     "poll_name_server_interval_ms",

@@ -86,6 +86,7 @@ def check_topic(topic: str) -> None:
     Raises:
         ConfigurationError: blank, too long or with characters outside the alphabet (C-95).
     """
+    _check_text("topic", topic)
     if not topic or topic.isspace():
         raise ConfigurationError("The specified topic is blank", topic=topic)
     if len(topic) > limits.TOPIC_CHARS_MAX:
@@ -107,6 +108,7 @@ def check_group(group: str) -> None:
     Raises:
         ConfigurationError: blank, too long or with characters outside the alphabet (C-94).
     """
+    _check_text("group", group)
     if not group or group.isspace():
         raise ConfigurationError("the specified group is blank", group=group)
     if len(group) > limits.GROUP_CHARS_MAX:
@@ -120,6 +122,11 @@ def check_group(group: str) -> None:
             f"allowing only {_PATTERN_TEXT}",
             group=group,
         )
+
+
+def _check_text(kind: str, name: object) -> None:
+    if name is not None and not isinstance(name, str):
+        raise ConfigurationError(f"the specified {kind} must be a str, not {name!r}")
 
 
 def is_system_topic(topic: str) -> bool:

@@ -33,6 +33,11 @@ def build_subscription(
         SubscriptionError: tags that split to nothing, a condition that is blank or does not
             compile, another type.
     """
+    if expression is not None and not isinstance(expression, str):
+        raise SubscriptionError(
+            "subscription exception: an expression is a str, for several tags 'TagA || TagB', "
+            f"not {expression!r}"
+        )
     if expression_type == EXPRESSION_SQL92:
         if not expression or expression.isspace():
             raise SubscriptionError("subscription exception: the SQL92 expression is blank")

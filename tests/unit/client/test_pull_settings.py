@@ -127,7 +127,7 @@ def test_an_unknown_setting_is_named_with_those_there_are(kind: type[Any]) -> No
 @pytest.mark.parametrize(
     ("name", "value", "text"),
     [
-        ("register_topics", "T", "registerTopics is a set"),
+        ("register_topics", "T", "register_topics must be a set of str"),
         ("register_topics", ["a b"], "illegal characters"),
         ("max_reconsume_times", -1, "maxReconsumeTimes"),
         ("message_queue_listener", 5, "no message queue listener"),

@@ -40,7 +40,7 @@ from rocketstream.model import ConsumeConcurrentlyStatus
         ({"consume_message_batch_max_size": 0}, r"BatchMaxSize Out of range \[1, 1024\]"),
         ({"pull_batch_size": 1025}, r"pullBatchSize Out of range \[1, 1024\]"),
         ({"consume_timeout_minutes": 0}, "consumeTimeout must be more than 0 minutes"),
-        ({"await_termination_ms_when_shutdown": -1}, "cannot be negative"),
+        ({"await_termination_ms_when_shutdown": -1}, "must be 0 or more"),
     ],
 )
 def test_consumer_settings_out_of_range_are_refused(settings: dict[str, Any], text: str) -> None:

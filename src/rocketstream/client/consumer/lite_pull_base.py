@@ -14,7 +14,7 @@ from rocketstream.client.config import ClientConfig, client_config
 from rocketstream.client.consumer.lite_pull_impl import LitePullConsumerImpl
 from rocketstream.client.consumer.pull_base import Expression, own_config
 from rocketstream.client.consumer.queue_listener import QueueListener, listener_function
-from rocketstream.client.consumer.user_offsets import open_store
+from rocketstream.client.consumer.user_offsets import checked_store, open_store
 from rocketstream.client.core.lite_plan import LitePlan
 from rocketstream.client.core.pull_settings import LitePullConsumerSettings, settings_of
 from rocketstream.client.core.settings import TIMESTAMP_FORMAT
@@ -59,6 +59,7 @@ class LitePullConsumerBase:
         trace = {name: settings.pop(name) for name in TRACE_SETTINGS if name in settings}
         self.settings = settings_of(LitePullConsumerSettings, "LitePullConsumer", group, settings)
         self.settings.check()
+        checked_store(self.settings.offset_store)
         if self.settings.message_queue_listener is not None:
             listener_function(self.settings.message_queue_listener)
         self.config = own_config(shared, self.settings.message_model, clock)

@@ -13,7 +13,7 @@ from rocketstream.client.config import ClientConfig, client_config
 from rocketstream.client.consumer.offset_store import Offsets
 from rocketstream.client.consumer.pull_impl import PullConsumerImpl
 from rocketstream.client.consumer.queue_listener import QueueListener, listener_function
-from rocketstream.client.consumer.user_offsets import open_store
+from rocketstream.client.consumer.user_offsets import checked_store, open_store
 from rocketstream.client.core.pull_settings import PullConsumerSettings, settings_of
 from rocketstream.client.engine import Engine
 from rocketstream.client.observe.hooks import (
@@ -47,6 +47,7 @@ class PullConsumerBase:
         shared = client_config(config, namesrv_addr, settings)
         self.settings = settings_of(PullConsumerSettings, "PullConsumer", group, settings)
         self.settings.check()
+        checked_store(self.settings.offset_store)
         self.config = own_config(shared, self.settings.message_model, clock)
         self.state = ServiceState.CREATE_JUST
         self.consume_hooks = ConsumeHooks()

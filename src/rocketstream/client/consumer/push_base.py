@@ -16,6 +16,7 @@ from rocketstream.client.consumer.consume_services import make_service
 from rocketstream.client.consumer.listener import Listener, listener_of
 from rocketstream.client.consumer.offset_store import OffsetStore
 from rocketstream.client.consumer.push_impl import PushPlan
+from rocketstream.client.consumer.user_offsets import checked_store
 from rocketstream.client.core.allocate import AllocateMessageQueueStrategy
 from rocketstream.client.core.settings import TIMESTAMP_FORMAT, PushConsumerSettings
 from rocketstream.client.observe.hooks import (
@@ -128,7 +129,7 @@ class PushConsumerBase:
         settings.setdefault("consume_timestamp", half_an_hour_ago.strftime(TIMESTAMP_FORMAT))
         self.settings = PushConsumerSettings(group, **settings)
         self.settings.check()
-        self._user_store = _checked_store(offset_store)
+        self._user_store = checked_store(offset_store)
         self.state = ServiceState.CREATE_JUST
         self.consume_hooks = ConsumeHooks()
         self.filter_hooks = FilterHooks()
@@ -240,11 +241,3 @@ class PushConsumerBase:
 
     def _not_running(self) -> ClientStateError:
         return ClientStateError(f"The consumer service state not OK, {self.state.value}")
-
-
-def _checked_store(store: OffsetStore | None) -> OffsetStore | None:
-    if store is None or isinstance(store, OffsetStore):
-        return store
-    raise ConfigurationError(
-        f"offset_store must be a rocketstream.OffsetStore, subclass it; {store!r} is none"
-    )

@@ -20,10 +20,23 @@ from rocketstream.client.consumer.offset_store import (
     RemoteBrokerOffsetStore,
 )
 from rocketstream.client.instance import MQClientInstance
-from rocketstream.errors import ClientStateError, RocketMQError
+from rocketstream.errors import ClientStateError, ConfigurationError, RocketMQError
 from rocketstream.model import MessageModel, MessageQueue
 
 logger = logging.getLogger("rocketstream.client")
+
+
+def checked_store(store: object) -> OffsetStore | None:
+    """Return the store a consumer was given.
+
+    Raises:
+        ConfigurationError: it is none.
+    """
+    if store is None or isinstance(store, OffsetStore):
+        return store
+    raise ConfigurationError(
+        f"offset_store must be a rocketstream.OffsetStore, subclass it; {store!r} is none"
+    )
 
 
 class UserOffsets:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from rocketstream import limits
 from rocketstream.client.core.fault_latency import LATENCY_MAX_MS, NOT_AVAILABLE_DURATION_MS
+from rocketstream.client.core.kinds import check_kinds
 from rocketstream.client.core.send import RETRY_RESPONSE_CODES
 from rocketstream.errors import ConfigurationError
 from rocketstream.protocol.compression import COMPRESSION_TYPES
@@ -64,10 +65,11 @@ class ProducerSettings:
             value = getattr(self, name)
             if type(value) is not int or value < low:
                 raise ConfigurationError(f"{name} must be at least {low}, not {value!r}")
+        self._check_compression()
+        check_kinds(self)
         for topic in self.topics:
             check_topic(topic)
-        self._check_compression()
-        self._check_flags()
+        self._check_codes()
         self._check_latency_table()
 
     def _check_compression(self) -> None:
@@ -79,12 +81,7 @@ class ProducerSettings:
         if type(self.compress_level) is not int or not 0 <= self.compress_level <= 9:
             raise ConfigurationError(f"compress_level must be 0 to 9, not {self.compress_level!r}")
 
-    def _check_flags(self) -> None:
-        for name in _FLAGS:
-            if not isinstance(getattr(self, name), bool):
-                raise ConfigurationError(
-                    f"{name} must be True or False, not {getattr(self, name)!r}"
-                )
+    def _check_codes(self) -> None:
         if not all(type(code) is int for code in self.retry_response_codes):
             raise ConfigurationError(
                 f"retry_response_codes must be numbers, not {self.retry_response_codes!r}"
@@ -104,15 +101,6 @@ class ProducerSettings:
                 f"{bounds!r} and {durations!r}"
             )
 
-
-_FLAGS = (
-    "busy_wait",
-    "busy_wait",
-    "retry_another_broker_when_not_store_ok",
-    "send_latency_fault_enable",
-    "start_detector_enable",
-    "unit_mode",
-)
 
 _PRODUCER_MINIMA = (
     ("default_topic_queue_nums", 1),

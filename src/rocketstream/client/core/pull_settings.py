@@ -15,7 +15,8 @@ from rocketstream.client.core.allocate import (
     AllocateMessageQueueStrategy,
 )
 from rocketstream.client.core.flow_control import MIB
-from rocketstream.client.core.settings import TIMESTAMP_FORMAT
+from rocketstream.client.core.kinds import check_kinds
+from rocketstream.client.core.settings import TIMESTAMP_FORMAT, check_strategy
 from rocketstream.errors import ConfigurationError
 from rocketstream.model import ConsumeFromWhere, MessageModel
 from rocketstream.protocol.names import DEFAULT_CONSUMER_GROUP, check_group, check_topic
@@ -52,10 +53,6 @@ class PullConsumerSettings:
             ConfigurationError: a value out of its range; the text begins as upstream's does.
         """
         _check_common(self)
-        if isinstance(self.register_topics, str):
-            raise ConfigurationError(
-                f"registerTopics is a set of topics, not the text {self.register_topics!r}"
-            )
         for topic in self.register_topics:
             check_topic(topic)
         if not isinstance(self.max_reconsume_times, int) or self.max_reconsume_times < 0:
@@ -116,7 +113,9 @@ class LitePullConsumerSettings:
         for name, attribute in _POSITIVE:
             _check_positive(name, getattr(self, attribute))
         if not isinstance(self.poll_timeout_ms, int) or self.poll_timeout_ms < 0:
-            raise ConfigurationError("Timeout must not be negative")
+            raise ConfigurationError(
+                f"Timeout must not be negative: poll_timeout_ms={self.poll_timeout_ms!r}"
+            )
 
     def consume_timestamp_ms(self) -> int:
         """Return where TIMESTAMP begins, ms since 1970.
@@ -180,17 +179,18 @@ def _check_common(settings: PullConsumerSettings | LitePullConsumerSettings) -> 
         )
     if not isinstance(settings.message_model, MessageModel):
         raise ConfigurationError("messageModel is null")
-    if settings.allocate_message_queue_strategy is None:
-        raise ConfigurationError("allocateMessageQueueStrategy is null")
+    check_strategy(settings.allocate_message_queue_strategy)
     _check_positive("brokerSuspendMaxTimeMillis", settings.broker_suspend_max_time_ms)
     _check_positive("consumerPullTimeoutMillis", settings.consumer_pull_timeout_ms)
+    check_kinds(settings)
     if settings.consumer_timeout_ms_when_suspend < settings.broker_suspend_max_time_ms:
         raise ConfigurationError(
             "Long polling mode, the consumer consumerTimeoutMillisWhenSuspend must greater than "
-            "brokerSuspendMaxTimeMillis"
+            f"brokerSuspendMaxTimeMillis, they are {settings.consumer_timeout_ms_when_suspend!r} "
+            f"and {settings.broker_suspend_max_time_ms!r}"
         )
 
 
 def _check_positive(name: str, value: object) -> None:
-    if not isinstance(value, int) or value <= 0:
+    if type(value) is not int or value <= 0:
         raise ConfigurationError(f"{name} must be a positive number, not {value!r}")

@@ -15,6 +15,7 @@ from rocketstream.client.core.allocate import (
     AllocateMessageQueueStrategy,
 )
 from rocketstream.client.core.flow_control import Thresholds
+from rocketstream.client.core.kinds import check_kinds
 from rocketstream.errors import ConfigurationError
 from rocketstream.model import ConsumeFromWhere, MessageModel
 from rocketstream.protocol.names import (
@@ -99,7 +100,7 @@ class PushConsumerSettings:
         _is_a("messageModel", self.message_model, MessageModel)
         _is_a("consumeFromWhere", self.consume_from_where, ConsumeFromWhere)
         self.consume_timestamp_ms()
-        _check_strategy(self.allocate_message_queue_strategy)
+        check_strategy(self.allocate_message_queue_strategy)
         check_listener()
         for name, attribute, low, high in _RANGES:
             value = getattr(self, attribute)
@@ -107,12 +108,19 @@ class PushConsumerSettings:
                 _in_range(name, value, low, high)
             if attribute == "consume_thread_max":
                 self._check_threads()
+        check_kinds(self)
+        if self.max_reconsume_times < OFF:
+            raise ConfigurationError(
+                "maxReconsumeTimes must be 0 or more, or -1 for the default, "
+                f"not {self.max_reconsume_times!r}"
+            )
         if self.consume_timeout_minutes <= 0:
             raise ConfigurationError(
                 f"consumeTimeout must be more than 0 minutes, not {self.consume_timeout_minutes!r}"
             )
-        if self.await_termination_ms_when_shutdown < 0 or self.local_retry_delay_ms < 0:
-            raise ConfigurationError("a time to wait cannot be negative")
+        for name in ("await_termination_ms_when_shutdown", "local_retry_delay_ms"):
+            if getattr(self, name) < 0:
+                raise ConfigurationError(f"{name} must be 0 or more, not {getattr(self, name)!r}")
 
     def _check_threads(self) -> None:
         if self.consume_thread_min > self.consume_thread_max:
@@ -170,7 +178,12 @@ def _is_a(name: str, value: object, kind: type[enum.Enum]) -> None:
         raise ConfigurationError(f"{name} must be a {kind.__name__} ({accepted}), not {value!r}")
 
 
-def _check_strategy(strategy: object) -> None:
+def check_strategy(strategy: object) -> None:
+    """Check that queues can be divided by it.
+
+    Raises:
+        ConfigurationError: null, or without a method ``allocate``.
+    """
     if strategy is None:
         raise ConfigurationError("allocateMessageQueueStrategy is null")
     if not callable(getattr(strategy, "allocate", None)):
@@ -182,4 +195,6 @@ def _check_strategy(strategy: object) -> None:
 
 def _in_range(name: str, value: int, low: int, high: int) -> None:
     if type(value) is not int or not low <= value <= high:
-        raise ConfigurationError(f"{name} Out of range [{low}, {high}]", value=value)
+        raise ConfigurationError(
+            f"{name} Out of range [{low}, {high}], it is {value!r}", value=value
+        )
