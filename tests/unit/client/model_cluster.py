@@ -184,6 +184,8 @@ class Member:
 
     def submit(self, request: PullRequest, messages: list[MessageExt]) -> None:
         """Hand messages to the listener, which finishes them when the test says so."""
+        if request.process_queue.dropped:
+            self.world.handed_late.append(request.process_queue.message_queue)
         self.handed += [(request, message) for message in messages]
 
     def repair_soon(self, request: PullRequest, offset: int) -> None:
@@ -234,6 +236,7 @@ class World:
         self.broker = Broker()
         self.members: list[Member] = []
         self.pulls: list[Pull] = []
+        self.handed_late: list[MessageQueue] = []
         self.joined = 0
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:

@@ -100,6 +100,14 @@ class Group(RuleBasedStateMachine):
     def let_time_pass(self, ms: int) -> None:
         self.world.advance(ms)
 
+    @precondition(lambda self: any(member.handed for member in self.world.members))
+    @rule(number=NUMBER)
+    def begin_anew_while_listeners_run(self, number: int) -> None:
+        """The pulls are lost for too long: the queues begin anew, old listeners go on."""
+        self.world.advance(130_000)
+        busy = [member for member in self.world.members if member.handed]
+        busy[number % len(busy)].rebalance()
+
     # --- what may never happen -------------------------------------------------------------------
 
     @invariant()
@@ -123,6 +131,14 @@ class Group(RuleBasedStateMachine):
                 assert queue.message_queue == mq
                 assert not queue.dropped
                 assert queue.message_count == sum(1 for each, _ in member.handed if each is request)
+                # What an earlier assignment still finishes moves nothing (C-549).
+                noted = member.store.read_memory(mq)
+                assert noted is not None
+                assert noted <= (queue.min_offset if queue.message_count else request.next_offset)
+
+    @invariant()
+    def late_answers_reach_no_listener(self) -> None:
+        assert not self.world.handed_late
 
     def teardown(self) -> None:
         """Calm: every queue has one owner, every message is consumed, every offset is the end."""
@@ -147,6 +163,8 @@ class Group(RuleBasedStateMachine):
             for member in world.members:
                 while member.handed:
                     member.finish(0)
+                    self.dropped_ledgers_take_nothing_in()
+                    self.no_commit_is_ahead_of_consumption()
             if all(
                 world.broker.unconsumed(n) == len(world.broker.logs[n]) for n in range(QUEUES)
             ) and not any(member.handed for member in world.members):
