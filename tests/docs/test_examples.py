@@ -32,6 +32,10 @@ def run(words: list[str], folder: Path) -> str:
     ("name", "said"),
     [
         ("orders.py", "200 of 200 orders billed, 4 after a retry"),
+        (
+            "in_order.py",
+            "199 of 200 bookings, 20 of 20 accounts in order; the wrong one was given up",
+        ),
         ("aio_echo.py", "500 of 500 messages came back"),
         ("pull.py", "pulled 100 messages of 4 queues"),
         ("transaction.py", "30 tickets for 50 customers: 27 committed at once, 3 when the broker"),
