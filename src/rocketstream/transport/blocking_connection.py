@@ -130,6 +130,11 @@ class BlockingConnection:
         """Submitted requests whose answers ``receive`` has not returned yet."""
         return len(self._outstanding) + len(self._answered)
 
+    @property
+    def is_reusable(self) -> bool:
+        """Whether it is open and nothing is in flight, so that somebody else may have it."""
+        return self._sock is not None and not self._outstanding and not self._answered
+
     def request(
         self, command: RemotingCommand, timeout_ms: float, *, alone: bool = False
     ) -> RemotingCommand:
@@ -237,8 +242,9 @@ class BlockingConnection:
         sock = self._sock
         if sock is None:
             return True
+        poller = self._poller
         try:
-            if not self._is_readable():
+            if not (poller.poll(0) if poller is not None else _readable(sock)):
                 return False
             self._make_room(_PREFIX_BYTES)
             while got := self._receive_now(sock):
@@ -251,11 +257,6 @@ class BlockingConnection:
             return True
         self._break("closed by the peer")
         return True
-
-    def _is_readable(self) -> bool:
-        if self._poller is not None:
-            return bool(self._poller.poll(0))
-        return self._sock is not None and bool(select.select([self._sock], [], [], 0)[0])
 
     def _receive_now(self, sock: socket.socket) -> int:
         room = self._view[self._end :]
@@ -275,7 +276,8 @@ class BlockingConnection:
             )
 
     def _send(self, command: RemotingCommand) -> None:
-        self._check_process()
+        if os.getpid() != self._pid:
+            self._check_process()
         sock = self._sock
         if sock is None:
             raise ConnectError(
@@ -482,3 +484,7 @@ def _poller(sock: socket.socket) -> select.poll | None:
     poller = select.poll()
     poller.register(sock, select.POLLIN)
     return poller
+
+
+def _readable(sock: socket.socket) -> bool:
+    return bool(select.select([sock], [], [], 0)[0])

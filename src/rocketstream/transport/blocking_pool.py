@@ -156,7 +156,8 @@ class BlockingPool:
 
     def _take_idle(self, address: str) -> BlockingConnection | None:
         """Lend an idle connection that still stands, None when there is none."""
-        self._check_process()
+        if os.getpid() != self._pid:
+            self._check_process()
         with self._mutex:
             idle = self._idle.get(address)
             if not idle:
@@ -224,7 +225,7 @@ class BlockingPool:
 
     def _give_back(self, address: str, connection: BlockingConnection) -> None:
         # Answers still to come would reach the next borrower; such a connection is not reused.
-        reusable = not connection.is_closed and not connection.requests_in_flight
+        reusable = connection.is_reusable
         with self._mutex:
             self._lent[address] -= 1
             keep = reusable and not self._closed
