@@ -305,3 +305,26 @@ def test_a_broker_that_only_forgot_us_is_no_mistake_of_the_group(
         broker.wait_pull(0, 2)
         assert len(broker.heartbeats) > beats
     assert "do not subscribe alike" not in caplog.text
+
+
+def test_a_name_server_that_is_gone_is_told_once_per_look_up(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Covers C-214: many failing pulls share the look-up, and the line in the log."""
+    with FakeBroker(queues=8) as broker:
+        broker.offsets = dict.fromkeys(range(8), 0)
+        config = ClientConfig(
+            namesrv_addr=broker.address, api_timeout_ms=200, pull_time_delay_ms_when_exception=1
+        )
+        consumer = PushConsumer(GROUP, config=config, listener=Seen(), subscription={TOPIC: "*"})
+        with caplog.at_level(logging.WARNING, "rocketstream.client"), consumer:
+            consumer.start()
+            broker.wait_for(PULL, 8)
+            broker.on[RequestCode.GET_ROUTEINFO_BY_TOPIC] = lambda _: None
+            broker.on[PULL] = lambda _: RemotingCommand.response(0)  # no header: not understood
+            for asked in broker.asked(PULL):
+                broker.reply(asked, RemotingCommand.response(0))
+            wait_until(lambda: caplog.text.count("background work failed") >= 2, "failed look-ups")
+        lines = caplog.text.count("background work failed")
+        assert lines <= len(broker.asked(RequestCode.GET_ROUTEINFO_BY_TOPIC))
+        assert caplog.text.count("pull of MessageQueue") > 2 * lines

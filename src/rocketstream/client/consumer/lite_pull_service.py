@@ -69,6 +69,7 @@ class LitePullService:
         self._now = instance.clock.monotonic_ms
         self._timers: set[asyncio.TimerHandle] = set()
         self._stopped = False
+        self._refreshing: set[str] = set()
 
     def stop(self) -> None:
         """Pull nothing more; answers still to come are discarded."""
@@ -213,11 +214,20 @@ class LitePullService:
         if retry.after is AfterFailure.HEARTBEAT:
             self._instance.heartbeat_soon()
         elif retry.after is AfterFailure.ROUTE:
-            self._instance.run_soon(self._refresh_route(mq.topic))
+            self._refresh_route_soon(mq.topic)
         self._later(queue, epoch, retry.delay_ms)
 
+    def _refresh_route_soon(self, topic: str) -> None:
+        # A broker that is gone fails the pulls of all its queues; one look-up does for them.
+        if topic not in self._refreshing:
+            self._refreshing.add(topic)
+            self._instance.run_soon(self._refresh_route(topic))
+
     async def _refresh_route(self, topic: str) -> None:
-        await self._instance.update_route(topic)
+        try:
+            await self._instance.update_route(topic)
+        finally:
+            self._refreshing.discard(topic)
 
     def _later(self, queue: LiteQueue, epoch: int, delay_ms: float) -> None:
         self.later(delay_ms, lambda: self.pull(queue, epoch))

@@ -93,6 +93,7 @@ class PullService:
         self._flow_hits = {True: 0, False: 0}
         self.paused = False
         self._stopped = False
+        self._refreshing: set[str] = set()
 
     def stop(self) -> None:
         """Pull nothing more; replies still to come are discarded."""
@@ -376,7 +377,7 @@ class PullService:
             self._instance.heartbeat_soon()
             self._doubt(mq, error)
         elif retry.after is AfterFailure.ROUTE:
-            self._instance.run_soon(self._refresh_route(mq.topic))
+            self._refresh_route_soon(mq.topic)
         self._later(request, retry.delay_ms)
 
     def _doubt(self, mq: MessageQueue, error: Exception) -> None:
@@ -385,8 +386,17 @@ class PullService:
         if subscription is not None and address:
             self._watch.doubt(subscription, address)
 
+    def _refresh_route_soon(self, topic: str) -> None:
+        # A broker that is gone fails the pulls of all its queues; one look-up does for them.
+        if topic not in self._refreshing:
+            self._refreshing.add(topic)
+            self._instance.run_soon(self._refresh_route(topic))
+
     async def _refresh_route(self, topic: str) -> None:
-        await self._instance.update_route(topic)
+        try:
+            await self._instance.update_route(topic)
+        finally:
+            self._refreshing.discard(topic)
 
     def _later(self, request: PullRequest, delay_ms: float) -> None:
         def due() -> None:
