@@ -287,6 +287,32 @@ def test_a_long_run_of_batches_is_interrupted_for_others(
     assert seen.batches == [[0], [1], [2], [3], [4]]
 
 
+def test_queues_take_turns_when_there_are_too_few_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Covers C-282: a queue that always has messages does not keep the others waiting."""
+    monkeypatch.setattr("rocketstream.client.consumer.orderly_turns.TURN_SHARE_MS", 0.0)
+    entered, opened = threading.Event(), threading.Event()
+    of_the_second: list[bool] = []
+
+    def listener(messages: list[MessageExt]) -> object:
+        of_the_second.append(messages[0].queue_offset >= 10)
+        entered.set()
+        opened.wait(WAIT_S)
+        return SUCCESS
+
+    with LockingBroker(queues=2) as broker:
+        broker.offsets = {0: 0, 1: 10}
+        with consumer(broker, listener, consume_thread_min=1, consume_thread_max=1) as made:
+            broker.reply(broker.wait_pull(0), found([0, 1, 2, 3]))
+            assert entered.wait(WAIT_S)
+            broker.reply(broker.wait_pull(10), found([10, 11, 12, 13]))
+            assert made._impl is not None
+            service: Any = made._impl.service
+            wait_until(lambda: len(service._ready) == 1, "the other queue to wait")
+            opened.set()
+            wait_until(lambda: len(of_the_second) == 8, "everything consumed")
+    assert of_the_second[:2] == [False, True]
+
+
 def test_a_dead_letter_that_cannot_be_sent_is_consumed_again(broker: LockingBroker) -> None:
     """Covers C-287, C-289: counted on, and tried again with its next failure."""
     broker.topics[f"%RETRY%{GROUP}"] = 1

@@ -81,6 +81,9 @@ class Turns(OrderlyService):
     async def _stop(self, await_ms: float, caller: int | None) -> None:
         self.ready.clear()
 
+    def _others_wait(self) -> bool:
+        return bool(self.ready)
+
     def _is_caller(self, mq: MessageQueue) -> bool:
         return False
 

@@ -142,6 +142,9 @@ class ConsumeMessageOrderlyService(OrderlyService):
         self._caller = caller
         await self._pool.shutdown(await_ms, caller)
 
+    def _others_wait(self) -> bool:
+        return bool(self._ready)
+
     def _is_caller(self, mq: MessageQueue) -> bool:
         return self._caller is not None and self._threads.get(mq) == self._caller
 
@@ -242,6 +245,9 @@ class AsyncOrderlyService(OrderlyService):
     async def _stop(self, await_ms: float, caller: int | None) -> None:
         self._caller = asyncio.current_task()
         await self._pool.shutdown(await_ms)
+
+    def _others_wait(self) -> bool:
+        return bool(self._ready)
 
     def _is_caller(self, mq: MessageQueue) -> bool:
         return self._caller is not None and self._callers.get(mq) is self._caller

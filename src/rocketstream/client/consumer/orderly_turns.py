@@ -45,6 +45,8 @@ logger = logging.getLogger("rocketstream.client")
 REFUSED_RETRY_MS = (500, 500, 1_000, 2_000)
 """Pauses before a queue somebody else still has is asked for again (C-560); the last one stays."""
 STATS_INTERVAL_MS = 1_000
+TURN_SHARE_MS = 20.0
+"""A turn lasts this long at most while other queues wait for a worker."""
 
 
 class OrderlyService(ABC):
@@ -106,6 +108,10 @@ class OrderlyService(ABC):
     @abstractmethod
     async def _stop(self, await_ms: float, caller: int | None) -> None:
         """Begin no turn any more and wait for running listeners, at most ``await_ms``."""
+
+    @abstractmethod
+    def _others_wait(self) -> bool:
+        """Whether a queue waits for somebody to call its listener; any thread."""
 
     @abstractmethod
     def _is_caller(self, mq: MessageQueue) -> bool:
@@ -341,8 +347,10 @@ class OrderlyService(ABC):
             elif lease is not None and not lease.is_valid(now_ms):
                 pause_ms = LOCK_RETRY_MS if first else LOCK_RETRY_RUNNING_MS
                 then = partial(self._relock_later, request, pause_ms)
-            elif not first and now_ms - began_ms > self._times.turn_max_ms:
-                then = partial(self._later, request, RESUME_MS)
+            elif not first and self._is_over(now_ms - began_ms):
+                # To the end of the line; a turn that nobody waits for only makes a short pause.
+                pause_ms = 0 if self._others_wait() else RESUME_MS
+                then = partial(self._later, request, pause_ms)
             elif batch := queue.take(self._batch_size):
                 queue.in_hand = True
                 return cast("list[MessageExt]", batch)
@@ -362,7 +370,7 @@ class OrderlyService(ABC):
                 if (
                     queue.waiting_count
                     and (lease is None or lease.is_valid(now_ms))
-                    and now_ms - began_ms <= self._times.turn_max_ms
+                    and not self._is_over(now_ms - began_ms)
                     and not (queue.leaving or self._stopping)
                 ):
                     batch = queue.take(self._batch_size)
@@ -372,6 +380,11 @@ class OrderlyService(ABC):
             return batch
         queue.in_hand = False
         return self.next_batch(request, began_ms, first=False)
+
+    def _is_over(self, turn_ms: float) -> bool:
+        return turn_ms > TURN_SHARE_MS and (
+            turn_ms > self._times.turn_max_ms or self._others_wait()
+        )
 
     def end(self, request: PullRequest, then: Callable[[], None] | None = None) -> None:
         """End a turn; ``then`` says how the queue goes on."""
