@@ -16,7 +16,7 @@ from rocketstream.spark.options import Mode, read_options
 from rocketstream.spark.reader import RocketMQReader, RocketMQStreamReader
 from rocketstream.spark.requirements import check_requirements
 from rocketstream.spark.scan import Scan, new_scan
-from rocketstream.spark.shipping import make_structs_picklable
+from rocketstream.spark.shipping import make_constants_picklable
 
 
 class RocketMQDataSource(DataSource):  # type: ignore[misc]
@@ -34,7 +34,7 @@ class RocketMQDataSource(DataSource):  # type: ignore[misc]
 
     def __init__(self, options: Any) -> None:
         check_requirements()
-        make_structs_picklable()
+        make_constants_picklable()
         self._options = dict(options)
 
     @classmethod
@@ -70,7 +70,7 @@ class RocketMQDataSource(DataSource):  # type: ignore[misc]
 
     def _scan(self, schema: Any, mode: Mode) -> Scan:
         check_requirements()
-        make_structs_picklable()
+        make_constants_picklable()
         options = read_options(self._options, mode)
         columns = choose([(field.name, field.dataType.simpleString()) for field in schema.fields])
         return new_scan(options, columns)

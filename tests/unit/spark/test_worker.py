@@ -21,7 +21,7 @@ from rocketstream.spark.columns import ALL_COLUMNS
 from rocketstream.spark.fetch import report_loss
 from rocketstream.spark.options import read_options
 from rocketstream.spark.scan import new_scan
-from rocketstream.spark.shipping import make_structs_picklable
+from rocketstream.spark.shipping import make_constants_picklable
 from rocketstream.testing.clock import ManualClock
 
 
@@ -107,7 +107,7 @@ def test_scans_and_losses_survive_pickling() -> None:
 def test_compiled_formats_pickle_for_shipping(monkeypatch: pytest.MonkeyPatch) -> None:
     """Our modules keep them as constants; by value they travel too."""
     monkeypatch.setattr(copyreg, "dispatch_table", dict(copyreg.dispatch_table))
-    make_structs_picklable()
+    make_constants_picklable()
     reduced: Any = copyreg.dispatch_table[struct.Struct](struct.Struct(">iq"))
     kind, arguments = reduced
     assert kind(*arguments).size == 12
