@@ -143,8 +143,10 @@ class ConsumeMessageConcurrentlyService(UnlockedService):
         call, now_ms = self._listener.call, self._clock.now_ms
         plain = not (self._listener.takes_context or watch.hooks)
         began_ms = flushed_ms = now_ms()
-        calls = done = failed = 0
-        around: _Around = (None, None)
+        calls_before = worker.calls
+        done = failed = 0
+        context: ConsumeConcurrentlyContext | None = None
+        hooked: ConsumeMessageContext | None = None
         while not (queue.dropped or pool.stopping):
             number = next(claims)
             batch = messages[number * size : number * size + size]
@@ -157,14 +159,13 @@ class ConsumeMessageConcurrentlyService(UnlockedService):
                 if message._properties is not None:
                     note_start(message)
             if not plain:
-                around = self._before(batch, queue.message_queue)
+                context, hooked = self._before(batch, queue.message_queue)
             error: BaseException | None = None
             status: Any = None
-            calls += 1
             worker.calls += 1
             worker.calling = True
             try:
-                status = call(batch) if around[0] is None else call(batch, around[0])
+                status = call(batch) if context is None else call(batch, context)
             except BaseException as raised:  # nothing a listener raises may end the worker
                 error = raised
             worker.calling = False
@@ -176,11 +177,11 @@ class ConsumeMessageConcurrentlyService(UnlockedService):
                 finished.extend(batch)
             else:
                 checked = checked_status(status, error, batch, _LATER)
-                if around[1] is not None:
-                    watch.after(around[1], status, checked, error, now_ms() - started_ms)
+                if hooked is not None:
+                    watch.after(hooked, status, checked, error, now_ms() - started_ms)
                 if queue.dropped:
                     break
-                failed += self._settler.settle(run, batch, checked, around[0])
+                failed += self._settler.settle(run, batch, checked, context)
             done += len(batch)
             if started_ms - flushed_ms >= FLUSH_INTERVAL_MS:
                 flushed_ms = started_ms
@@ -188,6 +189,7 @@ class ConsumeMessageConcurrentlyService(UnlockedService):
         run.claimed = max(run.claimed, run.chunks)
         self._book.flush(run)
         mq = queue.message_queue
+        calls = worker.calls - calls_before
         watch.count(mq.topic, done - failed, failed, now_ms() - began_ms, calls)
 
     def _before(self, batch: list[MessageExt], mq: MessageQueue) -> _Around:
