@@ -200,9 +200,10 @@ class Message:
             raise ConfigurationError(
                 f"The Property<{name}> is used by system, input another please", property=name
             )
-        if not name or not value or not name.strip() or not value.strip():
+        if not all(isinstance(text, str) and text.strip() for text in (name, value)):
             raise ConfigurationError(
-                "The name or value of property can not be null or blank string!",
+                "The name or value of property can not be null or blank string! "
+                f"Both are str; given is {name!r}: {value!r}",
                 property=name,
                 value=value,
             )

@@ -190,7 +190,13 @@ class ClientConfig:
         return without_namespace(resource, self.effective_namespace())
 
     def queue_with_namespace(self, mq: MessageQueue) -> MessageQueue:
-        """Return a queue as the servers know it (C-148)."""
+        """Return a queue as the servers know it (C-148).
+
+        Raises:
+            ConfigurationError: it is no queue.
+        """
+        if not isinstance(mq, MessageQueue):
+            raise ConfigurationError(f"a queue is a rocketstream.MessageQueue, not {mq!r}")
         topic = self.with_namespace(mq.topic)
         return mq if topic == mq.topic else mq._replace(topic=topic)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import logging
+import pickle
 from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
@@ -21,13 +23,18 @@ from rocketstream import (
     Producer,
     PullConsumer,
     PushConsumer,
+    TransactionProducer,
     aio,
 )
 from rocketstream.client.core.producer_settings import ProducerSettings
 from rocketstream.client.core.pull_settings import LitePullConsumerSettings, PullConsumerSettings
 from rocketstream.client.core.settings import PushConsumerSettings
+from rocketstream.client.service_state import ServiceState
 from rocketstream.errors import (
+    ClientStateError,
     ConfigurationError,
+    MessageInvalidError,
+    NotSupportedError,
     SendError,
     SendOutcome,
     SubscriptionError,
@@ -164,3 +171,91 @@ def test_a_message_its_listener_spoilt_is_consumed_again_here(
         wait_until(lambda: len(seen) == 2, "the message comes again")
     assert seen == [0, 1]
     assert "cannot be sent back, its contents are not valid" in caplog.text
+
+
+CLIENTS: list[Any] = [Producer, PushConsumer, PullConsumer, LitePullConsumer]
+
+
+@pytest.mark.parametrize("client", [*CLIENTS, TransactionProducer])
+def test_a_client_that_is_pickled_says_what_to_do(client: Any) -> None:
+    """Spark and multiprocessing pickle whatever a function refers to."""
+    made = client("g", namesrv_addr=NAMESRV)
+    for attempt in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(NotSupportedError, match="create one where it is used"):
+            attempt(made)
+
+
+@pytest.mark.parametrize("given", ["text", b"bytes", None, 5, {"topic": "T"}, ["text"]])
+def test_what_is_no_message_is_not_sent(broker: FakeBroker, given: Any) -> None:
+    """Covers C-453: alone or in a list."""
+    with Producer("p", namesrv_addr=broker.address) as producer:
+        for send in (producer.send, producer.send_async, lambda one: producer.send([one])):
+            with pytest.raises(MessageInvalidError, match="Message is sent, not"):
+                send(given)
+    assert not broker.asked(RequestCode.SEND_MESSAGE_V2)
+
+
+def test_a_property_that_is_no_text_is_named() -> None:
+    """Covers C-98."""
+    wrong: Any = {"price": 5}
+    with pytest.raises(ConfigurationError, match="given is 'price': 5"):
+        Message(TOPIC, "x", properties=wrong)
+
+
+@pytest.mark.parametrize("timeout_ms", ["1", b"1", [], float("nan"), True])
+def test_a_timeout_that_is_no_number_is_refused(broker: FakeBroker, timeout_ms: Any) -> None:
+    """Covers C-462, C-512, C-492."""
+    refused = pytest.raises(ConfigurationError, match="number of milliseconds")
+    with Producer("p", namesrv_addr=broker.address) as producer, refused:
+        producer.send(Message(TOPIC, "x"), timeout_ms=timeout_ms)
+    with LitePullConsumer("g", namesrv_addr=broker.address) as lite:
+        lite.start()
+        with refused:
+            lite.poll(timeout_ms)
+    with PullConsumer("g", namesrv_addr=broker.address) as pull:
+        pull.start()
+        with refused:
+            pull.pull(MQ, "*", 0, 32, timeout_ms=timeout_ms)
+
+
+@pytest.mark.parametrize("offset", ["5", None, 1.5, -1])
+def test_an_offset_that_is_none_is_not_noted(broker: FakeBroker, offset: Any) -> None:
+    """Covers C-492, C-497: it would fail every later commit."""
+    with PullConsumer("g", namesrv_addr=broker.address) as consumer:
+        consumer.start()
+        with pytest.raises(ConfigurationError, match="offset must be a whole number from 0 on"):
+            consumer.update_consume_offset(MQ, offset)
+        with pytest.raises(ConfigurationError, match="offset < 0"):
+            consumer.pull(MQ, "*", offset, 32)
+    assert not broker.asked(RequestCode.UPDATE_CONSUMER_OFFSET)
+
+
+@pytest.mark.parametrize("queue", ["T", None, 0, ("T", "broker-a", 0)])
+def test_what_is_no_queue_is_refused(broker: FakeBroker, queue: Any) -> None:
+    """Covers C-148: by every method that takes one."""
+    with LitePullConsumer("g", namesrv_addr=broker.address) as lite:
+        lite.subscribe(TOPIC)
+        lite.start()
+        calls: list[Any] = [
+            lite.committed,
+            lite.seek_to_begin,
+            lambda mq: lite.pause([mq]),
+            lite.resume,
+        ]
+        for call in calls:
+            with pytest.raises(ConfigurationError, match=r"MessageQueue, not|queues are expected"):
+                call(queue)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_call_at_the_wrong_time_says_what_to_do(broker: FakeBroker, client: Any) -> None:
+    """Covers C-106: before the start and after the end."""
+    made = client("g", namesrv_addr=broker.address)
+    if client is PushConsumer:
+        made.register_message_listener(lambda _: SUCCESS)
+    for advice in ("call start", "create a new one"):
+        with pytest.raises(ClientStateError, match=advice):
+            made.max_offset(MQ) if client is not LitePullConsumer else made.poll()
+        if made.state is ServiceState.CREATE_JUST:
+            made.start()
+            made.shutdown()

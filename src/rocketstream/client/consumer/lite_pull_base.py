@@ -15,6 +15,7 @@ from rocketstream.client.consumer.lite_pull_impl import LitePullConsumerImpl
 from rocketstream.client.consumer.pull_base import Expression, own_config
 from rocketstream.client.consumer.queue_listener import QueueListener, listener_function
 from rocketstream.client.consumer.user_offsets import checked_store, open_store
+from rocketstream.client.core.kinds import check_offset, check_time
 from rocketstream.client.core.lite_plan import LitePlan
 from rocketstream.client.core.pull_settings import LitePullConsumerSettings, settings_of
 from rocketstream.client.core.settings import TIMESTAMP_FORMAT
@@ -30,7 +31,7 @@ from rocketstream.client.observe.hooks import (
 )
 from rocketstream.client.observe.trace import CONSUME
 from rocketstream.client.observe.tracing import TRACE_SETTINGS, tracing_of
-from rocketstream.client.service_state import ServiceState
+from rocketstream.client.service_state import ServiceState, StaysHere, not_running
 from rocketstream.errors import ClientStateError, ConfigurationError
 from rocketstream.model import MessageQueue, MessageSelector
 from rocketstream.protocol.bodies import SubscriptionData
@@ -41,7 +42,7 @@ from rocketstream.protocol.subscription import build_subscription
 _TIMESTAMP_BACK_MS = 30 * 60_000
 
 
-class LitePullConsumerBase:
+class LitePullConsumerBase(StaysHere):
     """Settings, subscriptions and state; see ``rocketstream.LitePullConsumer``."""
 
     def __init__(
@@ -216,13 +217,12 @@ class LitePullConsumerBase:
         """Take the machine before its first message can arrive."""
 
     def _not_running(self) -> ClientStateError:
-        return ClientStateError(
-            f"The consumer not running, please start it first. ({self.state.value})"
-        )
+        return not_running("The consumer not running, please start it first", self.state)
 
     def _timeout_ms(self, timeout_ms: float | None) -> float:
         if timeout_ms is None:
             return self.settings.poll_timeout_ms
+        check_time("timeout_ms", timeout_ms)
         if timeout_ms < 0:
             raise ConfigurationError("Timeout must not be negative", timeout_ms=timeout_ms)
         return timeout_ms
@@ -231,6 +231,8 @@ class LitePullConsumerBase:
         return self.config.queue_with_namespace(mq)
 
     def _insides(self, mqs: Collection[MessageQueue]) -> list[MessageQueue]:
+        if isinstance(mqs, MessageQueue | str) or not isinstance(mqs, Collection):
+            raise ConfigurationError(f"several queues are expected, as a list or set, not {mqs!r}")
         return [self.config.queue_with_namespace(mq) for mq in mqs]
 
     def _outside(self, mqs: Sequence[MessageQueue]) -> list[MessageQueue]:
@@ -245,6 +247,8 @@ class LitePullConsumerBase:
         if offsets is None:
             return impl.commit_positions(None)
         if isinstance(offsets, dict):
+            for offset in offsets.values():
+                check_offset("an offset", offset)
             inside = {self._inside(mq): offset for mq, offset in offsets.items()}
             return impl.commit_offsets(inside)
         return impl.commit_positions(self._insides(offsets))

@@ -455,9 +455,9 @@ class LitePullConsumerImpl:
         most = await self.admin.max_offset(mq)
         if offset is None:
             offset = most if to_end else least
-        if not least <= offset <= most:
+        if not isinstance(offset, int) or not least <= offset <= most:
             raise ConfigurationError(
-                f"Seek offset illegal, seek offset = {offset}, min offset = {least}, "
+                f"Seek offset illegal, seek offset = {offset!r}, min offset = {least}, "
                 f"max offset = {most}",
                 queue=mq,
             )

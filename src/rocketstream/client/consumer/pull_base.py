@@ -14,6 +14,7 @@ from rocketstream.client.consumer.offset_store import Offsets
 from rocketstream.client.consumer.pull_impl import PullConsumerImpl
 from rocketstream.client.consumer.queue_listener import QueueListener, listener_function
 from rocketstream.client.consumer.user_offsets import checked_store, open_store
+from rocketstream.client.core.kinds import check_time
 from rocketstream.client.core.pull_settings import PullConsumerSettings, settings_of
 from rocketstream.client.engine import Engine
 from rocketstream.client.observe.hooks import (
@@ -22,7 +23,7 @@ from rocketstream.client.observe.hooks import (
     FilterHooks,
     FilterMessageHook,
 )
-from rocketstream.client.service_state import ServiceState
+from rocketstream.client.service_state import ServiceState, StaysHere, not_running
 from rocketstream.errors import ClientStateError, ConfigurationError, SubscriptionError
 from rocketstream.model import MessageModel, MessageQueue, MessageSelector
 from rocketstream.protocol.bodies import SubscriptionData
@@ -32,7 +33,7 @@ from rocketstream.protocol.subscription import build_subscription
 Expression = str | MessageSelector | None
 
 
-class PullConsumerBase:
+class PullConsumerBase(StaysHere):
     """Settings and state; see ``rocketstream.PullConsumer`` for the arguments."""
 
     def __init__(
@@ -112,7 +113,7 @@ class PullConsumerBase:
         return impl
 
     def _not_running(self) -> ClientStateError:
-        return ClientStateError(f"The consumer service state not OK, {self.state.value}")
+        return not_running("The consumer service state not OK", self.state)
 
     def _note_listener(self, topic: str, listener: QueueListener | None) -> str:
         check_topic(topic)
@@ -131,7 +132,10 @@ class PullConsumerBase:
     def _pull_timeout_ms(self, block: bool, timeout_ms: float | None) -> float:
         if block:
             return self.settings.consumer_timeout_ms_when_suspend
-        return self.settings.consumer_pull_timeout_ms if timeout_ms is None else timeout_ms
+        if timeout_ms is None:
+            return self.settings.consumer_pull_timeout_ms
+        check_time("timeout_ms", timeout_ms)
+        return timeout_ms
 
     def _outside(self, mqs: list[MessageQueue]) -> list[MessageQueue]:
         return [self.config.queue_without_namespace(mq) for mq in mqs]
@@ -152,10 +156,10 @@ def check_pull(offset: int, max_nums: int) -> None:
     Raises:
         ConfigurationError: a negative offset, or no number of messages.
     """
-    if offset < 0:
-        raise ConfigurationError("offset < 0", offset=offset)
-    if max_nums <= 0:
-        raise ConfigurationError("maxNums <= 0", max_nums=max_nums)
+    if not isinstance(offset, int) or offset < 0:
+        raise ConfigurationError(f"offset < 0, or no offset: {offset!r}", offset=offset)
+    if not isinstance(max_nums, int) or max_nums <= 0:
+        raise ConfigurationError(f"maxNums <= 0, or no number: {max_nums!r}", max_nums=max_nums)
 
 
 def own_config(config: ClientConfig, model: MessageModel, clock: Clock) -> ClientConfig:

@@ -16,6 +16,7 @@ from rocketstream.client.consumer.pull_running import running_info
 from rocketstream.client.consumer.pull_send_back import SingleSendBack
 from rocketstream.client.consumer.queue_listener import QueueListener, Teller
 from rocketstream.client.consumer.rebalance_impl import RebalanceImpl, RebalanceSettings
+from rocketstream.client.core.kinds import check_offset
 from rocketstream.client.core.process_queue import ProcessQueue
 from rocketstream.client.core.pull_settings import PullConsumerSettings
 from rocketstream.client.instance import MQClientInstance
@@ -27,7 +28,7 @@ from rocketstream.client.observe.hooks import (
     ConsumeReturnType,
     FilterHooks,
 )
-from rocketstream.errors import RocketMQError, RouteNotFoundError
+from rocketstream.errors import MessageInvalidError, RocketMQError, RouteNotFoundError
 from rocketstream.model import ConsumeFromWhere, MessageQueue, PullResult
 from rocketstream.protocol.bodies import (
     ConsumeMessageDirectlyResult,
@@ -319,7 +320,12 @@ class PullConsumerImpl:
     # --- offsets ----------------------------------------------------------------------------------
 
     def update_consume_offset(self, mq: MessageQueue, offset: int) -> None:
-        """Note an offset, backwards too; it is stored by and by (C-497)."""
+        """Note an offset, backwards too; it is stored by and by (C-497).
+
+        Raises:
+            ConfigurationError: it is none; what cannot be stored is not noted.
+        """
+        check_offset("offset", offset)
         self._noted[mq] = None
         self.store.update_offset(mq, offset, increase_only=False)
 
@@ -359,6 +365,8 @@ class PullConsumerImpl:
         self, message: MessageExt, delay_level: int, broker_name: str | None, group: str | None
     ) -> None:
         """Have a message delivered to a group's retry topic later (C-498)."""
+        if not isinstance(message, MessageExt):
+            raise MessageInvalidError(f"a message that was pulled is sent back, not {message!r}")
         topic = self.instance.config.with_namespace(message.topic)
         await self._back.send(message, topic, group or self.group, delay_level, broker_name)
 

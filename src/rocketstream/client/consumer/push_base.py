@@ -27,7 +27,7 @@ from rocketstream.client.observe.hooks import (
 )
 from rocketstream.client.observe.trace import CONSUME
 from rocketstream.client.observe.tracing import tracing_of
-from rocketstream.client.service_state import ServiceState
+from rocketstream.client.service_state import ServiceState, StaysHere, not_running
 from rocketstream.errors import ClientStateError, ConfigurationError
 from rocketstream.model import ConsumeFromWhere, MessageModel, MessageSelector
 from rocketstream.protocol.bodies import SubscriptionData
@@ -74,7 +74,7 @@ class Setting(Generic[T]):
         consumer._set(self._name, value)
 
 
-class PushConsumerBase:
+class PushConsumerBase(StaysHere):
     """Settings, subscriptions and state; see ``rocketstream.PushConsumer`` for the arguments.
 
     Every setting is also an attribute. Before ``start`` it takes any value, ``start`` checks all of
@@ -240,4 +240,4 @@ class PushConsumerBase:
         return self._listener
 
     def _not_running(self) -> ClientStateError:
-        return ClientStateError(f"The consumer service state not OK, {self.state.value}")
+        return not_running("The consumer service state not OK", self.state)

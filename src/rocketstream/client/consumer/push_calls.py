@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rocketstream.client.consumer.push_impl import PushConsumerImpl
+from rocketstream.client.core.kinds import check_whole
 from rocketstream.client.mq_admin import MQAdmin
 from rocketstream.errors import RouteNotFoundError
 from rocketstream.model import MessageQueue
@@ -86,6 +87,7 @@ class PushCalls:
 
     async def update_core_pool_size(self, core_pool_size: int) -> bool:
         """Change how many listener calls there may be at once."""
+        check_whole("core_pool_size", core_pool_size)
         return self._consumer.service.update_core_pool_size(core_pool_size)
 
     def _queue(self, mq: MessageQueue) -> MessageQueue:

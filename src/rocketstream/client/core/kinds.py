@@ -8,12 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import fields
-from typing import TYPE_CHECKING
+from typing import Any
 
 from rocketstream.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
 
 
 def _is_whole(value: object) -> bool:
@@ -44,7 +41,37 @@ _KINDS: dict[str, tuple[str, Callable[[object], bool]]] = {
 _SECRET = frozenset({"access_key", "secret_key", "security_token"})
 
 
-def check_kinds(settings: DataclassInstance) -> None:
+def check_whole(name: str, value: object) -> None:
+    """Check a number of something.
+
+    Raises:
+        ConfigurationError: it is no whole number.
+    """
+    if not _is_whole(value):
+        raise ConfigurationError(f"{name} must be a whole number, not {value!r}")
+
+
+def check_offset(name: str, offset: object) -> None:
+    """Check an offset.
+
+    Raises:
+        ConfigurationError: it is none.
+    """
+    if not isinstance(offset, int) or isinstance(offset, bool) or offset < 0:
+        raise ConfigurationError(f"{name} must be a whole number from 0 on, not {offset!r}")
+
+
+def check_time(name: str, time_ms: object) -> None:
+    """Check a time in milliseconds.
+
+    Raises:
+        ConfigurationError: it is no number.
+    """
+    if not _is_number(time_ms):
+        raise ConfigurationError(f"{name} must be a number of milliseconds, not {time_ms!r}")
+
+
+def check_kinds(settings: Any) -> None:
     """Check every value against the annotation of its field.
 
     Raises:

@@ -77,6 +77,8 @@ def mark_half(message: Message, group: str) -> None:
     Raises:
         MessageInvalidError: it is to be delivered at a time of its own.
     """
+    if not isinstance(message, Message):
+        raise MessageInvalidError(f"a rocketstream.Message is sent, not {message!r}")
     if message.is_timed:
         raise MessageInvalidError(
             "a message of a transaction is delivered when it is committed; it cannot have a "

@@ -25,7 +25,7 @@ from rocketstream.client.producer.base import (
     target_of,
 )
 from rocketstream.client.producer.queries import AsyncQueries
-from rocketstream.client.producer.sending import PreparedSend
+from rocketstream.client.producer.sending import PreparedSend, several
 from rocketstream.client.producer.try_watch import ONEWAY, Trial
 from rocketstream.client.service_state import ServiceState
 from rocketstream.errors import RocketMQError, SendError, SendOutcome
@@ -113,7 +113,7 @@ class AsyncProducer(AsyncQueries):
             return await self._send(prepared, target, self._timeout(timeout_ms))
         return joined(
             await self.send_batch(
-                list(message),
+                several(message),
                 queue=queue,
                 selector=selector,
                 arg=arg,

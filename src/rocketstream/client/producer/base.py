@@ -12,6 +12,7 @@ from typing import Any
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.config import ClientConfig, client_config
+from rocketstream.client.core.kinds import check_time
 from rocketstream.client.core.producer_settings import ProducerSettings
 from rocketstream.client.core.send import queue_of_key
 from rocketstream.client.core.transaction import TransactionSettings
@@ -32,7 +33,7 @@ from rocketstream.client.producer.namespaced import NamespacedPreparer
 from rocketstream.client.producer.request_reply import Requests
 from rocketstream.client.producer.sending import MessagePreparer, PreparedSend
 from rocketstream.client.producer.try_watch import TryWatch
-from rocketstream.client.service_state import ServiceState
+from rocketstream.client.service_state import ServiceState, StaysHere, not_running
 from rocketstream.errors import (
     ClientStateError,
     ConfigurationError,
@@ -53,7 +54,7 @@ _SETTINGS = frozenset(ProducerSettings.__slots__) - {"producer_group", "unit_mod
 _OF_TRANSACTIONS = frozenset({"transaction_listener", *TransactionSettings.__slots__})
 
 
-class ProducerBase:
+class ProducerBase(StaysHere):
     """Settings and state of a producer; see ``rocketstream.Producer`` for the arguments."""
 
     def __init__(
@@ -195,12 +196,13 @@ class ProducerBase:
         return ()
 
     def _not_running(self) -> ClientStateError:
-        return ClientStateError(
-            f"The producer service state not OK, {self.state.value}; call start() first, once"
-        )
+        return not_running("The producer service state not OK", self.state)
 
     def _timeout(self, timeout_ms: float | None) -> float:
-        return self.settings.send_msg_timeout_ms if timeout_ms is None else timeout_ms
+        if timeout_ms is None:
+            return self.settings.send_msg_timeout_ms
+        check_time("timeout_ms", timeout_ms)
+        return timeout_ms
 
     # --- on the loop ------------------------------------------------------------------------------
 

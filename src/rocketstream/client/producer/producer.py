@@ -34,7 +34,7 @@ from rocketstream.client.producer.outbox import Outbox
 from rocketstream.client.producer.queries import SyncQueries
 from rocketstream.client.producer.request_reply import hand_over
 from rocketstream.client.producer.send_future import SendFuture
-from rocketstream.client.producer.sending import PreparedSend
+from rocketstream.client.producer.sending import PreparedSend, several
 from rocketstream.client.producer.try_watch import ONEWAY, SYNC, Trial
 from rocketstream.client.rpc_hook import after_response_of, before_request_of
 from rocketstream.client.service_state import ServiceState
@@ -192,7 +192,7 @@ class Producer(SyncQueries):
             return self._send(prepared, target, self._timeout(timeout_ms))
         return joined(
             self.send_batch(
-                list(message),
+                several(message),
                 queue=queue,
                 selector=selector,
                 arg=arg,
@@ -365,7 +365,7 @@ class Producer(SyncQueries):
             if self._watch is not None or TIMER_MARK in prepared.properties:
                 self._special(prepared, message, target)
             return self._open_outbox().put(prepared, target, timeout, callback)
-        messages = list(message)
+        messages = several(message)
         parts = self._preparer.batches(messages)
         target = target_of(messages[0], queue, selector, arg, sharding_key, self._unwrap)
         for part in parts:

@@ -45,7 +45,7 @@ def create_reply_message(request: MessageExt | Message, body: bytes | str) -> Me
     Raises:
         MessageInvalidError: ``request`` was not sent with ``request``, or not over a broker.
     """
-    properties = request.properties
+    properties = getattr(request, "properties", {})
     cluster = properties.get(PROPERTY_CLUSTER)
     if not cluster:
         raise MessageInvalidError(

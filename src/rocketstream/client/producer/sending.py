@@ -5,7 +5,7 @@ Law: no I/O; shared by the sync, future and asyncio producers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rocketstream import limits
 from rocketstream._util.clock import Clock
@@ -265,6 +265,8 @@ class MessagePreparer:
 
     def _check(self, message: Message) -> None:
         """Check topic and body in upstream's order (C-453)."""
+        if not isinstance(message, Message):
+            raise no_message(message)
         topic = message.topic
         if topic not in self._checked_topics:
             self._check_topic(topic)
@@ -296,6 +298,9 @@ class MessagePreparer:
     def _check_batch(messages: Sequence[Message]) -> None:
         if not messages:
             raise _bad_batch("it is empty")
+        for message in messages:
+            if not isinstance(message, Message):
+                raise no_message(message)
         first = messages[0]
         wait = first.properties.get(PROPERTY_WAIT)
         for message in messages:
@@ -335,6 +340,24 @@ def _batch_body(items: Sequence[tuple[int, bytes, bytes]]) -> bytes:
         return encode_batch(items)
     except LocalProtocolError as error:
         raise MessageInvalidError(str(error)) from None
+
+
+def several(messages: object) -> list[Message]:
+    """Return what was given in place of one message as a list.
+
+    Raises:
+        MessageInvalidError: it is nothing that could hold messages.
+    """
+    if isinstance(messages, str | bytes) or not isinstance(messages, Iterable):
+        raise no_message(messages)
+    return list(messages)
+
+
+def no_message(given: object) -> MessageInvalidError:
+    """Return the error about something that is no message."""
+    received = "; a received one is sent on as Message(m.topic, m.body, ...)"
+    hint = received if hasattr(given, "queue_offset") else ""
+    return MessageInvalidError(f"a rocketstream.Message is sent, not {given!r}{hint}")
 
 
 def _too_large(size: int, bytes_max: int) -> MessageInvalidError:
