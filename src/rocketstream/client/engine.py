@@ -16,7 +16,7 @@ from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream._util.loops import LoopThread
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.instance import MQClientInstance
-from rocketstream.errors import ForkedClientError
+from rocketstream.errors import ClientStateError, ForkedClientError
 
 T = TypeVar("T")
 
@@ -68,11 +68,15 @@ class Engine:
             ForkedClientError: called in a child of the process that made the client.
             ClientStateError: the loop is closed.
         """
-        self.check_process()
+        self._check_pid()
         if self.thread is not None:
             self.thread.call_soon(function, *args)
-        else:
+            return
+        try:
             self.loop.call_soon_threadsafe(function, *args)
+        except RuntimeError:
+            self._check_loop()
+            raise
 
     def submit(self, coro: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
         """Start a coroutine on the loop without waiting; for the sync face only.
@@ -103,15 +107,36 @@ class Engine:
                 self.instance.callbacks.join(_CALLBACKS_END_S)
 
     def check_process(self) -> None:
-        """Refuse to go on in a forked child.
+        """Refuse to go on in a forked child, or on an event loop the client does not live on.
 
         Raises:
             ForkedClientError: this is another process than the one that made the client.
+            ClientStateError: asyncio face; its event loop is closed, or another one runs here.
         """
+        self._check_pid()
+        if self.thread is None:
+            self._check_loop()
+
+    def _check_loop(self) -> None:
+        if self.loop.is_closed() or _running_loop() not in (None, self.loop):
+            raise ClientStateError(
+                "this client was started on another event loop"
+                f"{', which is closed' if self.loop.is_closed() else ''}; an asyncio client is "
+                "started, used and shut down within one asyncio.run()"
+            )
+
+    def _check_pid(self) -> None:
         if os.getpid() != self.pid:
             raise ForkedClientError(
                 "this client was created before fork(); create a new one in the child process"
             )
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 _lock = threading.Lock()

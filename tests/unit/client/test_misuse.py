@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import logging
 import pickle
@@ -259,3 +260,35 @@ def test_a_call_at_the_wrong_time_says_what_to_do(broker: FakeBroker, client: An
         if made.state is ServiceState.CREATE_JUST:
             made.start()
             made.shutdown()
+
+
+@pytest.mark.parametrize("client", [aio.Producer, aio.PushConsumer, aio.PullConsumer])
+def test_an_asyncio_client_stays_on_its_loop(broker: FakeBroker, client: Any) -> None:
+    """Called on another loop, while its own runs and when that is closed, it says so."""
+    made = client("g", namesrv_addr=broker.address)
+    if client is aio.PushConsumer:
+        made.register_message_listener(lambda _: SUCCESS)
+
+    async def on_its_own() -> None:
+        await made.start()
+        assert await made.max_offset(MQ) == 77
+        with pytest.raises(ClientStateError, match="started on another event loop; an asyncio"):
+            await asyncio.to_thread(asyncio.run, made.max_offset(MQ))
+        await made.shutdown()
+
+    asyncio.run(on_its_own())
+
+
+def test_an_asyncio_client_left_behind_by_its_loop_says_so(broker: FakeBroker) -> None:
+    """A second asyncio.run() cannot go on with it."""
+    loop = asyncio.new_event_loop()
+    producer = aio.Producer("g", namesrv_addr=broker.address)
+    loop.run_until_complete(producer.start())
+    loop.run_until_complete(producer.shutdown())
+    engine = producer._engine
+    loop.close()
+    assert engine is not None
+    with pytest.raises(ClientStateError, match="which is closed"):
+        engine.check_process()
+    with pytest.raises(ClientStateError, match="which is closed"):
+        engine.call_soon(print)
