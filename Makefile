@@ -9,6 +9,9 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest
+# Tests wait more than they compute; a file stays in one process, so what its tests share is made once.
+WORKERS ?= 2
+PARALLEL := -n $(WORKERS) --dist loadfile
 
 .PHONY: demo test check lint interop bench env clean format
 
@@ -22,7 +25,7 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	@$(BIN)/python scripts/need_java.py
-	$(PYTEST) tests -m "not interop" $(MORE)
+	$(PYTEST) tests -m "not interop" $(PARALLEL) $(MORE)
 
 check: $(STAMP)
 	$(BIN)/ruff check .
@@ -36,7 +39,7 @@ format: $(STAMP)
 
 interop: $(STAMP)
 	@$(BIN)/python scripts/need_java.py
-	$(PYTEST) tests -m interop $(MORE)
+	$(PYTEST) tests -m interop $(PARALLEL) $(MORE)
 
 bench: $(STAMP)
 	@$(BIN)/python scripts/need_java.py

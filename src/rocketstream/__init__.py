@@ -16,21 +16,21 @@ if TYPE_CHECKING:
         MessageListenerConcurrently,
         MessageListenerOrderly,
     )
-    from rocketstream.client.consumer.lite_pull_consumer import LitePullConsumer
-    from rocketstream.client.consumer.local_offset_store import (
+    from rocketstream.client.consumer.lite.lite_pull_consumer import LitePullConsumer
+    from rocketstream.client.consumer.offsets.local_offset_store import (
         LocalFileOffsetStore,
     )
-    from rocketstream.client.consumer.offset_store import (
+    from rocketstream.client.consumer.offsets.offset_store import (
         OffsetStore,
         ReadOffsetType,
         RemoteBrokerOffsetStore,
     )
-    from rocketstream.client.consumer.pull_consumer import PullCallback, PullConsumer
-    from rocketstream.client.consumer.pull_schedule import (
+    from rocketstream.client.consumer.pull.pull_consumer import PullCallback, PullConsumer
+    from rocketstream.client.consumer.pull.pull_schedule import (
         MQPullConsumerScheduleService,
         PullTaskContext,
     )
-    from rocketstream.client.consumer.push_consumer import PushConsumer
+    from rocketstream.client.consumer.push.push_consumer import PushConsumer
     from rocketstream.client.consumer.queue_listener import MessageQueueListener
     from rocketstream.client.core.allocate import (
         AllocateMachineRoomNearby,
@@ -86,8 +86,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "rocketstream.client.consumer.local_offset_store": ("LocalFileOffsetStore",),
-    "rocketstream.client.consumer.offset_store": (
+    "rocketstream.client.consumer.offsets.local_offset_store": ("LocalFileOffsetStore",),
+    "rocketstream.client.consumer.offsets.offset_store": (
         "OffsetStore",
         "ReadOffsetType",
         "RemoteBrokerOffsetStore",
@@ -131,13 +131,13 @@ _HOMES = {
     ),
     "rocketstream.client.producer.transaction": ("TransactionListener",),
     "rocketstream.client.producer.transaction_producer": ("TransactionProducer",),
-    "rocketstream.client.consumer.lite_pull_consumer": ("LitePullConsumer",),
-    "rocketstream.client.consumer.pull_consumer": ("PullCallback", "PullConsumer"),
-    "rocketstream.client.consumer.pull_schedule": (
+    "rocketstream.client.consumer.lite.lite_pull_consumer": ("LitePullConsumer",),
+    "rocketstream.client.consumer.pull.pull_consumer": ("PullCallback", "PullConsumer"),
+    "rocketstream.client.consumer.pull.pull_schedule": (
         "MQPullConsumerScheduleService",
         "PullTaskContext",
     ),
-    "rocketstream.client.consumer.push_consumer": ("PushConsumer",),
+    "rocketstream.client.consumer.push.push_consumer": ("PushConsumer",),
     "rocketstream.client.consumer.queue_listener": ("MessageQueueListener",),
     "rocketstream.client.rpc_hook": ("RPCHook",),
     "rocketstream.errors": ("ReplyTimeoutError", "RocketMQError", "SendError", "SendOutcome"),

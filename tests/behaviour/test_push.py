@@ -22,7 +22,7 @@ from rocketstream import (
     ReadOffsetType,
 )
 from rocketstream.aio import PushConsumer as AsyncPushConsumer
-from rocketstream.client.consumer.store_view import AsyncOffsetStoreView
+from rocketstream.client.consumer.offsets.store_view import AsyncOffsetStoreView
 from rocketstream.client.observe.hooks import FilterMessageContext
 from rocketstream.errors import (
     ClientStateError,

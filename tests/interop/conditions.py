@@ -71,7 +71,7 @@ def messages() -> list[dict[str, str]]:
     found += [{"a": value} for value in VALUES]
     found += [{"a": value, "b": "5", "c": "it's", "$x_1": "1"} for value in VALUES[:20]]
     found += [{"a": "5", "b": value} for value in VALUES[:12]]
-    return found + [{"TAGS": "x", "_": "标签", "c": ""}, {"a": "abc", "b": "abc", "TAGS": "y"}]
+    return [*found, {"TAGS": "x", "_": "标签", "c": ""}, {"a": "abc", "b": "abc", "TAGS": "y"}]
 
 
 class Conditions:

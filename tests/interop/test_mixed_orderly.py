@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from rocketstream.client.blocking import BlockingAdminClient
-from rocketstream.client.consumer.consume_services import (
+from rocketstream.client.consumer.consume.consume_services import (
     LOCK_INTERVAL_VARIABLE,
     LOCK_MAX_LIVE_VARIABLE,
 )

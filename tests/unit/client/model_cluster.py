@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
-from rocketstream.client.consumer.consume_run import ConsumeBook, PullRequest
-from rocketstream.client.consumer.offset_store import RemoteBrokerOffsetStore
-from rocketstream.client.consumer.pull_service import PullService
+from rocketstream.client.consumer.consume.consume_run import ConsumeBook, PullRequest
+from rocketstream.client.consumer.offsets.offset_store import RemoteBrokerOffsetStore
+from rocketstream.client.consumer.push.pull_service import PullService
 from rocketstream.client.consumer.rebalance_impl import RebalanceImpl, RebalanceSettings
 from rocketstream.client.core.allocate import AllocateMessageQueueAveragely
 from rocketstream.client.core.flow_control import Thresholds

@@ -21,13 +21,13 @@ from rocketstream import (
     PushConsumer,
 )
 from rocketstream._util.clock import SYSTEM_CLOCK
-from rocketstream.client.consumer.consume_call import (
+from rocketstream.client.consumer.consume.consume_call import (
     CallWatch,
     checked_status,
     consume_directly,
 )
-from rocketstream.client.consumer.consume_run import mark_started
-from rocketstream.client.consumer.consume_tasks import TaskPool
+from rocketstream.client.consumer.consume.consume_run import mark_started
+from rocketstream.client.consumer.consume.consume_tasks import TaskPool
 from rocketstream.client.consumer.listener import listener_of
 from rocketstream.client.observe.hooks import ConsumeHooks
 from rocketstream.protocol.bodies import ConsumeMessageDirectlyResult

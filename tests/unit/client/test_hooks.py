@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from rocketstream import Producer, PullConsumer, PushConsumer, TransactionProducer, aio
-from rocketstream.client.consumer.lite_pull_consumer import LitePullConsumer
+from rocketstream.client.consumer.lite.lite_pull_consumer import LitePullConsumer
 from rocketstream.client.observe.hooks import (
     CheckForbiddenContext,
     CheckForbiddenHooks,

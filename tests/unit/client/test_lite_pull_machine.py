@@ -188,7 +188,7 @@ def test_an_assigned_queue_whose_start_is_unknown_is_asked_for_again(
     broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Covers C-509, apache/rocketmq 10176: the same in assign mode."""
-    monkeypatch.setattr("rocketstream.client.consumer.lite_pull_impl.START_RETRY_MS", 20)
+    monkeypatch.setattr("rocketstream.client.consumer.lite.lite_pull_impl.START_RETRY_MS", 20)
     broker.on[QUERY] = refusal(1, "busy")
     consumer = made(broker)
     consumer.assign([MQ])

@@ -26,10 +26,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from rocketstream.client.consumer.consume_call import CallWatch
-from rocketstream.client.consumer.consume_run import PullRequest
+from rocketstream.client.consumer.consume.consume_call import CallWatch
+from rocketstream.client.consumer.consume.consume_run import PullRequest
+from rocketstream.client.consumer.consume.orderly_turns import OrderlyService, ledger_of
 from rocketstream.client.consumer.listener import ConsumeOrderlyContext, listener_of
-from rocketstream.client.consumer.orderly_turns import OrderlyService, ledger_of
 from rocketstream.client.consumer.queue_locks import QueueLocks
 from rocketstream.client.core.orderly import OrderlyProcessQueue, OrderlyTimes
 from rocketstream.client.core.process_queue import ProcessQueue

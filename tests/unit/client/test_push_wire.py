@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rocketstream import ClientConfig, MessageExt, MessageModel, MessageSelector, PushConsumer
-from rocketstream.client.consumer.pull_service import BROKER_SUSPEND_MS, PULL_TIMEOUT_MS
+from rocketstream.client.consumer.push.pull_service import BROKER_SUSPEND_MS, PULL_TIMEOUT_MS
 from rocketstream.client.core.pull_decision import FLOW_CONTROL_DELAY_MS, SUSPENDED_DELAY_MS
 from rocketstream.errors import BrokerError
 from rocketstream.protocol.bodies import HeartbeatData, SubscriptionData

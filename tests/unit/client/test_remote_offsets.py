@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from rocketstream.client.consumer.offset_store import RemoteBrokerOffsetStore
+from rocketstream.client.consumer.offsets.offset_store import RemoteBrokerOffsetStore
 from rocketstream.client.core.routes import BrokerAddress
 from rocketstream.errors import RequestTimeoutError, RouteNotFoundError, SystemBusyError
 from rocketstream.model import MessageQueue

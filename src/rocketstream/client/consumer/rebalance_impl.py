@@ -14,8 +14,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from rocketstream.client.consumer.consume_run import PullRequest
-from rocketstream.client.consumer.offset_store import Offsets
+from rocketstream.client.consumer.consume.consume_run import PullRequest
+from rocketstream.client.consumer.offsets.offset_store import Offsets
 from rocketstream.client.core.allocate import AllocateMessageQueueStrategy
 from rocketstream.client.core.process_queue import ProcessQueue
 from rocketstream.client.core.rebalance import (

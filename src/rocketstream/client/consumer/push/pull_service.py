@@ -1,0 +1,414 @@
+"""The pull loop of a push consumer: one request per queue always on its way, by callbacks.
+
+Law: runs on the loop; no task per pull. Each request is at any time exactly one of: in flight,
+waiting for a timer, held by flow control, or discarded (C-199 to C-231).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from rocketstream.client.consumer.consume.consume_run import ConsumeService, PullRequest
+from rocketstream.client.consumer.offsets.offset_store import Offsets
+from rocketstream.client.consumer.push.subscription_watch import SubscriptionWatch
+from rocketstream.client.core.flow_control import FlowControl, Thresholds, flow_control
+from rocketstream.client.core.process_queue import ProcessQueue
+from rocketstream.client.core.pull_decision import (
+    SUSPENDED_DELAY_MS,
+    AfterFailure,
+    after_failure,
+    keep_tagged,
+    pull_status,
+)
+from rocketstream.client.core.settings import PushConsumerSettings
+from rocketstream.client.instance import MQClientInstance
+from rocketstream.client.observe.hooks import FilterHooks, FilterMessageContext
+from rocketstream.errors import NotSupportedError, RocketMQError, RouteNotFoundError
+from rocketstream.model import MessageQueue, PullStatus
+from rocketstream.protocol.bodies import SubscriptionData
+from rocketstream.protocol.codes import VERSION_SQL92, PullSysFlag, RequestCode
+from rocketstream.protocol.command import RemotingCommand
+from rocketstream.protocol.headers import PullMessageRequestHeader, PullMessageResponseHeader
+from rocketstream.protocol.message_ext import MessageExt, decode_messages
+from rocketstream.protocol.names import retry_topic
+from rocketstream.protocol.namespace import without_namespace
+from rocketstream.protocol.properties import (
+    PROPERTY_MAX_OFFSET,
+    PROPERTY_MIN_OFFSET,
+    PROPERTY_RETRY_TOPIC,
+)
+from rocketstream.protocol.subscription import EXPRESSION_TAG
+
+logger = logging.getLogger("rocketstream.client")
+
+BROKER_SUSPEND_MS = 15_000
+PULL_TIMEOUT_MS = 30_000
+_QUICK_ANSWER_MS = 5
+_QUICK_ANSWER_DELAY_MS = 20
+_FLOW_LOG_EVERY = 1_000
+
+
+class PullOwner(Protocol):
+    """The consumer a pull loop works for."""
+
+    group: str
+    settings: PushConsumerSettings
+    thresholds: Thresholds
+    subscriptions: dict[str, SubscriptionData]
+    filter_hooks: FilterHooks
+
+    def repair_soon(self, request: PullRequest, offset: int) -> None:
+        """Start the queue anew at an offset, at once."""
+        ...
+
+
+class PullService:
+    """Pulls every assigned queue of one consumer."""
+
+    def __init__(
+        self,
+        owner: PullOwner,
+        instance: MQClientInstance,
+        store: Offsets,
+        consume: Callable[[], ConsumeService],
+    ) -> None:
+        self._owner = owner
+        self._instance = instance
+        self._group = owner.group
+        self._retry_topic = retry_topic(owner.group)
+        self._namespace = instance.config.effective_namespace()
+        self._store = store
+        self._consume = consume
+        self._exception_delay_ms = instance.config.pull_time_delay_ms_when_exception
+        self._loop = asyncio.get_running_loop()
+        self._now = instance.clock.monotonic_ms
+        self._watch = SubscriptionWatch(instance, owner.group)
+        self._suggested: dict[MessageQueue, int] = {}
+        self._timers: set[asyncio.TimerHandle] = set()
+        # Count and size share one counter, as upstream has it (C-205).
+        self._flow_hits = {True: 0, False: 0}
+        self.paused = False
+        self._stopped = False
+        self._refreshing: set[str] = set()
+
+    def stop(self) -> None:
+        """Pull nothing more; replies still to come are discarded."""
+        self._stopped = True
+        for timer in self._timers:
+            timer.cancel()
+        self._timers.clear()
+
+    def resume_threadsafe(self, request: PullRequest) -> None:
+        """Pull a queue again that flow control held; from any thread."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed: shut down meanwhile
+            self._loop.call_soon_threadsafe(self.pull, request)
+
+    def forget(self, mq: MessageQueue) -> None:
+        """Forget which broker a queue's last reply suggested."""
+        self._suggested.pop(mq, None)
+
+    def pull(self, request: PullRequest) -> None:
+        """Send the next pull of a queue, or see to it that it is sent later (C-203)."""
+        queue = request.process_queue
+        if queue.dropped or queue.leaving or self._stopped:
+            return
+        queue.last_pull_ms = self._now()
+        if self.paused:
+            self._later(request, SUSPENDED_DELAY_MS)
+            return
+        if queue.message_count:
+            with request.lock:
+                held = flow_control(queue, self._owner.thresholds)
+                queue.flow_controlled = held is not None
+            if held is not None:
+                self._note_flow_control(held, queue.message_queue)
+                return
+        subscription = self._owner.subscriptions.get(queue.message_queue.topic)
+        if subscription is None:
+            self._later(request, self._exception_delay_ms)
+            return
+        try:
+            self._send(request, subscription)
+        except RocketMQError as error:
+            self._failed(request, error)
+
+    def _send(self, request: PullRequest, subscription: SubscriptionData) -> None:
+        mq = request.process_queue.message_queue
+        broker = self._instance.routes.find_for_subscribe(
+            mq.broker_name, self._suggested.get(mq, 0)
+        )
+        if broker is None:
+            raise RouteNotFoundError(f"The broker[{mq.broker_name}] not exist", queue=mq)
+        connection = self._instance.remoting.connected(broker.address)
+        if connection is None:
+            self._instance.run_soon(self._connect(request, broker.address))
+            return
+        self._check_version(broker.address, mq, subscription)
+        command = self._command(request, subscription, to_slave=broker.is_slave)
+        offset = request.next_offset
+        sent_ms = self._now()
+
+        def answered(answer: RemotingCommand | None, error: Exception | None) -> None:
+            queue = request.process_queue
+            if queue.dropped or queue.leaving or self._stopped:
+                return  # of an earlier generation: discarded
+            try:
+                if answer is None:
+                    raise error or RouteNotFoundError("a pull ended without answer")
+                self._answered(request, subscription, answer, offset, sent_ms, broker.address)
+            except RocketMQError as failure:
+                self._failed(request, failure)
+            except Exception as bug:
+                logger.exception("handling a pull reply failed")
+                self._failed(request, bug)
+
+        connection.request_callback(command, PULL_TIMEOUT_MS, answered)
+
+    def _check_version(
+        self, address: str, mq: MessageQueue, subscription: SubscriptionData
+    ) -> None:
+        if subscription.expression_type == EXPRESSION_TAG:
+            return
+        version = self._instance.broker_version(address)
+        if version < VERSION_SQL92:
+            raise NotSupportedError(
+                f"The broker[{mq.broker_name}, {version}] does not upgrade to support for filter "
+                f"message by {subscription.expression_type}"
+            )
+
+    async def _connect(self, request: PullRequest, address: str) -> None:
+        try:
+            await self._instance.remoting.connection(address)
+        except RocketMQError as error:
+            self._failed(request, error)
+        else:
+            self.pull(request)
+
+    def _command(
+        self, request: PullRequest, subscription: SubscriptionData, *, to_slave: bool
+    ) -> RemotingCommand:
+        mq = request.process_queue.message_queue
+        sys_flag = PullSysFlag.SUSPEND
+        # A slave never takes offsets (C-215); 0 is never piggybacked (C-211). A broker may handle
+        # a pull after a later commit sent on its own, and overwrites whatever it has: so only the
+        # offset of this very pull goes along. Nothing beyond it can be committed before the answer.
+        commit = 0 if to_slave else self._store.committable(mq)
+        if commit != request.next_offset:
+            commit = 0
+        if commit > 0:
+            sys_flag |= PullSysFlag.COMMIT_OFFSET
+            self._store.carried(mq)
+        expression = None
+        if self._owner.settings.post_subscription_when_pull:
+            sys_flag |= PullSysFlag.SUBSCRIPTION
+            expression = subscription.sub_string
+        header = PullMessageRequestHeader(
+            self._group,
+            mq.topic,
+            mq.queue_id,
+            request.next_offset,
+            self._owner.settings.pull_batch_size,
+            sys_flag,
+            commit,
+            BROKER_SUSPEND_MS,
+            subscription.sub_version,
+            expression,
+            subscription.expression_type,
+            mq.broker_name,
+        )
+        return RemotingCommand.request(RequestCode.PULL_MESSAGE, header)
+
+    def _answered(
+        self,
+        request: PullRequest,
+        subscription: SubscriptionData,
+        answer: RemotingCommand,
+        offset: int,
+        sent_ms: float,
+        address: str,
+    ) -> None:
+        status = pull_status(answer.code, answer.remark, address)
+        header = answer.header(PullMessageResponseHeader)
+        mq = request.process_queue.message_queue
+        self._suggested[mq] = header.suggest_which_broker_id
+        if self._is_resubscribed(subscription):
+            # The broker may have selected by either subscription; the tags of one must not be
+            # tested on what the other selected.
+            self.pull(request)
+            return
+        if status is PullStatus.OFFSET_ILLEGAL:
+            self._offset_moved(request, offset, header)
+            return
+        if status is PullStatus.FOUND:
+            self._instance.stats.inc_pull_rt(self._group, mq.topic, self._now() - sent_ms)
+            self._found(request, subscription, answer, header)
+            delay_ms = self._owner.settings.pull_interval_ms
+        else:
+            self._no_message(request, header.next_begin_offset)
+            # The broker holds the request while there is nothing; one that does not must not be
+            # asked in a tight loop.
+            quick = self._now() - sent_ms < _QUICK_ANSWER_MS
+            stands = request.next_offset == offset
+            delay_ms = _QUICK_ANSWER_DELAY_MS if quick and stands else 0
+        if delay_ms:
+            self._later(request, delay_ms)
+        else:
+            self.pull(request)
+
+    def _is_resubscribed(self, asked: SubscriptionData) -> bool:
+        now = self._owner.subscriptions.get(asked.topic)
+        return now is not asked and (
+            now is None
+            or now.sub_string != asked.sub_string
+            or now.expression_type != asked.expression_type
+        )
+
+    def _found(
+        self,
+        request: PullRequest,
+        subscription: SubscriptionData,
+        answer: RemotingCommand,
+        header: PullMessageResponseHeader,
+    ) -> None:
+        queue = request.process_queue
+        mq = queue.message_queue
+        extra = {
+            PROPERTY_MIN_OFFSET: str(header.min_offset),
+            PROPERTY_MAX_OFFSET: str(header.max_offset),
+        }
+        messages = decode_messages(answer.body, mq.broker_name, extra_properties=extra)
+        next_offset = header.next_begin_offset
+        if next_offset < request.next_offset or (
+            messages and messages[0].queue_offset < request.next_offset
+        ):
+            logger.warning(
+                "[BUG] pull message result maybe data wrong, %s asked at %d: next is %d",
+                mq, request.next_offset, next_offset,
+            )  # fmt: skip
+        messages = self._wanted(messages, mq, subscription)
+        if messages:
+            self._instance.stats.inc_pull_tps(self._group, mq.topic, len(messages))
+        with request.lock:
+            if queue.dropped or queue.leaving:
+                return
+            request.next_offset = next_offset
+            added = queue.put(messages, header.max_offset)
+            self._note_passed(queue, next_offset)
+        if added:
+            self._submit(request, added)
+
+    def _wanted(
+        self, messages: list[MessageExt], mq: MessageQueue, subscription: SubscriptionData
+    ) -> list[MessageExt]:
+        """Return the messages listeners are to see, as they are to see them (C-220)."""
+        messages = keep_tagged(messages, subscription.tags_set)
+        if mq.topic == self._retry_topic:
+            for message in messages:
+                # Listeners see the topic a retried message was first sent to (C-256).
+                message.topic = message.properties.get(PROPERTY_RETRY_TOPIC, message.topic)
+        if self._namespace:
+            for message in messages:
+                message.topic = without_namespace(message.topic, self._namespace)
+        hooks = self._owner.filter_hooks
+        if hooks and messages:
+            unit_mode = self._instance.config.unit_mode
+            context = FilterMessageContext(self._group, messages, mq, None, unit_mode)
+            messages = list(hooks.filter(context))
+        return messages
+
+    def _submit(self, request: PullRequest, added: list[MessageExt]) -> None:
+        try:
+            self._consume().submit(request, added)
+        except Exception:
+            # Cached and handed to nobody they would hold the offset back for ever (C-231).
+            logger.exception("messages of %s could not be handed out, pulled again", added[0])
+            self._owner.repair_soon(request, request.process_queue.min_offset)
+
+    def _note_passed(self, queue: ProcessQueue, next_offset: int) -> None:
+        """Note how far the queue was looked through; with nothing cached that is the offset.
+
+        Filtered messages at the end of a pull need no answer of their own to count (C-227, C-569).
+        """
+        queue.passed_to = next_offset
+        if not queue.message_count:
+            self._store.update_offset(queue.message_queue, next_offset)
+
+    def _no_message(self, request: PullRequest, next_offset: int) -> None:
+        """Move on past messages that were filtered out (C-225, C-226)."""
+        queue = request.process_queue
+        with request.lock:
+            request.next_offset = next_offset
+            if not queue.dropped:
+                self._note_passed(queue, next_offset)
+
+    def _offset_moved(
+        self, request: PullRequest, offset: int, header: PullMessageResponseHeader
+    ) -> None:
+        """Repair an offset outside the queue at once (C-228, C-565)."""
+        mq = request.process_queue.message_queue
+        corrected = header.next_begin_offset
+        if offset > header.max_offset > corrected:
+            corrected = header.max_offset  # old brokers would replay everything (C-564)
+        logger.warning(
+            "offset %d of %s is not in the queue (%d to %d); continuing at %d",
+            offset, mq, header.min_offset, header.max_offset, corrected,
+        )  # fmt: skip
+        if corrected >= offset:
+            # The queue's beginning was deleted: what is cached stays valid, only the next pull
+            # moves.
+            self._no_message(request, corrected)
+            self._later(request, _QUICK_ANSWER_DELAY_MS if corrected == offset else 0)
+        else:
+            self._owner.repair_soon(request, corrected)
+
+    def _failed(self, request: PullRequest, error: Exception) -> None:
+        queue = request.process_queue
+        if queue.dropped or queue.leaving or self._stopped:
+            return
+        mq = request.process_queue.message_queue
+        retry = after_failure(error, self._exception_delay_ms)
+        if mq.topic != self._retry_topic:
+            logger.warning("pull of %s failed, again in %d ms: %s", mq, retry.delay_ms, error)
+        if retry.after is AfterFailure.HEARTBEAT:
+            self._instance.heartbeat_soon()
+            self._doubt(mq, error)
+        elif retry.after is AfterFailure.ROUTE:
+            self._refresh_route_soon(mq.topic)
+        self._later(request, retry.delay_ms)
+
+    def _doubt(self, mq: MessageQueue, error: Exception) -> None:
+        subscription = self._owner.subscriptions.get(mq.topic)
+        address = getattr(error, "address", None)
+        if subscription is not None and address:
+            self._watch.doubt(subscription, address)
+
+    def _refresh_route_soon(self, topic: str) -> None:
+        # A broker that is gone fails the pulls of all its queues; one look-up does for them.
+        if topic not in self._refreshing:
+            self._refreshing.add(topic)
+            self._instance.run_soon(self._refresh_route(topic))
+
+    async def _refresh_route(self, topic: str) -> None:
+        try:
+            await self._instance.update_route(topic)
+        finally:
+            self._refreshing.discard(topic)
+
+    def _later(self, request: PullRequest, delay_ms: float) -> None:
+        def due() -> None:
+            self._timers.discard(timer)
+            self.pull(request)
+
+        timer = self._loop.call_later(delay_ms / 1000, due)
+        self._timers.add(timer)
+
+    def _note_flow_control(self, held: FlowControl, mq: MessageQueue) -> None:
+        is_span = held is FlowControl.SPAN
+        hits = self._flow_hits[is_span]
+        self._flow_hits[is_span] = hits + 1
+        if hits % _FLOW_LOG_EVERY == 0:
+            logger.info("pull of %s waits for %s to fall (time %d)", mq, held.value, hits + 1)

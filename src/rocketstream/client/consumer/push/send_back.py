@@ -1,0 +1,373 @@
+"""Failed messages: sent back to the broker, else sent anew, else consumed again here later.
+
+Law: the copy is stored before the original counts as done, so a crash duplicates and never loses
+(C-264, C-266, C-270, C-271).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from rocketstream.client.api import SEND_BACK_TIMEOUT_MS
+from rocketstream.client.consumer.consume.consume_run import ConsumeBook, PullRequest
+from rocketstream.client.core.orderly import orderly_max_reconsume_times
+from rocketstream.client.core.producer_settings import ProducerSettings
+from rocketstream.client.core.retry import (
+    EXPIRED_DELAY_LEVEL,
+    RetryMessage,
+    dead_letter_message,
+    fallback_message,
+    max_reconsume_times,
+)
+from rocketstream.client.core.settings import PushConsumerSettings
+from rocketstream.client.instance import MQClientInstance
+from rocketstream.client.producer.async_sender import ANY_QUEUE, AsyncSender
+from rocketstream.client.producer.sending import PreparedSend
+from rocketstream.errors import (
+    RocketMQError,
+    RouteNotFoundError,
+    SendError,
+    SendOutcome,
+    broker_error,
+)
+from rocketstream.model import SendResult
+from rocketstream.protocol.codes import MessageSysFlag, RequestCode, ResponseCode
+from rocketstream.protocol.command import RemotingCommand
+from rocketstream.protocol.headers import ConsumerSendMsgBackRequestHeader
+from rocketstream.protocol.message_ext import MessageExt
+from rocketstream.protocol.names import CLIENT_INNER_PRODUCER_GROUP
+from rocketstream.protocol.properties import encode_properties
+
+logger = logging.getLogger("rocketstream.client")
+
+FALLBACK_TIMEOUT_MS = 3_000
+_KEPT_SYS_FLAGS = MessageSysFlag.COMPRESSED | MessageSysFlag.COMPRESSION_MASK
+
+Resubmit = Callable[[PullRequest, list[MessageExt]], None]
+OnReturned = Callable[[bool, SendError | None], None]
+"""Told whether a copy is stored, and if not, why."""
+
+
+class SendBack:
+    """Sends failed messages of one consumer back; works on the loop, fed from any thread."""
+
+    def __init__(
+        self,
+        instance: MQClientInstance,
+        settings: PushConsumerSettings,
+        book: ConsumeBook,
+        resubmit: Resubmit,
+    ) -> None:
+        self._instance = instance
+        self._with_namespace = instance.config.with_namespace
+        self._group = settings.consumer_group
+        self._max_times = max_reconsume_times(settings.max_reconsume_times)
+        self._orderly_max_times = orderly_max_reconsume_times(settings.max_reconsume_times)
+        self._local_delay_s = settings.local_retry_delay_ms / 1000
+        self._book = book
+        self._resubmit = resubmit
+        self._loop = asyncio.get_running_loop()
+        self._inner_settings = ProducerSettings(CLIENT_INNER_PRODUCER_GROUP)
+        self._sender = AsyncSender(instance, self._inner_settings)
+        self._inbox: deque[tuple[PullRequest, Sequence[MessageExt], int]] = deque()
+        self._inbox_due = False
+        self._pending = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._later: dict[PullRequest, list[MessageExt]] = {}
+        self._timers: set[asyncio.TimerHandle] = set()
+        self._closed = False
+
+    def submit(self, request: PullRequest, messages: Sequence[MessageExt], level: int) -> None:
+        """Send messages back with a delay level; from any thread."""
+        self._inbox.append((request, messages, level))
+        if not self._inbox_due:
+            self._inbox_due = True
+            # A listener that outlived the shutdown finds the loop closed; nothing counts any more.
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._drain_inbox)
+
+    async def expire(self, request: PullRequest, message: MessageExt) -> bool:
+        """Send back a message whose listener takes too long (C-248); tell whether it worked."""
+        done: asyncio.Future[bool] = self._loop.create_future()
+        self._begin()
+
+        def answered(stored: bool, _: SendError | None) -> None:
+            self._finished(request, message, stored)
+            if not done.done():
+                done.set_result(stored)
+
+        Returning(self, message, EXPIRED_DELAY_LEVEL, answered).start()
+        return await done
+
+    async def send_message_back(
+        self, message: MessageExt, level: int, broker_name: str | None = None
+    ) -> None:
+        """Send one message back because its listener asked so (C-273); the rest is unchanged.
+
+        Raises:
+            SendError: neither the send-back nor its replacement could be stored.
+        """
+        done: asyncio.Future[SendError | None] = self._loop.create_future()
+        self._begin()
+
+        def answered(stored: bool, error: SendError | None) -> None:
+            self._ended()
+            if not done.done():
+                done.set_result(None if stored else error or _no_answer(message))
+
+        Returning(self, message, level, answered, broker_name).start()
+        error = await done
+        if error is not None:
+            raise error
+
+    async def give_up(self, message: MessageExt) -> bool:
+        """Send a message an orderly listener failed too often to the dead-letter topic (C-289).
+
+        Returns:
+            Whether it is stored there; if not, it has to be consumed again.
+        """
+        try:
+            prepared = self.dead(message)
+        except Exception as bad:  # properties that cannot be read, or that a listener spoilt
+            logger.warning("%s cannot be sent to the dead-letter topic: %s", message.msg_id, bad)
+            return False
+        done: asyncio.Future[bool] = self._loop.create_future()
+        self._begin()
+
+        def sent(result: SendResult | None, error: SendError | None) -> None:
+            self._ended()
+            if error is not None:
+                logger.warning(
+                    "%s could not be sent to the dead-letter topic of %s, it is consumed again: %s",
+                    message.msg_id, self._group, error,
+                )  # fmt: skip
+            if not done.done():
+                done.set_result(result is not None)
+
+        self._sender.send(prepared, ANY_QUEUE, FALLBACK_TIMEOUT_MS, sent)
+        return await done
+
+    async def drain(self) -> None:
+        """Wait until everything submitted is answered, then take no more local retries.
+
+        Bounded by the timeouts of the two sends.
+        """
+        self._drain_inbox()
+        await self._idle.wait()
+        self._closed = True
+        for timer in self._timers:
+            timer.cancel()
+        self._timers.clear()
+        self._later.clear()
+
+    def _drain_inbox(self) -> None:
+        self._inbox_due = False
+        while self._inbox:
+            request, messages, level = self._inbox.popleft()
+            queue = request.process_queue
+            with request.lock:
+                # What was sent back as expired meanwhile is not sent back again (C-251).
+                held = [m for m in messages if m in queue] if not queue.dropped else []
+            for message in held:
+                self._begin()
+                Returning(self, message, level, self._finisher(request, message)).start()
+
+    def _begin(self) -> None:
+        self._pending += 1
+        self._idle.clear()
+
+    def _ended(self) -> None:
+        self._pending -= 1
+        if not self._pending:
+            self._idle.set()
+
+    def _finisher(self, request: PullRequest, message: MessageExt) -> OnReturned:
+        return lambda stored, _: self._finished(request, message, stored)
+
+    def _finished(self, request: PullRequest, message: MessageExt, stored: bool) -> None:
+        if stored:
+            self._book.finish(request, deque((message,)))
+        elif not self._closed and not request.process_queue.dropped:
+            message.reconsume_times += 1
+            self._consume_later(request, message)
+        self._ended()
+
+    def _consume_later(self, request: PullRequest, message: MessageExt) -> None:
+        waiting = self._later.get(request)
+        if waiting is not None:
+            waiting.append(message)
+            return
+        self._later[request] = [message]
+
+        def due() -> None:
+            self._timers.discard(timer)
+            messages = self._later.pop(request, [])
+            if messages and not request.process_queue.dropped:
+                self._resubmit(request, messages)
+
+        timer = self._loop.call_later(self._local_delay_s, due)
+        self._timers.add(timer)
+
+    # --- one message ------------------------------------------------------------------------------
+
+    def command(self, message: MessageExt, level: int, broker_name: str | None) -> RemotingCommand:
+        """Return the request of a send-back (C-270)."""
+        header = ConsumerSendMsgBackRequestHeader(
+            message.commit_log_offset,
+            self._group,
+            level,
+            message.msg_id,
+            self._with_namespace(message.topic),
+            self._instance.config.unit_mode,
+            self._max_times,
+            broker_name or message.broker_name,
+        )
+        return RemotingCommand.request(RequestCode.CONSUMER_SEND_MSG_BACK, header)
+
+    def address(self, message: MessageExt, broker_name: str | None) -> str:
+        """Return the broker that stored the message: only it can find it again (C-400)."""
+        name = broker_name or message.broker_name
+        if not name:
+            return self._instance.api.channel(message.store_host)
+        address = self._instance.routes.master(name)
+        if address is None:
+            raise RouteNotFoundError(f"The broker[{name}] not exist")
+        return self._instance.api.channel(address)
+
+    def anew(self, message: MessageExt, level: int) -> PreparedSend:
+        """Return the message that replaces a send-back the broker refused (C-271)."""
+        retry = fallback_message(
+            self._group,
+            self._with_namespace(message.topic),
+            message.properties,
+            origin_message_id=message.offset_msg_id,
+            reconsume_times=message.reconsume_times,
+            delay_level=level,
+            max_times=self._max_times,
+        )
+        return self._prepared(message, retry)
+
+    def dead(self, message: MessageExt) -> PreparedSend:
+        """Return what goes to the dead-letter topic in place of a message (C-289)."""
+        retry = dead_letter_message(
+            self._group,
+            self._with_namespace(message.topic),
+            message.properties,
+            origin_message_id=message.msg_id,
+            reconsume_times=message.reconsume_times,
+            max_times=self._orderly_max_times,
+        )
+        return self._prepared(message, retry)
+
+    def _prepared(self, message: MessageExt, retry: RetryMessage) -> PreparedSend:
+        prepared = PreparedSend(
+            self._inner_settings,
+            retry.topic,
+            message.stored_body,
+            encode_properties(retry.properties),
+            message.msg_id,
+            message.born_timestamp,
+            message.flag,
+            message.sys_flag & _KEPT_SYS_FLAGS,
+        )
+        prepared.reconsume_times = retry.reconsume_times
+        prepared.max_reconsume_times = retry.max_reconsume_times
+        return prepared
+
+
+def _no_answer(message: MessageExt) -> SendError:
+    text = f"{message.msg_id} could not be sent back: the client was shut down before an answer"
+    return SendError(text, SendOutcome.UNKNOWN)
+
+
+class Returning:
+    """One message on its way back: the send-back, then its fallback; ``on_done`` is called once."""
+
+    __slots__ = ("_broker_name", "_level", "_message", "_on_done", "_owner")
+
+    def __init__(
+        self,
+        owner: SendBack,
+        message: MessageExt,
+        level: int,
+        on_done: OnReturned,
+        broker_name: str | None = None,
+    ) -> None:
+        self._owner = owner
+        self._message = message
+        self._level = level
+        self._on_done = on_done
+        self._broker_name = broker_name
+
+    def start(self) -> None:
+        """Send it; on the loop."""
+        remoting = self._owner._instance.remoting
+        try:
+            address = self._owner.address(self._message, self._broker_name)
+            connection = remoting.connected(address)
+            if connection is None:
+                self._owner._instance.run_soon(self._connect(address), self._dropped)
+                return
+            connection.request_callback(self._command(), SEND_BACK_TIMEOUT_MS, self._answered)
+        except RocketMQError as error:
+            self._fall_back(error)
+        except Exception as error:
+            self._unusable(error)
+
+    async def _connect(self, address: str) -> None:
+        try:
+            connection = await self._owner._instance.remoting.connection(address)
+            connection.request_callback(self._command(), SEND_BACK_TIMEOUT_MS, self._answered)
+        except RocketMQError as error:
+            self._fall_back(error)
+        except Exception as error:
+            self._unusable(error)
+
+    def _command(self) -> RemotingCommand:
+        return self._owner.command(self._message, self._level, self._broker_name)
+
+    def _answered(self, answer: RemotingCommand | None, error: Exception | None) -> None:
+        if answer is None:
+            self._fall_back(error)
+        elif answer.code != ResponseCode.SUCCESS:
+            self._fall_back(broker_error(answer.code, answer.remark))
+        else:
+            self._on_done(True, None)
+
+    def _fall_back(self, error: Exception | None) -> None:
+        logger.warning(
+            "send-back of %s (%s) failed, sending it anew: %s",
+            self._message.msg_id,
+            self._message.message_queue,
+            error,
+        )
+        try:
+            prepared = self._owner.anew(self._message, self._level)
+        except Exception as bad:
+            self._unusable(bad)
+            return
+        self._owner._sender.send(prepared, ANY_QUEUE, FALLBACK_TIMEOUT_MS, self._sent_anew)
+
+    def _unusable(self, error: Exception) -> None:
+        # A listener may have written anything into its message; whoever waits for the end of this
+        # one, the shutdown among them, must still be told.
+        text = f"{self._message!r} cannot be sent back, its contents are not valid: {error!r}"
+        logger.warning("%s", text)
+        self._on_done(False, SendError(text, SendOutcome.NOT_SENT))
+
+    def _sent_anew(self, result: SendResult | None, error: SendError | None) -> None:
+        if error is not None:
+            logger.warning(
+                "%s could not be sent anew either, it is consumed again here later: %s",
+                self._message.msg_id,
+                error,
+            )
+        self._on_done(result is not None, error)
+
+    def _dropped(self) -> None:
+        self._on_done(False, None)
