@@ -139,3 +139,37 @@ def test_spark_package_is_thin() -> None:
         for node in top_level:
             text = module.text.splitlines()[node.lineno - 1]
             assert "rocketstream" not in text, f"{module.place}: import it lazily: {text}"
+
+
+def _imported(module: Module, known: set[str]) -> set[str]:
+    """Return the modules of ours a module loads when it is loaded."""
+    found = {
+        (line, name) for line, name, typing in module.imports() if name in known and not typing
+    }
+    # ``from package import module`` names both; the package itself is not what is wanted.
+    packages = {(line, name.rpartition(".")[0]) for line, name in found}
+    return {name for _, name in found - packages}
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """Each module can be understood, and loaded, after those it stands on."""
+    graph = {module.name: set[str]() for module in modules()}
+    for module in modules():
+        graph[module.name] = _imported(module, set(graph)) - {module.name}
+    while True:
+        free = [name for name, below in graph.items() if not below & graph.keys()]
+        if not free:
+            break
+        for name in free:
+            del graph[name]
+    assert sorted(graph) == [], "these stand in a circle, or on one"
+
+
+def test_producers_know_nothing_of_consumers() -> None:
+    """A consumer sends anew what failed; a producer never consumes."""
+    for module in modules():
+        if module.name.startswith("rocketstream.client.producer"):
+            wrong = {
+                n for _, n, _ in module.imports() if n.startswith("rocketstream.client.consumer")
+            }
+            assert not wrong, f"{module.place} imports {sorted(wrong)}"
