@@ -16,6 +16,7 @@ from rocketstream import (
     ClientConfig,
     ConsumeConcurrentlyContext,
     ConsumeConcurrentlyStatus,
+    ConsumeOrderlyContext,
     LitePullConsumer,
     Message,
     MessageExt,
@@ -292,3 +293,20 @@ def test_an_asyncio_client_left_behind_by_its_loop_says_so(broker: FakeBroker) -
         engine.check_process()
     with pytest.raises(ClientStateError, match="which is closed"):
         engine.call_soon(print)
+
+
+def test_what_a_listener_writes_into_its_context_is_checked_there() -> None:
+    """Covers C-261, C-262: it raises in the listener, so the batch comes again, as if it failed."""
+    concurrent: Any = ConsumeConcurrentlyContext(MQ)
+    orderly: Any = ConsumeOrderlyContext(MQ)
+    for wrong in ("1", None, 1.5, True):
+        with pytest.raises(ConfigurationError, match="ack_index must be a whole number"):
+            concurrent.ack_index = wrong
+        with pytest.raises(ConfigurationError, match="delay_level_when_next_consume must be"):
+            concurrent.delay_level_when_next_consume = wrong
+        with pytest.raises(ConfigurationError, match="suspend_current_queue_time_millis must be"):
+            orderly.suspend_current_queue_time_millis = wrong
+    with pytest.raises(AttributeError):
+        orderly.suspend_current_queue_time_ms = 5
+    concurrent.ack_index, orderly.auto_commit = -1, False
+    assert (concurrent.ack_index, orderly.auto_commit) == (-1, False)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from rocketstream.client.core.consume_result import ACK_ALL
+from rocketstream.client.core.kinds import check_whole
 from rocketstream.client.core.orderly import USE_SETTING
 from rocketstream.errors import ConfigurationError
 from rocketstream.model import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus, MessageQueue
@@ -36,6 +37,12 @@ class ConsumeConcurrentlyContext:
         self.ack_index = ACK_ALL
         self.delay_level_when_next_consume = 0
 
+    def __setattr__(self, name: str, value: object) -> None:
+        # Checked here, the error points at the listener's own line.
+        if name != "message_queue":
+            check_whole(name, value)
+        object.__setattr__(self, name, value)
+
 
 class ConsumeOrderlyContext:
     """What an orderly listener may say about its batch besides the status.
@@ -54,6 +61,11 @@ class ConsumeOrderlyContext:
         self.message_queue = message_queue
         self.auto_commit = True
         self.suspend_current_queue_time_millis = USE_SETTING
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name == "suspend_current_queue_time_millis":
+            check_whole(name, value)
+        object.__setattr__(self, name, value)
 
 
 class MessageListenerConcurrently(Protocol):
