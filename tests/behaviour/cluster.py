@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,11 +24,16 @@ from tests.plugins.apache import prepared
 from tests.plugins.waiting import wait_until
 
 DELAY_LEVELS = " ".join(["100ms"] * 18)
-_QUICK_CHECKS = {
+QUICK_CHECKS = {
     "transactionTimeOut": "500",
     "transactionCheckInterval": "1000",
     "transactionOpBatchInterval": "100",  # 5.x: an end must be noted before it is asked about
 }
+"""Settings of a broker that asks early about undecided transactions.
+
+With so short an interval a thread of 5.5.0 now and then spins until the broker ends, so only the
+cases about checks have such a broker.
+"""
 _CONDITIONS = {"enablePropertyFilter": "true"}
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -99,9 +104,11 @@ def embedded(directory: Path) -> Iterator[Cluster]:
 
 
 @contextmanager
-def apache(version: str, directory: Path) -> Iterator[Cluster]:
+def apache(
+    version: str, directory: Path, settings: Mapping[str, str] | None = None
+) -> Iterator[Cluster]:
     """Run Apache's name server and broker; skips the case where they cannot be had."""
-    settings = _QUICK_CHECKS | _CONDITIONS
+    settings = {**_CONDITIONS, **(settings or {})}
     cluster = ApacheCluster(prepared(version), directory, broker_settings=settings).start()
     try:
         yield Cluster(cluster.namesrv_addr)

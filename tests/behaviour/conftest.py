@@ -23,16 +23,15 @@ BACKENDS: dict[str, Callable[[Path], AbstractContextManager[Cluster]]] = {
     **{f"apache-{version}": partial(apache, version) for version in REFEREES},
 }
 
+BACKEND_PARAMS = [
+    pytest.param(name, marks=[pytest.mark.interop] if name.startswith("apache") else [])
+    for name in BACKENDS
+]
+
 _numbers = itertools.count(1)
 
 
-@pytest.fixture(
-    scope="session",
-    params=[
-        pytest.param(name, marks=[pytest.mark.interop] if name.startswith("apache") else [])
-        for name in BACKENDS
-    ],
-)
+@pytest.fixture(scope="session", params=BACKEND_PARAMS)
 def cluster(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cluster]:

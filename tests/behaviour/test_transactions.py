@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,13 +19,25 @@ from rocketstream import (
     aio,
 )
 from rocketstream.protocol.message_id import decode_offset_msg_id
-from tests.behaviour.cluster import Cluster
-from tests.behaviour.conftest import Names
+from tests.behaviour.cluster import QUICK_CHECKS, Cluster, apache, embedded
+from tests.behaviour.conftest import BACKEND_PARAMS, Names
 from tests.behaviour.support import WAIT_S, Seen, consumer_of, send_all
 
 COMMIT = LocalTransactionState.COMMIT_MESSAGE
 ROLLBACK = LocalTransactionState.ROLLBACK_MESSAGE
 UNKNOW = LocalTransactionState.UNKNOW
+
+
+@pytest.fixture(scope="module", params=BACKEND_PARAMS)
+def cluster(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Cluster]:
+    """Return a running cluster whose brokers ask early about undecided transactions."""
+    directory = tmp_path_factory.mktemp(f"checks-{request.param}")
+    _, _, version = request.param.partition("-")
+    start = apache(version, directory, QUICK_CHECKS) if version else embedded(directory)
+    with start as running:
+        yield running
 
 
 class Orders(TransactionListener):
