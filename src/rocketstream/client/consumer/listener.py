@@ -30,18 +30,34 @@ class ConsumeConcurrentlyContext:
             broker decides by the number of retries, else this delay level.
     """
 
-    __slots__ = ("ack_index", "delay_level_when_next_consume", "message_queue")
+    __slots__ = ("_ack_index", "_delay_level", "message_queue")
 
     def __init__(self, message_queue: MessageQueue) -> None:
         self.message_queue = message_queue
-        self.ack_index = ACK_ALL
-        self.delay_level_when_next_consume = 0
+        self._ack_index = ACK_ALL
+        self._delay_level = 0
 
-    def __setattr__(self, name: str, value: object) -> None:
-        # Checked here, the error points at the listener's own line.
-        if name != "message_queue":
-            check_whole(name, value)
-        object.__setattr__(self, name, value)
+    # Checked when they are set: the error points at the listener's own line.
+
+    @property
+    def ack_index(self) -> int:
+        """Index of the last message that succeeded."""
+        return self._ack_index
+
+    @ack_index.setter
+    def ack_index(self, value: int) -> None:
+        check_whole("ack_index", value)
+        self._ack_index = value
+
+    @property
+    def delay_level_when_next_consume(self) -> int:
+        """Delay level of what failed."""
+        return self._delay_level
+
+    @delay_level_when_next_consume.setter
+    def delay_level_when_next_consume(self, value: int) -> None:
+        check_whole("delay_level_when_next_consume", value)
+        self._delay_level = value
 
 
 class ConsumeOrderlyContext:
@@ -55,17 +71,22 @@ class ConsumeOrderlyContext:
             clamped to [10, 30000]; -1 takes the setting.
     """
 
-    __slots__ = ("auto_commit", "message_queue", "suspend_current_queue_time_millis")
+    __slots__ = ("_suspend_millis", "auto_commit", "message_queue")
 
     def __init__(self, message_queue: MessageQueue) -> None:
         self.message_queue = message_queue
         self.auto_commit = True
-        self.suspend_current_queue_time_millis = USE_SETTING
+        self._suspend_millis = USE_SETTING
 
-    def __setattr__(self, name: str, value: object) -> None:
-        if name == "suspend_current_queue_time_millis":
-            check_whole(name, value)
-        object.__setattr__(self, name, value)
+    @property
+    def suspend_current_queue_time_millis(self) -> int:
+        """Pause of the queue in ms, -1 for the setting."""
+        return self._suspend_millis
+
+    @suspend_current_queue_time_millis.setter
+    def suspend_current_queue_time_millis(self, value: int) -> None:
+        check_whole("suspend_current_queue_time_millis", value)
+        self._suspend_millis = value
 
 
 class MessageListenerConcurrently(Protocol):
