@@ -11,7 +11,7 @@ STAMP  := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest
 # Tests wait more than they compute; a file stays in one process, so what its tests share is made once.
 WORKERS ?= 2
-PARALLEL := -n $(WORKERS) --dist loadfile
+PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo test check lint interop bench env clean format
 

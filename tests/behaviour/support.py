@@ -83,6 +83,9 @@ class Seen:
         self.wait(lambda seen: len(seen.deliveries) >= count)
 
 
+_IN_ORDER_MAX = 300
+
+
 def broker_name(cluster: Cluster) -> str:
     """Return the name of the cluster's broker."""
     with BlockingAdminClient(cluster.namesrv_addr) as client:
@@ -95,9 +98,18 @@ def numbered(topic: str, numbers: Iterable[int], **more: Any) -> list[Message]:
 
 
 def send_all(namesrv_addr: str, messages: Iterable[Message]) -> None:
-    """Send messages one by one with a producer of their own."""
-    with Producer("senders", namesrv_addr=namesrv_addr) as producer:
-        futures = [producer.send_async(message) for message in messages]
+    """Send messages with a producer of their own; few of them one after another, so in order.
+
+    A broker may store what is sent without waiting in any order.
+    """
+    todo = list(messages)
+    patient_ms = int(WAIT_S * 1000)
+    with Producer("senders", namesrv_addr=namesrv_addr, send_msg_timeout_ms=patient_ms) as producer:
+        if len(todo) <= _IN_ORDER_MAX:
+            for message in todo:
+                producer.send(message)
+            return
+        futures = [producer.send_async(message) for message in todo]
         for future in futures:
             future.result(WAIT_S)
 
