@@ -116,7 +116,7 @@ def test_flipped_byte_in_the_last_record_is_a_torn_tail(tmp_path: Path, byte: in
 def test_torn_tail_below_the_flushed_mark_is_reported(tmp_path: Path) -> None:
     """It is cut all the same, but it is not what a crash leaves: the report says so."""
     _, _, last, end = crash_with(tmp_path, [b"one", b"two", b"three"], flush=True)
-    assert read_checkpoint(tmp_path / "checkpoint").flushed_offset == end
+    assert read_checkpoint(tmp_path / "checkpoint", Files()).flushed_offset == end
     overwrite(log_file(tmp_path), last + 30, b"\xff" * 5)
     store, report = reopen(tmp_path)
     store.abandon()
@@ -370,7 +370,7 @@ def test_clean_start_checks_a_bounded_end_of_the_log(tmp_path: Path) -> None:
 def test_store_of_49_without_flushed_offset_is_recovered(tmp_path: Path) -> None:
     """4.9 writes three timestamps only; unknown is not taken for flushed."""
     crash_with(tmp_path, [b"one", b"two"], flush=True)
-    marks = read_checkpoint(tmp_path / "checkpoint")
+    marks = read_checkpoint(tmp_path / "checkpoint", Files())
     old = Checkpoint(marks.physic_msg_timestamp, marks.logics_msg_timestamp, 0, 0)
     write_checkpoint(tmp_path / "checkpoint", old, Files())
     store, report = reopen(tmp_path)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import sys
 
 import pytest
 
-from tests.tidy.source import Module, modules
+from tests.tidy.source import ROOT, Module, modules
 
 PACKAGE = "rocketstream"
 
@@ -173,3 +174,51 @@ def test_producers_know_nothing_of_consumers() -> None:
                 n for _, n, _ in module.imports() if n.startswith("rocketstream.client.consumer")
             }
             assert not wrong, f"{module.place} imports {sorted(wrong)}"
+
+
+# Names that reach the file system; a Path may be put together and taken apart anywhere.
+DISK_MODULES = {"os", "shutil", "tempfile", "mmap", "fcntl", "msvcrt", "io", "glob"}
+DISK_METHODS = {
+    "absolute", "chmod", "cwd", "exists", "expanduser", "glob", "hardlink_to", "home", "is_dir",
+    "is_file", "is_symlink", "iterdir", "lstat", "mkdir", "read_bytes", "read_text", "readlink",
+    "rename", "resolve", "rglob", "rmdir", "samefile", "stat", "symlink_to", "touch", "unlink",
+    "write_bytes", "write_text",
+}  # fmt: skip
+DISK_HOME = "rocketstream.server.store.files"
+DISK_RECEIVERS = ("files", "_files")
+
+
+def disk_calls(module: Module) -> list[str]:
+    """Return where a module reaches the file system by another way than ``Files``."""
+    wrong = [
+        f"{module.place}:{line} imports {target}"
+        for line, target, type_only in module.imports()
+        if target.split(".")[0] in DISK_MODULES and not type_only
+    ]
+    for node in ast.walk(module.tree):
+        if not isinstance(node, ast.Call):
+            continue
+        if isinstance(node.func, ast.Name) and node.func.id == "open":
+            wrong.append(f"{module.place}:{node.lineno} open()")
+        if isinstance(node.func, ast.Attribute) and node.func.attr in DISK_METHODS:
+            receiver = ast.unparse(node.func.value)
+            if receiver.split(".")[-1] not in DISK_RECEIVERS:
+                wrong.append(f"{module.place}:{node.lineno} {receiver}.{node.func.attr}()")
+    return wrong
+
+
+SERVER = [m for m in OURS if area(m.name) == "server" and m.name != DISK_HOME]
+
+
+@pytest.mark.parametrize("module", SERVER, ids=names(SERVER))
+def test_servers_reach_the_file_system_by_files_alone(module: Module) -> None:
+    """What goes past ``Files`` is not there on a simulated disk, and its faults are not tried."""
+    wrong = disk_calls(module)
+    assert not wrong, "use the Files handed in:\n" + "\n".join(wrong)
+
+
+def test_a_call_past_files_is_seen() -> None:
+    """The rule itself: it sees modules, built-in open, and the methods of a path."""
+    text = "import os\nopen('a')\npath.exists()\nself._files.exists(path)\npath.with_name('b')\n"
+    found = disk_calls(Module("m", ROOT / "m.py", text, ast.parse(text)))
+    assert [line.split(" ", 1)[1] for line in found] == ["imports os", "open()", "path.exists()"]

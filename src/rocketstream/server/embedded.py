@@ -8,9 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import shutil
 import signal
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +17,7 @@ from typing import Literal, Self
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream._util.loops import LoopThread, new_event_loop
+from rocketstream._util.workers import Workers
 from rocketstream.errors import ClientStateError, ConfigurationError
 from rocketstream.protocol.bodies import TopicConfig
 from rocketstream.protocol.names import check_topic
@@ -26,7 +25,7 @@ from rocketstream.server.broker import Broker, BrokerConfig
 from rocketstream.server.broker.config import is_loopback, is_wildcard
 from rocketstream.server.broker.core.schedule import DEFAULT_DELAY_LEVELS
 from rocketstream.server.nameserver import NameServer
-from rocketstream.server.store import StoreConfig
+from rocketstream.server.store import Files, StoreConfig
 from rocketstream.transport.addresses import format_address
 
 __all__ = ["SMALL_STORE", "EmbeddedCluster", "ReadyInfo", "serve"]
@@ -81,6 +80,8 @@ class EmbeddedCluster:
         vip_port: whether the broker listens two ports below its own as well.
         repair: open a damaged store, setting what follows the damage aside.
         clock: where all times come from.
+        files: the disk of both servers; the machine's by default.
+        workers: who works in the background; threads by default.
 
     Raises:
         ConfigurationError: a value that is not accepted.
@@ -114,6 +115,8 @@ class EmbeddedCluster:
         vip_port: bool = False,
         repair: bool = False,
         clock: Clock = SYSTEM_CLOCK,
+        files: Files | None = None,
+        workers: Workers | None = None,
     ) -> None:
         check_exposure(host, insecure)
         if store_config is None:
@@ -149,6 +152,8 @@ class EmbeddedCluster:
         self._temporary: Path | None = None
         self._namesrv_port = namesrv_port
         self._clock = clock
+        self._files = files or Files()
+        self._workers = workers
         self._thread: LoopThread | None = None
         self._nameserver: NameServer | None = None
         self._broker: Broker | None = None
@@ -269,7 +274,7 @@ class EmbeddedCluster:
 
     async def _start_servers(self) -> None:
         if self._store_dir is None:
-            self._temporary = Path(tempfile.mkdtemp(prefix="rocketstream-"))
+            self._temporary = self._files.make_temporary_directory("rocketstream-")
         config = self._config
         nameserver = NameServer(host=config.host, port=self._namesrv_port, clock=self._clock)
         await nameserver.start()
@@ -277,7 +282,9 @@ class EmbeddedCluster:
         near = "127.0.0.1" if is_wildcard(config.host) else config.host
         address = format_address(near, nameserver.port)
         config = dataclasses.replace(config, namesrv_addrs=(address,))
-        broker = Broker(config, self.store_dir, self._clock)
+        broker = Broker(
+            config, self.store_dir, self._clock, files=self._files, workers=self._workers
+        )
         await broker.start()
         self._broker = broker
 
@@ -293,7 +300,7 @@ class EmbeddedCluster:
                 await nameserver.close()
             temporary, self._temporary = self._temporary, None
             if temporary is not None:
-                shutil.rmtree(temporary, ignore_errors=True)
+                self._files.remove_tree(temporary)
 
     async def create_topic_async(self, name: str, queues: int = 4, perm: int = 6) -> None:
         """As ``create_topic``, on the cluster's own loop."""

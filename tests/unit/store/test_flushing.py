@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from rocketstream._util.workers import ThreadWorkers
 from rocketstream.errors import DiskFullError, FlushFailedError, StoreLockedError
 from rocketstream.server.store import MessageStore
 from rocketstream.server.store.checkpoint import read_checkpoint
+from rocketstream.server.store.files import Files
 from rocketstream.server.store.flusher import LogFlusher
 from rocketstream.testing.clock import ManualClock
 from tests.unit.store.kit import FaultyFiles, all_bodies, make_record, opened, put, small_config
@@ -108,7 +110,7 @@ def test_failed_fsync_is_final(tmp_path: Path) -> None:
     assert fine.told == [None]
     assert not store.is_writable
     assert all_bodies(store) == [b"safe", b"doubt"]
-    assert read_checkpoint(tmp_path / "checkpoint").flushed_offset == safe
+    assert read_checkpoint(tmp_path / "checkpoint", Files()).flushed_offset == safe
     with pytest.raises(FlushFailedError):
         store.close()
     assert (tmp_path / "abort").exists()
@@ -126,7 +128,7 @@ def test_failed_sync_of_a_queue_is_final_too(tmp_path: Path) -> None:
     files.fail_sync = True
     with pytest.raises(FlushFailedError):
         store.flush()
-    assert read_checkpoint(tmp_path / "checkpoint").logics_msg_timestamp == 0
+    assert read_checkpoint(tmp_path / "checkpoint", Files()).logics_msg_timestamp == 0
     with pytest.raises(FlushFailedError):
         put(store)
     store.abandon()
@@ -143,7 +145,13 @@ def test_close_tells_those_who_wait(tmp_path: Path) -> None:
 def test_callback_may_wait_again() -> None:
     """Callbacks run without the flusher's lock."""
     end = 1
-    flusher = LogFlusher(lambda: (end, 0), lambda *_: None, interval_ms=3_600_000, at_once=True)
+    flusher = LogFlusher(
+        lambda: (end, 0),
+        lambda *_: None,
+        interval_ms=3_600_000,
+        at_once=True,
+        workers=ThreadWorkers(),
+    )
     flusher.start(0, 0)
     second = Waiter()
     flusher.when_flushed(1, lambda _: flusher.when_flushed(1, second))

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream._util.workers import ThreadWorkers, Workers
 from rocketstream.errors import ConfigurationError
 from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.command import RemotingCommand
@@ -46,7 +47,7 @@ from rocketstream.server.broker.registration import NameServerRegistrar
 from rocketstream.server.broker.schedule_service import ScheduleService
 from rocketstream.server.broker.transaction_service import TransactionService
 from rocketstream.server.dispatch import Dispatcher, Handler
-from rocketstream.server.store import MessageStore, RecoveryReport
+from rocketstream.server.store import Files, MessageStore, RecoveryReport
 from rocketstream.transport.aio import Connection, RemotingClient, RemotingServer
 from rocketstream.transport.connection import refuse_request
 
@@ -65,10 +66,22 @@ class Broker:
         config: names, addresses and behaviour.
         store_dir: the store directory, RocketMQ's own layout; made when missing.
         clock: where all times come from.
+        files: the disk; the machine's by default.
+        workers: who works in the background; threads by default.
     """
 
-    def __init__(self, config: BrokerConfig, store_dir: Path, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store_dir: Path,
+        clock: Clock = SYSTEM_CLOCK,
+        *,
+        files: Files | None = None,
+        workers: Workers | None = None,
+    ) -> None:
         config.check()
+        files = files or Files()
+        workers = workers or ThreadWorkers("rocketstream-config")
         self.config = config
         self.store = MessageStore(
             store_dir,
@@ -78,10 +91,12 @@ class Broker:
                 delay_levels_ms=parse_delay_levels(config.delay_levels),
             ),
             clock,
+            files,
+            workers,
         )
         self.controller = BrokerController(config, self.store, clock)
         self.recovery: RecoveryReport | None = None
-        self._persistence = Persistence(self.controller, store_dir)
+        self._persistence = Persistence(self.controller, store_dir, files, workers)
         self._client: RemotingClient | None = None
         self._server: RemotingServer | None = None
         self._vip_server: RemotingServer | None = None

@@ -7,12 +7,12 @@ a thread of their own, and only when they changed. Upstream: ConfigManager (C-32
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
+from rocketstream._util.workers import Workers
 from rocketstream.errors import StoreError
 from rocketstream.protocol.bodies import (
     ConsumerFilterTable,
@@ -22,7 +22,7 @@ from rocketstream.protocol.bodies import (
     TopicConfigSerializeWrapper,
 )
 from rocketstream.server.broker.controller import BrokerController
-from rocketstream.server.store import ConfigFile
+from rocketstream.server.store import ConfigFile, Files
 
 logger = logging.getLogger("rocketstream.server")
 
@@ -43,13 +43,13 @@ class PeriodicFile:
         file: ConfigFile,
         generation: Callable[[], int],
         snapshot: Callable[[], Encodable],
-        executor: concurrent.futures.Executor,
+        workers: Workers,
         interval_ms: int,
     ) -> None:
         self._file = file
         self._generation = generation
         self._snapshot = snapshot
-        self._executor = executor
+        self._workers = workers
         self._interval_s = interval_ms / 1000
         self._saved = generation()
         self._loop = asyncio.get_running_loop()
@@ -68,7 +68,7 @@ class PeriodicFile:
             return
         # The snapshot is taken here, where the table lives; only the writing happens elsewhere.
         text = self._snapshot().encode(pretty=True).decode()
-        future = self._loop.run_in_executor(self._executor, self._file.save, text)
+        future = self._workers.submit(lambda: self._file.save(text))
         future.add_done_callback(lambda done: self._written(done, generation))
 
     def _written(self, done: asyncio.Future[None], generation: int) -> None:
@@ -93,15 +93,17 @@ class PeriodicFile:
 class Persistence:
     """The files of one broker."""
 
-    def __init__(self, controller: BrokerController, root: Path) -> None:
+    def __init__(
+        self, controller: BrokerController, root: Path, files: Files, workers: Workers
+    ) -> None:
         self._controller = controller
         folder = root / "config"
-        self._topics = ConfigFile(folder / "topics.json")
-        self._groups = ConfigFile(folder / "subscriptionGroup.json")
-        self._offsets = ConfigFile(folder / "consumerOffset.json")
-        self._delays = ConfigFile(folder / "delayOffset.json")
-        self._filters = ConfigFile(folder / "consumerFilter.json")
-        self._executor = concurrent.futures.ThreadPoolExecutor(1, "rocketstream-config")
+        self._topics = ConfigFile(folder / "topics.json", files)
+        self._groups = ConfigFile(folder / "subscriptionGroup.json", files)
+        self._offsets = ConfigFile(folder / "consumerOffset.json", files)
+        self._delays = ConfigFile(folder / "delayOffset.json", files)
+        self._filters = ConfigFile(folder / "consumerFilter.json", files)
+        self._workers = workers
         self._periodic: list[PeriodicFile] = []
 
     def load(self) -> None:
@@ -136,21 +138,21 @@ class Persistence:
                 self._offsets,
                 lambda: controller.offsets.generation,
                 controller.offsets.snapshot,
-                self._executor,
+                self._workers,
                 controller.config.offset_persist_interval_ms,
             ),
             PeriodicFile(
                 self._delays,
                 lambda: controller.schedule.generation,
                 controller.schedule.snapshot,
-                self._executor,
+                self._workers,
                 controller.config.delay_persist_interval_ms,
             ),
             PeriodicFile(
                 self._filters,
                 lambda: controller.filters.generation,
                 lambda: controller.filters.snapshot(controller.now_ms()),
-                self._executor,
+                self._workers,
                 controller.config.filter_persist_interval_ms,
             ),
         ]
@@ -167,7 +169,7 @@ class Persistence:
 
     def close(self) -> None:
         """Write what is not written yet; blocks."""
-        self._executor.shutdown(wait=True)
+        self._workers.close()
         for file in self._periodic:
             try:
                 file.close()

@@ -3,6 +3,7 @@
 Law: the only code that touches message files; knows records and files, no sockets, no brokers.
 """
 
+from rocketstream.server.store.files import Files
 from rocketstream.server.store.json_files import ConfigFile
 from rocketstream.server.store.results import (
     GetMessageStatus,
@@ -16,6 +17,7 @@ from rocketstream.server.store.store import MessageStore
 
 __all__ = [
     "ConfigFile",
+    "Files",
     "GetMessageStatus",
     "GetResult",
     "MessageStore",

@@ -13,8 +13,8 @@ from pathlib import Path
 from rocketstream.errors import StoreDamagedError, StoreError
 from rocketstream.limits import COMMIT_LOG_END_BLANK_BYTES
 from rocketstream.protocol.record import MAGIC_BLANK
-from rocketstream.server.store.files import (
-    Files,
+from rocketstream.server.store.files import Files
+from rocketstream.server.store.mapped_file import (
     MappedFile,
     based_name,
     list_based_files,
@@ -53,10 +53,10 @@ class CommitLog:
         Raises:
             StoreDamagedError: a wrong size or name, or a file missing in between.
         """
-        found = list_based_files(self.directory)
-        if found and found[-1][1].stat().st_size == 0:
+        found = list_based_files(self.directory, self._files)
+        if found and self._files.file_size(found[-1][1]) == 0:
             # Upstream 5.x does the same: the file was being made when the machine stopped.
-            found.pop()[1].unlink()
+            self._files.unlink(found.pop()[1])
         for base, path in found:
             if self._segments and base != self._segments[-1].base + self.file_bytes:
                 raise StoreDamagedError(
@@ -273,7 +273,7 @@ class CommitLog:
         if active is None:
             return []
         return [
-            LogFile(segment.base, segment.path.stat().st_mtime_ns // 1_000_000)
+            LogFile(segment.base, self._files.modified_ms(segment.path))
             for segment in self._segments
             if segment.base < active.base
         ]
@@ -285,7 +285,7 @@ class CommitLog:
         with self._allocation:
             del self._segments[0]
         segment.close()
-        segment.path.unlink()
+        self._files.unlink(segment.path)
         return segment.path
 
     def close(self) -> None:

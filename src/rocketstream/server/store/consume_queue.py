@@ -5,14 +5,13 @@ Law: units by logical offset; does not know records, and syncs only when told.
 
 from __future__ import annotations
 
-import mmap
 import struct
 from collections.abc import Callable
 from pathlib import Path
 
 from rocketstream.errors import StoreDamagedError
-from rocketstream.server.store.files import (
-    Files,
+from rocketstream.server.store.files import FileMap, Files
+from rocketstream.server.store.mapped_file import (
     MappedFile,
     based_name,
     list_based_files,
@@ -64,7 +63,7 @@ class ConsumeQueue:
         self._files = files
         self._via = via
         self._segments: list[MappedFile] = []
-        self._tail_map: mmap.mmap | bytearray = bytearray()
+        self._tail_map: FileMap | bytearray = bytearray()
         self._tail_first = 0  # logical offset of the tail file's first unit
         self._tail_reserved = False
         self._limit = 0  # first logical offset that :meth:`reserve` has to do something for
@@ -75,9 +74,9 @@ class ConsumeQueue:
         Raises:
             StoreDamagedError: a wrong size or name, or a file missing in between.
         """
-        found = list_based_files(self.directory)
-        if found and found[-1][1].stat().st_size == 0:
-            found.pop()[1].unlink()
+        found = list_based_files(self.directory, self._files)
+        if found and self._files.file_size(found[-1][1]) == 0:
+            self._files.unlink(found.pop()[1])
         for base, path in found:
             if self._segments and base != self._segments[-1].base + self._file_bytes:
                 raise StoreDamagedError(
@@ -204,7 +203,7 @@ class ConsumeQueue:
     def _drop_segment(self, index: int) -> None:
         segment = self._segments.pop(index)
         segment.close()
-        segment.path.unlink()
+        self._files.unlink(segment.path)
 
     def truncate_physical(self, physical: int) -> int:
         """Drop all units that point at or beyond a log offset; returns how many there were."""
@@ -314,9 +313,9 @@ class ConsumeQueue:
         self.max_offset = self.min_offset = self.synced_offset = 0
         self.created = False
         for path in paths:
-            path.unlink(missing_ok=True)
-        if self.directory.is_dir():
-            self.directory.rmdir()
+            self._files.unlink(path, missing_ok=True)
+        if self._files.is_dir(self.directory):
+            self._files.remove_directory(self.directory)
 
 
 def is_filler(size: int) -> bool:

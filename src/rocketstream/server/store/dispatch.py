@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import struct
 from functools import lru_cache
-from mmap import mmap
 from typing import NamedTuple
 from zlib import crc32
 
@@ -15,6 +14,7 @@ from rocketstream.protocol.codes import MessageSysFlag
 from rocketstream.protocol.names import SCHEDULE_TOPIC
 from rocketstream.protocol.record import HEAD_V4, MAGIC_V1, RECORD_BYTES_MIN, RecordHead
 from rocketstream.protocol.tag_hash import tags_code
+from rocketstream.server.store.files import FileMap
 
 
 class DispatchEntry(NamedTuple):
@@ -82,7 +82,7 @@ def plain_entry(data: memoryview, position: int, base: int, crc: bool) -> Dispat
     )
 
 
-def dispatch_entry(buffer: mmap | memoryview, position: int, head: RecordHead) -> DispatchEntry:
+def dispatch_entry(buffer: FileMap | memoryview, position: int, head: RecordHead) -> DispatchEntry:
     """Pick the fields out of a checked record."""
     start = position + head.properties_start
     return DispatchEntry(

@@ -1,6 +1,8 @@
-"""Files of fixed size: space really reserved, written by offset, read through a map, synced.
+"""The disk: every file-system call of the servers, so that another disk can stand in for it.
 
-Law: the only module of the store that makes system calls on message files; knows no formats.
+Law: the only module under ``server`` that talks to the file system; knows no formats. Handles are
+ints that only the :class:`Files` they came from understands. Everything raises OSError, as the
+system does, unless said otherwise.
 """
 
 from __future__ import annotations
@@ -8,270 +10,331 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import shutil
 import sys
+import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple, Protocol
 
-from rocketstream.errors import DiskFullError, StoreDamagedError, StoreError
+from rocketstream.errors import StoreLockedError
 
 _ZEROS = bytes(1024 * 1024)
 _BINARY = getattr(os, "O_BINARY", 0)
-_FULL = (errno.ENOSPC, errno.EDQUOT) if hasattr(errno, "EDQUOT") else (errno.ENOSPC,)
 
 
-def _pwrite_by_seek(fd: int, data: bytes | bytearray, position: int) -> int:
-    os.lseek(fd, position, os.SEEK_SET)
-    return os.write(fd, data)
+class FileMap(Protocol):
+    """The bytes of a file in memory; struct and memoryview read and write it.
+
+    What is written into it is in the file at once, as far as other readers of the file see, and on
+    the disk after :meth:`Files.sync_map`.
+    """
+
+    def __len__(self) -> int:
+        """Return how many bytes there are."""
+        ...
+
+    def __getitem__(self, key: slice, /) -> bytes:
+        """Return a copy of a range."""
+        ...
+
+    def find(self, sub: bytes, start: int, stop: int, /) -> int:
+        """Return where the bytes begin, at or after ``start`` and before ``stop``; -1 if not."""
+        ...
+
+    def close(self) -> None:
+        """Give the memory back; BufferError while a memoryview of it is held."""
+        ...
+
+    def __buffer__(self, flags: int, /) -> memoryview:
+        """Lend the bytes, writable."""
+        ...
+
+
+class DiskUsage(NamedTuple):
+    """Bytes of the file system a path lies on."""
+
+    total: int
+    used: int
 
 
 class Files:
-    """The system calls of the store, in one place so that tests can make them fail."""
+    """The machine's file system."""
 
-    def pwrite(self, fd: int, data: bytes | bytearray, position: int) -> int:
-        """Write at a position; may write less, as os.pwrite does."""
+    # --- open files ---------------------------------------------------------------------------
+
+    def open(
+        self,
+        path: Path,
+        *,
+        create: bool = False,
+        truncate: bool = False,
+        exclusive: bool = False,
+    ) -> int:
+        """Open a file for reading and writing; returns its handle.
+
+        Args:
+            create: make it when it is missing.
+            truncate: drop what it holds.
+            exclusive: FileExistsError when it is there already.
+        """
+        flags = os.O_RDWR | _BINARY
+        flags |= os.O_CREAT if create else 0
+        flags |= os.O_TRUNC if truncate else 0
+        flags |= os.O_EXCL if exclusive else 0
+        return os.open(path, flags, 0o644)
+
+    def close(self, handle: int) -> None:
+        """Give a handle back."""
+        os.close(handle)
+
+    @contextmanager
+    def opened(
+        self, path: Path, *, create: bool = False, truncate: bool = False, exclusive: bool = False
+    ) -> Iterator[int]:
+        """Lend a handle; arguments as for :meth:`open`."""
+        handle = self.open(path, create=create, truncate=truncate, exclusive=exclusive)
+        try:
+            yield handle
+        finally:
+            self.close(handle)
+
+    def size(self, handle: int) -> int:
+        """Return how many bytes an open file has."""
+        return os.fstat(handle).st_size
+
+    def truncate(self, handle: int, size: int) -> None:
+        """Set the size; new bytes are zeros without space of their own."""
+        os.ftruncate(handle, size)
+
+    def pwrite(self, handle: int, data: bytes | bytearray, position: int) -> int:
+        """Write at a position; may write less, returns how much."""
         if hasattr(os, "pwrite"):
-            return os.pwrite(fd, data, position)
-        return _pwrite_by_seek(fd, data, position)
+            return os.pwrite(handle, data, position)
+        os.lseek(handle, position, os.SEEK_SET)
+        return os.write(handle, data)
 
-    def reserve(self, fd: int, start: int, size: int) -> None:
+    def pread(self, handle: int, count: int, position: int) -> bytes:
+        """Read at a position; may return less, nothing at the end."""
+        if hasattr(os, "pread"):
+            return os.pread(handle, count, position)
+        os.lseek(handle, position, os.SEEK_SET)
+        return os.read(handle, count)
+
+    def reserve(self, handle: int, start: int, size: int) -> None:
         """Make the range exist with space of its own, zero where nothing was written."""
         if hasattr(os, "posix_fallocate"):
             try:
-                os.posix_fallocate(fd, start, size)
+                os.posix_fallocate(handle, start, size)
                 return
             except OSError as error:
                 if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
                     raise
         if sys.platform == "win32":
             # NTFS gives a file that is not marked sparse its clusters when it is extended.
-            os.ftruncate(fd, max(start + size, os.fstat(fd).st_size))
+            os.ftruncate(handle, max(start + size, os.fstat(handle).st_size))
             return
-        self._reserve_by_writing(fd, start, size)
+        self._reserve_by_writing(handle, start, size)
 
-    def _reserve_by_writing(self, fd: int, start: int, size: int) -> None:
-        position = max(start, os.fstat(fd).st_size)
+    def _reserve_by_writing(self, handle: int, start: int, size: int) -> None:
+        position = max(start, self.size(handle))
         while position < start + size:
             chunk = _ZEROS[: start + size - position]
-            position += self.pwrite(fd, chunk, position)
+            position += self.pwrite(handle, chunk, position)
 
-    def sync(self, fd: int) -> None:
+    def sync(self, handle: int) -> None:
         """Put the data of the file on the disk; blocks, without the GIL."""
         if hasattr(os, "fdatasync"):
-            os.fdatasync(fd)
+            os.fdatasync(handle)
         else:
-            os.fsync(fd)
+            os.fsync(handle)
+
+    def map(self, handle: int, size: int) -> FileMap:
+        """Return the file's first ``size`` bytes as memory; the handle may be closed meanwhile."""
+        if sys.version_info >= (3, 13) and sys.platform != "win32":
+            # Without it every map keeps a descriptor: a broker of many queues would run out.
+            return mmap.mmap(handle, size, trackfd=False)
+        return mmap.mmap(handle, size)
+
+    def sync_map(self, handle: int, mapped: FileMap) -> None:
+        """Put on the disk what was written by offset and what was written through the map."""
+        if sys.platform != "linux" and isinstance(mapped, mmap.mmap):
+            mapped.flush()
+        self.sync(handle)
+
+    def extents(self, handle: int, start: int, size: int) -> list[tuple[int, int]]:
+        """Return the ranges from ``start`` to ``size`` that can hold something but zeros.
+
+        All at once, for reading makes more of them.
+        """
+        if not hasattr(os, "SEEK_DATA"):
+            return [(start, size)]
+        found = []
+        position = start
+        while position < size:
+            try:
+                position = os.lseek(handle, position, os.SEEK_DATA)
+            except OSError:  # ENXIO: no data behind this
+                break
+            end = min(os.lseek(handle, position, os.SEEK_HOLE), size)
+            found.append((position, end))
+            position = end
+        return found
+
+    # --- names --------------------------------------------------------------------------------
+
+    def exists(self, path: Path) -> bool:
+        """Tell whether there is a file or a directory of this name."""
+        return path.exists()
+
+    def is_file(self, path: Path) -> bool:
+        """Tell whether the name is a file's."""
+        return path.is_file()
+
+    def is_dir(self, path: Path) -> bool:
+        """Tell whether the name is a directory's."""
+        return path.is_dir()
+
+    def list_directory(self, path: Path) -> list[Path]:
+        """Return what is in a directory, sorted by name; nothing when there is no directory."""
+        try:
+            return sorted(path.iterdir())
+        except FileNotFoundError:
+            return []
+
+    def make_directory(self, path: Path) -> None:
+        """Make a directory and those above it; harmless when it is there."""
+        path.mkdir(parents=True, exist_ok=True)
+
+    def remove_directory(self, path: Path) -> None:
+        """Remove an empty directory."""
+        path.rmdir()
+
+    def unlink(self, path: Path, *, missing_ok: bool = False) -> None:
+        """Remove a file's name."""
+        path.unlink(missing_ok=missing_ok)
+
+    def replace(self, source: Path, target: Path) -> None:
+        """Give a file another name, in place of what has it; at once for every reader."""
+        os.replace(source, target)
 
     def sync_directory(self, path: Path) -> None:
         """Put the names in a directory on the disk (not needed and not possible on Windows)."""
         if sys.platform == "win32":
             return
-        fd = os.open(path, os.O_RDONLY)
+        handle = os.open(path, os.O_RDONLY)
         try:
-            os.fsync(fd)
+            os.fsync(handle)
         finally:
-            os.close(fd)
+            os.close(handle)
 
+    def file_size(self, path: Path) -> int:
+        """Return how many bytes a file has."""
+        return path.stat().st_size
 
-class MappedFile:
-    """One file of fixed size, mapped; ``base`` is the logical offset of its first byte."""
+    def modified_ms(self, path: Path) -> int:
+        """Return when a file was last written, in ms since 1970."""
+        return path.stat().st_mtime_ns // 1_000_000
 
-    __slots__ = ("_files", "base", "fd", "map", "path", "size")
+    def copy_times(self, source: Path, target: Path) -> None:
+        """Give one file the times and rights of another."""
+        shutil.copystat(source, target)
 
-    def __init__(self, path: Path, base: int, size: int, files: Files, fd: int) -> None:
-        self.path = path
-        self.base = base
-        self.size = size
-        self._files = files
-        self.fd = fd
-        if sys.version_info >= (3, 13) and sys.platform != "win32":
-            # Without it every map keeps a descriptor: a broker of many queues would run out.
-            self.map = mmap.mmap(fd, size, trackfd=False)
-        else:
-            self.map = mmap.mmap(fd, size)
+    def disk_usage(self, path: Path) -> DiskUsage:
+        """Return how full the disk of a path is."""
+        usage = shutil.disk_usage(path)
+        return DiskUsage(usage.total, usage.used)
 
-    @classmethod
-    def open(cls, path: Path, base: int, size: int, files: Files) -> MappedFile:
-        """Map an existing file.
+    def make_temporary_directory(self, prefix: str) -> Path:
+        """Make a directory of a name of its own where the system keeps such."""
+        return Path(tempfile.mkdtemp(prefix=prefix))
 
-        Raises:
-            StoreDamagedError: its size is not the configured one (W 5.1).
-        """
-        fd = os.open(path, os.O_RDWR | _BINARY)
-        actual = os.fstat(fd).st_size
-        if actual != size:
-            os.close(fd)
-            raise size_error(path, actual, size)
-        return cls(path, base, size, files, fd)
+    def remove_tree(self, path: Path) -> None:
+        """Remove a directory and everything in it, as far as possible; raises nothing."""
+        shutil.rmtree(path, ignore_errors=True)
 
-    @classmethod
-    def create(
-        cls,
-        path: Path,
-        base: int,
-        size: int,
-        files: Files,
-        *,
-        via: Path,
-        reserve: int | None = None,
-    ) -> MappedFile:
-        """Make a file of zeros that appears under its name only when it is complete.
+    # --- whole files --------------------------------------------------------------------------
 
-        Args:
-            via: where it is built; same file system, outside the directories upstream lists.
-            reserve: bytes from the start that get space of their own now; all by default.
+    def read_bytes(self, path: Path) -> bytes:
+        """Return all a file holds."""
+        return path.read_bytes()
 
-        Raises:
-            DiskFullError: no room; nothing is left behind.
-            StoreError: it cannot be made for another reason.
-        """
-        fd = -1
-        try:
-            fd = os.open(via, os.O_RDWR | os.O_CREAT | os.O_TRUNC | _BINARY, 0o644)
-            if reserve is not None:
-                os.ftruncate(fd, size)
-            files.reserve(fd, 0, size if reserve is None else reserve)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            if sys.platform == "win32":
-                os.close(fd)
-                os.replace(via, path)
-                fd = os.open(path, os.O_RDWR | _BINARY)
-            else:
-                os.replace(via, path)
-            return cls(path, base, size, files, fd)
-        except OSError as error:
-            if fd >= 0:
-                os.close(fd)
-            via.unlink(missing_ok=True)
-            raise no_room(path, size, error) from error
+    def read_text(self, path: Path) -> str:
+        """Return all a file holds as UTF-8 text; UnicodeDecodeError when it is none."""
+        return self.read_bytes(path).decode("utf-8")
 
-    def write(self, position: int, data: bytes | bytearray) -> None:
-        """Write all of the data at a position of the file."""
+    def write_bytes(self, path: Path, data: bytes) -> None:
+        """Make a file hold these bytes and put them on the disk; its name is the caller's care."""
+        with self.opened(path, create=True, truncate=True) as handle:
+            self.write_all(handle, data, 0)
+            self.sync(handle)
+
+    def write_all(self, handle: int, data: bytes | bytearray, position: int) -> None:
+        """Write all of the data at a position."""
         done = 0
         while done < len(data):
-            done += self._files.pwrite(self.fd, data[done:] if done else data, position + done)
+            done += self.pwrite(handle, data[done:] if done else data, position + done)
 
-    def sync(self) -> None:
-        """Put the file's data on the disk, whether it was written by offset or through the map."""
-        if sys.platform != "linux":
-            self.map.flush()
-        with self.opened() as fd:
-            self._files.sync(fd)
+    # --- locks --------------------------------------------------------------------------------
 
-    @contextmanager
-    def opened(self) -> Iterator[int]:
-        """Lend a descriptor: the kept one, or one opened for the time being."""
-        if self.fd >= 0:
-            yield self.fd
-            return
-        fd = os.open(self.path, os.O_RDWR | _BINARY)
-        try:
-            yield fd
-        finally:
-            os.close(fd)
+    def lock(self, path: Path) -> int:
+        """Hold byte 0 of a file, made when missing, against every other holder; returns a handle.
 
-    def release_fd(self) -> None:
-        """Give the descriptor back; the map stays, :meth:`sync` opens the file when needed."""
-        if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
+        The system's record locks do not keep a process out of its own files; this does.
 
-    def data_chunks(self, start: int) -> list[tuple[int, int]]:
-        """Return the ranges from ``start`` on, at most 1 MiB each, that are not all zero."""
-        chunks = []
-        for low, high in self._extents(start):
-            for position in range(low, high, len(_ZEROS)):
-                end = min(position + len(_ZEROS), high)
-                if self.map[position:end] != _ZEROS[: end - position]:
-                    chunks.append((position, end))
-        return chunks
-
-    def _extents(self, start: int) -> list[tuple[int, int]]:
-        """Return where the file system has data; all at once, for reading makes more of it."""
-        if not hasattr(os, "SEEK_DATA"):
-            return [(start, self.size)]
-        extents = []
-        with self.opened() as fd:
-            position = start
-            while position < self.size:
-                try:
-                    position = os.lseek(fd, position, os.SEEK_DATA)
-                except OSError:  # ENXIO: no data behind this
-                    break
-                end = min(os.lseek(fd, position, os.SEEK_HOLE), self.size)
-                extents.append((position, end))
-                position = end
-        return extents
-
-    def data_end(self, start: int) -> int:
-        """Return where the last non-zero byte at or after ``start`` ends, ``start`` if none."""
-        chunks = self.data_chunks(start)
-        if not chunks:
-            return start
-        low, high = chunks[-1]
-        return low + len(self.map[low:high].rstrip(b"\0"))
-
-    def zero_from(self, start: int) -> int:
-        """Zero everything from ``start`` on; returns how many bytes up to the last data there were.
-
-        From the end backwards, so that a crash in between leaves a shorter tail of the same kind.
+        Raises:
+            StoreLockedError: another process, or another holder in this one, has it.
         """
-        end = self.data_end(start)
-        with self.opened() as fd:
-            for low, high in reversed(self.data_chunks(start)):
-                position = low
-                while position < high:
-                    position += self._files.pwrite(fd, _ZEROS[: high - position], position)
-        return end - start
+        root = path.parent.resolve()
+        with _held_guard:
+            if root in _held.values():
+                raise _in_use(root, "this process")
+            handle = self.open(path, create=True)
+            try:
+                _lock_first_byte(handle)
+            except OSError:
+                self.close(handle)
+                raise _in_use(root, "another process") from None
+            _held[handle] = root
+            return handle
 
-    def close(self) -> None:
-        """Unmap and close."""
-        self.map.close()
-        self.release_fd()
+    def unlock(self, handle: int) -> None:
+        """Give a lock back and close its handle."""
+        with _held_guard:
+            _unlock_first_byte(handle)
+            self.close(handle)
+            _held.pop(handle, None)
 
 
-def size_error(path: Path, actual: int, size: int) -> StoreDamagedError:
-    """The error for a file whose size is not the configured one."""
-    return StoreDamagedError(
-        f"{path} has {actual} bytes where {size} are configured: set the file size the store was "
-        "written with, or restore the file",
-        path=str(path),
-        actual=actual,
-        configured=size,
+_held: dict[int, Path] = {}
+_held_guard = threading.Lock()
+
+
+def _in_use(root: Path, holder: str) -> StoreLockedError:
+    return StoreLockedError(
+        f"{root} is in use by {holder}: stop that broker, or give this one another store directory",
+        directory=str(root),
     )
 
 
-def no_room(path: Path, size: int, error: OSError) -> StoreError:
-    """The error for a file that could not be made: DiskFullError when that is why."""
-    if error.errno in _FULL:
-        return DiskFullError(
-            f"no room for {path} ({size} bytes): free space on that disk; the store goes on "
-            "serving reads and takes writes again once there is room",
-            path=str(path),
-            size=size,
-        )
-    return StoreError(f"cannot make {path} ({size} bytes): {error}", path=str(path), size=size)
+if sys.platform == "win32":
+    import msvcrt
 
+    def _lock_first_byte(fd: int) -> None:
+        os.lseek(fd, 0, os.SEEK_SET)
+        msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
 
-def list_based_files(directory: Path) -> list[tuple[int, Path]]:
-    """Return the files of a directory whose names are their starting offsets, in order.
+    def _unlock_first_byte(fd: int) -> None:
+        os.lseek(fd, 0, os.SEEK_SET)
+        msvcrt.locking(fd, msvcrt.LK_UNLCK, 1)
 
-    Raises:
-        StoreDamagedError: a name that is not 20 digits.
-    """
-    found = []
-    for path in directory.iterdir() if directory.is_dir() else ():
-        if not path.is_file():
-            continue
-        if len(path.name) != 20 or not path.name.isdigit():
-            raise StoreDamagedError(
-                f"{path} does not belong there: file names are 20 digits; move it away",
-                path=str(path),
-            )
-        found.append((int(path.name), path))
-    return sorted(found)
+else:
+    import fcntl
 
+    def _lock_first_byte(fd: int) -> None:
+        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0, os.SEEK_SET)
 
-def based_name(base: int) -> str:
-    """Return the file name that stands for a starting offset."""
-    return f"{base:020d}"
+    def _unlock_first_byte(fd: int) -> None:
+        fcntl.lockf(fd, fcntl.LOCK_UN, 1, 0, os.SEEK_SET)

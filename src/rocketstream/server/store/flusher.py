@@ -1,4 +1,4 @@
-"""Flushing of the commit log: one thread, group commit, and a failed fsync that is final (C-434).
+"""Flushing of the commit log: one worker, group commit, and a failed fsync that is final (C-434).
 
 Law: decides when to sync and who is told; what is synced it gets as two callables.
 """
@@ -10,6 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
+from rocketstream._util.workers import Worker, Workers
 from rocketstream.errors import FlushFailedError
 
 _log = logging.getLogger(__name__)
@@ -22,7 +23,8 @@ class LogFlusher:
     Args:
         written: returns (end offset, store timestamp) of what is written so far.
         sync: puts a range of the log on the disk; raises OSError.
-        at_once: whether a waiter wakes the thread (sync flush) or waits for the timer.
+        at_once: whether a waiter wakes the worker (sync flush) or waits for the timer.
+        workers: who runs the worker.
     """
 
     def __init__(
@@ -32,17 +34,19 @@ class LogFlusher:
         *,
         interval_ms: int,
         at_once: bool,
+        workers: Workers,
     ) -> None:
         self._written = written
         self._sync = sync
         self._interval_s = interval_ms / 1000
         self._at_once = at_once
-        self._condition = threading.Condition()
+        self._workers = workers
+        self._guard = threading.Lock()
         self._one_sync = threading.Lock()
         self._waiters: deque[tuple[int, FlushCallback]] = deque()
         self._wanted = False
         self._stopping = False
-        self._thread: threading.Thread | None = None
+        self._worker: Worker | None = None
         self.flushed_offset = 0
         self.flushed_timestamp = 0
         self.error: FlushFailedError | None = None
@@ -53,20 +57,19 @@ class LogFlusher:
         self.flushed_timestamp = flushed_timestamp
         self._wanted = self._stopping = False
         self.error = None
-        self._thread = threading.Thread(target=self._run, name="store-flusher", daemon=True)
-        self._thread.start()
+        self._worker = self._workers.start("store-flusher", self._step, first_s=self._interval_s)
 
     def when_flushed(self, end_offset: int, callback: FlushCallback) -> None:
         """Call back when the log is on the disk up to an offset, or when it will never be.
 
-        At once when that is known; else from the flusher's thread.
+        At once when that is known; else from the flusher's worker.
         """
-        with self._condition:
+        with self._guard:
             if self.error is None and end_offset > self.flushed_offset and not self._stopping:
                 self._waiters.append((end_offset, callback))
-                if self._at_once and not self._wanted:
+                if self._at_once and not self._wanted and self._worker is not None:
                     self._wanted = True
-                    self._condition.notify()
+                    self._worker.wake()
                 return
         if self.error is None and end_offset > self.flushed_offset:
             callback(FlushFailedError("the store was closed before the flush", end=end_offset))
@@ -89,7 +92,7 @@ class LogFlusher:
                 except OSError as error:
                     self._fail(error)
                     raise self.error or error from error
-            with self._condition:
+            with self._guard:
                 self.flushed_timestamp = timestamp
                 self.flushed_offset = end
         self._tell(None)
@@ -100,7 +103,7 @@ class LogFlusher:
             "on may be lost; the store takes no more writes: check the disk, then restart",
             flushed_offset=self.flushed_offset,
         )
-        with self._condition:
+        with self._guard:
             self.error = failure
         _log.error("condition=%s %s", failure.condition, failure)
         self._tell(failure)
@@ -113,7 +116,7 @@ class LogFlusher:
     def _tell(self, failure: FlushFailedError | None) -> None:
         # Callbacks run without the lock: they may call when_flushed again.
         ready: list[FlushCallback] = []
-        with self._condition:
+        with self._guard:
             waiters = self._waiters
             if failure is not None or (waiters and waiters[0][0] <= self.flushed_offset):
                 keep: deque[tuple[int, FlushCallback]] = deque()
@@ -126,24 +129,20 @@ class LogFlusher:
         for callback in ready:
             callback(failure)
 
-    def _run(self) -> None:
-        while True:
-            with self._condition:
-                if not self._wanted and not self._stopping:
-                    self._condition.wait(self._interval_s)
-                self._wanted = False
-                if self._stopping or self.error is not None:
-                    return
-            try:
-                self.flush()
-            except FlushFailedError:
-                return
+    def _step(self) -> float | None:
+        with self._guard:
+            # Before the flush reads what is written: who waits from here on wakes the worker again.
+            self._wanted = False
+        try:
+            self.flush()
+        except FlushFailedError:
+            return None
+        return self._interval_s
 
     def stop(self) -> None:
-        """End the thread; the caller flushes once more before or after."""
-        with self._condition:
+        """End the worker; the caller flushes once more before or after."""
+        with self._guard:
             self._stopping = True
-            self._condition.notify()
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
+        if self._worker is not None:
+            self._worker.stop()
+            self._worker = None

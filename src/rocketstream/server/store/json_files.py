@@ -5,14 +5,14 @@ Law: text by name; what the text means is the caller's business.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
 from rocketstream.errors import StoreDamagedError
-from rocketstream.server.store.files import Files, no_room
+from rocketstream.server.store.files import Files
+from rocketstream.server.store.mapped_file import no_room
 
 T = TypeVar("T")
 
@@ -41,26 +41,20 @@ class ConfigFile:
         data = text.encode()
         with self._lock:
             try:
-                self.path.parent.mkdir(parents=True, exist_ok=True)
-                self._write(self._temporary_path, data)
-                old = self.path.read_bytes() if self.path.exists() else b""
+                self._files.make_directory(self.path.parent)
+                self._files.write_bytes(self._temporary_path, data)
+                old = self._files.read_bytes(self.path) if self._files.exists(self.path) else b""
                 if old.strip():
                     self._replace(self.backup_path, old)
-                os.replace(self._temporary_path, self.path)
+                self._files.replace(self._temporary_path, self.path)
                 self._files.sync_directory(self.path.parent)
             except OSError as error:
                 raise no_room(self.path, len(data), error) from error
 
     def _replace(self, path: Path, data: bytes) -> None:
         building = path.with_name(path.name + ".tmp")
-        self._write(building, data)
-        os.replace(building, path)
-
-    def _write(self, path: Path, data: bytes) -> None:
-        with path.open("wb") as target:
-            target.write(data)
-            target.flush()
-            self._files.sync(target.fileno())
+        self._files.write_bytes(building, data)
+        self._files.replace(building, path)
 
     def load(self, parse: Callable[[str], T]) -> T | None:
         """Return the parsed text, of the backup when the file is missing, empty or unreadable.
@@ -77,7 +71,7 @@ class ConfigFile:
         problems = []
         for path in (self.path, self.backup_path):
             try:
-                text = path.read_text(encoding="utf-8")
+                text = self._files.read_text(path)
                 if text.strip():
                     return parse(text)
                 problems.append(f"{path} is empty")

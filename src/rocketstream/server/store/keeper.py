@@ -11,6 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
+from rocketstream._util.workers import Worker, Workers
 from rocketstream.errors import FlushFailedError
 from rocketstream.server.store.checkpoint import Checkpoint, write_checkpoint
 from rocketstream.server.store.commit_log import CommitLog
@@ -23,11 +24,11 @@ from rocketstream.server.store.results import StoreConfig
 _log = logging.getLogger(__name__)
 _INDEX_RECORDS = 64
 """Indexed at a time: short enough not to keep the server's loop from the interpreter."""
-_INDEX_PAUSE_S = 0.001
+_INDEX_PAUSE_MS = 1
 
 
 class Keeper:
-    """One thread, and what it does on request too.
+    """One worker, and what it does on request too.
 
     Args:
         timestamp: returns the store timestamp of the newest record whose unit is written.
@@ -41,21 +42,24 @@ class Keeper:
         flusher: LogFlusher,
         index: KeyIndex | None,
         files: Files,
+        workers: Workers,
     ) -> None:
         self.queues_guard = threading.Lock()
         """Held while queues are synced, and while files of queues are removed."""
         self._timestamp = timestamp
         self._checkpoint_path = log.directory.parent / "checkpoint"
-        self._interval_s = config.keep_interval_ms / 1000
-        self._poll_s = min(config.poll_interval_ms / 1000, self._interval_s)
+        self._interval_ms = config.keep_interval_ms
+        self._poll_ms = min(config.poll_interval_ms, config.keep_interval_ms)
         self._log = log
         self._flusher = flusher
         self._index = index
         self._files = files
         self._dirty: deque[ConsumeQueue] = deque()
         self._last_marks: Checkpoint | None = None
-        self._stopping = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._workers = workers
+        self._worker: Worker | None = None
+        self._pause_ms = self._poll_ms
+        self._waited_ms = 0
         self._logics_timestamp = 0
 
     def mark_dirty(self, queue: ConsumeQueue) -> None:
@@ -65,36 +69,29 @@ class Keeper:
 
     def start(self, timestamp: int) -> None:
         """Begin; units of records up to the timestamp are to be synced first."""
-        self._stopping.clear()
         self._logics_timestamp = timestamp
-        self._thread = threading.Thread(target=self._run, name="store-keeper", daemon=True)
-        self._thread.start()
+        self._waited_ms, self._pause_ms = 0, self._poll_ms
+        first_s = self._poll_ms / 1000
+        self._worker = self._workers.start("store-keeper", self._step, first_s=first_s)
 
     def stop(self) -> None:
-        """End the thread."""
-        self._stopping.set()
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
+        """End the worker."""
+        if self._worker is not None:
+            self._worker.stop()
+            self._worker = None
 
-    def _run(self) -> None:
-        waited_s = 0.0
-        while not self._stopping.wait(self._poll_s):
-            self._log.prepare_ahead()
-            self._index_some()
-            waited_s += self._poll_s
-            if waited_s >= self._interval_s:
-                waited_s = 0.0
-                try:
-                    self.keep()
-                except FlushFailedError:
-                    return
-
-    def _index_some(self) -> None:
-        index = self._index
-        while index is not None and index.step(_INDEX_RECORDS):
-            if self._stopping.wait(_INDEX_PAUSE_S):
-                return
+    def _step(self) -> float | None:
+        self._waited_ms += self._pause_ms
+        self._log.prepare_ahead()
+        more = self._index is not None and self._index.step(_INDEX_RECORDS)
+        if self._waited_ms >= self._interval_ms:
+            self._waited_ms = 0
+            try:
+                self.keep()
+            except FlushFailedError:
+                return None
+        self._pause_ms = _INDEX_PAUSE_MS if more else self._poll_ms
+        return self._pause_ms / 1000
 
     def keep(self) -> None:
         """Sync the queues and write the checkpoint; blocks.

@@ -17,7 +17,8 @@ from pathlib import Path
 
 from rocketstream.errors import StoreError
 from rocketstream.protocol.tag_hash import java_hash
-from rocketstream.server.store.files import Files, MappedFile
+from rocketstream.server.store.files import Files
+from rocketstream.server.store.mapped_file import MappedFile
 
 _log = logging.getLogger(__name__)
 _HEADER = struct.Struct(">qqqqii")
@@ -222,19 +223,19 @@ class KeyIndex:
         the log, after a crash files newer than the checkpoint, and every file after one of these.
         """
         dropped = 0
-        for path in sorted(self._directory.iterdir()) if self._directory.is_dir() else ():
+        for path in self._files.list_directory(self._directory):
             size = IndexFile.size(self._slots, self._entries)
             if len(path.name) != 17 or not path.name.isdigit():
                 continue
-            if dropped or path.stat().st_size != size:
-                path.unlink()
+            if dropped or self._files.file_size(path) != size:
+                self._files.unlink(path)
                 dropped += 1
                 continue
             file = self._open(MappedFile.open(path, 0, size, self._files))
             unsafe = not clean_exit and file.end_timestamp > safe_timestamp
             if unsafe or (file.count > 1 and file.end_offset >= log_end):
                 file.mapped.close()
-                path.unlink()
+                self._files.unlink(path)
                 dropped += 1
                 continue
             self._index_files.append(file)
@@ -323,7 +324,7 @@ class KeyIndex:
     def _create(self) -> IndexFile:
         size = IndexFile.size(self._slots, self._entries)
         now_ms = self._now_ms()
-        while (path := self._directory / _file_name(now_ms)).exists():
+        while self._files.exists(path := self._directory / _file_name(now_ms)):
             now_ms += 1
         mapped = MappedFile.create(path, 0, size, self._files, via=self._via, reserve=HEADER_BYTES)
         file = self._open(mapped)
@@ -368,7 +369,7 @@ class KeyIndex:
             while len(self._index_files) > 1 and self._index_files[0].end_offset < log_min:
                 mapped = self._index_files.pop(0).mapped
                 mapped.close()
-                mapped.path.unlink()
+                self._files.unlink(mapped.path)
                 dropped += 1
         return dropped
 

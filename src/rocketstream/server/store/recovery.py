@@ -6,8 +6,6 @@ Law: nothing that follows damage is ever deleted; what cannot be told safely is 
 from __future__ import annotations
 
 import logging
-import os
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,8 +30,9 @@ from rocketstream.server.store.dispatch import (
     plain_entry,
     queue_code,
 )
-from rocketstream.server.store.files import MappedFile
+from rocketstream.server.store.files import Files
 from rocketstream.server.store.key_index import Pending
+from rocketstream.server.store.mapped_file import MappedFile
 from rocketstream.server.store.reading import store_timestamp_at
 from rocketstream.server.store.results import StoreConfig
 
@@ -275,6 +274,7 @@ class Recovery:
         make_queue: MakeQueue,
         config: StoreConfig,
         marks: Checkpoint,
+        files: Files,
     ) -> None:
         self._root = root
         self._log = log
@@ -282,6 +282,7 @@ class Recovery:
         self._make_queue = make_queue
         self._config = config
         self._marks = marks
+        self._files = files
         self._dispatched = 0
         self._rebuilding = False
         self._repair = False
@@ -441,7 +442,7 @@ class Recovery:
             if start < segment.size:
                 outcome.torn_bytes += segment.zero_from(start)
                 with segment.opened() as fd:
-                    os.fsync(fd)
+                    self._files.sync(fd)
         outcome.torn_flushed = outcome.torn_bytes > 0 and end.offset < self._marks.flushed_offset
         return outcome
 
@@ -469,27 +470,26 @@ class Recovery:
     def _quarantine(self, offset: int) -> list[Path]:
         """Copy what stands from an offset on, up to the last byte that is not zero."""
         directory = self._root / "quarantine"
-        directory.mkdir(exist_ok=True)
+        self._files.make_directory(directory)
         made = []
         for segment in self._log.segments:
             start = max(offset - segment.base, 0)
             if start >= segment.size or (stop := segment.data_end(start)) == start:
                 continue
-            path = _free_name(directory, f"{segment.path.name}.{segment.base + start}")
-            with path.open("xb") as target:
+            path = self._free_name(directory, f"{segment.path.name}.{segment.base + start}")
+            with self._files.opened(path, create=True, exclusive=True) as target:
                 for position in range(start, stop, 1 << 20):
-                    target.write(segment.map[position : min(position + (1 << 20), stop)])
-                target.flush()
-                os.fsync(target.fileno())
-            shutil.copystat(segment.path, path)
+                    data = segment.map[position : min(position + (1 << 20), stop)]
+                    self._files.write_all(target, data, position - start)
+                self._files.sync(target)
+            self._files.copy_times(segment.path, path)
             made.append(path)
         return made
 
-
-def _free_name(directory: Path, name: str) -> Path:
-    path = directory / name
-    number = 1
-    while path.exists():
-        number += 1
-        path = directory / f"{name}.{number}"
-    return path
+    def _free_name(self, directory: Path, name: str) -> Path:
+        path = directory / name
+        number = 1
+        while self._files.exists(path):
+            number += 1
+            path = directory / f"{name}.{number}"
+        return path

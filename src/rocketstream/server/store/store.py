@@ -1,19 +1,19 @@
 """The store a broker writes to and reads from: log, queues, index, flushing and recovery in one.
 
-Law: one thread calls put and the readers; the threads started here only sync, index and allocate.
+Law: one thread calls put and the readers; the workers started here only sync, index and allocate.
 """
 
 from __future__ import annotations
 
 import logging
-import os
-import shutil
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import quote
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream._util.machine import memory_bytes
+from rocketstream._util.workers import ThreadWorkers, Workers
 from rocketstream.errors import DiskFullError, StoreError
 from rocketstream.protocol.record import stamp_record
 from rocketstream.server.store import reading, recovery
@@ -57,7 +57,8 @@ class MessageStore:
         root: the store directory (storePathRootDir); made when missing.
         config: sizes, limits, flush behaviour.
         clock: gives store timestamps.
-        files: the system calls; tests hand in one that fails.
+        files: the disk.
+        workers: who runs the flusher and the keeper; threads by default.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class MessageStore:
         config: StoreConfig = StoreConfig(),  # noqa: B008 (frozen)
         clock: Clock = SYSTEM_CLOCK,
         files: Files | None = None,
+        workers: Workers | None = None,
     ) -> None:
         self.root = root
         self.config = config
@@ -73,7 +75,8 @@ class MessageStore:
         """Called after a message can be read: topic, queue id, new max offset, tagsCode."""
         self._clock = clock
         self._files = files or Files()
-        self._lock = StoreLock(root)
+        workers = workers or ThreadWorkers()
+        self._lock = StoreLock(root, self._files)
         via_log, self._via_queue, via_index = (root / name for name in _VIA_NAMES)
         self._log = CommitLog(
             root / "commitlog", config.commit_log_file_bytes, self._files, via_log
@@ -94,6 +97,7 @@ class MessageStore:
             self._log.sync_between,
             interval_ms=config.flush_interval_ms,
             at_once=config.flush == "sync",
+            workers=workers,
         )
         self._keeper = Keeper(
             lambda: self._last_timestamp,
@@ -102,8 +106,9 @@ class MessageStore:
             self._flusher,
             self._index,
             self._files,
+            workers,
         )
-        self._memory_bytes = config.memory_bytes or int(_memory_bytes() * _MEMORY_SHARE)
+        self._memory_bytes = config.memory_bytes or int(memory_bytes() * _MEMORY_SHARE)
         self._last_timestamp = 0
         self._is_open = False
         self._takes_writes = False
@@ -124,7 +129,7 @@ class MessageStore:
             DiskFullError: no room for the first file.
         """
         started = self._clock.monotonic_ms()
-        prepare_root(self.root)
+        prepare_root(self.root, self._files)
         self._lock.acquire()
         try:
             report = self._load_and_recover(repair, started)
@@ -133,16 +138,16 @@ class MessageStore:
         except BaseException:
             self._close_files()
             raise
-        self._start_threads(report)
+        self._start_workers(report)
         self._is_open = self._takes_writes = True
         self._disk_too_full = False
         _log_report(self.root, report)
         return report
 
-    def _start_threads(self, report: RecoveryReport) -> None:
+    def _start_workers(self, report: RecoveryReport) -> None:
         # What a killed process wrote is whole in the files, but maybe not on the disk: only what
         # the checkpoint vouches for counts as flushed.
-        marks = read_checkpoint(self.root / "checkpoint")
+        marks = read_checkpoint(self.root / "checkpoint", self._files)
         flushed = max(min(marks.flushed_offset, self._log.end), self._log.min_offset)
         self._flusher.start(flushed, min(marks.physic_msg_timestamp, self._last_timestamp))
         for queue in self._queues.values():
@@ -154,13 +159,13 @@ class MessageStore:
 
     def _load_and_recover(self, repair: bool, started: float) -> RecoveryReport:
         for name in _VIA_NAMES:
-            (self.root / name).unlink(missing_ok=True)
-        clean_exit = not abort_present(self.root)
-        marks = read_checkpoint(self.root / "checkpoint")
+            self._files.unlink(self.root / name, missing_ok=True)
+        clean_exit = not abort_present(self.root, self._files)
+        marks = read_checkpoint(self.root / "checkpoint", self._files)
         self._log.load()
         self._load_queues()
         work = recovery.Recovery(
-            self.root, self._log, self._queues, self._make_queue, self.config, marks
+            self.root, self._log, self._queues, self._make_queue, self.config, marks, self._files
         )
         outcome = work.run(clean_exit=clean_exit, repair=repair)
         self._last_timestamp = outcome.end.last_timestamp
@@ -190,8 +195,8 @@ class MessageStore:
         )
 
     def _load_queues(self) -> None:
-        for topic_directory in sorted((self.root / "consumequeue").iterdir()):
-            for directory in sorted(topic_directory.iterdir()):
+        for topic_directory in self._files.list_directory(self.root / "consumequeue"):
+            for directory in self._files.list_directory(topic_directory):
                 if directory.name.isdigit():
                     queue = self._make_queue(topic_directory.name, int(directory.name))
                     queue.load()
@@ -358,7 +363,7 @@ class MessageStore:
         """Call back when the log is on the disk up to ``PutResult.end_offset``.
 
         With None, or with the FlushFailedError that makes it impossible; at once when known,
-        else from the flusher's thread. With sync flush this starts an fsync that all waiters of
+        else from the flusher's worker. With sync flush this starts an fsync that all waiters of
         the moment share.
         """
         self._flusher.when_flushed(end_offset, callback)
@@ -485,8 +490,8 @@ class MessageStore:
             for key in [key for key in self._queues if key[0] == topic]:
                 self._queues.pop(key).remove()
             directory = self.root / "consumequeue" / topic
-            if directory.is_dir():
-                directory.rmdir()
+            if self._files.is_dir(directory):
+                self._files.remove_directory(directory)
 
     def delete_expired(self, *, manual: bool = False, disk_used_ratio: float | None = None) -> int:
         """Remove old commit log files and what only points at them; returns how many log files.
@@ -499,8 +504,7 @@ class MessageStore:
             disk_used_ratio: 0 to 1; measured when None.
         """
         if disk_used_ratio is None:
-            usage = shutil.disk_usage(self.root)
-            disk_used_ratio = usage.used / usage.total
+            disk_used_ratio = self.disk_used_ratio()
         now_ms = self._clock.now_ms()
         plan = plan_retention(
             self._log.older_files(),
@@ -515,6 +519,11 @@ class MessageStore:
         if plan.remove:
             self._drop_log_files(plan.remove)
         return plan.remove
+
+    def disk_used_ratio(self) -> float:
+        """Return how full the disk of the store is, 0 to 1."""
+        usage = self._files.disk_usage(self.root)
+        return usage.used / usage.total if usage.total else 0.0
 
     def _drop_log_files(self, count: int) -> None:
         for _ in range(count):
@@ -564,10 +573,3 @@ def _log_report(root: Path, report: RecoveryReport) -> None:
         )
     if not report.clean_exit or report.rebuilt:
         _log.info("store=%s recovered: %s", root, report)
-
-
-def _memory_bytes() -> int:
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return 8 * 1024 * 1024 * 1024

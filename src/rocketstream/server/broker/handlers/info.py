@@ -5,9 +5,6 @@ Law: figures as upstream names them; a figure that is not known is left out, nev
 
 from __future__ import annotations
 
-import os
-import shutil
-
 from rocketstream.protocol.bodies import KVTable
 from rocketstream.protocol.codes import VERSION, RequestCode, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
@@ -63,7 +60,7 @@ class InfoHandlers:
             "pageCacheLockTimeMills": "0",
             "commitLogMinOffset": str(store.physical_min_offset),
             "commitLogMaxOffset": str(store.physical_max_offset),
-            "commitLogDiskRatio": f"{self._disk_ratio():.4f}",
+            "commitLogDiskRatio": f"{controller.store.disk_used_ratio():.4f}",
         }
         first = store.read(store.physical_min_offset)
         if first is not None:
@@ -74,10 +71,6 @@ class InfoHandlers:
                 text = f"{controller.schedule.offset(level)},{high}"
                 table[f"scheduleMessageOffset_{level}"] = text
         return ok(body=KVTable(table).encode())
-
-    def _disk_ratio(self) -> float:
-        usage = shutil.disk_usage(self._controller.store.root)
-        return usage.used / usage.total if usage.total else 0.0
 
     def config(self, _: Connection, __: RemotingCommand) -> RemotingCommand:
         """Code 26."""
@@ -101,7 +94,7 @@ class InfoHandlers:
             "transactionCheckMax": str(config.transaction_check_max),
             "rejectTransactionMessage": str(config.reject_transaction_message).lower(),
             "maxMessageSize": str(config.message_body_bytes_max),
-            "storePathRootDir": os.fspath(controller.store.root),
+            "storePathRootDir": str(controller.store.root),
             "enablePropertyFilter": str(config.enable_property_filter).lower(),
             "filterSupportRetry": str(config.filter_support_retry).lower(),
             "traceTopicEnable": str(config.trace_topic).lower(),

@@ -1,0 +1,126 @@
+"""Work in the background: who runs it is handed in, never started where it is needed.
+
+Law: knows nothing of the work. Nothing here, and nothing that uses it, waits for a step to happen:
+a worker that runs its steps on the caller's own thread (a simulation) is a worker too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import logging
+import threading
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+_log = logging.getLogger(__name__)
+T = TypeVar("T")
+Step = Callable[[], float | None]
+"""Does some work; returns the seconds until the next call, or None when there will be none."""
+
+
+class Worker(Protocol):
+    """One piece of work that is called again and again."""
+
+    def wake(self) -> None:
+        """Have the step called now instead of when its pause is over. Thread safe; returns at once.
+
+        During a step: it is called once more right after.
+        """
+        ...
+
+    def stop(self) -> None:
+        """Return when no step runs any more and none will. May be called twice.
+
+        Not from within the step itself.
+        """
+        ...
+
+
+class Workers(Protocol):
+    """Runs steps, and single functions, off the caller's path."""
+
+    def start(self, name: str, step: Step, *, first_s: float) -> Worker:
+        """Call ``step`` after ``first_s`` seconds, and again as it says; one call at a time.
+
+        A step answers for its own errors; one that raises all the same is logged and not called
+        again.
+        """
+        ...
+
+    def submit(self, function: Callable[[], T]) -> asyncio.Future[T]:
+        """Run a function that may block; functions run one at a time, in the order given.
+
+        To be called on the loop the future belongs to.
+        """
+        ...
+
+    def close(self) -> None:
+        """Return when every function submitted has run. More may be submitted later."""
+        ...
+
+
+class ThreadWorkers:
+    """Each worker on a daemon thread of its own, functions on one more.
+
+    Args:
+        name: how the thread of submitted functions is called.
+    """
+
+    def __init__(self, name: str = "rocketstream-work") -> None:
+        self._name = name
+        self._executor: concurrent.futures.ThreadPoolExecutor | None = None
+
+    def start(self, name: str, step: Step, *, first_s: float) -> Worker:
+        """Start a thread; see :class:`Workers`."""
+        return _ThreadWorker(name, step, first_s)
+
+    def submit(self, function: Callable[[], T]) -> asyncio.Future[T]:
+        """Run a function on the thread kept for it; see :class:`Workers`."""
+        if self._executor is None:
+            self._executor = concurrent.futures.ThreadPoolExecutor(1, self._name)
+        return asyncio.get_running_loop().run_in_executor(self._executor, function)
+
+    def close(self) -> None:
+        """Wait for what was submitted and end its thread; blocks."""
+        executor, self._executor = self._executor, None
+        if executor is not None:
+            executor.shutdown(wait=True)
+
+
+class _ThreadWorker:
+    """A thread that calls a step."""
+
+    def __init__(self, name: str, step: Step, first_s: float) -> None:
+        self._name = name
+        self._step = step
+        self._condition = threading.Condition()
+        self._woken = False
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, args=(first_s,), name=name, daemon=True)
+        self._thread.start()
+
+    def wake(self) -> None:
+        with self._condition:
+            self._woken = True
+            self._condition.notify()
+
+    def stop(self) -> None:
+        with self._condition:
+            self._stopping = True
+            self._condition.notify()
+        self._thread.join()
+
+    def _run(self, pause_s: float | None) -> None:
+        while pause_s is not None:
+            with self._condition:
+                if not self._woken and not self._stopping:
+                    self._condition.wait(pause_s)
+                self._woken = False
+                if self._stopping:
+                    return
+            try:
+                pause_s = self._step()
+            except Exception:
+                _log.exception("INTERNAL %s failed and is not called again", self._name)
+                return

@@ -1,0 +1,194 @@
+"""Files of fixed size: space really reserved, written by offset, read through a map, synced.
+
+Law: one file, or the names of a directory of them; knows no formats.
+"""
+
+from __future__ import annotations
+
+import errno
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rocketstream.errors import DiskFullError, StoreDamagedError, StoreError
+from rocketstream.server.store.files import Files
+
+_ZEROS = bytes(1024 * 1024)
+_FULL = (errno.ENOSPC, errno.EDQUOT) if hasattr(errno, "EDQUOT") else (errno.ENOSPC,)
+
+
+class MappedFile:
+    """One file of fixed size, mapped; ``base`` is the logical offset of its first byte."""
+
+    __slots__ = ("_files", "base", "fd", "map", "path", "size")
+
+    def __init__(self, path: Path, base: int, size: int, files: Files, fd: int) -> None:
+        self.path = path
+        self.base = base
+        self.size = size
+        self._files = files
+        self.fd = fd
+        self.map = files.map(fd, size)
+
+    @classmethod
+    def open(cls, path: Path, base: int, size: int, files: Files) -> MappedFile:
+        """Map an existing file.
+
+        Raises:
+            StoreDamagedError: its size is not the configured one (W 5.1).
+        """
+        fd = files.open(path)
+        actual = files.size(fd)
+        if actual != size:
+            files.close(fd)
+            raise size_error(path, actual, size)
+        return cls(path, base, size, files, fd)
+
+    @classmethod
+    def create(
+        cls,
+        path: Path,
+        base: int,
+        size: int,
+        files: Files,
+        *,
+        via: Path,
+        reserve: int | None = None,
+    ) -> MappedFile:
+        """Make a file of zeros that appears under its name only when it is complete.
+
+        Args:
+            via: where it is built; same file system, outside the directories upstream lists.
+            reserve: bytes from the start that get space of their own now; all by default.
+
+        Raises:
+            DiskFullError: no room; nothing is left behind.
+            StoreError: it cannot be made for another reason.
+        """
+        fd = -1
+        try:
+            fd = files.open(via, create=True, truncate=True)
+            if reserve is not None:
+                files.truncate(fd, size)
+            files.reserve(fd, 0, size if reserve is None else reserve)
+            files.make_directory(path.parent)
+            if sys.platform == "win32":
+                files.close(fd)
+                files.replace(via, path)
+                fd = files.open(path)
+            else:
+                files.replace(via, path)
+            return cls(path, base, size, files, fd)
+        except OSError as error:
+            if fd >= 0:
+                files.close(fd)
+            files.unlink(via, missing_ok=True)
+            raise no_room(path, size, error) from error
+
+    def write(self, position: int, data: bytes | bytearray) -> None:
+        """Write all of the data at a position of the file."""
+        self._files.write_all(self.fd, data, position)
+
+    def sync(self) -> None:
+        """Put the file's data on the disk, whether it was written by offset or through the map."""
+        with self.opened() as fd:
+            self._files.sync_map(fd, self.map)
+
+    @contextmanager
+    def opened(self) -> Iterator[int]:
+        """Lend a descriptor: the kept one, or one opened for the time being."""
+        if self.fd >= 0:
+            yield self.fd
+            return
+        with self._files.opened(self.path) as fd:
+            yield fd
+
+    def release_fd(self) -> None:
+        """Give the descriptor back; the map stays, :meth:`sync` opens the file when needed."""
+        if self.fd >= 0:
+            fd, self.fd = self.fd, -1
+            self._files.close(fd)
+
+    def data_chunks(self, start: int) -> list[tuple[int, int]]:
+        """Return the ranges from ``start`` on, at most 1 MiB each, that are not all zero."""
+        chunks = []
+        with self.opened() as fd:
+            extents = self._files.extents(fd, start, self.size)
+        for low, high in extents:
+            for position in range(low, high, len(_ZEROS)):
+                end = min(position + len(_ZEROS), high)
+                if self.map[position:end] != _ZEROS[: end - position]:
+                    chunks.append((position, end))
+        return chunks
+
+    def data_end(self, start: int) -> int:
+        """Return where the last non-zero byte at or after ``start`` ends, ``start`` if none."""
+        chunks = self.data_chunks(start)
+        if not chunks:
+            return start
+        low, high = chunks[-1]
+        return low + len(self.map[low:high].rstrip(b"\0"))
+
+    def zero_from(self, start: int) -> int:
+        """Zero everything from ``start`` on; returns how many bytes up to the last data there were.
+
+        From the end backwards, so that a crash in between leaves a shorter tail of the same kind.
+        """
+        end = self.data_end(start)
+        with self.opened() as fd:
+            for low, high in reversed(self.data_chunks(start)):
+                self._files.write_all(fd, _ZEROS[: high - low], low)
+        return end - start
+
+    def close(self) -> None:
+        """Unmap and close."""
+        self.map.close()
+        self.release_fd()
+
+
+def size_error(path: Path, actual: int, size: int) -> StoreDamagedError:
+    """The error for a file whose size is not the configured one."""
+    return StoreDamagedError(
+        f"{path} has {actual} bytes where {size} are configured: set the file size the store was "
+        "written with, or restore the file",
+        path=str(path),
+        actual=actual,
+        configured=size,
+    )
+
+
+def no_room(path: Path, size: int, error: OSError) -> StoreError:
+    """The error for a file that could not be made: DiskFullError when that is why."""
+    if error.errno in _FULL:
+        return DiskFullError(
+            f"no room for {path} ({size} bytes): free space on that disk; the store goes on "
+            "serving reads and takes writes again once there is room",
+            path=str(path),
+            size=size,
+        )
+    return StoreError(f"cannot make {path} ({size} bytes): {error}", path=str(path), size=size)
+
+
+def list_based_files(directory: Path, files: Files) -> list[tuple[int, Path]]:
+    """Return the files of a directory whose names are their starting offsets, in order.
+
+    Raises:
+        StoreDamagedError: a name that is not 20 digits.
+    """
+    found = []
+    for path in files.list_directory(directory):
+        if not files.is_file(path):
+            continue
+        if len(path.name) != 20 or not path.name.isdigit():
+            raise StoreDamagedError(
+                f"{path} does not belong there: file names are 20 digits; move it away",
+                path=str(path),
+            )
+        found.append((int(path.name), path))
+    return sorted(found)
+
+
+def based_name(base: int) -> str:
+    """Return the file name that stands for a starting offset."""
+    return f"{base:020d}"
