@@ -153,6 +153,32 @@ def test_silent_member_expires_and_the_rest_is_told(rocketmq_cluster_factory: Ma
         second.wait_end()
 
 
+def test_wall_clock_that_jumps_ends_neither_membership_nor_lock(
+    rocketmq_cluster_factory: MakeCluster,
+) -> None:
+    """Silence and leases are durations: 73 hours more or less on the wall are not one of them."""
+    clock = ManualClock()
+    cluster = rocketmq_cluster_factory(clock=clock)
+    one = {MessageQueue("T1", "broker-a", 0)}
+    with Peer(cluster.broker_addr) as first, Peer(cluster.broker_addr) as second:
+        first.heartbeat("c1", topics={"T1": "*"}, producer="pg")
+        assert locked(first, "c1", one) == one
+        for hours in (73, -146):
+            clock.jump(hours * 3_600_000)
+            on_loop(cluster, cluster.broker.controller.expire_members)
+            assert members(first) == ["c1"]
+            assert locked(second, "c2", one) == set()
+        clock.advance(60_001)
+        assert locked(second, "c2", one) == one
+
+
+def locked(peer: Peer, client: str, wanted: set[MessageQueue]) -> set[MessageQueue]:
+    """Ask for queues; return what was granted."""
+    body = LockBatchRequestBody("cg", client, wanted).encode()
+    answer = peer.call(RequestCode.LOCK_BATCH_MQ, body=body)
+    return LockBatchResponseBody.decode(bytes(answer.body)).lock_ok_mq_set
+
+
 def on_loop(cluster: EmbeddedCluster, work: object) -> None:
     async def call() -> None:
         work()  # type: ignore[operator]

@@ -206,6 +206,18 @@ def test_silent_broker_is_removed_after_120_s(running: Running, namesrv: Peer) -
         broker.wait_end()
 
 
+def test_wall_clock_that_jumps_removes_no_broker(running: Running, namesrv: Peer) -> None:
+    """Covers C-442: silence is a duration."""
+    register(namesrv, "T1")
+    for hours in (73, -146):
+        running.clock.jump(hours * 3_600_000)
+        running.expire()
+        assert addresses(namesrv, "T1") == {0: ADDRESS}
+    running.clock.advance(120_001)
+    running.expire()
+    assert running.server.routes.route("T1") is None
+
+
 def test_unchanged_data_version_counts_as_life(running: Running, namesrv: Peer) -> None:
     """Covers code 322."""
     register(namesrv, "T1", counter=3)

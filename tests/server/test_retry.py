@@ -11,6 +11,7 @@ from rocketstream.protocol.bodies import LockBatchRequestBody
 from rocketstream.protocol.codes import RequestCode, ResponseCode
 from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.server.embedded import EmbeddedCluster
+from rocketstream.testing import ManualClock
 from tests.server.conftest import MakeCluster
 from tests.server.peer import Peer, ext
 
@@ -41,6 +42,36 @@ def test_delayed_message_arrives_with_its_marks(broker: Peer) -> None:
     assert properties["WAIT"] == "true"
     parked = broker.messages("SCHEDULE_TOPIC_XXXX", queue_id=1)
     assert [m.body for m in parked] == [b"late"]
+
+
+@pytest.mark.parametrize("hours", [73, -73])
+def test_wall_clock_that_jumps_leaves_a_delay_as_it_is(
+    rocketmq_cluster_factory: MakeCluster, hours: int
+) -> None:
+    """Covers C-405: neither hurried nor held up while the broker runs."""
+    clock = ManualClock()
+    cluster = rocketmq_cluster_factory(clock=clock, delay_levels="1h")
+    with Peer(cluster.broker_addr) as peer:
+        peer.send("T1", b"later", properties={"DELAY": "1"})
+        clock.jump(hours * 3_600_000)
+        look_now(cluster)
+        assert peer.messages("T1") == []
+        clock.advance(3_600_000)
+        look_now(cluster)
+        assert [message.body for message in peer.messages("T1")] == [b"later"]
+
+
+def look_now(cluster: EmbeddedCluster) -> None:
+    """Let the broker look at its first delay level once."""
+
+    async def look() -> None:
+        schedule = cluster.broker._schedule
+        assert schedule is not None
+        schedule._run(1)
+
+    thread = cluster._thread
+    assert thread is not None
+    thread.run(look())
 
 
 def test_delayed_message_is_filtered_by_its_own_tag(broker: Peer) -> None:

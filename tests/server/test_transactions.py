@@ -265,6 +265,22 @@ def test_immunity_postpones_the_first_check(
     assert {checked(broker)[1].body for _ in range(2)} == {b"plain", b"immune"}
 
 
+def test_wall_clock_that_jumps_gives_no_transaction_up(
+    cluster: EmbeddedCluster, broker: Peer, clock: ManualClock
+) -> None:
+    """Covers C-418: how long a message waits is a duration; 73 h on the wall are not one."""
+    prepare(broker)
+    broker.heartbeat("c1", producer="pg")
+    for hours in (73, -146):
+        clock.jump(hours * 3_600_000)
+        cluster.check_transactions()
+        assert broker.messages(GIVEN_UP) == []
+        assert broker.messages(OP) == []
+    clock.advance(6_000)
+    cluster.check_transactions()
+    assert checked(broker)[1].body == b"half"
+
+
 def test_producers_of_a_group_take_turns(
     cluster: EmbeddedCluster, broker: Peer, clock: ManualClock
 ) -> None:

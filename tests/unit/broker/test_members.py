@@ -9,7 +9,7 @@ NOW = 1_700_000_000_000
 
 
 def member(channel: str, client_id: str = "", now_ms: int = NOW) -> Member:
-    return Member(channel, client_id or f"id-{channel}", 3, 409, now_ms)
+    return Member(channel, client_id or f"id-{channel}", 3, 409, now_ms, float(now_ms))
 
 
 def data(*subscriptions: SubscriptionData, group: str = "cg") -> ConsumerData:

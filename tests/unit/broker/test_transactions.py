@@ -34,7 +34,6 @@ def half(age_ms: int, *, times: int = 0, immunity: int | None = None) -> HalfFac
         (half(6_000, immunity=10_000), Verdict.WAIT),
         (half(10_000, immunity=10_000), Verdict.CHECK),
         (half(1_000, immunity=500), Verdict.CHECK),
-        (half(-1), Verdict.CHECK),
         (half(60_000, times=14), Verdict.CHECK),
         (half(60_000, times=15), Verdict.DISCARD),
         (half(0, times=15), Verdict.DISCARD),

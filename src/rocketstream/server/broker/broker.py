@@ -150,6 +150,7 @@ class Broker:
     async def _start(self) -> None:
         controller = self.controller
         controller.started_ms = controller.now_ms()
+        controller.started_monotonic_ms = controller.monotonic_ms()
         # The port first: nothing of the store is touched when it is taken.
         self._server = RemotingServer(
             self._dispatch,

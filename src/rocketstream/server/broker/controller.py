@@ -76,6 +76,8 @@ class BrokerController:
         self.get_count = Counter()
         self.group_gets: defaultdict[str, Counter] = defaultdict(Counter)
         self.started_ms = 0
+        self.started_monotonic_ms = 0.0
+        self._steady_base_ms = clock.now_ms() - int(clock.monotonic_ms())
         self.host = config.advertise_host or config.host
         self.store_host_bytes = b""
         self.port = config.port
@@ -88,8 +90,20 @@ class BrokerController:
         return format_address(self.host, self.port)
 
     def now_ms(self) -> int:
-        """Wall-clock milliseconds."""
+        """Wall-clock milliseconds: for stamps that leave the process."""
         return self.clock.now_ms()
+
+    def monotonic_ms(self) -> float:
+        """Milliseconds that only grow: for leases, silence and rates."""
+        return self.clock.monotonic_ms()
+
+    def steady_ms(self) -> int:
+        """Wall-clock milliseconds of the start plus what has passed since: for delays.
+
+        A wall clock that is set while the broker runs neither hurries nor holds up what is due;
+        with a restart the clock of that moment counts.
+        """
+        return self._steady_base_ms + int(self.clock.monotonic_ms())
 
     # --- tasks -----------------------------------------------------------------------------------
 
@@ -172,7 +186,7 @@ class BrokerController:
 
     def expire_members(self) -> None:
         """Remove clients silent for 120 s, close their connections, tell the others (C-551)."""
-        now_ms = self.now_ms()
+        now_ms = self.monotonic_ms()
         channels, left = self.consumers.expire(now_ms)
         channels += self.producers.expire(now_ms)
         for group, stay in left.items():
@@ -183,7 +197,7 @@ class BrokerController:
 
     def sample(self) -> None:
         """Take the samples the rates are computed from."""
-        now_ms = self.now_ms()
+        now_ms = self.monotonic_ms()
         self.put_count.sample(now_ms)
         self.get_count.sample(now_ms)
         for counter in self.group_gets.values():

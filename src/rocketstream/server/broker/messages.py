@@ -117,7 +117,7 @@ class MessageWriter:
         message.properties[PROPERTY_DELAY] = str(level)
         queue_id = queue_of_level(level)
         record = self.record(message, SCHEDULE_TOPIC, queue_id)
-        due_ms = controller.now_ms() + controller.schedule.delay_ms(level)
+        due_ms = controller.steady_ms() + controller.schedule.delay_ms(level)
         return controller.store.put(
             SCHEDULE_TOPIC, queue_id, record, due_ms, index_keys(message.properties)
         )

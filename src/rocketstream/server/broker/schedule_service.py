@@ -25,7 +25,7 @@ logger = logging.getLogger("rocketstream.server")
 BATCH = 64
 FAILURE_PAUSE_S = 0.1
 WAIT_MAX_S = 5.0
-"""Looked at least so often, so that a wall clock that was set does not delay everything."""
+"""Looked at least so often, since timers and clocks may part a little."""
 _REFUSED_TARGETS = (names.TRANS_HALF_TOPIC, SCHEDULE_TOPIC)
 
 
@@ -87,7 +87,7 @@ class ScheduleService:
             DelayedEntry(offset + index, physical, size, due_ms)
             for index, (physical, size, due_ms) in enumerate(raw)
         ]
-        now_ms = self._controller.now_ms()
+        now_ms = self._controller.steady_ms()
         work = self._schedule.due(level, entries, now_ms)
         for entry in work.deliver:
             self._deliver(entry)

@@ -108,6 +108,7 @@ class TransactionService:
         begin = self._offset(names.TRANS_HALF_TOPIC)
         queue = HalfQueue(begin, self._offset(names.TRANS_OP_HALF_TOPIC))
         places: dict[tuple[str | None, int, int], int] = {}
+        now_ms = self._controller.monotonic_ms()
         for offset, stored in self._messages(names.TRANS_HALF_TOPIC, begin):
             if stored is None:
                 queue.missing(offset)
@@ -119,11 +120,18 @@ class TransactionService:
                 # killed may not have written that down.
                 origin = places.get(what)
             places[what] = offset
-            queue.stored(offset, origin)
+            queue.stored(offset, origin, now_ms - self._waited_ms(stored))
         for _, op in self._messages(names.TRANS_OP_HALF_TOPIC, queue.op_begin):
             is_end = op is not None and op.properties.get(PROPERTY_TAGS) == OP_TAG
             queue.ended(read_op_body(op.body) if op is not None and is_end else ())
         return queue
+
+    def _waited_ms(self, stored: StoredMessage) -> int:
+        """How long a message found at the start has waited at least.
+
+        By the stamps of the log alone: the wall clock may not be what it was before.
+        """
+        return max(self._store.last_store_timestamp - stored.head.store_timestamp, 0)
 
     def _offset(self, topic: str) -> int:
         stored = self._controller.offsets.query(TRANSACTION_GROUP, topic, HALF_QUEUE_ID)
@@ -168,7 +176,7 @@ class TransactionService:
         message.topic, message.queue_id = names.TRANS_HALF_TOPIC, HALF_QUEUE_ID
         self._controller.ensure_topic(names.TRANS_HALF_TOPIC, 1)
         result = self._writer.put(message)
-        self._queue.stored(result.queue_offset)
+        self._queue.stored(result.queue_offset, since_ms=self._controller.monotonic_ms())
         return result
 
     def has_ended(self, half_offset: int) -> bool:
@@ -210,7 +218,7 @@ class TransactionService:
         message = copy_of(given_up, names.TRANS_HALF_TOPIC, HALF_QUEUE_ID)
         message.properties[PROPERTY_TRANSACTION_CHECK_TIMES] = "0"
         result = self._writer.put(message, delayed=False)
-        self._queue.stored(result.queue_offset)
+        self._queue.stored(result.queue_offset, since_ms=self._controller.monotonic_ms())
         return result
 
     def _put_op(self, half_offset: int) -> None:
@@ -263,8 +271,8 @@ class TransactionService:
             logger.warning("half message %d is gone, its transaction cannot end", offset)
             self._queue.missing(offset)
             return
-        facts = HalfFacts.of(half.properties, half.head.born_timestamp)
-        verdict = judge(facts, self._controller.now_ms(), self._rules)
+        facts = HalfFacts.of(half.properties, self._queue.since_ms(offset))
+        verdict = judge(facts, self._controller.monotonic_ms(), self._rules)
         if verdict is Verdict.DISCARD:
             self._discard(offset, half)
         elif verdict is Verdict.CHECK:

@@ -98,7 +98,7 @@ class NameServerHandlers:
             data_version=wrapper.data_version if wrapper else None,
             filter_servers=filter_servers,
             channel=connection,
-            now_ms=self._clock.now_ms(),
+            now_ms=self._clock.monotonic_ms(),
         )
         order = self._settings.namespace(ORDER_NAMESPACE)
         return ok(
@@ -124,7 +124,7 @@ class NameServerHandlers:
         version = DataVersion.decode(bytes(request.body))
         changed = self._routes.is_changed(header.broker_addr, version)
         if not changed:
-            self._routes.refresh(header.broker_addr, self._clock.now_ms())
+            self._routes.refresh(header.broker_addr, self._clock.monotonic_ms())
         known = self._routes.data_version(header.broker_addr)
         return ok(QueryDataVersionResponseHeader(changed=changed), known.encode() if known else b"")
 

@@ -88,7 +88,7 @@ class NameServer:
 
     def expire(self) -> None:
         """Remove brokers silent for 120 s and close their connections."""
-        for channel in self.routes.expire(self._clock.now_ms()):
+        for channel in self.routes.expire(self._clock.monotonic_ms()):
             if isinstance(channel, Connection):
                 channel.close("the broker was silent for 120 s")
 

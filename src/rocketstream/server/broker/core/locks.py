@@ -1,6 +1,6 @@
 """Who holds which queue for ordered consumption.
 
-Law: pure. Upstream: RebalanceLockManager (C-353 to C-356).
+Law: pure; times are of a clock that only grows. Upstream: RebalanceLockManager (C-353 to C-356).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rocketstream.model import MessageQueue
 @dataclass(slots=True)
 class _Lock:
     client_id: str
-    renewed_ms: int
+    renewed_ms: float
 
 
 class QueueLocks:
@@ -26,7 +26,7 @@ class QueueLocks:
         self._groups: dict[str, dict[MessageQueue, _Lock]] = {}
 
     def lock(
-        self, group: str, client_id: str, queues: Iterable[MessageQueue], now_ms: int
+        self, group: str, client_id: str, queues: Iterable[MessageQueue], now_ms: float
     ) -> set[MessageQueue]:
         """Take or renew what can be had; return the queues the client now holds (C-354)."""
         held = self._groups.setdefault(group, {})
@@ -38,7 +38,7 @@ class QueueLocks:
                 got.add(queue)
         return got
 
-    def _is_expired(self, lock: _Lock, now_ms: int) -> bool:
+    def _is_expired(self, lock: _Lock, now_ms: float) -> bool:
         return now_ms - lock.renewed_ms > self._live_ms
 
     def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
@@ -49,14 +49,14 @@ class QueueLocks:
             if lock is not None and lock.client_id == client_id:
                 del held[queue]
 
-    def holder(self, group: str, queue: MessageQueue, now_ms: int) -> str | None:
+    def holder(self, group: str, queue: MessageQueue, now_ms: float) -> str | None:
         """Return the client that holds a queue now, or None."""
         lock = self._groups.get(group, {}).get(queue)
         if lock is None or self._is_expired(lock, now_ms):
             return None
         return lock.client_id
 
-    def is_locked(self, group: str, now_ms: int) -> bool:
+    def is_locked(self, group: str, now_ms: float) -> bool:
         """Whether any member holds a lease: the group consumes in order."""
         held = self._groups.get(group, {})
         return any(not self._is_expired(lock, now_ms) for lock in held.values())

@@ -15,13 +15,19 @@ from rocketstream.protocol.bodies import ConsumerData, SubscriptionData
 
 @dataclass(slots=True)
 class Member:
-    """One client behind one channel."""
+    """One client behind one channel.
+
+    Attributes:
+        last_update_ms: wall clock of its last heartbeat, to be shown.
+        heard_ms: the same on a clock that only grows; what silence is measured by.
+    """
 
     channel: Hashable
     client_id: str
     language: int
     version: int
     last_update_ms: int
+    heard_ms: float
 
 
 @dataclass(slots=True)
@@ -86,13 +92,13 @@ class ConsumerMembers:
         left = [g.name for g in self._groups.values() if channel in g.members]
         return {name: self.unregister(name, channel) for name in left}
 
-    def expire(self, now_ms: int) -> tuple[list[Hashable], dict[str, list[Hashable]]]:
+    def expire(self, now_ms: float) -> tuple[list[Hashable], dict[str, list[Hashable]]]:
         """Remove members silent for 120 s; return their channels and, by group, who stays."""
         late = [
             (group.name, channel)
             for group in self._groups.values()
             for channel, member in group.members.items()
-            if now_ms - member.last_update_ms > CLIENT_EXPIRED_MS
+            if now_ms - member.heard_ms > CLIENT_EXPIRED_MS
         ]
         stay = {name: self.unregister(name, channel) for name, channel in late}
         return [channel for _, channel in late], stay
@@ -150,13 +156,13 @@ class ProducerMembers:
         for client_id in [c for c, known in self._clients.items() if known == channel]:
             del self._clients[client_id]
 
-    def expire(self, now_ms: int) -> list[Hashable]:
+    def expire(self, now_ms: float) -> list[Hashable]:
         """Remove members silent for 120 s; return their channels."""
         late = [
             (group, channel)
             for group, members in self._groups.items()
             for channel, member in members.items()
-            if now_ms - member.last_update_ms > CLIENT_EXPIRED_MS
+            if now_ms - member.heard_ms > CLIENT_EXPIRED_MS
         ]
         for group, channel in late:
             self.unregister(group, channel)

@@ -1,6 +1,7 @@
 """Counters and the rates of the last 10 s, 1 min and 10 min.
 
-Law: pure. Upstream: StoreStatsService (putTps "a b c" of code 28).
+Law: pure; times are of a clock that only grows. Upstream: StoreStatsService (putTps "a b c" of code
+28).
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ class Counter:
 
     def __init__(self) -> None:
         self.total = 0
-        self._samples: deque[tuple[int, int]] = deque()
+        self._samples: deque[tuple[float, int]] = deque()
 
-    def sample(self, now_ms: int) -> None:
+    def sample(self, now_ms: float) -> None:
         """Note the total; called about once a second."""
         samples = self._samples
         if samples and now_ms - samples[-1][0] < SAMPLE_INTERVAL_MS // 2:
@@ -29,13 +30,13 @@ class Counter:
         while samples and now_ms - samples[0][0] > WINDOWS_MS[-1] + SAMPLE_INTERVAL_MS:
             samples.popleft()
 
-    def rate(self, window_ms: int, now_ms: int) -> float:
+    def rate(self, window_ms: int, now_ms: float) -> float:
         """Return growth per second over the window, or over what is known of it."""
         start = next((s for s in self._samples if now_ms - s[0] <= window_ms), None)
         if start is None or now_ms <= start[0]:
             return 0.0
         return (self.total - start[1]) * 1000 / (now_ms - start[0])
 
-    def text(self, now_ms: int) -> str:
+    def text(self, now_ms: float) -> str:
         """Return the three rates as upstream prints them."""
         return " ".join(str(self.rate(window, now_ms)) for window in WINDOWS_MS)

@@ -43,34 +43,34 @@ class CheckRules:
 
 @dataclass(frozen=True, slots=True)
 class HalfFacts:
-    """What decides about a half message."""
+    """What decides about a half message.
 
-    born_ms: int
+    Attributes:
+        since_ms: when it began to wait, on a clock that only grows.
+    """
+
+    since_ms: float
     check_times: int = 0
     immunity_ms: int | None = None
 
     @classmethod
-    def of(cls, properties: Mapping[str, str], born_ms: int) -> HalfFacts:
+    def of(cls, properties: Mapping[str, str], since_ms: float) -> HalfFacts:
         """Read the facts; text that is no number counts as not given."""
         immunity_s = _number(properties.get(PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS))
         return cls(
-            born_ms,
+            since_ms,
             max(_number(properties.get(PROPERTY_TRANSACTION_CHECK_TIMES)) or 0, 0),
             None if immunity_s is None or immunity_s < 0 else immunity_s * 1000,
         )
 
 
-def judge(half: HalfFacts, now_ms: int, rules: CheckRules) -> Verdict:
-    """Return what a check round does with a message that was there when it began.
-
-    A message from the future (the producer's clock is ahead) is checked rather than left to wait
-    for that time.
-    """
-    age_ms = now_ms - half.born_ms
+def judge(half: HalfFacts, now_ms: float, rules: CheckRules) -> Verdict:
+    """Return what a check round does with a message that was there when it began."""
+    age_ms = now_ms - half.since_ms
     if half.check_times >= rules.check_max or age_ms > rules.reserved_ms:
         return Verdict.DISCARD
     wait_ms = rules.timeout_ms if half.immunity_ms is None else half.immunity_ms
-    return Verdict.WAIT if 0 <= age_ms < wait_ms else Verdict.CHECK
+    return Verdict.WAIT if age_ms < wait_ms else Verdict.CHECK
 
 
 def op_body(half_offset: int) -> bytes:
@@ -112,7 +112,7 @@ class HalfQueue:
     def __init__(self, begin: int, op_begin: int) -> None:
         self.begin = self._end = begin
         self.op_begin = op_begin
-        self._pending: dict[int, None] = {}
+        self._pending: dict[int, float] = {}
         self._ops: deque[Sequence[int]] = deque()
         self._ended: dict[int, None] = {}
         self._moved: dict[int, int] = {}
@@ -141,12 +141,19 @@ class HalfQueue:
             offset = self._moved[offset]
         return offset
 
-    def stored(self, offset: int, origin: int | None = None) -> None:
-        """A half message was stored; ``origin`` is where it stood before, which counts no more."""
-        self._pending[offset] = None
+    def since_ms(self, offset: int) -> float:
+        """When the undecided message at an offset began to wait."""
+        return self._pending[offset]
+
+    def stored(self, offset: int, origin: int | None = None, since_ms: float = 0.0) -> None:
+        """A half message was stored at a time; it waits since then.
+
+        ``origin`` is where it stood before, which counts no more; it has waited since that time.
+        """
+        self._pending[offset] = since_ms
         self._end = max(self._end, offset + 1)
         if origin is not None and origin < offset:
-            self._pending.pop(origin, None)
+            self._pending[offset] = self._pending.pop(origin, since_ms)
             self._moved[origin] = offset
             self._came_from[offset] = origin
 

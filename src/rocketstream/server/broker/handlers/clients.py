@@ -73,8 +73,15 @@ class ClientHandlers:
         return ok()
 
     def _member(self, connection: Connection, request: RemotingCommand, client_id: str) -> Member:
-        now_ms = self._controller.now_ms()
-        return Member(connection, client_id, request.language, request.version, now_ms)
+        controller = self._controller
+        return Member(
+            connection,
+            client_id,
+            request.language,
+            request.version,
+            controller.now_ms(),
+            controller.monotonic_ms(),
+        )
 
     def _register_consumer(self, data: ConsumerData, member: Member) -> None:
         controller = self._controller
@@ -165,7 +172,7 @@ class ClientHandlers:
         """Code 41."""
         body = LockBatchRequestBody.decode(_body(request))
         got = self._controller.locks.lock(
-            body.consumer_group, body.client_id, body.mq_set, self._controller.now_ms()
+            body.consumer_group, body.client_id, body.mq_set, self._controller.monotonic_ms()
         )
         return ok(body=LockBatchResponseBody(got).encode())
 

@@ -92,7 +92,7 @@ class GroupHandlers:
                 self._add_topic(stats, group, topic, config.read_queue_nums)
         counter = controller.group_gets.get(group)
         if counter is not None:
-            stats.consume_tps = counter.rate(WINDOWS_MS[0], controller.now_ms())
+            stats.consume_tps = counter.rate(WINDOWS_MS[0], controller.monotonic_ms())
         return stats
 
     def _add_topic(self, stats: ConsumeStats, group: str, topic: str, queues: int) -> None:

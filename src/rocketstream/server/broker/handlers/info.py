@@ -37,12 +37,12 @@ class InfoHandlers:
     def runtime(self, _: Connection, __: RemotingCommand) -> RemotingCommand:
         """Code 28."""
         controller, store = self._controller, self._controller.store
-        now_ms = controller.now_ms()
+        now_ms = controller.monotonic_ms()
         table = {
             "brokerVersion": str(VERSION),
             "brokerVersionDesc": VERSION_TEXT,
             "bootTimestamp": str(controller.started_ms),
-            "runtime": f"[ {(now_ms - controller.started_ms) / 1000:.0f} seconds ]",
+            "runtime": f"[ {(now_ms - controller.started_monotonic_ms) / 1000:.0f} seconds ]",
             "putTps": controller.put_count.text(now_ms),
             "getTransferedTps": controller.get_count.text(now_ms),
             "getTransferredTps": controller.get_count.text(now_ms),

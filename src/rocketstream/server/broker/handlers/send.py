@@ -354,7 +354,7 @@ class SendHandlers:
         if most is None:
             most = settings.retry_max_times
         attempts = header.reconsume_times or 0
-        if self._controller.locks.is_locked(group, self._controller.now_ms()):
+        if self._controller.locks.is_locked(group, self._controller.monotonic_ms()):
             attempts += 1
         if attempts <= most:
             return header.topic, queue_id

@@ -1,7 +1,7 @@
 """The routing table of a name server: who registered, which topics it has, who is gone.
 
-Law: pure. Every call is an event with the time it happened; nothing is looked up outside.
-Upstream: RouteInfoManager (C-441 to C-444, W 2.7).
+Law: pure. Every call is an event with the time it happened, on a clock that only
+grows; nothing is looked up outside. Upstream: RouteInfoManager (C-441 to C-444, W 2.7).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class LiveBroker:
     """One registered address and when it was last heard of."""
 
     identity: BrokerIdentity
-    last_update_ms: int
+    heard_ms: float
     data_version: DataVersion | None
     channel: Hashable
     ha_server_address: str
@@ -73,7 +73,7 @@ class RouteTable:
         data_version: DataVersion | None,
         filter_servers: Iterable[str],
         channel: Hashable,
-        now_ms: int,
+        now_ms: float,
     ) -> Registered:
         """Take one registration; topics count only from a master with news (C-442)."""
         first = self._join(identity)
@@ -131,11 +131,11 @@ class RouteTable:
         live = self._live.get(address)
         return live.data_version if live else None
 
-    def refresh(self, address: str, now_ms: int) -> None:
+    def refresh(self, address: str, now_ms: float) -> None:
         """A sign of life without news."""
         live = self._live.get(address)
         if live:
-            live.last_update_ms = now_ms
+            live.heard_ms = now_ms
 
     # --- leaving ---------------------------------------------------------------------------------
 
@@ -173,9 +173,9 @@ class RouteTable:
             self.unregister(identity)
         return gone
 
-    def expire(self, now_ms: int) -> list[Hashable]:
+    def expire(self, now_ms: float) -> list[Hashable]:
         """Remove brokers silent for 120 s; return their channels, which are to be closed."""
-        late = [b for b in self._live.values() if b.last_update_ms + BROKER_EXPIRED_MS < now_ms]
+        late = [b for b in self._live.values() if b.heard_ms + BROKER_EXPIRED_MS < now_ms]
         for live in late:
             self.unregister(live.identity)
         return [live.channel for live in late]
