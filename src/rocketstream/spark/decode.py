@@ -13,9 +13,10 @@ import pyarrow.compute as pc
 
 from rocketstream.protocol.message_ext import MessageExt, decode_messages
 from rocketstream.spark.columns import COLUMNS, FROM_PROPERTIES, Column
-from rocketstream.spark.layout import Layout, Piece, count_records, disordered
+from rocketstream.spark.layout import Layout, Piece, count_records, disordered, too_early
 from rocketstream.spark.properties import MAP, properties_of
 from rocketstream.spark.vector import TIMESTAMP, TIMESTAMP_MS_MAX, VectorColumns
+from rocketstream.spark.whole import NO_CHECKS, Checks, check_layout, check_messages
 
 VECTOR_RECORDS_MIN: Final = 200
 """Below this many records the plain loop is faster: numpy costs 0.5 to 1 ms before the first."""
@@ -33,7 +34,10 @@ _TYPES: Final = {
 
 
 def decode(
-    pieces: Sequence[Piece], columns: Sequence[Column], tags: Collection[str] | None = None
+    pieces: Sequence[Piece],
+    columns: Sequence[Column],
+    tags: Collection[str] | None = None,
+    checks: Checks = NO_CHECKS,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the wanted records of ``pieces`` as record batches, in order.
 
@@ -43,18 +47,20 @@ def decode(
         pieces: replies of pulls; records outside their ranges are left out.
         columns: what to decode, in this order.
         tags: exact tags to keep, None for all; brokers compare only hashes (C-382).
+        checks: what else to hold the records against.
 
     Raises:
-        RemoteProtocolError: bytes that are not whole, consistent records.
-        NotSupportedError: a body compressed by a codec that is not installed.
+        RemoteProtocolError: bytes that are not whole, consistent records of the right queue.
+        NotSupportedError: a body compressed by a codec that is not installed, or a stored batch.
+        DataLossError: offsets are missing, and ``checks.gap`` raises it.
     """
     enough = VECTOR_RECORDS_MIN
     for piece in pieces:
         enough -= count_records(piece.body, enough)
         if enough <= 0:
-            yield from _decode_vectors(pieces, columns, tags)
+            yield from _decode_vectors(pieces, columns, tags, checks)
             return
-    yield from _decode_plain(pieces, columns, tags)
+    yield from _decode_plain(pieces, columns, tags, checks)
 
 
 def arrow_schema(columns: Sequence[Column]) -> Any:
@@ -63,9 +69,13 @@ def arrow_schema(columns: Sequence[Column]) -> Any:
 
 
 def _decode_vectors(
-    pieces: Sequence[Piece], columns: Sequence[Column], tags: Collection[str] | None
+    pieces: Sequence[Piece],
+    columns: Sequence[Column],
+    tags: Collection[str] | None,
+    checks: Checks,
 ) -> Iterator[pa.RecordBatch]:
     layout = Layout(pieces)
+    check_layout(layout, pieces, checks, any(column.name == "body" for column in columns))
     if not len(layout):
         return
     maker = VectorColumns(layout, pieces, BATCH_BODY_BYTES_MAX)
@@ -101,13 +111,20 @@ def _filtered(batch: pa.RecordBatch, keep: Any) -> Iterator[pa.RecordBatch]:
 
 
 def _decode_plain(
-    pieces: Sequence[Piece], columns: Sequence[Column], tags: Collection[str] | None
+    pieces: Sequence[Piece],
+    columns: Sequence[Column],
+    tags: Collection[str] | None,
+    checks: Checks,
 ) -> Iterator[pa.RecordBatch]:
-    messages = [message for piece in pieces for message in _messages(piece)]
-    if not messages:
-        return
     wanted = {column.name for column in columns}
     with_body = "body" in wanted
+    messages = []
+    for piece in pieces:
+        part = _messages(piece)
+        check_messages(piece, part, checks, with_body)
+        messages += part
+    if not messages:
+        return
     schema = arrow_schema(columns)
     tables = None
     if tags is not None or wanted & FROM_PROPERTIES:
@@ -128,11 +145,13 @@ def _decode_plain(
 def _messages(piece: Piece) -> list[MessageExt]:
     messages = decode_messages(piece.body, piece.queue.broker_name)
     before = -1
+    if messages and messages[0].queue_offset < piece.begin:
+        raise too_early(piece, messages[0].queue_offset)
     for message in messages:
         if message.queue_offset <= before:
             raise disordered(piece, message.queue_offset)
         before = message.queue_offset
-    return [m for m in messages if piece.begin <= m.queue_offset < piece.end]
+    return [m for m in messages if m.queue_offset < piece.end]
 
 
 def _runs(messages: Sequence[MessageExt], with_body: bool) -> Iterator[tuple[int, int]]:

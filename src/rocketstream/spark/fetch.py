@@ -7,7 +7,7 @@ Law: sockets and answers; which pull comes next is ``pulling``'s business, what 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from itertools import groupby
 from typing import Final
 
@@ -15,7 +15,6 @@ from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.blocking import BlockingAdminClient
 from rocketstream.errors import (
     BrokerError,
-    DataLossError,
     RemoteProtocolError,
     RocketMQError,
     TransportError,
@@ -26,6 +25,7 @@ from rocketstream.protocol.codes import PullSysFlag, RequestCode, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import PullMessageRequestHeader, PullMessageResponseHeader
 from rocketstream.spark.layout import Piece
+from rocketstream.spark.losses import Losses
 from rocketstream.spark.options import ReadOptions
 from rocketstream.spark.planning import QueueRange
 from rocketstream.spark.pulling import Ask, QueuePull
@@ -55,7 +55,7 @@ _SYSTEM_ERRORS_MAX: Final = 5
 
 
 def fetch(
-    scan: Scan, plan: PartitionPlan, clock: Clock = SYSTEM_CLOCK
+    scan: Scan, plan: PartitionPlan, losses: Losses, clock: Clock = SYSTEM_CLOCK
 ) -> Generator[Piece, None, None]:
     """Yield everything of a partition's ranges, each queue's offsets ascending.
 
@@ -68,7 +68,7 @@ def fetch(
     by_broker = sorted(plan.spans, key=lambda span: span.queue.broker_name)
     for broker_name, spans in groupby(by_broker, key=lambda span: span.queue.broker_name):
         address = plan.addresses[broker_name]
-        source = BrokerFetch(scan, list(spans), address, pool(scan.options), clock)
+        source = BrokerFetch(scan, list(spans), address, pool(scan.options), losses, clock)
         yield from source.pieces()
 
 
@@ -80,6 +80,7 @@ class BrokerFetch:
         spans: ranges, all of one broker.
         address: where the broker was when the partition was planned.
         connections: where to borrow a connection.
+        losses: told of offsets that cannot be read.
         clock: bounds retries.
     """
 
@@ -89,6 +90,7 @@ class BrokerFetch:
         spans: Sequence[QueueRange],
         address: str,
         connections: BlockingPool,
+        losses: Losses,
         clock: Clock,
     ) -> None:
         self._scan = scan
@@ -98,11 +100,11 @@ class BrokerFetch:
         self._pulls = [QueuePull(span, stride_max) for span in spans]
         self._address = address
         self._connections = connections
+        self._losses = losses
         self._waiting: dict[int, tuple[QueuePull, Ask]] = {}
         self._patience = Patience(options.retry_timeout_ms, clock)
         self._end_patience = Patience(min(END_LAG_MS, options.retry_timeout_ms), clock)
         self._system_errors = 0
-        self._warned: set[MessageQueue] = set()
 
     def pieces(self) -> Iterator[Piece]:
         """Yield what the pulls bring, in order per queue."""
@@ -177,17 +179,24 @@ class BrokerFetch:
                     f"{self._address} answered a pull of {pull.span.queue} from {ask.begin} "
                     f"with next offset {next_offset}"
                 )
+            if not answer.body and not self._filtered:
+                self._losses.missing(pull.span.queue, ask.begin, min(next_offset, ask.end))
             pull.answered(ask, next_offset, answer.body)
         elif next_offset > ask.begin:
             if not (self._filtered and answer.remark == "NO_MATCHED_MESSAGE"):
-                self._lost(pull.span.queue, ask.begin, min(next_offset, ask.end), header)
+                self._gone(pull, ask.begin, min(next_offset, ask.end), header)
             pull.answered(ask, next_offset)
         elif self._end_patience.exhausted():
-            self._lost(pull.span.queue, ask.begin, ask.end, header)
+            self._gone(pull, ask.begin, ask.end, header)
             pull.answered(ask, ask.end)
         else:
             pull.failed(ask)
             self._end_patience.pause()
+
+    def _gone(
+        self, pull: QueuePull, begin: int, end: int, header: PullMessageResponseHeader
+    ) -> None:
+        self._losses.gone(pull.span.queue, begin, end, (header.min_offset, header.max_offset))
 
     def _refused(self, error: BrokerError) -> None:
         if error.code not in _MAY_PASS:
@@ -219,37 +228,6 @@ class BrokerFetch:
                 self._address = client.address(broker_name, refresh=True)
         except RocketMQError as error:
             logger.info("broker=%s cannot be looked up: %s", broker_name, error)
-
-    def _lost(
-        self, queue: MessageQueue, begin: int, end: int, header: PullMessageResponseHeader
-    ) -> None:
-        report_loss(
-            self._scan.options.fail_on_data_loss,
-            queue,
-            f"offsets {begin} to {end - 1} are gone; the queue now holds "
-            f"{header.min_offset} to {header.max_offset - 1}",
-            logger.warning if queue not in self._warned else logger.debug,
-        )
-        self._warned.add(queue)
-
-
-def report_loss(
-    fail: bool, queue: MessageQueue, what: str, log: Callable[[str], None] = logger.warning
-) -> None:
-    """Raise or log that offsets cannot be read any more.
-
-    Raises:
-        DataLossError: ``fail`` is set.
-    """
-    text = (
-        f"data loss in topic {queue.topic!r}, broker {queue.broker_name!r}, "
-        f"queue {queue.queue_id}: {what}"
-    )
-    if fail:
-        raise DataLossError(
-            f"{text}. Set option failOnDataLoss=false to go on without them", queue=tuple(queue)
-        )
-    log(f"{text}. Going on without them (failOnDataLoss=false)")
 
 
 def admin_client(options: ReadOptions) -> BlockingAdminClient:

@@ -15,6 +15,7 @@ import numpy as np
 from rocketstream.errors import RemoteProtocolError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.record import MAGIC_V1, MAGIC_V2, RECORD_BYTES_MIN
+from rocketstream.spark.losses import described
 
 PAD: Final = 128
 """Bytes after the last record, so that reading a fixed part never leaves the buffer."""
@@ -168,7 +169,8 @@ def _positions(joined: bytearray, pieces: Sequence[Piece]) -> tuple[Array, Array
 
 
 def _wanted(offsets: Array, piece: Array, pieces: Sequence[Piece]) -> Array:
-    """Tell which records lie in their piece's range, refusing offsets that do not ascend."""
+    """Tell which records lie in their piece's range, refusing offsets not asked for or not
+    ascending."""
     begins = np.array([p.begin for p in pieces], np.int64)[piece]
     ends = np.array([p.end for p in pieces], np.int64)[piece]
     if len(offsets) > 1:
@@ -176,13 +178,27 @@ def _wanted(offsets: Array, piece: Array, pieces: Sequence[Piece]) -> Array:
         if backwards.any():
             bad = int(np.flatnonzero(backwards)[0]) + 1
             raise disordered(pieces[int(piece[bad])], int(offsets[bad]))
-    return (offsets >= begins) & (offsets < ends)
+    early = offsets < begins
+    if early.any():
+        bad = int(np.flatnonzero(early)[0])
+        raise too_early(pieces[int(piece[bad])], int(offsets[bad]))
+    return offsets < ends
 
 
 def disordered(piece: Piece, offset: int) -> RemoteProtocolError:
     """Return the error for a reply whose queue offsets do not ascend."""
     return RemoteProtocolError(
         f"offset {offset} of queue {piece.queue} came again or out of order in one reply"
+    )
+
+
+def too_early(piece: Piece, offset: int) -> RemoteProtocolError:
+    """Return the error for a reply with an offset before the one asked for."""
+    return RemoteProtocolError(
+        f"a pull of {described(piece.queue)}, asked from offset {piece.begin}, "
+        f"answered offset {offset}",
+        queue=tuple(piece.queue),
+        offset=offset,
     )
 
 

@@ -37,6 +37,7 @@ READ_OPTIONS: Final = (
     "maxOffsetsPerTrigger",
     "minPartitions",
     "failOnDataLoss",
+    "checkBodyCrc",
     "pullBatchSize",
     "pullsInFlight",
     "requestTimeoutMs",
@@ -80,6 +81,7 @@ class ReadOptions:
         max_offsets_per_trigger: rows of one micro-batch, None for all there are.
         min_partitions: at least so many Spark partitions, None to leave it to the planner.
         fail_on_data_loss: whether missing offsets are an error.
+        check_body_crc: whether bodies that are read must match the CRC stored with them.
         pull_batch_size: most messages asked for in one pull.
         pulls_in_flight: pulls under way at a time on one connection.
         request_timeout_ms: bound of one request.
@@ -97,6 +99,7 @@ class ReadOptions:
     max_offsets_per_trigger: int | None
     min_partitions: int | None
     fail_on_data_loss: bool
+    check_body_crc: bool
     pull_batch_size: int
     pulls_in_flight: int
     request_timeout_ms: int
@@ -130,6 +133,7 @@ def read_options(given: Mapping[str, str], mode: Mode) -> ReadOptions:
         max_offsets_per_trigger=_number(values, "maxOffsetsPerTrigger", None, 1),
         min_partitions=_number(values, "minPartitions", None, 1),
         fail_on_data_loss=_flag(values, "failOnDataLoss", True),
+        check_body_crc=_flag(values, "checkBodyCrc", True),
         pull_batch_size=_number(values, "pullBatchSize", 1_024, 1, 100_000),
         pulls_in_flight=_number(values, "pullsInFlight", 8, 1, 64),
         request_timeout_ms=_number(values, "requestTimeoutMs", 10_000, 1),

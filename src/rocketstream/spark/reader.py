@@ -19,12 +19,14 @@ from rocketstream.errors import ConfigurationError
 from rocketstream.model import MessageQueue
 from rocketstream.spark.cluster import Cluster
 from rocketstream.spark.decode import decode
-from rocketstream.spark.fetch import fetch, report_loss
+from rocketstream.spark.fetch import fetch
+from rocketstream.spark.losses import Losses, report_loss
 from rocketstream.spark.offsets import StreamOffset
 from rocketstream.spark.options import ReadOptions
 from rocketstream.spark.planning import QueueRange, plan
 from rocketstream.spark.scan import PartitionPlan, Scan
 from rocketstream.spark.streaming import StreamSource
+from rocketstream.spark.whole import Checks
 from rocketstream.spark.worker import prepare
 
 if TYPE_CHECKING:
@@ -152,15 +154,24 @@ def read_partition(scan: Scan, partition: api.InputPartition) -> Iterator[pa.Rec
     if planned is None:  # Spark puts this in where there is no partition
         return
     prepare()
+    yield from read_rows(scan, planned)
+
+
+def read_rows(scan: Scan, planned: PartitionPlan) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a plan as record batches, every offset accounted for."""
+    losses = Losses(scan.options.fail_on_data_loss)
+    checks = Checks(
+        losses.missing if scan.tags is None else None, body_crc=scan.options.check_body_crc
+    )
     pieces, size = [], 0
-    for piece in fetch(scan, planned):
+    for piece in fetch(scan, planned, losses):
         pieces.append(piece)
         size += len(piece.body)
         if size >= BATCH_BYTES:
-            yield from decode(pieces, scan.columns, scan.tags)
+            yield from decode(pieces, scan.columns, scan.tags, checks)
             pieces, size = [], 0
     if pieces:
-        yield from decode(pieces, scan.columns, scan.tags)
+        yield from decode(pieces, scan.columns, scan.tags, checks)
 
 
 def batch_ranges(options: ReadOptions, cluster: Cluster) -> list[QueueRange]:

@@ -16,7 +16,7 @@ from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.errors import BrokerError, RouteNotFoundError, TransportError
 from rocketstream.model import MessageQueue
 from rocketstream.spark.cluster import Cluster
-from rocketstream.spark.fetch import report_loss
+from rocketstream.spark.losses import report_loss
 from rocketstream.spark.offsets import StreamOffset, following, ranges_between
 from rocketstream.spark.options import ReadOptions
 from rocketstream.spark.planning import QueueRange, admit

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import struct
-import zlib
 from typing import Any
 from unittest import mock
 
@@ -18,10 +16,10 @@ from rocketstream.protocol.compression import compress
 from rocketstream.protocol.record import RecordFields, encode_record
 from rocketstream.spark import decode as decoding
 from rocketstream.spark.columns import ALL_COLUMNS, Column
-from rocketstream.spark.decode import arrow_schema, decode
+from rocketstream.spark.decode import decode
 from rocketstream.spark.layout import Piece
+from tests.unit.spark.records import WAYS, piece, record, rows
 
-QUEUE = MessageQueue("T1", "broker-a", 3)
 VECTOR_V4 = bytes.fromhex(
     "00000073DAA320A73610A686000000030000000000000000000000070000000000000400000000000000018BCFE5"
     "68000A0000090000CFDB0000018BCFE568050A00000100002A9F00000000000000000000000000000005"
@@ -33,49 +31,6 @@ VECTOR_V6 = bytes.fromhex(
     "00002A9F0000000000000000000000000000000568656C6C6F02543100114B455953016B31025441475301546167"
     "41"
 )
-
-
-def record(
-    offset: int = 0,
-    body: bytes = b"hello",
-    properties: bytes = b"TAGS\x01TagA",
-    topic: bytes = b"T1",
-    **fields: Any,
-) -> bytes:
-    """A record built from the layout alone, so that it can also be wrong."""
-    sys_flag = fields.get("sys_flag", 0)
-    born = bytes(range(16)) if sys_flag & 0x10 else b"\x0a\x00\x00\x09"
-    store = bytes(range(16, 32)) if sys_flag & 0x20 else b"\x0a\x00\x00\x01"
-    wide = fields.get("wide_topic", len(topic) > 127)
-    rest = struct.pack(
-        ">iiiqqiq", zlib.crc32(body) & 0x7FFFFFFF, 3, fields.get("flag", 0), offset,
-        fields.get("physical", 4096 + offset), sys_flag, fields.get("born_ms", 1_700_000_000_000),
-    )  # fmt: skip
-    rest += born + struct.pack(">i", fields.get("port", 53211))
-    rest += struct.pack(">q", 1_700_000_000_005) + store + struct.pack(">i", 10911)
-    rest += struct.pack(">iqi", fields.get("reconsume", 0), 0, fields.get("body_size", len(body)))
-    rest += body + struct.pack(">h" if wide else ">B", len(topic)) + topic
-    rest += struct.pack(">H", fields.get("properties_size", len(properties))) + properties
-    magic = fields.get("magic", 0xDAA320AB if wide else 0xDAA320A7)
-    return struct.pack(">iI", fields.get("size", len(rest) + 8), magic) + rest
-
-
-def piece(*records: bytes, begin: int = 0, end: int = 1 << 62) -> Piece:
-    return Piece(QUEUE, begin, end, b"".join(records))
-
-
-def rows(pieces: list[Piece], way: str, **options: Any) -> list[dict[str, Any]]:
-    """Decode by one of the two ways and return plain rows."""
-    with mock.patch.object(decoding, "VECTOR_RECORDS_MIN", 0 if way == "vector" else 10**9):
-        columns = options.pop("columns", ALL_COLUMNS)
-        batches = list(decode(pieces, columns, **options))
-    for batch in batches:
-        assert batch.schema.equals(arrow_schema(columns))
-        batch.validate(full=True)
-    return [row for batch in batches for row in batch.to_pylist()]
-
-
-WAYS = pytest.mark.parametrize("way", ["vector", "plain"])
 
 
 @WAYS
@@ -106,7 +61,7 @@ def test_v6_vector_decodes_to_its_row(way: str) -> None:
 def test_v2_magic_carries_a_long_topic(way: str) -> None:
     """Covers the 16-bit topic length of 5.x (4.1), mixed with V1."""
     long = b"t" * 300
-    found = rows([piece(record(1, topic=long), record(2))], way)
+    found = rows([piece(record(1, topic=long), topic="t" * 300), piece(record(2))], way)
     assert [row["topic"] for row in found] == ["t" * 300, "T1"]
 
 
@@ -163,9 +118,11 @@ def test_inflated_bodies_end_a_batch_before_it_grows_too_large(way: str) -> None
 
 @WAYS
 def test_only_the_wanted_offsets_are_decoded(way: str) -> None:
-    """An answer may begin before and end behind what was asked; several queues share a batch."""
-    other = Piece(MessageQueue("T1", "broker-b", 0), 0, 9, record(0) + record(4))
-    found = rows([piece(*map(record, range(10)), begin=3, end=6), other], way)
+    """An answer may end behind what was asked; several queues share a batch."""
+    other = Piece(
+        MessageQueue("T1", "broker-b", 0), 0, 9, record(0, queue_id=0) + record(4, queue_id=0)
+    )
+    found = rows([piece(*map(record, range(3, 10)), begin=3, end=6), other], way)
     assert [(row["brokerName"], row["queueOffset"]) for row in found] == [
         ("broker-a", 3), ("broker-a", 4), ("broker-a", 5), ("broker-b", 0), ("broker-b", 4),
     ]  # fmt: skip
@@ -250,7 +207,6 @@ message = st.fixed_dictionaries(
     {
         "body": st.binary(max_size=30),
         "properties": property_bytes,
-        "topic": st.sampled_from([b"T1", b"T2", "主题".encode()]),
         "sys_flag": st.sampled_from([0, 0, 0x10, 0x20, 0x30]),
         "flag": st.integers(-(2**31), 2**31 - 1),
         "physical": st.integers(-(2**63), 2**63 - 1),
@@ -262,13 +218,19 @@ message = st.fixed_dictionaries(
 )
 
 
-@given(st.lists(st.lists(message, max_size=6), min_size=1, max_size=3))
+topics = st.sampled_from(["T1", "T2", "主题"])
+
+
+@given(st.lists(st.tuples(topics, st.lists(message, max_size=6)), min_size=1, max_size=3))
 @settings(max_examples=200, deadline=None)
-def test_both_ways_give_the_same_rows(replies: list[list[dict[str, Any]]]) -> None:
+def test_both_ways_give_the_same_rows(replies: list[tuple[str, list[dict[str, Any]]]]) -> None:
     """The plain loop and the arrays are two writings of one function."""
     pieces = [
-        piece(*(record(offset, **fields) for offset, fields in enumerate(reply)))
-        for reply in replies
+        piece(
+            *(record(at, topic=topic.encode(), **fields) for at, fields in enumerate(reply)),
+            topic=topic,
+        )
+        for topic, reply in replies
     ]
     columns = tuple(c for c in ALL_COLUMNS if "Timestamp" not in c.name)
     assert rows(pieces, "vector", columns=columns) == rows(pieces, "plain", columns=columns)
@@ -298,7 +260,7 @@ def test_the_switch_to_arrays_is_at_two_hundred_records() -> None:
     for count in (199, 200, 201):
         records = [
             bytes(encode_record(RecordFields(
-                "T1", 0, 0, 0, 0, ("10.0.0.1", 1), 0, ("10.0.0.1", 2), 0, 0, b"b", "", offset
+                "T1", 3, 0, 0, 0, ("10.0.0.1", 1), 0, ("10.0.0.1", 2), 0, 0, b"b", "", offset
             )))
             for offset in range(count)
         ]  # fmt: skip

@@ -26,10 +26,11 @@ from rocketstream.protocol.record import RecordFields, encode_record
 from rocketstream.spark import fetch as fetching
 from rocketstream.spark import worker
 from rocketstream.spark.columns import ALL_COLUMNS
-from rocketstream.spark.decode import decode
 from rocketstream.spark.fetch import fetch
+from rocketstream.spark.losses import Losses
 from rocketstream.spark.options import read_options
 from rocketstream.spark.planning import QueueRange
+from rocketstream.spark.reader import read_rows
 from rocketstream.spark.scan import PartitionPlan, Scan, new_scan
 from rocketstream.testing.proxy import FaultProxy
 from rocketstream.transport.connection import Connection
@@ -40,11 +41,13 @@ Answer = tuple[int, str, int, bytes]
 """Code, remark, next offset, body."""
 
 
-def records(begin: int, end: int) -> bytes:
+def records(begin: int, end: int, queue_id: int = 0) -> bytes:
     """Messages of these offsets."""
     host = ("10.0.0.1", 1)
     return b"".join(
-        encode_record(RecordFields("T", 0, 0, 0, 0, host, 0, host, 0, 0, b"b", "", offset))
+        encode_record(
+            RecordFields("T", queue_id, 0, 0, 0, host, 0, host, 0, 0, b"b", "TAGS\x01a", offset)
+        )
         for offset in range(begin, end)
     )
 
@@ -85,7 +88,7 @@ class FakeBroker:
         if begin >= self.high:
             return ResponseCode.PULL_NOT_FOUND, "OFFSET_OVERFLOW_ONE", begin, b""
         end = min(self.high, begin + min(pull.max_msg_nums, self.batch()))
-        return ResponseCode.SUCCESS, "FOUND", end, records(begin, end)
+        return ResponseCode.SUCCESS, "FOUND", end, records(begin, end, pull.queue_id)
 
 
 @pytest.fixture
@@ -117,9 +120,11 @@ def plan(address: str, *spans: tuple[int, int]) -> PartitionPlan:
 def offsets(scanned: Scan, planned: PartitionPlan) -> dict[int, list[int]]:
     """Everything read, by the queue it came from."""
     found: dict[int, list[int]] = {}
-    for piece in fetch(scanned, planned):
-        for batch in decode([piece], scanned.columns):
-            found.setdefault(piece.queue.queue_id, []).extend(batch["queueOffset"].to_pylist())
+    for batch in read_rows(scanned, planned):
+        for queue_id, offset in zip(
+            batch["queueId"].to_pylist(), batch["queueOffset"].to_pylist(), strict=True
+        ):
+            found.setdefault(queue_id, []).append(offset)
     return found
 
 
@@ -155,7 +160,7 @@ def test_a_reader_that_stops_early_leaves_no_answers_for_the_next(
     broker: FakeBroker, address: str
 ) -> None:
     """limit(n) closes the generator with pulls under way."""
-    reading = fetch(scan(), plan(address, (0, 1_000)))
+    reading = fetch(scan(), plan(address, (0, 1_000)), Losses(True))
     next(reading)
     reading.close()
     assert offsets(scan(), plan(address, (0, 50))) == {0: list(range(50))}
@@ -274,9 +279,8 @@ def test_an_answer_with_more_than_asked_gives_each_offset_once(
     """Some brokers answer whole batches; what is beyond a pull's stretch is cut off."""
 
     def generous(pull: PullMessageRequestHeader) -> Answer:
-        begin = max(0, pull.queue_offset - 3)
         end = min(1_000, pull.queue_offset + pull.max_msg_nums + 9)
-        return 0, "FOUND", end, records(begin, end)
+        return 0, "FOUND", end, records(pull.queue_offset, end)
 
     broker.behave = generous
     assert offsets(scan(), plan(address, (0, 700))) == {0: list(range(700))}
@@ -286,3 +290,43 @@ def test_nothing_to_read_asks_nothing(broker: FakeBroker, address: str) -> None:
     """The partition Spark insists on."""
     assert offsets(scan(), PartitionPlan((), {})) == {}
     assert broker.pulls == []
+
+
+def without_64_to_200(pull: PullMessageRequestHeader) -> Answer | None:
+    """As Apache answers where a log file vanished: it skips to the next file, and says FOUND."""
+    begin, end = pull.queue_offset, min(1_000, pull.queue_offset + pull.max_msg_nums)
+    if begin >= 200 or end <= 64:
+        return None
+    if begin >= 64:
+        return 0, "FOUND", 232, records(200, 232)
+    return 0, "FOUND", 216, records(begin, 64) + records(200, 216)
+
+
+def test_rows_missing_in_an_answer_that_says_found_are_a_loss(
+    broker: FakeBroker, address: str
+) -> None:
+    """A vanished log file: 136 of 1,000 rows, never silently."""
+    broker.behave = without_64_to_200
+    with pytest.raises(
+        DataLossError,
+        match=r"topic 'T', broker 'broker-a', queue 0: offsets 64 to \d+ are missing.*OnDataLoss",
+    ):
+        offsets(scan(), plan(address, (0, 1_000)))
+
+
+def test_rows_missing_in_an_answer_are_left_out_when_the_user_says_so(
+    broker: FakeBroker, address: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Everything that is there comes, and the log names the loss."""
+    broker.behave = without_64_to_200
+    with caplog.at_level(logging.WARNING, "rocketstream.spark"):
+        read = offsets(scan(failOnDataLoss="false"), plan(address, (0, 1_000)))
+    assert read == {0: [*range(64), *range(200, 1_000)]}
+    assert "queue 0: offsets 64 to" in caplog.text
+
+
+def test_found_without_messages_is_a_loss(broker: FakeBroker, address: str) -> None:
+    """The extreme of a gap."""
+    broker.behave = lambda pull: (0, "FOUND", 32, b"") if pull.queue_offset < 32 else None
+    with pytest.raises(DataLossError, match="offsets 0 to 31 are missing"):
+        offsets(scan(), plan(address, (0, 100)))

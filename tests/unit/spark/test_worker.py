@@ -18,7 +18,7 @@ from rocketstream.errors import DataLossError, NotSupportedError
 from rocketstream.model import MessageQueue
 from rocketstream.spark import requirements, worker
 from rocketstream.spark.columns import ALL_COLUMNS
-from rocketstream.spark.fetch import report_loss
+from rocketstream.spark.losses import report_loss
 from rocketstream.spark.options import read_options
 from rocketstream.spark.scan import new_scan
 from rocketstream.spark.shipping import make_constants_picklable

@@ -1,0 +1,73 @@
+"""Rows that cannot be read any more: an error, or a warning and on, as ``failOnDataLoss`` says.
+
+Law: words and the choice between the two; what counts as a loss is decided where it is seen.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from rocketstream.errors import DataLossError
+from rocketstream.model import MessageQueue
+
+logger = logging.getLogger("rocketstream.spark")
+
+
+def described(queue: MessageQueue) -> str:
+    """Return a queue in the words of error texts."""
+    return f"topic {queue.topic!r}, broker {queue.broker_name!r}, queue {queue.queue_id}"
+
+
+def report_loss(
+    fail: bool, queue: MessageQueue, what: str, log: Callable[[str], None] = logger.warning
+) -> None:
+    """Raise or log that offsets cannot be read any more.
+
+    Raises:
+        DataLossError: ``fail`` is set.
+    """
+    text = f"data loss in {described(queue)}: {what}"
+    if fail:
+        raise DataLossError(
+            f"{text}. Set option failOnDataLoss=false to go on without them", queue=tuple(queue)
+        )
+    log(f"{text}. Going on without them (failOnDataLoss=false)")
+
+
+class Losses:
+    """The losses of one task: the first of each queue is a warning, the others are details.
+
+    Args:
+        fail: raise at the first one instead.
+    """
+
+    def __init__(self, fail: bool) -> None:
+        self._fail = fail
+        self._warned: set[MessageQueue] = set()
+
+    def gone(self, queue: MessageQueue, begin: int, end: int, held: tuple[int, int]) -> None:
+        """Report offsets the broker says it does not have, and what it ``held``."""
+        self._report(
+            queue,
+            f"offsets {begin} to {end - 1} are gone; "
+            f"the queue now holds {held[0]} to {held[1] - 1}",
+        )
+
+    def missing(self, queue: MessageQueue, begin: int, end: int) -> None:
+        """Report offsets an answer passes over although it should hold every one."""
+        self._report(
+            queue,
+            f"offsets {begin} to {end - 1} are missing in what the broker answered, as where a "
+            "log file has vanished",
+        )
+
+    def _report(self, queue: MessageQueue, what: str) -> None:
+        """Raise or log.
+
+        Raises:
+            DataLossError: losses are to fail.
+        """
+        log = logger.debug if queue in self._warned else logger.warning
+        self._warned.add(queue)
+        report_loss(self._fail, queue, what, log)
