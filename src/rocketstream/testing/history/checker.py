@@ -1,0 +1,40 @@
+"""The whole check: a history in, the broken promises out.
+
+Law: pure; n log n in the number of events.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from itertools import chain
+
+from rocketstream.testing.history.anomaly import Anomaly, AnomalyKind, Rules
+from rocketstream.testing.history.consuming import check_consuming
+from rocketstream.testing.history.events import Event
+from rocketstream.testing.history.ordering import check_ordering
+from rocketstream.testing.history.sending import check_sending
+from rocketstream.testing.history.story import sort
+
+DEFAULT_RULES = Rules()
+
+
+def check(history: Iterable[Event], rules: Rules = DEFAULT_RULES) -> list[Anomaly]:
+    """Return what is wrong with a history, at most ``rules.reports_max`` anomalies of each kind.
+
+    Args:
+        history: the events, in any order; those of one time in the order they happened.
+        rules: what the run is held to.
+    """
+    stories = sort(history)
+    found: list[Anomaly] = []
+    counts: Counter[AnomalyKind] = Counter()
+    for anomaly in chain(
+        check_sending(stories, rules),
+        check_consuming(stories, rules),
+        check_ordering(stories, rules),
+    ):
+        counts[anomaly.kind] += 1
+        if counts[anomaly.kind] <= rules.reports_max:
+            found.append(anomaly)
+    return found

@@ -1,0 +1,261 @@
+"""Did each group get everything, nothing too early, in order where it asked for order?
+
+Law: pure checks over ``Stories``; each yields anomalies with the events that show them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+
+from rocketstream.model import MessageQueue
+from rocketstream.testing.history.anomaly import Anomaly, AnomalyKind, Rules
+from rocketstream.testing.history.events import Event, MessageStored
+from rocketstream.testing.history.sending import may_be_lost, must_be_seen
+from rocketstream.testing.history.story import (
+    NEVER,
+    RETRY,
+    Delivery,
+    GroupStory,
+    Stories,
+)
+
+
+def check_consuming(stories: Stories, rules: Rules) -> Iterator[Anomaly]:
+    """Yield what is wrong with the messages groups were given."""
+    for group in stories.groups.values():
+        for queue, story in group.queues.items():
+            for delivery in story.deliveries:
+                yield from _allowed_at_all(stories, rules, delivery)
+            yield from _repeated(stories, rules, group, queue, story.deliveries)
+            yield from _other_message(stories, rules, queue, story.deliveries)
+        by_key = _deliveries_by_key(group)
+        yield from _retries(stories, rules, group, by_key)
+        yield from _given_up_early(stories, group, by_key)
+        yield from _never_consumed(stories, rules, group, by_key)
+        for seen in group.owners:
+            if len(seen.members) != 1:
+                who = " and ".join(seen.members) or "nobody"
+                text = f"{seen.queue} belongs to {who} in group {seen.group}"
+                yield Anomaly(AnomalyKind.NOT_OWNED, text, (seen,))
+
+
+def wanted(stories: Stories, group: GroupStory, queue: MessageQueue) -> Callable[[int], bool]:
+    """Return a function that tells whether the group must consume what is at an offset."""
+    read = stories.reads.get(queue)
+    begin = read.begin if read is not None else 0
+    tags = group.declared.tags
+    if not tags or queue.topic.startswith(RETRY):
+        return lambda offset: offset >= begin
+    there = stories.stored.get(queue, {})
+
+    def selects(offset: int) -> bool:
+        stored = there.get(offset)
+        return offset >= begin and stored is not None and stored.tags in tags
+
+    return selects
+
+
+def _allowed_at_all(stories: Stories, rules: Rules, delivery: Delivery) -> Iterator[Anomaly]:
+    event = delivery.event
+    send = stories.sends.get(event.key)
+    if send is None or not send.invoked:
+        text = f"{event.key} was delivered to {event.member}, never sent"
+        yield Anomaly(AnomalyKind.PHANTOM, text, (event,))
+        return
+    first = send.invoked[0]
+    if event.at < first.at:
+        text = f"{event.key} was delivered before it was sent"
+        yield Anomaly(AnomalyKind.PHANTOM, text, (event, first))
+    if first.due_ms:
+        due = first.at + first.due_ms - rules.early_ms
+        if event.at < due - stories.clock_forward.total_between(first.at, event.at):
+            early = first.at + first.due_ms - event.at
+            text = f"{event.key} was delivered {early:.0f} ms before it was due"
+            yield Anomaly(AnomalyKind.DELAYED_EARLY, text, (first, event))
+    if first.transactional:
+        commits = [decision.at for decision in send.decided if decision.commit]
+        if not commits and send.decided:
+            text = f"{event.key} was rolled back, and delivered to {event.member}"
+            yield Anomaly(AnomalyKind.ROLLED_BACK_SEEN, text, (*send.decided, event))
+        elif not commits or event.at < min(commits):
+            text = f"{event.key} was delivered before its local transaction had committed"
+            yield Anomaly(AnomalyKind.TRANSACTION_EARLY, text, (first, *send.decided, event))
+
+
+def _repeated(
+    stories: Stories,
+    rules: Rules,
+    group: GroupStory,
+    queue: MessageQueue,
+    deliveries: list[Delivery],
+) -> Iterator[Anomaly]:
+    """A place that was consumed comes again only after a crash, a change of owner or a reset."""
+    before: dict[int, Delivery] = {}
+    resets = group.queues[queue].resets
+    for delivery in deliveries:
+        event = delivery.event
+        earlier = before.get(event.offset)
+        before[event.offset] = delivery
+        if earlier is None or not earlier.success:
+            continue
+        begin = earlier.event.at - rules.rebalance_ms
+        if (
+            group.changes.any_between(begin, event.at)
+            or stories.disturbances.any_between(begin, event.at)
+            or stories.crashed(queue.broker_name, begin, event.at)
+            or any(earlier.event.at <= reset.at <= event.at for reset in resets)
+        ):
+            continue
+        text = f"{event.key} was consumed by {earlier.event.member}, and delivered again"
+        yield Anomaly(AnomalyKind.REPEATED, text, (earlier.event, event))
+
+
+def _other_message(
+    stories: Stories, rules: Rules, queue: MessageQueue, deliveries: list[Delivery]
+) -> Iterator[Anomaly]:
+    if rules.unflushed_ms != 0 and stories.power_lost(queue.broker_name, 0, NEVER):
+        return  # what was not flushed is gone, and its places are given anew
+    there = stories.stored.get(queue, {})
+    seen: dict[int, Delivery] = {}
+    for delivery in deliveries:
+        event = delivery.event
+        other: Event | None = None
+        stored = there.get(event.offset)
+        earlier = seen.setdefault(event.offset, delivery)
+        if stored is not None and stored.key != event.key:
+            other = stored
+        elif earlier.event.key != event.key:
+            other = earlier.event
+        if other is not None:
+            text = f"{queue} offset {event.offset} was delivered as {event.key}"
+            yield Anomaly(AnomalyKind.MISPLACED, text, (event, other))
+
+
+def _deliveries_by_key(group: GroupStory) -> dict[str, list[Delivery]]:
+    found: dict[str, list[Delivery]] = defaultdict(list)
+    for story in group.queues.values():
+        for delivery in story.deliveries:
+            found[delivery.event.key].append(delivery)
+    return found
+
+
+def _retries(
+    stories: Stories, rules: Rules, group: GroupStory, by_key: dict[str, list[Delivery]]
+) -> Iterator[Anomaly]:
+    """A message failed at least as often as it says, and each failure brings it back once."""
+    for key, deliveries in by_key.items():
+        most = max(delivery.event.reconsume_times for delivery in deliveries)
+        if most == 0:
+            continue
+        deliveries.sort(key=lambda delivery: delivery.event.at)
+        failures = 0
+        for delivery in deliveries:
+            if delivery.event.reconsume_times > failures:
+                said = delivery.event.reconsume_times
+                text = f"{key} says it failed {said} times; it failed {failures} times"
+                events = tuple(d.event for d in deliveries)
+                yield Anomaly(AnomalyKind.MISCOUNTED, text, events)
+                break
+            failures += not delivery.success
+        yield from _sent_back_once(stories, rules, group, key, deliveries)
+
+
+def _sent_back_once(
+    stories: Stories, rules: Rules, group: GroupStory, key: str, deliveries: list[Delivery]
+) -> Iterator[Anomaly]:
+    places: dict[int, dict[tuple[MessageQueue, int], Delivery]] = defaultdict(dict)
+    failed: dict[int, list[Delivery]] = defaultdict(list)
+    for delivery in deliveries:
+        event = delivery.event
+        if not delivery.success:
+            failed[event.reconsume_times].append(delivery)
+        if event.queue.topic == group.retry_topic:
+            places[event.reconsume_times].setdefault((event.queue, event.offset), delivery)
+    for times, copies in places.items():
+        causes = failed[times - 1]
+        spare = len(copies) - len(causes)
+        if spare <= 0 or not causes:
+            continue
+        broker = next(iter(copies))[0].broker_name
+        moments = [d.end for d in causes] + [_stored_at(stories, place) for place in copies]
+        excuses = sum(
+            stories.crashed(broker, at, at + rules.settle_ms)
+            or stories.disturbances.any_between(at - rules.settle_ms, at + rules.settle_ms)
+            for at in moments
+            if at < NEVER
+        )
+        if spare > excuses:
+            text = f"{key} was sent back {len(causes)} times as retry {times}, and came back "
+            events = tuple(d.event for d in [*causes, *copies.values()])
+            yield Anomaly(AnomalyKind.STORED_TWICE, f"{text}{len(copies)} times", events)
+
+
+def _stored_at(stories: Stories, place: tuple[MessageQueue, int]) -> float:
+    queue, offset = place
+    stored = stories.stored.get(queue, {}).get(offset)
+    return NEVER if stored is None else stored.at
+
+
+def _dead_letters(stories: Stories, group: GroupStory) -> dict[str, MessageStored]:
+    return {
+        stored.key: stored
+        for queue, there in stories.stored.items()
+        if queue.topic == group.dead_topic
+        for stored in there.values()
+    }
+
+
+def _given_up_early(
+    stories: Stories, group: GroupStory, by_key: dict[str, list[Delivery]]
+) -> Iterator[Anomaly]:
+    most = group.declared.attempts_max
+    if most == 0:
+        return
+    for key, dead in _dead_letters(stories, group).items():
+        deliveries = by_key.get(key, [])
+        failures = sum(not delivery.success for delivery in deliveries)
+        if failures < most:
+            text = f"{key} was dead-lettered after {failures} failures; it had {most} attempts"
+            events = (*(delivery.event for delivery in deliveries), dead)
+            yield Anomaly(AnomalyKind.GIVEN_UP_EARLY, text, events)
+
+
+def _never_consumed(
+    stories: Stories, rules: Rules, group: GroupStory, by_key: dict[str, list[Delivery]]
+) -> Iterator[Anomaly]:
+    if stories.ended is None:
+        return
+    declared = group.declared
+    dead = _dead_letters(stories, group)
+    starts = {} if declared.from_first else _starts(group)
+    for key, send in stories.sends.items():
+        if not send.invoked or send.invoked[0].topic not in declared.topics:
+            continue
+        if declared.tags and send.invoked[0].tags not in declared.tags:
+            continue
+        deliveries = by_key.get(key, [])
+        if key in dead or any(delivery.success for delivery in deliveries):
+            continue
+        copies = [s for s in send.stored if s.queue.topic == send.invoked[0].topic]
+        if not declared.from_first:
+            copies = [s for s in copies if s.offset >= starts.get(s.queue, NEVER)]
+            if not copies:
+                continue
+        if not copies and (not must_be_seen(send) or may_be_lost(stories, rules, send)):
+            continue
+        text = f"{key} was never consumed by group {declared.group}"
+        events = (*send.invoked, *send.acknowledged, *copies, *(d.event for d in deliveries))
+        yield Anomaly(AnomalyKind.LOST, text, events)
+
+
+def _starts(group: GroupStory) -> dict[MessageQueue, float]:
+    """Where a group that does not begin with the first message began in each queue."""
+    return {
+        queue: min(
+            [delivery.event.offset for delivery in story.deliveries]
+            + [commit.offset for commit in story.commits],
+            default=NEVER,
+        )
+        for queue, story in group.queues.items()
+    }

@@ -1,0 +1,238 @@
+"""What happened in a run, as the checker reads it: one small value per event.
+
+Law: values only. ``at`` is true time in milliseconds, the same clock for every event of a history
+(a simulator's virtual time, or one process's monotonic clock). A ``key`` names what a program meant
+to send once; it survives retries, delays, transactions and dead-lettering.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rocketstream.errors import SendOutcome
+from rocketstream.model import MessageQueue
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Event:
+    """Something that happened at a time."""
+
+    at: float
+
+
+# --- sending -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SendInvoked(Event):
+    """A producer began to send a message.
+
+    Attributes:
+        key: names the message.
+        topic: where it is to be seen.
+        due_ms: how long after its sending it may first be seen (a delay level); 0 at once.
+        tags: its tag, for groups that select by tags.
+        transactional: seen only when ``TransactionDecided`` said commit.
+    """
+
+    key: str
+    topic: str
+    due_ms: float = 0.0
+    tags: str = ""
+    transactional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SendAcknowledged(Event):
+    """A send returned a place: from now on the message must never be lost.
+
+    Attributes:
+        queue: where it is stored; None where the answer does not say (delayed, transactional).
+        offset: its place in the queue; -1 where the answer does not say.
+        tries: how often it may have been written; more than one allows more than one copy.
+    """
+
+    key: str
+    queue: MessageQueue | None = None
+    offset: int = -1
+    tries: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class SendFailed(Event):
+    """A send raised; ``outcome`` says what the producer claims to know."""
+
+    key: str
+    outcome: SendOutcome
+    tries: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionDecided(Event):
+    """The local transaction of a message ended; ``commit`` false is a rollback."""
+
+    key: str
+    commit: bool
+
+
+# --- what the broker holds -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class MessageStored(Event):
+    """A message was found in the broker's log; ``at`` is when it was stored, as far as known."""
+
+    key: str
+    queue: MessageQueue
+    offset: int
+    tags: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LogRead(Event):
+    """A queue was read from ``begin`` up to but not including ``end``: nothing else is there."""
+
+    queue: MessageQueue
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommitSeen(Event):
+    """The broker held this offset for a group: everything below it counts as consumed."""
+
+    group: str
+    queue: MessageQueue
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetReset(Event):
+    """An operator moved a group in a queue."""
+
+    group: str
+    queue: MessageQueue
+    offset: int
+
+
+# --- consuming -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDeclared(Event):
+    """A group and what it is to consume.
+
+    Attributes:
+        topics: topics it subscribes to, the retry topic not named.
+        orderly: queues are consumed in order, by one member at a time.
+        tags: tags it selects; empty for all.
+        attempts_max: deliveries a message gets before it is given up (dead-lettered); 0 unlimited.
+        from_first: begins with the first message; else where its first delivery or commit is.
+        sends_back: what fails comes back by way of the broker; else (a pull consumer) by itself.
+    """
+
+    group: str
+    topics: frozenset[str]
+    orderly: bool = False
+    tags: frozenset[str] = frozenset()
+    attempts_max: int = 17
+    from_first: bool = True
+    sends_back: bool = True
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MessageDelivered(Event):
+    """A message was handed to a listener, or returned by a poll. Each is itself alone.
+
+    Attributes:
+        queue: where it was read: a retried message's is of the retry topic.
+        reconsume_times: how often it failed before, as the message says.
+        call: number of the listener call; messages of one batch share it.
+    """
+
+    key: str
+    group: str
+    member: str
+    queue: MessageQueue
+    offset: int
+    reconsume_times: int = 0
+    call: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerReturned(Event):
+    """The listener is done with a delivered message; ``success`` false: it comes again."""
+
+    delivery: MessageDelivered
+    success: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MemberJoined(Event):
+    """A member of a group began to start."""
+
+    group: str
+    member: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemberLeft(Event):
+    """A member was shut down; its listeners run no more."""
+
+    group: str
+    member: str
+
+
+@dataclass(frozen=True, slots=True)
+class OwnersSeen(Event):
+    """Which members had a queue when all was calm: there must be exactly one."""
+
+    group: str
+    queue: MessageQueue
+    members: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnded(Event):
+    """The run was healed and given its time: everything must be consumed by now."""
+
+
+# --- what befell the processes -------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessDied(Event):
+    """A client process ended without a word; members of this name listen no more."""
+
+    process: str
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerDied(Event):
+    """A broker ended; ``power_lost``: what it had not flushed is gone."""
+
+    broker: str
+    power_lost: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerStarted(Event):
+    """A broker began to serve."""
+
+    broker: str
+
+
+@dataclass(frozen=True, slots=True)
+class Disturbed(Event):
+    """Something lasted from ``at`` to ``until`` that may cause retries and repetitions."""
+
+    until: float
+    what: str = field(default="")
+
+
+@dataclass(frozen=True, slots=True)
+class ClockJumped(Event):
+    """The wall clock of a process or broker moved by so many milliseconds."""
+
+    process: str
+    by_ms: float

@@ -1,0 +1,178 @@
+"""Offsets and order: commits never run ahead or back, queues in order have one owner at a time.
+
+Law: pure sweeps over one group's queue in the order of time.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+
+from rocketstream.model import MessageQueue
+from rocketstream.testing.history.anomaly import Anomaly, AnomalyKind, Rules
+from rocketstream.testing.history.consuming import wanted
+from rocketstream.testing.history.events import CommitSeen, OffsetReset
+from rocketstream.testing.history.story import (
+    RETRY,
+    Delivery,
+    GroupStory,
+    QueueStory,
+    Stories,
+)
+
+# At one moment: what ended counts first, then resets, commits, and what begins.
+_ENDED, _RESET, _COMMITTED, _BEGAN = range(4)
+
+
+def check_ordering(stories: Stories, rules: Rules) -> Iterator[Anomaly]:
+    """Yield what is wrong with offsets, order and ownership."""
+    for group in stories.groups.values():
+        for queue, story in group.queues.items():
+            yield from _committed_ahead(stories, group, queue, story)
+            yield from _went_backwards(stories, rules, queue, story)
+            if group.declared.orderly:
+                yield from _out_of_order(stories, group, queue, story)
+                yield from _owned_twice(rules, queue, story.deliveries)
+
+
+def _is_finished(group: GroupStory, delivery: Delivery) -> bool:
+    """Tell whether an offset may pass the message: consumed, sent back, or given up."""
+    declared = group.declared
+    if delivery.success is None or delivery.success:
+        return bool(delivery.success)
+    if not declared.sends_back:
+        return False
+    if not declared.orderly:
+        return True
+    return 0 < declared.attempts_max <= delivery.event.reconsume_times + 1
+
+
+def _start(group: GroupStory, queue: MessageQueue, story: QueueStory) -> int:
+    if group.declared.from_first or queue.topic.startswith(RETRY):
+        return 0
+    offsets = [story.commits[0].offset] if story.commits else []
+    offsets += [delivery.event.offset for delivery in story.deliveries[:1]]
+    return min(offsets, default=0)
+
+
+class _Sweep:
+    """The lowest offset that is not finished, as time goes on."""
+
+    def __init__(self, stories: Stories, group: GroupStory, queue: MessageQueue) -> None:
+        self._wanted = wanted(stories, group, queue)
+        self._done: set[int] = set()
+        self.next = _start(group, queue, group.queues[queue])
+
+    def finish(self, offset: int) -> None:
+        """Note that a message is finished."""
+        self._done.add(offset)
+
+    def first_open(self, begin: int, end: int) -> int:
+        """Return the lowest offset in [begin, end) that is wanted and unfinished, or ``end``."""
+        while begin < end and (begin in self._done or not self._wanted(begin)):
+            begin += 1
+        return begin
+
+
+def _committed_ahead(
+    stories: Stories, group: GroupStory, queue: MessageQueue, story: QueueStory
+) -> Iterator[Anomaly]:
+    sweep = _Sweep(stories, group, queue)
+    moments: list[tuple[float, int, Delivery | OffsetReset | CommitSeen]] = [
+        (d.end, _ENDED, d) for d in story.deliveries if _is_finished(group, d)
+    ]
+    moments += [(reset.at, _RESET, reset) for reset in story.resets]
+    moments += [(commit.at, _COMMITTED, commit) for commit in story.commits]
+    moments.sort(key=lambda moment: moment[:2])
+    for _, _, what in moments:
+        if isinstance(what, Delivery):
+            sweep.finish(what.event.offset)
+        elif isinstance(what, OffsetReset):
+            sweep.next = max(sweep.next, what.offset)
+        else:
+            open_ = sweep.first_open(sweep.next, what.offset)
+            if open_ < what.offset:
+                tried = [d.event for d in story.deliveries if d.event.offset == open_]
+                stored = stories.stored.get(queue, {}).get(open_)
+                text = (
+                    f"group {what.group} committed {what.offset} in {queue}; "
+                    f"offset {open_} was {'not finished' if tried else 'never delivered'}"
+                )
+                events = (what, *([stored] if stored else []), *tried)
+                yield Anomaly(AnomalyKind.COMMITTED_AHEAD, text, events)
+            sweep.next = max(sweep.next, what.offset)
+
+
+def _went_backwards(
+    stories: Stories, rules: Rules, queue: MessageQueue, story: QueueStory
+) -> Iterator[Anomaly]:
+    rising: list[CommitSeen] = []  # since the last time it fell
+    broker = queue.broker_name
+    for commit in story.commits:
+        if rising and commit.offset < rising[-1].offset:
+            higher = bisect_right([c.offset for c in rising], commit.offset)
+            first = rising[higher]
+            recently = min(commit.at, first.at + rules.settle_ms)
+            if not (
+                any(first.at <= reset.at <= commit.at for reset in story.resets)
+                or stories.crashed(broker, first.at, recently)
+                or (rules.unflushed_ms != 0 and stories.power_lost(broker, first.at, commit.at))
+            ):
+                text = f"{queue} went from {rising[-1].offset} back to {commit.offset}"
+                found = (first, rising[-1], commit) if first is not rising[-1] else (first, commit)
+                yield Anomaly(AnomalyKind.OFFSET_BACKWARDS, text, found)
+            rising = []
+        if not rising or commit.offset > rising[-1].offset:
+            rising.append(commit)
+
+
+def _out_of_order(
+    stories: Stories, group: GroupStory, queue: MessageQueue, story: QueueStory
+) -> Iterator[Anomaly]:
+    sweep = _Sweep(stories, group, queue)
+    moments: list[tuple[float, int, Delivery | OffsetReset]] = [
+        (d.end, _ENDED, d) for d in story.deliveries if _is_finished(group, d)
+    ]
+    moments += [(reset.at, _RESET, reset) for reset in story.resets]
+    moments += [(d.event.at, _BEGAN, d) for d in story.deliveries]
+    moments.sort(key=lambda moment: moment[:2])
+    call: tuple[str, int, float] | None = None
+    expected = 0
+    for _, kind, what in moments:
+        if isinstance(what, OffsetReset):
+            sweep.next = max(sweep.next, what.offset)
+        elif kind == _ENDED:
+            sweep.finish(what.event.offset)
+        else:
+            event = what.event
+            own = (event.member, event.call, event.at)
+            if own != call:
+                sweep.next = sweep.first_open(sweep.next, event.offset)
+                call, expected = own, sweep.next
+            expected = sweep.first_open(expected, event.offset)
+            if expected < event.offset:
+                text = f"{queue} offset {event.offset} was delivered before {expected} was finished"
+                missing = [d.event for d in story.deliveries if d.event.offset == expected]
+                yield Anomaly(AnomalyKind.REORDERED, text, (event, *missing))
+                sweep.next = event.offset
+            expected = max(expected, event.offset + 1)
+
+
+def _owned_twice(
+    rules: Rules, queue: MessageQueue, deliveries: list[Delivery]
+) -> Iterator[Anomaly]:
+    """No call begins while another one runs that may trust its lock."""
+    running: Delivery | None = None
+    until = 0.0
+    for delivery in deliveries:
+        event = delivery.event
+        end = min(delivery.end, event.at + rules.exclusive_ms)
+        if running is not None:
+            first = running.event
+            same = (event.member, event.call) == (first.member, first.call)
+            if not same and event.at < until:
+                text = f"{queue}: {event.member} began while {first.member} was at it"
+                yield Anomaly(AnomalyKind.OWNED_TWICE, text, (first, event))
+            if end <= until:
+                continue
+        running, until = delivery, end

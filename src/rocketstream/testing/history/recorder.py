@@ -1,0 +1,150 @@
+"""Writing a history down while a program runs: around sends, around listeners.
+
+Law: records, decides nothing. A message is known by its key (``Message.keys``), which the program
+makes unique for what it means to send once. May be used from several threads.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from rocketstream.errors import SendError, SendOutcome
+from rocketstream.model import MessageQueue, SendResult
+from rocketstream.protocol.message_ext import MessageExt
+from rocketstream.protocol.properties import PROPERTY_RETRY_TOPIC
+from rocketstream.testing.history.events import (
+    Event,
+    ListenerReturned,
+    LogRead,
+    MessageDelivered,
+    MessageStored,
+    SendAcknowledged,
+    SendFailed,
+    SendInvoked,
+)
+from rocketstream.testing.history.story import DLQ, RETRY
+
+
+def place_of(group: str, message: MessageExt) -> MessageQueue:
+    """Return the queue a message was read from; a listener sees retries under their own topic."""
+    topic = message.topic
+    if not topic.startswith((RETRY, DLQ)) and PROPERTY_RETRY_TOPIC in message.properties:
+        topic = RETRY + group
+    return MessageQueue(topic, message.broker_name, message.queue_id)
+
+
+class Sending:
+    """One send under way; say how it ended."""
+
+    def __init__(self, recorder: Recorder, invoked: SendInvoked, tries_max: int) -> None:
+        self._recorder, self._invoked, self._tries_max = recorder, invoked, tries_max
+
+    def acknowledged(self, result: SendResult | None = None) -> None:
+        """It returned. Without a result the place is not known (delayed, transactional)."""
+        queue, offset = None, -1
+        if result is not None:
+            queue, offset = result.message_queue, result.queue_offset
+        now = self._recorder.now()
+        self._recorder.record(
+            SendAcknowledged(now, self._invoked.key, queue, offset, self._tries_max)
+        )
+
+    def failed(self, error: Exception) -> None:
+        """It raised; what is no ``SendError`` tells nothing of the message."""
+        outcome = error.outcome if isinstance(error, SendError) else SendOutcome.UNKNOWN
+        now = self._recorder.now()
+        self._recorder.record(SendFailed(now, self._invoked.key, outcome, self._tries_max))
+
+
+class Recorder:
+    """Collects the events of one run.
+
+    Args:
+        now: true time in milliseconds, one clock for the whole run.
+        record: where an event goes; by default into ``events``.
+    """
+
+    def __init__(
+        self, now: Callable[[], float], record: Callable[[Event], None] | None = None
+    ) -> None:
+        self.now = now
+        self.events: list[Event] = []
+        self.record: Callable[[Event], None] = self.events.append if record is None else record
+        self._calls = itertools.count(1)
+
+    def sending(
+        self,
+        key: str,
+        topic: str,
+        *,
+        due_ms: float = 0.0,
+        tags: str = "",
+        transactional: bool = False,
+        tries_max: int = 1,
+    ) -> Sending:
+        """Note that a send begins; ``tries_max`` is 1 + ``retry_times_when_send_failed``."""
+        invoked = SendInvoked(self.now(), key, topic, due_ms, tags, transactional)
+        self.record(invoked)
+        return Sending(self, invoked, tries_max)
+
+    @contextmanager
+    def listening(
+        self, group: str, member: str, messages: Sequence[MessageExt]
+    ) -> Iterator[Callable[[bool], None]]:
+        """Note a listener call; the block is given a function to say whether it succeeds.
+
+        A block that raises has failed. One that ends without saying anything, or is cancelled, is
+        not known to have ended.
+        """
+        call, at = next(self._calls), self.now()
+        deliveries = [
+            MessageDelivered(
+                at,
+                message.keys or "",
+                group,
+                member,
+                place_of(group, message),
+                message.queue_offset,
+                message.reconsume_times,
+                call,
+            )
+            for message in messages
+        ]
+        for delivery in deliveries:
+            self.record(delivery)
+
+        def returned(success: bool) -> None:
+            end = self.now()
+            for delivery in deliveries:
+                self.record(ListenerReturned(end, delivery, success))
+
+        try:
+            yield returned
+        except Exception:
+            returned(False)
+            raise
+
+    def log(
+        self,
+        queue: MessageQueue,
+        begin: int,
+        messages: Sequence[MessageExt],
+        stored_at: Callable[[MessageExt], float] | None = None,
+    ) -> None:
+        """Note that a queue was read to its end from ``begin``, and what was found.
+
+        Args:
+            queue: the queue.
+            begin: its first offset.
+            messages: what it holds.
+            stored_at: when a message was stored, on this recorder's clock; by default now.
+        """
+        now, end = self.now(), begin
+        for message in messages:
+            at = now if stored_at is None else stored_at(message)
+            key, tags = message.keys or "", message.tags or ""
+            self.record(MessageStored(at, key, queue, message.queue_offset, tags))
+            end = message.queue_offset + 1
+        self.record(LogRead(now, queue, begin, end))

@@ -1,0 +1,174 @@
+"""Was what was sent stored, once, where it was said to be, in order, and nothing else?
+
+Law: pure checks over ``Stories``; each yields anomalies with the events that show them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from rocketstream.errors import SendOutcome
+from rocketstream.model import MessageQueue
+from rocketstream.testing.history.anomaly import Anomaly, AnomalyKind, Rules
+from rocketstream.testing.history.events import MessageStored, SendAcknowledged, SendInvoked
+from rocketstream.testing.history.story import NEVER, SendStory, Stories
+
+
+def check_sending(stories: Stories, rules: Rules) -> Iterator[Anomaly]:
+    """Yield what is wrong with the log."""
+    for key, send in stories.sends.items():
+        if not send.invoked:
+            first = send.stored[0] if send.stored else None
+            if first is not None:
+                yield Anomaly(AnomalyKind.PHANTOM, f"{key} is stored, never sent", (first,))
+            continue
+        yield from _said_not_to_be_stored(key, send)
+        yield from _acknowledged_and_gone(stories, rules, key, send)
+        yield from _stored_twice(stories, rules, key, send)
+        yield from _rolled_back_but_stored(key, send)
+    for one, other in stories.clashes:
+        text = f"{one.queue} offset {one.offset} was read as {one.key} and as {other.key}"
+        if not _forgiven(stories, rules, one.queue.broker_name, one.at):
+            yield Anomaly(AnomalyKind.MISPLACED, text, (one, other))
+    yield from _stored_out_of_order(stories, rules)
+
+
+def copies_in_topic(send: SendStory) -> list[MessageStored]:
+    """Return the copies in the topic it was sent to, not those sent back or dead-lettered."""
+    topic = send.invoked[0].topic
+    return [stored for stored in send.stored if stored.queue.topic == topic]
+
+
+def may_be_lost(stories: Stories, rules: Rules, send: SendStory) -> bool:
+    """Tell whether a power loss before the flush excuses that a message is gone."""
+    return any(
+        _forgiven(stories, rules, broker, ack.at)
+        for ack in send.acknowledged
+        for broker in ([ack.queue.broker_name] if ack.queue else stories.power_losses)
+    )
+
+
+def must_be_seen(send: SendStory) -> bool:
+    """Tell whether the log must hold the message: acknowledged, and committed if need be."""
+    if not send.acknowledged:
+        return False
+    if not send.invoked[0].transactional:
+        return True
+    return bool(send.decided) and all(decision.commit for decision in send.decided)
+
+
+def _forgiven(stories: Stories, rules: Rules, broker: str, at: float) -> bool:
+    if rules.unflushed_ms is None:
+        return stories.power_lost(broker, at, NEVER)
+    return rules.unflushed_ms > 0 and stories.power_lost(broker, at, at + rules.unflushed_ms)
+
+
+def _said_not_to_be_stored(key: str, send: SendStory) -> Iterator[Anomaly]:
+    if send.acknowledged or len(send.failed) < len(send.invoked) or not send.stored:
+        return
+    if all(failed.outcome is not SendOutcome.UNKNOWN for failed in send.failed):
+        said = send.failed[0]
+        yield Anomaly(
+            AnomalyKind.PHANTOM,
+            f"{key} failed with {said.outcome.value}, which says that it is not stored; it is",
+            (said, send.stored[0]),
+        )
+
+
+def _acknowledged_and_gone(
+    stories: Stories, rules: Rules, key: str, send: SendStory
+) -> Iterator[Anomaly]:
+    for ack in send.acknowledged:
+        queue = ack.queue
+        if queue is None or ack.offset < 0 or queue not in stories.reads:
+            continue
+        if ack.offset < stories.reads[queue].begin:
+            continue  # deleted when its time was over
+        there = stories.stored[queue].get(ack.offset)
+        if there is not None and there.key == key:
+            continue
+        if _forgiven(stories, rules, queue.broker_name, ack.at):
+            continue
+        if there is None:
+            text = f"{key} was acknowledged at {queue} offset {ack.offset}, where nothing is"
+            yield Anomaly(AnomalyKind.LOST, text, (*send.invoked, ack, *send.stored))
+        else:
+            text = f"{key} was acknowledged at {queue} offset {ack.offset}; {there.key} is there"
+            yield Anomaly(AnomalyKind.MISPLACED, text, (ack, there))
+    if _placeless_and_gone(stories, send) and not may_be_lost(stories, rules, send):
+        text = f"{key} was acknowledged, and {send.invoked[0].topic} does not hold it"
+        yield Anomaly(AnomalyKind.LOST, text, (*send.invoked, *send.acknowledged, *send.decided))
+
+
+def _placeless_and_gone(stories: Stories, send: SendStory) -> bool:
+    """Tell whether a delayed or transactional message is missing at the end."""
+    if stories.ended is None or not must_be_seen(send) or copies_in_topic(send):
+        return False
+    if any(ack.queue is not None for ack in send.acknowledged):
+        return False
+    reads = [read for read in stories.reads.values() if read.queue.topic == send.invoked[0].topic]
+    return bool(reads) and all(read.begin == 0 for read in reads)
+
+
+def _stored_twice(stories: Stories, rules: Rules, key: str, send: SendStory) -> Iterator[Anomaly]:
+    copies = copies_in_topic(send)
+    spare = len(copies) - max(send.tries, 1)
+    if spare <= 0:
+        return
+    first = send.invoked[0]
+    if first.due_ms or first.transactional:
+        # The broker writes these itself, and may do so again after a crash that came at once.
+        spare -= sum(
+            stories.crashed(copy.queue.broker_name, copy.at, copy.at + rules.settle_ms)
+            for copy in copies
+        )
+    if spare > 0:
+        text = f"{key} is stored {len(copies)} times after {send.tries} tries"
+        events = (*send.invoked, *send.acknowledged, *send.failed, *copies)
+        yield Anomaly(AnomalyKind.STORED_TWICE, text, events)
+
+
+def _rolled_back_but_stored(key: str, send: SendStory) -> Iterator[Anomaly]:
+    if not send.invoked[0].transactional or not send.decided:
+        return
+    copies = copies_in_topic(send)
+    if copies and not any(decision.commit for decision in send.decided):
+        text = f"{key} was rolled back, and is stored"
+        yield Anomaly(AnomalyKind.ROLLED_BACK_SEEN, text, (*send.decided, copies[0]))
+
+
+def _stored_out_of_order(stories: Stories, rules: Rules) -> Iterator[Anomaly]:
+    """What was acknowledged before another send began stands before it in their queue."""
+    places: dict[MessageQueue, list[tuple[SendInvoked, SendAcknowledged]]] = defaultdict(list)
+    for send in stories.sends.values():
+        if len(send.invoked) != 1 or len(send.acknowledged) != 1:
+            continue
+        ack = send.acknowledged[0]
+        if ack.queue is None or ack.offset < 0:
+            continue
+        if not _forgiven(stories, rules, ack.queue.broker_name, ack.at):
+            places[ack.queue].append((send.invoked[0], ack))
+    for queue, sends in places.items():
+        yield from _queue_out_of_order(queue, sends)
+
+
+def _queue_out_of_order(
+    queue: MessageQueue, sends: list[tuple[SendInvoked, SendAcknowledged]]
+) -> Iterator[Anomaly]:
+    by_invocation = sorted(sends, key=lambda pair: pair[0].at)
+    by_answer = sorted(sends, key=lambda pair: pair[1].at)
+    highest: tuple[SendInvoked, SendAcknowledged] | None = None
+    answered = 0
+    for invoked, ack in by_invocation:
+        while by_answer[answered][1].at < invoked.at:
+            pair = by_answer[answered]
+            if highest is None or pair[1].offset > highest[1].offset:
+                highest = pair
+            answered += 1
+        if highest is not None and highest[1].offset > ack.offset:
+            text = (
+                f"{invoked.key} was sent after {highest[1].key} was acknowledged, "
+                f"and stands before it in {queue}"
+            )
+            yield Anomaly(AnomalyKind.REORDERED, text, (*highest, invoked, ack))

@@ -1,0 +1,313 @@
+"""A history sorted into stories: of each message sent, each group, each queue, each misfortune.
+
+Law: one pass, no judgement; what the checks look up is found here in constant or log time.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+from rocketstream.model import MessageQueue
+from rocketstream.testing.history.events import (
+    BrokerDied,
+    ClockJumped,
+    CommitSeen,
+    Disturbed,
+    Event,
+    GroupDeclared,
+    ListenerReturned,
+    LogRead,
+    MemberJoined,
+    MemberLeft,
+    MessageDelivered,
+    MessageStored,
+    OffsetReset,
+    OwnersSeen,
+    ProcessDied,
+    RunEnded,
+    SendAcknowledged,
+    SendFailed,
+    SendInvoked,
+    TransactionDecided,
+)
+
+RETRY, DLQ = "%RETRY%", "%DLQ%"
+NEVER = float("inf")
+
+
+@dataclass(slots=True)
+class SendStory:
+    """All that is known of one message that was to be sent once."""
+
+    invoked: list[SendInvoked] = field(default_factory=list)
+    acknowledged: list[SendAcknowledged] = field(default_factory=list)
+    failed: list[SendFailed] = field(default_factory=list)
+    decided: list[TransactionDecided] = field(default_factory=list)
+    stored: list[MessageStored] = field(default_factory=list)
+
+    @property
+    def tries(self) -> int:
+        """How often its producer may have written it."""
+        told = sum(ack.tries for ack in self.acknowledged) + sum(f.tries for f in self.failed)
+        return told + len(self.invoked) - len(self.acknowledged) - len(self.failed)
+
+
+@dataclass(slots=True)
+class Delivery:
+    """A message in a listener: from when to when, and how it ended (None: it never did)."""
+
+    event: MessageDelivered
+    end: float = NEVER
+    success: bool | None = None
+
+
+@dataclass(slots=True)
+class QueueStory:
+    """A group in one queue, in the order of time."""
+
+    deliveries: list[Delivery] = field(default_factory=list)
+    commits: list[CommitSeen] = field(default_factory=list)
+    resets: list[OffsetReset] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class GroupStory:
+    """A group: what it is to consume, and what it did in each queue."""
+
+    declared: GroupDeclared
+    queues: dict[MessageQueue, QueueStory] = field(default_factory=dict)
+    owners: list[OwnersSeen] = field(default_factory=list)
+    changes: Misfortunes = field(default_factory=lambda: Misfortunes())
+
+    @property
+    def retry_topic(self) -> str:
+        """Where what failed comes back from."""
+        return RETRY + self.declared.group
+
+    @property
+    def dead_topic(self) -> str:
+        """Where what is given up goes."""
+        return DLQ + self.declared.group
+
+    def queue(self, queue: MessageQueue) -> QueueStory:
+        """Return the story of a queue, a new one at first."""
+        story = self.queues.get(queue)
+        if story is None:
+            story = self.queues[queue] = QueueStory()
+        return story
+
+
+class Misfortunes:
+    """Spans of time in which something was not as usual, to be asked about other spans."""
+
+    def __init__(self) -> None:
+        self._spans: list[tuple[float, float]] = []
+        self._begins: list[float] = []
+        self._latest_end: list[float] = []
+
+    def add(self, begin: float, end: float) -> None:
+        """Note one; ``begin`` and ``end`` belong to it."""
+        self._spans.append((begin, end))
+
+    def seal(self) -> None:
+        """Sort them: from now on questions are answered."""
+        self._spans.sort()
+        self._begins = [begin for begin, _ in self._spans]
+        self._latest_end = list(accumulate((end for _, end in self._spans), max))
+
+    def any_between(self, begin: float, end: float) -> bool:
+        """Tell whether one began by ``end`` and had not ended before ``begin``."""
+        before = bisect_right(self._begins, end)
+        return before > 0 and self._latest_end[before - 1] >= begin
+
+
+class Moments:
+    """Points in time, each with a number; sums and questions over spans."""
+
+    def __init__(self, points: Iterable[tuple[float, float]]) -> None:
+        ordered = sorted(points)
+        self._at = [at for at, _ in ordered]
+        self._sums = [0.0, *accumulate(value for _, value in ordered)]
+
+    def any_between(self, begin: float, end: float) -> bool:
+        """Tell whether one lies in [begin, end]."""
+        return bisect_left(self._at, begin) < bisect_right(self._at, end)
+
+    def total_between(self, begin: float, end: float) -> float:
+        """Return the sum of the numbers in [begin, end]."""
+        low, high = bisect_left(self._at, begin), bisect_right(self._at, end)
+        return self._sums[high] - self._sums[low]
+
+
+@dataclass(slots=True)
+class Stories:
+    """A whole history, sorted."""
+
+    sends: dict[str, SendStory] = field(default_factory=lambda: defaultdict(SendStory))
+    groups: dict[str, GroupStory] = field(default_factory=dict)
+    stored: dict[MessageQueue, dict[int, MessageStored]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
+    reads: dict[MessageQueue, LogRead] = field(default_factory=dict)
+    clashes: list[tuple[MessageStored, MessageStored]] = field(default_factory=list)
+    strays: list[MessageDelivered | CommitSeen] = field(default_factory=list)
+    crashes: dict[str, Moments] = field(default_factory=dict)
+    power_losses: dict[str, Moments] = field(default_factory=dict)
+    disturbances: Misfortunes = field(default_factory=Misfortunes)
+    clock_forward: Moments = field(default_factory=lambda: Moments([]))
+    ended: RunEnded | None = None
+
+    def group_of(self, event: MessageDelivered | CommitSeen | OffsetReset) -> GroupStory:
+        """Return the story of a group; one nobody declared consumes the topic it was seen at."""
+        story = self.groups.get(event.group)
+        if story is None:
+            declared = GroupDeclared(event.at, event.group, frozenset({event.queue.topic}))
+            story = self.groups[event.group] = GroupStory(declared)
+        return story
+
+    def crashed(self, broker: str, begin: float, end: float) -> bool:
+        """Tell whether a broker died in [begin, end]."""
+        found = self.crashes.get(broker)
+        return found is not None and found.any_between(begin, end)
+
+    def power_lost(self, broker: str, begin: float, end: float) -> bool:
+        """Tell whether a broker lost its power in [begin, end]."""
+        found = self.power_losses.get(broker)
+        return found is not None and found.any_between(begin, end)
+
+
+class _Sorter:
+    """Puts each event where it belongs."""
+
+    def __init__(self) -> None:
+        self.stories = Stories()
+        self._open: dict[MessageDelivered, Delivery] = {}
+        self._of_member: dict[str, dict[MessageDelivered, Delivery]] = defaultdict(dict)
+        self._deaths: list[BrokerDied] = []
+        self._jumps: list[ClockJumped] = []
+        self.handlers: dict[type[Event], Callable[..., None]] = {
+            SendInvoked: self._invoked,
+            SendAcknowledged: self._acknowledged,
+            SendFailed: self._failed,
+            TransactionDecided: self._decided,
+            MessageStored: self._stored,
+            LogRead: self._read,
+            CommitSeen: self._commit,
+            OffsetReset: self._reset,
+            GroupDeclared: lambda event: None,  # taken first
+            MessageDelivered: self._delivered,
+            ListenerReturned: self._returned,
+            MemberJoined: self._joined,
+            MemberLeft: self._left,
+            OwnersSeen: self._owners,
+            RunEnded: self._ended,
+            ProcessDied: self._died,
+            BrokerDied: self._deaths.append,
+            Disturbed: self._disturbed,
+            ClockJumped: self._jumps.append,
+        }
+
+    def declare(self, event: GroupDeclared) -> None:
+        self.stories.groups[event.group] = GroupStory(event)
+
+    def _invoked(self, event: SendInvoked) -> None:
+        self.stories.sends[event.key].invoked.append(event)
+
+    def _acknowledged(self, event: SendAcknowledged) -> None:
+        self.stories.sends[event.key].acknowledged.append(event)
+
+    def _failed(self, event: SendFailed) -> None:
+        self.stories.sends[event.key].failed.append(event)
+
+    def _decided(self, event: TransactionDecided) -> None:
+        self.stories.sends[event.key].decided.append(event)
+
+    def _stored(self, event: MessageStored) -> None:
+        there = self.stories.stored[event.queue].setdefault(event.offset, event)
+        if there is not event:
+            if there.key != event.key:
+                self.stories.clashes.append((there, event))
+            return
+        self.stories.sends[event.key].stored.append(event)
+
+    def _read(self, event: LogRead) -> None:
+        self.stories.reads[event.queue] = event
+
+    def _commit(self, event: CommitSeen) -> None:
+        self.stories.group_of(event).queue(event.queue).commits.append(event)
+
+    def _reset(self, event: OffsetReset) -> None:
+        self.stories.group_of(event).queue(event.queue).resets.append(event)
+
+    def _delivered(self, event: MessageDelivered) -> None:
+        delivery = Delivery(event)
+        self.stories.group_of(event).queue(event.queue).deliveries.append(delivery)
+        self._open[event] = delivery
+        self._of_member[event.member][event] = delivery
+
+    def _returned(self, event: ListenerReturned) -> None:
+        delivery = self._open.pop(event.delivery, None)
+        if delivery is not None:
+            delivery.end, delivery.success = event.at, event.success
+            self._of_member[event.delivery.member].pop(event.delivery, None)
+
+    def _joined(self, event: MemberJoined) -> None:
+        if event.group in self.stories.groups:
+            self.stories.groups[event.group].changes.add(event.at, event.at)
+
+    def _left(self, event: MemberLeft) -> None:
+        if event.group in self.stories.groups:
+            self.stories.groups[event.group].changes.add(event.at, event.at)
+        self._close(event.member, event.at)
+
+    def _died(self, event: ProcessDied) -> None:
+        self.stories.disturbances.add(event.at, event.at)
+        self._close(event.process, event.at)
+
+    def _close(self, member: str, at: float) -> None:
+        """End what a member's listeners were at: nobody knows how far they came."""
+        for event, delivery in self._of_member.pop(member, {}).items():
+            delivery.end = at
+            self._open.pop(event, None)
+
+    def _owners(self, event: OwnersSeen) -> None:
+        if event.group in self.stories.groups:
+            self.stories.groups[event.group].owners.append(event)
+
+    def _ended(self, event: RunEnded) -> None:
+        self.stories.ended = event
+
+    def _disturbed(self, event: Disturbed) -> None:
+        self.stories.disturbances.add(event.at, event.until)
+
+    def finish(self) -> Stories:
+        stories = self.stories
+        for broker in {death.broker for death in self._deaths}:
+            own = [death for death in self._deaths if death.broker == broker]
+            stories.crashes[broker] = Moments((death.at, 1) for death in own)
+            lost = [(death.at, 1) for death in own if death.power_lost]
+            stories.power_losses[broker] = Moments(lost)
+        stories.clock_forward = Moments((j.at, max(j.by_ms, 0.0)) for j in self._jumps)
+        stories.disturbances.seal()
+        for group in stories.groups.values():
+            group.changes.seal()
+        return stories
+
+
+def sort(history: Iterable[Event]) -> Stories:
+    """Sort a history into stories; events of one time keep their order."""
+    events = sorted(history, key=lambda event: event.at)
+    sorter = _Sorter()
+    for event in events:
+        if type(event) is GroupDeclared:
+            sorter.declare(event)
+    handlers = sorter.handlers
+    for event in events:
+        handler = handlers.get(type(event))
+        if handler is not None:
+            handler(event)
+    return sorter.finish()
