@@ -142,7 +142,7 @@ class EmbeddedServer:
         return resident_mib(self.pid)
 
 
-def resident_mib(pid: int) -> float:
+def resident_mib(pid: int | str) -> float:
     """Memory a process holds now, in MiB (Linux)."""
     for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines():
         if line.startswith("VmRSS:"):

@@ -21,6 +21,7 @@ from benchmarks.harness import (
     last_json,
     run_worker,
 )
+from benchmarks.hostile import hostile, hostile_codes
 from benchmarks.setting import Settings, fill, fresh_peer
 
 if TYPE_CHECKING:
@@ -169,4 +170,6 @@ SUITES: dict[str, Callable[[Settings], Iterator[Figure]]] = {
     "latency": latency,
     "memory": memory,
     "spark": spark,
+    "hostile": hostile,
+    "hostile-codes": hostile_codes,
 }
