@@ -162,7 +162,9 @@ def _bodies() -> Iterator[tuple[str, bytes]]:
     yield "one number", b'{"a":' + b"9" * (room - 8) + b"}"
     yield "one string", b'{"a":"' + b"\\u0041" * ((room - 16) // 6) + b'"}'
     yield "no text", b"\xff" * room
-    element = b'{"groupName":"g%d","brokerName":"b","queueId":%d,"topic":"t%d","subscriptionDataSet":[]}'
+    element = (
+        b'{"groupName":"g%d","brokerName":"b","queueId":%d,"topic":"t%d","subscriptionDataSet":[]}'
+    )
     elements = b",".join(element % (n, n, n) for n in range(room // 90))
     for name in LISTS:
         head = b'{"clientID":"c","consumerGroup":"cg","%s":[' % name.encode()
@@ -476,7 +478,7 @@ def registrations(target: Target) -> None:
         "topicConfigSerializeWrapper": {"dataVersion": version, "topicConfigTable": topics},
     })  # fmt: skip
     ext = {"brokerName": "evil", "brokerAddr": "1.2.3.4:5", "clusterName": "Evil",
-           "haServerAddr": "", "brokerId": "0", "compressed": "false", "bodyCrc32": "0"}  # fmt: skip
+           "haServerAddr": "", "brokerId": "0", "compressed": "false"}  # fmt: skip
     target.ask(request(103, ext, body), address=target.namesrv)
     bomb = zlib.compress(b"\0" * (60 * MIB))
     target.ask(request(103, {**ext, "compressed": "true"}, bomb), address=target.namesrv)

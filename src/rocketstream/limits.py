@@ -11,6 +11,28 @@ from typing import Final
 FRAME_BYTES_MAX: Final = 16_777_216
 """A frame including its 4 length bytes; upstream com.rocketmq.remoting.frameMaxLength."""
 FRAME_PREFIX_BYTES: Final = 4
+HEADER_BYTES_MAX: Final = 262_144
+"""The header of a frame; upstream 16 MiB. The longest that can be needed carries 32,767 bytes of
+properties, each of which may be written as six."""
+HEADER_FIELDS_MAX: Final = 1_024
+"""Fields of one header; upstream's fullest has 15."""
+HEADER_LENIENT_BYTES_MAX: Final = 8_192
+"""A header that is no standard JSON, which costs a hundred times as much to read."""
+
+# --- JSON (W 3.1) ---------------------------------------------------------------------------------
+JSON_VALUES_MAX: Final = 1_000_000
+"""Commas, colons and brackets of one text read by a client: what reading costs goes by them."""
+JSON_LENIENT_CHARS_MAX: Final = 2 * 1024 * 1024
+"""A text that is no standard JSON, read by a client."""
+REQUEST_JSON_VALUES_MAX: Final = 65_536
+"""Commas, colons and brackets in the body of one request: what 3,800 subscriptions, or locks of
+8,000 queues, need."""
+REQUEST_JSON_LENIENT_CHARS_MAX: Final = 65_536
+"""A body of a request that is no standard JSON."""
+REGISTRATION_JSON_VALUES_MAX: Final = 400_000
+"""Commas, colons and brackets of a broker's registration: what 20,000 topics need."""
+REGISTRATION_BYTES_MAX: Final = 8 * 1024 * 1024
+"""A compressed registration, inflated."""
 
 # --- messages (C-86, C-94, C-95, C-430) -----------------------------------------------------------
 MESSAGE_BODY_BYTES_MAX: Final = 4 * 1024 * 1024

@@ -31,7 +31,7 @@ _SHORT: Final = struct.Struct(">h")
 _join = "".join
 _BINARY_HEAD: Final = struct.Struct(">hBhii")
 
-_HEADER_BYTES_MAX: Final = 0xFFFFFF
+_HEADER_FIELDS_MAX: Final = limits.HEADER_FIELDS_MAX
 _JSON: Final = SerializeType.JSON
 _ROCKETMQ: Final = SerializeType.ROCKETMQ
 _LANGUAGE_NAMES: Final = {int(code): code.name for code in LanguageCode}
@@ -63,9 +63,10 @@ def encode_frame_head(command: RemotingCommand, body_bytes: int) -> bytes:
         header = _encode_binary(command)
         word = 0x1000000 | len(header)
     length = 4 + len(header) + body_bytes
-    if length > limits.FRAME_BYTES_MAX - 4 or len(header) > _HEADER_BYTES_MAX:
+    if length > limits.FRAME_BYTES_MAX - 4 or len(header) > limits.HEADER_BYTES_MAX:
         raise LocalProtocolError(
-            f"a frame of {length + 4} bytes is over the maximum of {limits.FRAME_BYTES_MAX}",
+            f"a frame of {length + 4} bytes with a header of {len(header)} is over the maximum of"
+            f" {limits.FRAME_BYTES_MAX} with one of {limits.HEADER_BYTES_MAX}",
             frame_bytes=length + 4,
         )
     return _PREFIX.pack(length, word) + header
@@ -131,6 +132,10 @@ def _decode(data: bytes, start: int, end: int) -> RemotingCommand:
     (word,) = _unpack_word(data, start)
     header_start = start + 4
     body_start = header_start + (word & 0xFFFFFF)
+    if word & 0xFFFFFF > limits.HEADER_BYTES_MAX:
+        raise MalformedFrameError(
+            f"a header of {word & 0xFFFFFF} bytes is over the maximum of {limits.HEADER_BYTES_MAX}"
+        )
     if body_start > end:
         raise MalformedFrameError(
             f"header of {word & 0xFFFFFF} bytes in a frame of {end - start} bytes"
@@ -150,6 +155,9 @@ def _decode(data: bytes, start: int, end: int) -> RemotingCommand:
 def _decode_json(data: bytes) -> RemotingCommand:
     try:
         header = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return _decode_unusual_json(_lenient(data))
+    try:
         code, opaque = header["code"], header["opaque"]
         flag, version = header["flag"], header["version"]
         ext, remark = header.get("extFields"), header.get("remark")
@@ -157,13 +165,16 @@ def _decode_json(data: bytes) -> RemotingCommand:
             type(code) is type(opaque) is type(flag) is type(version) is int
             and not (code | opaque | flag | version) >> 31
             and (remark is None or type(remark) is str)
-            and (ext is None or (type(ext) is dict and _are_texts(ext)))
+            and (
+                ext is None
+                or (type(ext) is dict and len(ext) <= _HEADER_FIELDS_MAX and _are_texts(ext))
+            )
         ):
             language = _LANGUAGE_CODES[header["language"]]
             return RemotingCommand(code, opaque, flag, language, version, remark, ext)
     except (ValueError, TypeError, LookupError, AttributeError):
         pass
-    return _decode_unusual_json(data)
+    return _decode_unusual_json(header)
 
 
 def _are_texts(ext: dict[str, Any]) -> bool:
@@ -171,12 +182,8 @@ def _are_texts(ext: dict[str, Any]) -> bool:
     return _join(ext.values()) is not None
 
 
-def _decode_unusual_json(data: bytes) -> RemotingCommand:
-    """Read what other languages' clients may write, or say what is wrong with it."""
-    try:
-        header = orjson.loads(data)
-    except orjson.JSONDecodeError:
-        header = _lenient(data)
+def _decode_unusual_json(header: Any) -> RemotingCommand:
+    """Take what other languages' clients may write, or say what is wrong with it."""
     if type(header) is not dict:
         raise MalformedFrameError("command header is not a JSON object")
     get = header.get
@@ -197,7 +204,7 @@ def _decode_unusual_json(data: bytes) -> RemotingCommand:
 def _lenient(data: bytes) -> Any:
     # Java's reader takes single quotes, unquoted names and trailing commas (wire-and-storage 3.1).
     try:
-        return fastjson.loads(data)
+        return fastjson.loads(data, lenient_chars_max=limits.HEADER_LENIENT_BYTES_MAX)
     except RemoteProtocolError as error:
         raise MalformedFrameError(f"command header is not JSON: {error.message}") from None
 
@@ -205,7 +212,15 @@ def _lenient(data: bytes) -> Any:
 def _text_map(ext: object) -> dict[str, str]:
     if type(ext) is not dict:
         raise MalformedFrameError("extFields of a command header is not a JSON object")
+    if len(ext) > _HEADER_FIELDS_MAX:
+        raise _too_many_fields()
     return {str(name): _as_text(value) for name, value in ext.items() if value is not None}
+
+
+def _too_many_fields() -> MalformedFrameError:
+    return MalformedFrameError(
+        f"a command header has more than the maximum of {_HEADER_FIELDS_MAX} fields"
+    )
 
 
 def _as_text(value: object) -> str:
@@ -264,7 +279,11 @@ def _decode_binary(data: bytes) -> RemotingCommand:
 
 def _decode_binary_ext(data: bytes, position: int, end: int) -> dict[str, str]:
     ext: dict[str, str] = {}
+    left = _HEADER_FIELDS_MAX
     while position < end:
+        left -= 1
+        if left < 0:
+            raise _too_many_fields()
         (name_bytes,) = _SHORT.unpack_from(data, position)
         value_at = position + 2 + name_bytes
         if name_bytes < 0 or value_at + 4 > end:

@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar, dataclass_transform
 
+from rocketstream import limits
 from rocketstream.errors import LocalProtocolError, RemoteProtocolError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol import fastjson
@@ -92,6 +93,28 @@ class Body:
             RemoteProtocolError: not JSON, or fields of another kind.
         """
         return cls.from_json(fastjson.loads(data))
+
+    @classmethod
+    def decode_request(
+        cls, data: bytes | memoryview, *, values_max: int = limits.REQUEST_JSON_VALUES_MAX
+    ) -> Self:
+        """Read the JSON of a request, within the bounds that keep a server answering others.
+
+        Raises:
+            RemoteProtocolError: not JSON, over a bound, or fields of another kind.
+        """
+        return cls.from_json(request_json(data, values_max=values_max))
+
+
+def request_json(
+    data: bytes | memoryview, *, values_max: int = limits.REQUEST_JSON_VALUES_MAX
+) -> Any:
+    """Read the JSON of a request as plain values, as ``Body.decode_request`` does."""
+    return fastjson.loads(
+        data,
+        values_max=values_max,
+        lenient_chars_max=limits.REQUEST_JSON_LENIENT_CHARS_MAX,
+    )
 
 
 def _loose(name: Any) -> str:

@@ -15,7 +15,16 @@ from rocketstream import limits
 from rocketstream.errors import LocalProtocolError, RemoteProtocolError
 from rocketstream.protocol import fastjson
 from rocketstream.protocol.bodies.base import STR as _STR
-from rocketstream.protocol.bodies.base import Body, bean, body, coded, enumeration, list_of, map_of
+from rocketstream.protocol.bodies.base import (
+    Body,
+    bean,
+    body,
+    coded,
+    enumeration,
+    list_of,
+    map_of,
+    request_json,
+)
 from rocketstream.protocol.compression import inflate
 
 _LENGTH: Final = struct.Struct(">i")
@@ -163,7 +172,7 @@ class RegisterBrokerBody(Body):
 
     @classmethod
     def decode_compressed(
-        cls, data: bytes | memoryview, *, bytes_max: int = limits.DECOMPRESSED_BODY_BYTES_MAX
+        cls, data: bytes | memoryview, *, bytes_max: int = limits.REGISTRATION_BYTES_MAX
     ) -> Self:
         """Read the zlib form.
 
@@ -171,12 +180,12 @@ class RegisterBrokerBody(Body):
             RemoteProtocolError: damaged, cut short, or larger than ``bytes_max`` inflated.
         """
         reader = _Parts(inflate(bytes(data), bytes_max))
-        version = DataVersion.decode(reader.part())
+        version = DataVersion.decode_request(reader.part())
         wrapper = TopicConfigSerializeWrapper({}, version)
         for _ in range(reader.number()):
             topic = TopicConfig.decode_line(reader.text())
             wrapper.topic_config_table[topic.topic_name] = topic
-        servers = cls.from_json({"filterServerList": fastjson.loads(reader.part())})
+        servers = cls.from_json({"filterServerList": request_json(reader.part())})
         return cls(wrapper, servers.filter_server_list)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rocketstream._util.clock import Clock
+from rocketstream.limits import REGISTRATION_JSON_VALUES_MAX
 from rocketstream.protocol.bodies import (
     DataVersion,
     KVTable,
@@ -121,7 +122,7 @@ class NameServerHandlers:
     def query_data_version(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """Code 322: asked before registering; "unchanged" counts as a sign of life."""
         header = request.header(QueryDataVersionRequestHeader)
-        version = DataVersion.decode(bytes(request.body))
+        version = DataVersion.decode_request(bytes(request.body))
         changed = self._routes.is_changed(header.broker_addr, version)
         if not changed:
             self._routes.refresh(header.broker_addr, self._clock.monotonic_ms())
@@ -241,6 +242,8 @@ def _topics_of(
 ) -> tuple[TopicConfigSerializeWrapper | None, list[str]]:
     if not body:
         return None, []
-    decode = RegisterBrokerBody.decode_compressed if compressed else RegisterBrokerBody.decode
-    decoded = decode(body)
+    if compressed:
+        decoded = RegisterBrokerBody.decode_compressed(body)
+    else:
+        decoded = RegisterBrokerBody.decode_request(body, values_max=REGISTRATION_JSON_VALUES_MAX)
     return decoded.topic_config_serialize_wrapper, decoded.filter_server_list

@@ -63,7 +63,7 @@ class ClientHandlers:
 
     def heartbeat(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """Code 34."""
-        data = HeartbeatData.decode(_body(request))
+        data = HeartbeatData.decode_request(_body(request))
         for consumer in data.consumer_data_set:
             member = self._member(connection, request, data.client_id)
             self._register_consumer(consumer, member)
@@ -118,7 +118,7 @@ class ClientHandlers:
 
     def check_client(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """Code 46: can the broker filter by what a consumer is going to subscribe (C-389)?"""
-        body = CheckClientRequestBody.decode(_body(request))
+        body = CheckClientRequestBody.decode_request(_body(request))
         subscription = body.subscription_data
         if subscription is None or is_tag_type(subscription.expression_type):
             return ok()
@@ -170,7 +170,7 @@ class ClientHandlers:
 
     def lock(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """Code 41."""
-        body = LockBatchRequestBody.decode(_body(request))
+        body = LockBatchRequestBody.decode_request(_body(request))
         got = self._controller.locks.lock(
             body.consumer_group, body.client_id, body.mq_set, self._controller.monotonic_ms()
         )
@@ -178,7 +178,7 @@ class ClientHandlers:
 
     def unlock(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """Code 42."""
-        body = UnlockBatchRequestBody.decode(_body(request))
+        body = UnlockBatchRequestBody.decode_request(_body(request))
         self._controller.locks.unlock(body.consumer_group, body.client_id, body.mq_set)
         return ok()
 

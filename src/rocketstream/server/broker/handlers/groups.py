@@ -47,7 +47,7 @@ class GroupHandlers:
 
     def update(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """Code 200."""
-        config = SubscriptionGroupConfig.decode(bytes(request.body))
+        config = SubscriptionGroupConfig.decode_request(bytes(request.body))
         try:
             names.check_group(config.group_name)
         except ConfigurationError as error:

@@ -256,7 +256,7 @@ async def _status_of(
         answer = await channel.request(command, STATUS_TIMEOUT_MS)
         if answer.code != ResponseCode.SUCCESS or not answer.body:
             return None
-        return GetConsumerStatusBody.decode(bytes(answer.body)).message_queue_table
+        return GetConsumerStatusBody.decode_request(bytes(answer.body)).message_queue_table
     except (TransportError, ProtocolError) as error:
         logger.info("client %s does not say what it consumed: %s", member.client_id, error)
         return None

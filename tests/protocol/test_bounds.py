@@ -1,0 +1,142 @@
+"""What one text or header may cost whoever reads it: bounds by size and by count, not by luck."""
+
+from __future__ import annotations
+
+import struct
+
+import orjson
+import pytest
+
+from rocketstream import limits
+from rocketstream.errors import LocalProtocolError, MalformedFrameError, RemoteProtocolError
+from rocketstream.protocol import fastjson
+from rocketstream.protocol.bodies import HeartbeatData, RegisterBrokerBody
+from rocketstream.protocol.command import RemotingCommand
+from rocketstream.protocol.framing import FrameDecoder, decode_frame, encode_frame
+
+
+def json_frame(header: bytes) -> bytes:
+    return struct.pack(">I", len(header)) + header
+
+
+def header_with(fields: str) -> bytes:
+    text = f'{{"code":1,"opaque":1,"flag":0,"version":1,"language":"JAVA","extFields":{fields}}}'
+    return text.encode()
+
+
+def unreadable(*_: object) -> object:
+    raise AssertionError("the tolerant reader was asked")
+
+
+def test_header_over_its_bound_is_refused_before_it_is_read() -> None:
+    """The header says how long it is; nothing of it is parsed when that is too much."""
+    header = b" " * (limits.HEADER_BYTES_MAX + 1)
+    with pytest.raises(MalformedFrameError, match="header of 262145 bytes is over the maximum"):
+        decode_frame(json_frame(header))
+
+
+def test_header_with_the_longest_properties_is_read() -> None:
+    """32,767 bytes of properties fit however they are written in JSON."""
+    command = RemotingCommand.request(310)
+    command.ext_fields = {"i": "\x01" * limits.PROPERTIES_BYTES_MAX, "b": "x" * 127}
+    (read,) = FrameDecoder().feed(encode_frame(command))
+    assert read.ext_fields == command.ext_fields
+
+
+def test_header_over_its_bound_is_not_sent() -> None:
+    command = RemotingCommand.request(1)
+    command.ext_fields = {"a": "x" * limits.HEADER_BYTES_MAX}
+    with pytest.raises(LocalProtocolError, match="with one of 262144"):
+        encode_frame(command)
+
+
+def test_long_header_that_is_no_json_is_refused_unread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A header of 1 MiB that was no JSON took 1.8 s."""
+    monkeypatch.setattr(fastjson, "_Reader", unreadable)
+    with pytest.raises(MalformedFrameError, match="too long to be read as fastjson's dialect"):
+        decode_frame(json_frame(b"{" + b"a:1," * 5_000 + b"}"))
+
+
+def test_short_header_in_the_dialect_is_read() -> None:
+    """Covers W 3.1: single quotes, bare names and trailing commas are fastjson's."""
+    command = decode_frame(json_frame(b"{code:34,'opaque':7,flag:0,version:1,extFields:{a:'b',},}"))
+    assert (command.code, command.opaque, command.ext_fields) == (34, 7, {"a": "b"})
+
+
+@pytest.mark.parametrize("value", ['"x"', "1", "{}"])
+def test_header_of_too_many_fields_is_refused(value: str) -> None:
+    fields = ",".join(f'"f{n}":{value}' for n in range(limits.HEADER_FIELDS_MAX + 1))
+    with pytest.raises(MalformedFrameError, match="more than the maximum of 1024 fields"):
+        decode_frame(json_frame(header_with(f"{{{fields}}}")))
+
+
+def test_binary_header_of_too_many_fields_is_refused() -> None:
+    pair = struct.pack(">h", 1) + b"a" + struct.pack(">i", 1) + b"b"
+    ext = pair * (limits.HEADER_FIELDS_MAX + 1)
+    header = struct.pack(">hBhiiii", 1, 0, 1, 1, 0, 0, len(ext)) + ext
+    with pytest.raises(MalformedFrameError, match="more than the maximum of 1024 fields"):
+        decode_frame(struct.pack(">I", 1 << 24 | len(header)) + header)
+
+
+@pytest.mark.parametrize("unit", [b"[],", b"{},", b"0,"])
+def test_request_of_too_many_values_is_refused_unread(
+    unit: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """16 MiB of empty lists took 3 s: values are counted first, which takes some milliseconds."""
+    monkeypatch.setattr(orjson, "loads", unreadable)
+    data = b"[" + unit * limits.REQUEST_JSON_VALUES_MAX + b"0]"
+    with pytest.raises(RemoteProtocolError, match="is over the maximum of 65536"):
+        HeartbeatData.decode_request(data)
+
+
+def test_heartbeat_of_two_thousand_subscriptions_is_read() -> None:
+    """What a client with many topics sends is far from the bound."""
+    one = {
+        "topic": "T", "subString": "*", "subVersion": 1, "tagsSet": [], "codeSet": [],
+        "classFilterMode": False, "expressionType": "TAG",
+    }  # fmt: skip
+    group = {"groupName": "g", "subscriptionDataSet": [one] * 2_000}
+    data = HeartbeatData.decode_request(orjson.dumps({"clientID": "c", "consumerDataSet": [group]}))
+    assert len(data.consumer_data_set[0].subscription_data_set) == 2_000
+
+
+def test_lenient_request_is_shorter_than_a_lenient_answer() -> None:
+    text = b"{" + b"a:1," * 20_000 + b"}"
+    assert fastjson.loads(text) == {"a": 1}
+    with pytest.raises(RemoteProtocolError, match="at most 65536"):
+        HeartbeatData.decode_request(text)
+
+
+def test_answer_of_too_many_values_is_refused() -> None:
+    """A lying broker does not hang a client with a body of 16 MiB."""
+    with pytest.raises(RemoteProtocolError, match="is over the maximum of 1000000"):
+        fastjson.loads(b"[" + b"[]," * limits.JSON_VALUES_MAX + b"0]")
+
+
+def test_compressed_registration_inflates_within_its_bound() -> None:
+    import zlib
+
+    bomb = zlib.compress(b"\0" * (limits.REGISTRATION_BYTES_MAX + 1))
+    with pytest.raises(RemoteProtocolError, match="inflates to more than 8388608 bytes"):
+        RegisterBrokerBody.decode_compressed(bomb)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{0:1,"a":"b",c:-5}',
+        "{ 0 : 1 , 'q' : 2 , x : \"y\" , }",
+        '{"a":1L,"b":1.5,"c":[1,2,3,],d:{e:1},"f":"\\u0041"}',
+        '{{"brokerName":"b","queueId":1,"topic":"t"}:5,{"a":1}:6}',
+        "[1,2,,3,4.5,6,]",
+        "{,,a:1,,}",
+        "{a:true,b:null,c:'x'}",
+    ],
+)
+def test_plain_pairs_read_at_once_are_read_as_one_by_one(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The short cut of the tolerant reader changes nothing but the time."""
+    found = fastjson.loads(text)
+    monkeypatch.setattr(fastjson._Reader, "pairs", lambda *_: None)
+    assert fastjson.loads(text) == found
