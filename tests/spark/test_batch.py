@@ -65,6 +65,20 @@ def test_the_schema_is_the_choice_of_columns(
     assert read(topic, "properties MAP<STRING,STRING>").first().properties["KEYS"] == "k0"
 
 
+def test_a_schema_with_not_null_is_read(
+    cluster: EmbeddedCluster, new_topic: NewTopic, read: Read
+) -> None:
+    """Spark compares schemas exactly, nullability included."""
+    topic = new_topic(queues=1)
+    send(cluster, topic, 0, numbered(0, 300, TAGS="a"))
+    send(cluster, topic, 0, numbered(300, 1))
+    frame = read(topic, "body BINARY NOT NULL, queueOffset BIGINT NOT NULL, tags STRING")
+    assert [field.nullable for field in frame.schema.fields] == [False, False, True]
+    assert numbers(frame) == list(range(301))
+    with pytest.raises(Exception, match=r"column 'tags' is NOT NULL.*offset 300 of topic"):
+        read(topic, "tags STRING NOT NULL").collect()
+
+
 @pytest.mark.parametrize("schema", ["value STRING", "body STRING", "queueId BIGINT"])
 def test_a_schema_that_cannot_be_read_names_what_can(
     new_topic: NewTopic, read: Read, schema: str

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from rocketstream.errors import ConfigurationError
 
@@ -40,10 +40,28 @@ _BY_LOWER_NAME = {name.lower(): name for name in COLUMNS}
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of a scan: which of ours, under the name the user gave it."""
+    """One column of a scan: which of ours, under the name the user gave it.
+
+    Attributes:
+        name: ours.
+        label: the user's spelling.
+        nullable: whether the user's schema allows nulls; Spark compares schemas exactly.
+        values_nullable: whether it allows nulls among the values of a map.
+    """
 
     name: str
     label: str
+    nullable: bool = True
+    values_nullable: bool = True
+
+
+class Wish(NamedTuple):
+    """A field of the user's schema, the type by its Spark name."""
+
+    label: str
+    kind: str
+    nullable: bool = True
+    values_nullable: bool = True
 
 
 ALL_COLUMNS: Final = tuple(Column(name, name) for name in COLUMNS)
@@ -54,8 +72,8 @@ def ddl() -> str:
     return ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
 
 
-def choose(fields: Sequence[tuple[str, str]]) -> tuple[Column, ...]:
-    """Return the columns asked for by (name, Spark type) pairs, in their order.
+def choose(fields: Sequence[tuple[str, str] | Wish]) -> tuple[Column, ...]:
+    """Return the columns asked for, in their order.
 
     Names match in any case, as Spark resolves them; the user's spelling stays the label.
 
@@ -65,7 +83,9 @@ def choose(fields: Sequence[tuple[str, str]]) -> tuple[Column, ...]:
     """
     wrong: list[str] = []
     chosen: list[Column] = []
-    for label, kind in fields:
+    for field in fields:
+        wish = Wish(*field)
+        label, kind = wish.label, wish.kind
         name = _BY_LOWER_NAME.get(label.lower())
         if name is None:
             wrong.append(f"no column {label!r}")
@@ -74,7 +94,7 @@ def choose(fields: Sequence[tuple[str, str]]) -> tuple[Column, ...]:
         elif any(name == column.name for column in chosen):
             wrong.append(f"{label!r} is named twice")
         else:
-            chosen.append(Column(name, label))
+            chosen.append(Column(name, label, wish.nullable, wish.values_nullable))
     if wrong or not chosen:
         problem = "; ".join(wrong) or "no column at all"
         raise ConfigurationError(

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from pyspark.sql.datasource import DataSource
 
 from rocketstream.errors import NotSupportedError
-from rocketstream.spark.columns import choose, ddl
+from rocketstream.spark.columns import Column, Wish, choose, ddl
 from rocketstream.spark.options import Mode, read_options
 from rocketstream.spark.reader import RocketMQReader, RocketMQStreamReader
 from rocketstream.spark.requirements import check_requirements
@@ -72,8 +72,28 @@ class RocketMQDataSource(DataSource):  # type: ignore[misc]
         check_requirements()
         make_constants_picklable()
         options = read_options(self._options, mode)
-        columns = choose([(field.name, field.dataType.simpleString()) for field in schema.fields])
-        return new_scan(options, columns)
+        return new_scan(options, columns_of(schema))
+
+
+def columns_of(schema: Any) -> tuple[Column, ...]:
+    """Return the columns a Spark schema asks for.
+
+    Raises
+    ------
+    ConfigurationError
+        A column or type that is not ours.
+    """
+    return choose(
+        [
+            Wish(
+                field.name,
+                field.dataType.simpleString(),
+                field.nullable,
+                getattr(field.dataType, "valueContainsNull", True),
+            )
+            for field in schema.fields
+        ]
+    )
 
 
 def _writing() -> NotSupportedError:

@@ -11,9 +11,13 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rocketstream.errors import RemoteProtocolError
+from rocketstream.model import MessageQueue
 from rocketstream.protocol.message_ext import MessageExt, decode_messages
+from rocketstream.spark.bodies import inflate_body
 from rocketstream.spark.columns import COLUMNS, FROM_PROPERTIES, Column
 from rocketstream.spark.layout import Layout, Piece, count_records, disordered, too_early
+from rocketstream.spark.losses import described
 from rocketstream.spark.properties import MAP, properties_of
 from rocketstream.spark.vector import TIMESTAMP, TIMESTAMP_MS_MAX, VectorColumns
 from rocketstream.spark.whole import NO_CHECKS, Checks, check_layout, check_messages
@@ -51,7 +55,7 @@ def decode(
 
     Raises:
         RemoteProtocolError: bytes that are not whole, consistent records of the right queue.
-        NotSupportedError: a body compressed by a codec that is not installed, or a stored batch.
+        NotSupportedError: a body compressed by a codec nobody here knows, or a stored batch.
         DataLossError: offsets are missing, and ``checks.gap`` raises it.
     """
     enough = VECTOR_RECORDS_MIN
@@ -65,7 +69,16 @@ def decode(
 
 def arrow_schema(columns: Sequence[Column]) -> Any:
     """Return the Arrow schema of a choice of columns, exactly as Spark wants it."""
-    return pa.schema([pa.field(column.label, _TYPES[COLUMNS[column.name]]) for column in columns])
+    return pa.schema(
+        [pa.field(column.label, _type_of(column), column.nullable) for column in columns]
+    )
+
+
+def _type_of(column: Column) -> Any:
+    kind = COLUMNS[column.name]
+    if kind.startswith("map") and not column.values_nullable:
+        return pa.map_(pa.string(), pa.field("value", pa.string(), nullable=False))
+    return _TYPES[kind]
 
 
 def _decode_vectors(
@@ -81,6 +94,9 @@ def _decode_vectors(
     maker = VectorColumns(layout, pieces, BATCH_BODY_BYTES_MAX)
     made = {c.name: maker.column(c.name) for c in columns if c.name != "body"}
     keep = None if tags is None else _with_tags(made.get("tags") or maker.column("tags"), tags)
+    for column in columns:
+        if not column.nullable:
+            _refuse_nulls(column, made.get(column.name), keep, maker.place)
     schema = arrow_schema(columns)
     if "body" not in (column.name for column in columns):
         yield from _filtered(_batch(made, columns, schema), keep)
@@ -93,7 +109,33 @@ def _decode_vectors(
 
 
 def _batch(made: dict[str, Any], columns: Sequence[Column], schema: Any) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([made[column.name] for column in columns], schema=schema)
+    arrays = [_typed(made[column.name], schema.field(i).type) for i, column in enumerate(columns)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _typed(array: Any, kind: Any) -> Any:
+    """Return an array under the exact type: a map whose values may not be null is another one."""
+    if array.type.equals(kind) or not pa.types.is_map(kind):
+        return array
+    return pa.MapArray.from_arrays(array.offsets, array.keys, array.items, kind)
+
+
+def _refuse_nulls(
+    column: Column, array: Any, keep: Any, place: Callable[[int], tuple[MessageQueue, int]]
+) -> None:
+    """Refuse nulls where the user's schema says there are none; Spark reads anything from them."""
+    if array is None or not array.null_count:
+        return
+    nulls = array.is_null() if keep is None else pc.and_(array.is_null(), keep)
+    row = pc.index(nulls, True).as_py()
+    if row >= 0:
+        queue, offset = place(row)
+        raise RemoteProtocolError(
+            f"column {column.label!r} is NOT NULL in the schema given, but the message at offset "
+            f"{offset} of {described(queue)} has none; leave NOT NULL out",
+            queue=tuple(queue),
+            offset=offset,
+        )
 
 
 def _with_tags(column: Any, tags: Collection[str]) -> Any:
@@ -132,14 +174,21 @@ def _decode_plain(
     if tags is not None and tables is not None:
         kept = [i for i, table in enumerate(tables) if table.get("TAGS") in tags]
         messages, tables = [messages[i] for i in kept], [tables[i] for i in kept]
-    for first, last in _runs(messages, with_body):
-        part = messages[first:last]
-        columns_of = _PlainColumns(part, tables[first:last] if tables else [])
+    for rows, bodies in _runs(messages, with_body):
+        part = messages[rows]
+        columns_of = _PlainColumns(part, tables[rows] if tables else [], bodies)
         arrays = [
             pa.array(columns_of.values(column.name), schema.field(i).type)
             for i, column in enumerate(columns)
         ]
+        for column, array in zip(columns, arrays, strict=True):
+            if not column.nullable:
+                _refuse_nulls(column, array, None, columns_of.place)
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _place(message: MessageExt) -> tuple[MessageQueue, int]:
+    return message.message_queue, message.queue_offset
 
 
 def _messages(piece: Piece) -> list[MessageExt]:
@@ -154,28 +203,48 @@ def _messages(piece: Piece) -> list[MessageExt]:
     return [m for m in messages if m.queue_offset < piece.end]
 
 
-def _runs(messages: Sequence[MessageExt], with_body: bool) -> Iterator[tuple[int, int]]:
+def _runs(messages: Sequence[MessageExt], with_body: bool) -> Iterator[tuple[slice, list[bytes]]]:
+    """Yield runs of messages with their bodies, a new run whenever inflating has made enough."""
+    if not with_body:
+        yield slice(0, len(messages)), []
+        return
     first, total = 0, 0
+    bodies: list[bytes] = []
     for row, message in enumerate(messages):
-        if with_body and message.sys_flag & 1:
-            total += len(message.body)
-            if total >= BATCH_BODY_BYTES_MAX:
-                yield first, row + 1
-                first, total = row + 1, 0
-    if first < len(messages):
-        yield first, len(messages)
+        body = message.stored_body
+        if message.sys_flag & 1:
+            body = inflate_body(body, message.sys_flag, *_place(message))
+            total += len(body)
+        bodies.append(body)
+        if total >= BATCH_BODY_BYTES_MAX:
+            yield slice(first, row + 1), bodies
+            first, total, bodies = row + 1, 0, []
+    if bodies:
+        yield slice(first, len(messages)), bodies
 
 
 class _PlainColumns:
     """Values of messages by column, as lists."""
 
-    def __init__(self, messages: Sequence[MessageExt], tables: Sequence[dict[str, str]]) -> None:
+    def __init__(
+        self,
+        messages: Sequence[MessageExt],
+        tables: Sequence[dict[str, str]],
+        bodies: Sequence[bytes],
+    ) -> None:
         self._messages = messages
         self._tables = tables
+        self._bodies = bodies
+
+    def place(self, row: int) -> tuple[MessageQueue, int]:
+        """Return where a message stands."""
+        return _place(self._messages[row])
 
     def values(self, name: str) -> list[Any]:
         if name in FROM_PROPERTIES:
             return self._from_properties(name)
+        if name == "body":
+            return list(self._bodies)
         read = _READERS[name]
         return [read(message) for message in self._messages]
 
@@ -199,7 +268,6 @@ _READERS: Final[dict[str, Callable[[MessageExt], Any]]] = {
     "brokerName": lambda m: m.broker_name,
     "queueId": lambda m: m.queue_id,
     "queueOffset": lambda m: m.queue_offset,
-    "body": lambda m: m.body,
     "flag": lambda m: m.flag,
     "bornTimestamp": lambda m: _micros(m.born_timestamp),
     "storeTimestamp": lambda m: _micros(m.store_timestamp),

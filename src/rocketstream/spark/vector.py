@@ -13,8 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rocketstream.errors import RemoteProtocolError
-from rocketstream.protocol.compression import decompress
+from rocketstream.model import MessageQueue
 from rocketstream.protocol.record import unpack_host
+from rocketstream.spark.bodies import inflate_body
 from rocketstream.spark.gather import gather
 from rocketstream.spark.layout import Array, Layout, Piece
 from rocketstream.spark.properties import Properties, table_of
@@ -129,10 +130,15 @@ class VectorColumns:
         if first < len(layout):
             yield self._run(first, len(layout), packed, inflated)
 
+    def place(self, row: int) -> tuple[MessageQueue, int]:
+        """Return where a record stands: its queue and offset."""
+        layout = self._layout
+        return self._pieces[int(layout.piece[row])].queue, int(layout.fields["queueOffset"][row])
+
     def _inflate(self, row: int) -> bytes:
         start = int(self._layout.body[row])
         stored = self._layout.bytes[start : start + int(self._layout.body_size[row])].tobytes()
-        return decompress(stored, int(self._layout.fields["sysFlag"][row]))
+        return inflate_body(stored, int(self._layout.fields["sysFlag"][row]), *self.place(row))
 
     def _run(
         self, first: int, last: int, packed: Array, inflated: Sequence[bytes]
