@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
@@ -52,6 +53,14 @@ _MAY_PASS = frozenset(
     {ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.SYSTEM_ERROR}
 )
 _SYSTEM_ERRORS_MAX: Final = 5
+
+
+@dataclass(slots=True)
+class _Trouble:
+    """What goes wrong with one queue; forgotten as soon as the queue gets on."""
+
+    end_patience: Patience
+    system_errors: int = 0
 
 
 def fetch(
@@ -103,8 +112,8 @@ class BrokerFetch:
         self._losses = losses
         self._waiting: dict[int, tuple[QueuePull, Ask]] = {}
         self._patience = Patience(options.retry_timeout_ms, clock)
-        self._end_patience = Patience(min(END_LAG_MS, options.retry_timeout_ms), clock)
-        self._system_errors = 0
+        self._clock = clock
+        self._troubles: dict[QueuePull, _Trouble] = {}
 
     def pieces(self) -> Iterator[Piece]:
         """Yield what the pulls bring, in order per queue."""
@@ -168,7 +177,7 @@ class BrokerFetch:
         code = answer.code
         if code not in _ANSWERED:
             pull.failed(ask)
-            self._refused(broker_error(code, answer.remark, self._address))
+            self._refused(pull, broker_error(code, answer.remark, self._address))
             return
         header = answer.header(PullMessageResponseHeader)
         next_offset = header.next_begin_offset
@@ -186,25 +195,34 @@ class BrokerFetch:
             if not (self._filtered and answer.remark == "NO_MATCHED_MESSAGE"):
                 self._gone(pull, ask.begin, min(next_offset, ask.end), header)
             pull.answered(ask, next_offset)
-        elif self._end_patience.exhausted():
+        elif (short := self._trouble(pull).end_patience).exhausted():
             self._gone(pull, ask.begin, ask.end, header)
             pull.answered(ask, ask.end)
         else:
             pull.failed(ask)
-            self._end_patience.pause()
+            short.pause()
+            return
+        self._troubles.pop(pull, None)
+
+    def _trouble(self, pull: QueuePull) -> _Trouble:
+        """Return what went wrong with a queue since it last got on."""
+        end_lag_ms = min(END_LAG_MS, self._scan.options.retry_timeout_ms)
+        fresh = _Trouble(Patience(end_lag_ms, self._clock))
+        return self._troubles.setdefault(pull, fresh)
 
     def _gone(
         self, pull: QueuePull, begin: int, end: int, header: PullMessageResponseHeader
     ) -> None:
         self._losses.gone(pull.span.queue, begin, end, (header.min_offset, header.max_offset))
 
-    def _refused(self, error: BrokerError) -> None:
+    def _refused(self, pull: QueuePull, error: BrokerError) -> None:
         if error.code not in _MAY_PASS:
             raise error
         if error.code == ResponseCode.SYSTEM_ERROR:
             # Also the code of requests that can never succeed, such as a queue id out of range.
-            self._system_errors += 1
-            if self._system_errors > _SYSTEM_ERRORS_MAX:
+            trouble = self._trouble(pull)
+            trouble.system_errors += 1
+            if trouble.system_errors > _SYSTEM_ERRORS_MAX:
                 raise error
         self._retry(error)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import pairwise
 from typing import Final
 
@@ -35,10 +35,13 @@ class QueueRange:
 def admit(
     begins: Mapping[MessageQueue, int], ends: Mapping[MessageQueue, int], rows_max: int
 ) -> dict[MessageQueue, int]:
-    """Return new ends that admit at most ``rows_max`` offsets, in proportion to what is there.
+    """Return new ends that admit ``rows_max`` offsets, in proportion to what is there.
 
     Every queue gets its share rounded down; what is left goes one by one to the queues with the
-    largest remainders, so that together exactly ``rows_max`` (or all there is) are admitted.
+    largest remainders, so that together exactly ``rows_max`` (or all there is) are admitted. A
+    queue that holds something gets at least one, taken from the largest shares, or it would starve
+    beside queues that grow as fast as they are read. Only with more such queues than ``rows_max``
+    that is more than ``rows_max`` altogether: one each.
     """
     waiting = {queue: max(0, end - begins[queue]) for queue, end in ends.items()}
     total = sum(waiting.values())
@@ -47,7 +50,25 @@ def admit(
     shares = {queue: divmod(count * rows_max, total) for queue, count in waiting.items()}
     left = rows_max - sum(share for share, _ in shares.values())
     favoured = set(sorted(shares, key=lambda queue: (-shares[queue][1], queue))[:left])
-    return {queue: begins[queue] + shares[queue][0] + (queue in favoured) for queue in ends}
+    granted = {queue: shares[queue][0] + (queue in favoured) for queue in ends}
+    _feed_the_starving(granted, waiting)
+    return {queue: begins[queue] + granted[queue] for queue in ends}
+
+
+def _feed_the_starving(
+    granted: dict[MessageQueue, int], waiting: Mapping[MessageQueue, int]
+) -> None:
+    """Give one to each queue with rows but no share, taking it from the largest shares."""
+    starving = [queue for queue, count in waiting.items() if count and not granted[queue]]
+    givers = [(-share, queue) for queue, share in granted.items() if share > 1]
+    heapify(givers)
+    for queue in starving:
+        granted[queue] = 1
+        if givers:
+            share, giver = heappop(givers)
+            granted[giver] -= 1
+            if granted[giver] > 1:
+                heappush(givers, (share + 1, giver))
 
 
 def partition_count(ranges: Sequence[QueueRange], cores: int, minimum: int | None) -> int:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import datasource as api
 
+from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.errors import ConfigurationError
 from rocketstream.model import MessageQueue
 from rocketstream.spark.cluster import Cluster
@@ -157,14 +158,16 @@ def read_partition(scan: Scan, partition: api.InputPartition) -> Iterator[pa.Rec
     yield from read_rows(scan, planned)
 
 
-def read_rows(scan: Scan, planned: PartitionPlan) -> Iterator[pa.RecordBatch]:
+def read_rows(
+    scan: Scan, planned: PartitionPlan, clock: Clock = SYSTEM_CLOCK
+) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a plan as record batches, every offset accounted for."""
     losses = Losses(scan.options.fail_on_data_loss)
     checks = Checks(
         losses.missing if scan.tags is None else None, body_crc=scan.options.check_body_crc
     )
     pieces, size = [], 0
-    for piece in fetch(scan, planned, losses):
+    for piece in fetch(scan, planned, losses, clock):
         pieces.append(piece)
         size += len(piece.body)
         if size >= BATCH_BYTES:

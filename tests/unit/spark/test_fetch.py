@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream._util.loops import LoopThread
 from rocketstream.client.blocking import BlockingAdminClient
 from rocketstream.errors import (
@@ -32,6 +33,8 @@ from rocketstream.spark.options import read_options
 from rocketstream.spark.planning import QueueRange
 from rocketstream.spark.reader import read_rows
 from rocketstream.spark.scan import PartitionPlan, Scan, new_scan
+from rocketstream.spark.worker import Patience
+from rocketstream.testing.clock import ManualClock
 from rocketstream.testing.proxy import FaultProxy
 from rocketstream.transport.connection import Connection
 from rocketstream.transport.server import RemotingServer
@@ -117,10 +120,12 @@ def plan(address: str, *spans: tuple[int, int]) -> PartitionPlan:
     return PartitionPlan(ranges, {"broker-a": address})
 
 
-def offsets(scanned: Scan, planned: PartitionPlan) -> dict[int, list[int]]:
+def offsets(
+    scanned: Scan, planned: PartitionPlan, clock: Clock = SYSTEM_CLOCK
+) -> dict[int, list[int]]:
     """Everything read, by the queue it came from."""
     found: dict[int, list[int]] = {}
-    for batch in read_rows(scanned, planned):
+    for batch in read_rows(scanned, planned, clock):
         for queue_id, offset in zip(
             batch["queueId"].to_pylist(), batch["queueOffset"].to_pylist(), strict=True
         ):
@@ -330,3 +335,56 @@ def test_found_without_messages_is_a_loss(broker: FakeBroker, address: str) -> N
     broker.behave = lambda pull: (0, "FOUND", 32, b"") if pull.queue_offset < 32 else None
     with pytest.raises(DataLossError, match="offsets 0 to 31 are missing"):
         offsets(scan(), plan(address, (0, 100)))
+
+
+def test_a_second_short_pause_has_the_whole_patience_again(
+    broker: FakeBroker, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Progress forgives: two pauses of 70 % of the patience each are no loss."""
+    clock = ManualClock()
+    monkeypatch.setattr(Patience, "pause", lambda self: clock.advance(200))
+    pauses = {40: 8, 80: 8}
+    broker.high = 40
+
+    def slow_to_grow(pull: PullMessageRequestHeader) -> None:
+        if pull.queue_offset >= broker.high and pauses.get(broker.high) is not None:
+            pauses[broker.high] -= 1
+            if not pauses[broker.high]:
+                broker.high += 40
+
+    broker.behave = slow_to_grow
+    read = offsets(scan(pullsInFlight="1"), plan(address, (0, 120)), clock)
+    assert read == {0: list(range(120))}
+
+
+def test_the_patience_of_a_short_queue_is_its_own(
+    broker: FakeBroker, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another queue's progress does not extend it."""
+    clock = ManualClock()
+    monkeypatch.setattr(Patience, "pause", lambda self: clock.advance(500))
+    broker.batch = lambda: 1
+
+    def first_is_short(pull: PullMessageRequestHeader) -> Answer | None:
+        if pull.queue_id:
+            return None
+        return ResponseCode.PULL_NOT_FOUND, "OFFSET_OVERFLOW_ONE", pull.queue_offset, b""
+
+    broker.behave = first_is_short
+    with pytest.raises(DataLossError, match="queue 0: offsets 40 to 71 are gone"):
+        offsets(scan(pullsInFlight="2"), plan(address, (40, 80), (0, 1_000)), clock)
+    assert len([pull for pull in broker.pulls if pull.queue_id == 1]) < 100
+
+
+def test_system_errors_between_good_answers_do_not_add_up(
+    broker: FakeBroker, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Six in a task of thirty answers are no request that can never succeed."""
+    monkeypatch.setattr(Patience, "pause", lambda self: None)
+    turn = iter(range(1_000))
+
+    def every_third(pull: PullMessageRequestHeader) -> Answer | None:
+        return (ResponseCode.SYSTEM_ERROR, "?", 0, b"") if next(turn) % 3 == 0 else None
+
+    broker.behave = every_third
+    assert offsets(scan(pullsInFlight="1"), plan(address, (0, 1_000))) == {0: list(range(1_000))}

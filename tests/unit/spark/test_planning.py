@@ -31,19 +31,31 @@ ranges = st.dictionaries(
 def test_a_limit_is_used_up_exactly(
     table: dict[MessageQueue, tuple[int, int]], rows_max: int
 ) -> None:
-    """Together as many as allowed or there; each queue within what it has."""
+    """Together as many as allowed or there; each queue within what it has, none left out.
+
+    Only where there are more queues with rows than the limit allows rows it is exceeded.
+    """
     begins = {queue: begin for queue, (begin, _) in table.items()}
     ends = {queue: begin + count for queue, (begin, count) in table.items()}
     admitted = admit(begins, ends, rows_max)
     taken = {queue: admitted[queue] - begins[queue] for queue in table}
     assert all(0 <= taken[queue] <= ends[queue] - begins[queue] for queue in table)
-    assert sum(taken.values()) == min(rows_max, sum(count for _, count in table.values()))
+    filled = [queue for queue, (_, count) in table.items() if count]
+    assert all(taken[queue] for queue in filled)
+    there = sum(count for _, count in table.values())
+    assert sum(taken.values()) == min(max(rows_max, len(filled)), there)
 
 
 def test_a_limit_is_shared_in_proportion() -> None:
     """Covers S 8.4; a queue that shrank counts as empty."""
     begins, ends = {A: 0, B: 100, C: 50}, {A: 900, B: 200, C: 40}
     assert admit(begins, ends, 100) == {A: 90, B: 110, C: 50}
+
+
+def test_small_queues_do_not_starve_beside_large_ones() -> None:
+    """A queue of one row next to millions, again and again: it is read at once."""
+    assert admit({A: 0, B: 0, C: 7}, {A: 10**7, B: 1, C: 7}, 1_000) == {A: 999, B: 1, C: 7}
+    assert admit({A: 0, B: 0}, {A: 10**7, B: 2}, 1) == {A: 1, B: 1}
 
 
 # --- partitions -----------------------------------------------------------------------------------
