@@ -1,15 +1,14 @@
 """Sending this package inside a pickle, to Pythons that do not have it.
 
-Law: what cloudpickle needs for that, nothing else. ``addPyFile`` is no way: Spark's streaming
-source runner looks for such files in the wrong directory.
+Law: what Spark's own cloudpickle needs for that, nothing else: ``pickle`` itself and other people's
+objects are left as they are. ``addPyFile`` is no way: Spark's streaming source runner looks for
+such files in the wrong directory.
 """
 
 from __future__ import annotations
 
-import copyreg
 import functools
 import struct
-from collections.abc import Callable
 from typing import Any
 
 from pyspark import cloudpickle
@@ -24,23 +23,28 @@ def ship_by_value() -> None:
 
 
 def make_constants_picklable() -> None:
-    """Teach pickle about compiled struct formats and caching functions, which our modules keep.
+    """Teach Spark's pickler about compiled struct formats and our caching functions.
 
-    Called in every process that pickles the source on: the planner sends it to the executors.
+    Both are constants of our modules. Called in every process that pickles the source on: the
+    planner sends it to the executors.
     """
-    copyreg.pickle(struct.Struct, _reduce_struct)
-    copyreg.pickle(functools._lru_cache_wrapper, _reduce_cached)
+    table = cloudpickle.CloudPickler.dispatch_table
+    table[struct.Struct] = _reduce_struct
+    table[functools._lru_cache_wrapper] = _reduce_cached
 
 
 def _reduce_struct(compiled: struct.Struct) -> tuple[type[struct.Struct], tuple[str]]:
     return struct.Struct, (compiled.format,)
 
 
-def _reduce_cached(cached: Any) -> tuple[Callable[..., Any], tuple[Any, int | None, bool]]:
-    """By itself a cached function is pickled by its name, which the other side does not have."""
+def _reduce_cached(cached: Any) -> Any:
+    """By itself a cached function is pickled by its name, which the other side lacks of ours."""
+    package = (getattr(cached, "__module__", None) or "").partition(".")[0]
+    if package != rocketstream.__name__:
+        return cached.__reduce__()
     settings = cached.cache_parameters()
     return _cached_again, (cached.__wrapped__, settings["maxsize"], settings["typed"])
 
 
-def _cached_again(function: Callable[..., Any], maxsize: int | None, typed: bool) -> Any:
+def _cached_again(function: Any, maxsize: int | None, typed: bool) -> Any:
     return functools.lru_cache(maxsize, typed)(function)

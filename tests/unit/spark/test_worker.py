@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import copyreg
 import gc
 import importlib.metadata
 import pickle
-import struct
 import subprocess
 import sys
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -21,7 +18,6 @@ from rocketstream.spark.columns import ALL_COLUMNS
 from rocketstream.spark.losses import report_loss
 from rocketstream.spark.options import read_options
 from rocketstream.spark.scan import new_scan
-from rocketstream.spark.shipping import make_constants_picklable
 from rocketstream.testing.clock import ManualClock
 
 
@@ -102,15 +98,6 @@ def test_scans_and_losses_survive_pickling() -> None:
     again = pickle.loads(pickle.dumps(caught.value))  # noqa: S301
     assert str(again) == str(caught.value)
     assert again.parameters == {"queue": ("T", "b", 1)}
-
-
-def test_compiled_formats_pickle_for_shipping(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Our modules keep them as constants; by value they travel too."""
-    monkeypatch.setattr(copyreg, "dispatch_table", dict(copyreg.dispatch_table))
-    make_constants_picklable()
-    reduced: Any = copyreg.dispatch_table[struct.Struct](struct.Struct(">iq"))
-    kind, arguments = reduced
-    assert kind(*arguments).size == 12
 
 
 def test_patience_counts_from_the_first_failure() -> None:
