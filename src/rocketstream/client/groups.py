@@ -56,6 +56,14 @@ class ConsumerInner(Protocol):
         """Send changed offsets to their brokers."""
         ...
 
+    def connection_lost(self, address: str) -> None:
+        """A connection to ``address`` is gone: believe nothing that came over it any more."""
+        ...
+
+    def connection_made(self, address: str) -> None:
+        """There is a connection to ``address``: what waits for one may go on."""
+        ...
+
     async def running_info(self) -> ConsumerRunningInfo:
         """What the consumer is and does (307); the instance adds what is its own."""
         ...

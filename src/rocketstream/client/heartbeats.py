@@ -8,15 +8,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections.abc import Sequence
 
 from rocketstream.client.api import MQClientAPI
 from rocketstream.client.core.routes import RouteTable
 from rocketstream.client.groups import ConsumerInner, Groups
 from rocketstream.errors import TransportError
-from rocketstream.protocol.bodies import ConsumerData, SubscriptionData
+from rocketstream.protocol.bodies import ConsumerData, HeartbeatData, SubscriptionData
 from rocketstream.protocol.subscription import EXPRESSION_TAG
 
 logger = logging.getLogger("rocketstream.client")
+
+_TOLD = "told who lives here"
 
 
 class Heartbeats:
@@ -52,14 +55,27 @@ class Heartbeats:
                     renewed if each.group_name == renewed.group_name else each
                     for each in data.consumer_data_set
                 ]
-            addresses = self._routes.addresses(masters_only=not data.consumer_data_set)
-            results = await asyncio.gather(
-                *(self._api.heartbeat(address, data) for address in addresses),
-                return_exceptions=True,
-            )
+            await self._tell(self._routes.addresses(masters_only=not data.consumer_data_set), data)
+
+    async def introduce(self, address: str) -> None:
+        """Tell one broker unless it was told over the connection that is open now."""
+        async with self._one_at_a_time:
+            connection = self._api.remoting.connected(address)
+            data = self._groups.heartbeat_data(self._client_id)
+            if connection is None or data is None or _TOLD in connection.attributes:
+                return
+            await self._tell([address], data)
+
+    async def _tell(self, addresses: Sequence[str], data: HeartbeatData) -> None:
+        results = await asyncio.gather(
+            *(self._api.heartbeat(address, data) for address in addresses), return_exceptions=True
+        )
         for address, result in zip(addresses, results, strict=True):
             if isinstance(result, int):
                 self._versions[address] = result
+                connection = self._api.remoting.connected(address)
+                if connection is not None:
+                    connection.attributes[_TOLD] = True
             elif isinstance(result, Exception):
                 logger.info("heartbeat to %s failed: %s", address, result)
 

@@ -20,6 +20,7 @@ from rocketstream.client.config import ClientConfig
 from rocketstream.client.core.routes import RouteTable
 from rocketstream.client.groups import ConsumerInner, Groups, ProducerInner
 from rocketstream.client.heartbeats import Heartbeats
+from rocketstream.client.links import BrokerLinks
 from rocketstream.client.observe.stats import SAMPLE_INTERVAL_MS, ConsumerStats
 from rocketstream.client.route_updates import RouteUpdates
 from rocketstream.client.rpc_hook import after_response_of, before_request_of
@@ -52,12 +53,15 @@ class MQClientInstance:
             connect_timeout_ms=config.connect_timeout_ms,
             before_request=before_request_of(config),
             after_response=after_response_of(config),
+            on_open=lambda connection: self._links.made(connection),
+            on_close=lambda connection: self._links.lost(connection, self.remoting),
         )
         self.api = MQClientAPI(self.remoting, config)
         self.stats = ConsumerStats(clock, config.effective_namespace())
         self.callbacks = CallbackExecutor(config.callback_threads())
         self._groups = Groups()
         self._heartbeats = Heartbeats(client_id, self._groups, self.api, self.routes)
+        self._links = BrokerLinks(self._groups, self.routes, self._heartbeats, self.run_soon)
         self._updates = RouteUpdates(self._groups, self.api, self.routes, self.rebalance_soon)
         self._tasks: list[asyncio.Task[None]] = []
         self._rebalance_wanted = asyncio.Event()
@@ -128,6 +132,7 @@ class MQClientInstance:
         """Stop the timers and close the connections. May be called twice."""
         self._closed = True
         self._state = ServiceState.SHUTDOWN_ALREADY
+        self._links.close()
         starting = [] if self._starting is None else [self._starting]
         pending = [*starting, *self._tasks, *self._background]
         for task in pending:
@@ -269,6 +274,14 @@ class MQClientInstance:
     def broker_version(self, address: str) -> int:
         """Return what a broker said of itself in its last heartbeat answer, 0 if never."""
         return self._heartbeats.broker_version(address)
+
+    def losses(self, address: str) -> int:
+        """Return how often a connection to ``address`` has been lost.
+
+        What a broker answers may be forgotten by its restart: it counts only if the number is the
+        same as before the question.
+        """
+        return self._links.losses(address)
 
     # --- rebalance and offsets --------------------------------------------------------------------
 

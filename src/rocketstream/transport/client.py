@@ -40,6 +40,7 @@ class RemotingClient:
         idle_close_ms: float = limits.IDLE_CLOSE_MS,
         before_request: BeforeRequest | None = None,
         after_response: AfterResponse | None = None,
+        on_open: Callable[[Connection], None] | None = None,
         on_close: Callable[[Connection], None] | None = None,
         bounds: ConnectionLimits | None = None,
     ) -> None:
@@ -53,6 +54,7 @@ class RemotingClient:
             before_request: called with address and command before each request is encoded, which
                 is where signing belongs.
             after_response: called with address, command and answer when one arrives.
+            on_open: called when a connection is made and may be used.
             on_close: called when a connection is gone.
             bounds: all bounds of the connections at once; ``idle_close_ms`` is then ignored.
         """
@@ -62,6 +64,7 @@ class RemotingClient:
         self._bounds = bounds or ConnectionLimits(idle_close_ms=idle_close_ms)
         self._before_request = before_request
         self._after_response = after_response
+        self._on_open = on_open
         self._on_close = on_close
         self._connections: dict[str, Connection] = {}
         self._connecting: dict[str, asyncio.Task[Connection]] = {}
@@ -155,6 +158,8 @@ class RemotingClient:
         except OSError as error:  # includes ssl.SSLError and failed name look-ups
             raise cannot_connect(address, _reason(error)) from error
         self._connections[address] = connection
+        if self._on_open is not None and not connection.is_closed:
+            self._on_open(connection)
         return connection
 
     def _new_connection(self, loop: asyncio.AbstractEventLoop, address: str) -> Connection:

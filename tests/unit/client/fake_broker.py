@@ -203,6 +203,14 @@ class FakeBroker:
                 answers.append(await connection.request(command, WAIT_S * 1000))
         return answers
 
+    def drop_connections(self) -> None:
+        """Lose every connection, as a broker does that is killed."""
+        self.thread.run(self._drop())
+
+    async def _drop(self) -> None:
+        for connection in self.server.connections:
+            connection.close("the broker is gone")
+
     def notify_members_changed(self) -> None:
         """Tell every client to rebalance (code 40)."""
         self.thread.run(self._notify())

@@ -238,6 +238,7 @@ class World:
         self.pulls: list[Pull] = []
         self.handed_late: list[MessageQueue] = []
         self.joined = 0
+        self.losses = 0
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run work that waits for nothing but itself."""
@@ -324,6 +325,12 @@ class _Instance:
 
     async def update_route(self, topic: str) -> bool:
         return True
+
+    def channel(self, address: str) -> str:
+        return address
+
+    def losses(self, address: str) -> int:
+        return self._world.losses
 
     # requests
     async def heartbeat(self) -> None:

@@ -221,6 +221,12 @@ class Group:
     async def persist_offsets(self) -> None:
         await self._work()
 
+    def connection_lost(self, address: str) -> None:
+        pass
+
+    def connection_made(self, address: str) -> None:
+        pass
+
 
 @pytest.mark.parametrize("name", ["_rebalance_all", "_persist_all"])
 def test_a_group_that_waits_or_fails_holds_up_no_other(broker: FakeBroker, name: str) -> None:

@@ -266,6 +266,9 @@ class _Wire:
     def channel(self, address: str) -> str:
         return address
 
+    def losses(self, address: str) -> int:
+        return self._world.losses
+
     async def invoke(
         self, address: str, command: RemotingCommand, timeout_ms: float
     ) -> RemotingCommand:
@@ -331,6 +334,25 @@ class OrderlyGroup(RuleBasedStateMachine):
         world.silent_locks = int(silent)
         world.run(world.orderly[number % len(world.members)].service.renew())
         world.silent_locks = 0
+
+    @rule(number=NUMBER, first_work=st.booleans())
+    def restart_the_broker(self, number: int, first_work: bool) -> None:
+        """The broker forgets its locks; one member is back before the others and takes all."""
+        world = self.world
+        world.locks = BrokerLocks()
+        world.losses += 1
+        for member in world.orderly:
+            member.store.connection_lost(ADDRESS)
+            member.service.connection_lost(ADDRESS)
+        first = world.orderly[number % len(world.members)]
+        members, world.broker.members = world.broker.members, [first.client_id]
+        first.rebalance()
+        if first_work:
+            self.call_everything_there_is()
+        world.broker.members = members
+        for member in world.orderly:
+            member.service.connection_made(ADDRESS)
+        world.settle()
 
     @rule()
     def call_everything_there_is(self) -> None:

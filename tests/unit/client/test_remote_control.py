@@ -64,6 +64,12 @@ class Consumer:
     async def persist_offsets(self) -> None:
         """Nothing to store."""
 
+    def connection_lost(self, address: str) -> None:
+        """Nothing to forget."""
+
+    def connection_made(self, address: str) -> None:
+        """Nothing to send."""
+
     async def running_info(self) -> ConsumerRunningInfo:
         if self.error is not None:
             raise self.error

@@ -31,6 +31,13 @@ class Brokers:
         self.stored: dict[MessageQueue, int | Exception] = {}
         self.refuse: list[Exception] = []
         self.now = self.most = 0
+        self.lost = 0
+
+    def channel(self, address: str) -> str:
+        return address
+
+    def losses(self, address: str) -> int:
+        return self.lost
 
     def find_for_subscribe(self, broker_name: str, broker_id: int) -> BrokerAddress | None:
         return self.addresses.get(broker_name)
@@ -282,5 +289,57 @@ def test_going_back_behind_what_a_pull_took_along_is_sent() -> None:
         brokers.sent.clear()
         await store.settle([mq()])
         assert brokers.offsets() == [5, 5]
+
+    run(use())
+
+
+def test_an_answered_zero_is_committed_like_any_start() -> None:
+    """Covers C-318: brokers say 0 of a queue nobody has committed to; tools see only what is."""
+
+    async def use() -> None:
+        brokers, store = made()
+        brokers.stored[mq()] = 0
+        assert await store.read_store(mq()) == 0
+        await store.persist([mq()])
+        assert brokers.offsets() == [0]
+
+    run(use())
+
+
+def test_what_a_broker_confirmed_is_said_again_after_its_connection_was_lost() -> None:
+    """Covers C-317: it writes every few seconds only; the queues of other brokers are no matter."""
+
+    async def use() -> None:
+        brokers, store = made()
+        other = mq(0, "broker-b")
+        brokers.addresses["broker-b"] = BrokerAddress("10.0.0.2:10911", False)
+        for each in (mq(), other):
+            store.update_offset(each, 7)
+        await store.settle([mq(), other])
+        await store.persist([mq(), other])
+        assert len(brokers.sent) == 4
+        store.connection_lost(MASTER)
+        await store.persist([mq(), other])
+        assert brokers.sent[4:] == [(MASTER, mq(), 7)]
+        assert store.committable(other) == 7
+
+    run(use())
+
+
+def test_an_answer_whose_connection_is_lost_already_confirms_nothing() -> None:
+    """Covers C-317: the loss was told before whoever waited for the answer could go on."""
+
+    async def use() -> None:
+        brokers, store = made()
+        store.update_offset(mq(), 7)
+        await store.settle([mq()])
+        store.update_offset(mq(), 8)
+        saying = asyncio.ensure_future(store.persist([mq()]))
+        await asyncio.sleep(0)
+        brokers.lost += 1
+        store.connection_lost(MASTER)
+        await saying
+        await store.persist([mq()])
+        assert brokers.offsets() == [7, 7, 8, 8]
 
     run(use())

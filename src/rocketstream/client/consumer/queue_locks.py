@@ -34,11 +34,13 @@ class LockAnswers:
         asked_ms: monotonic time before the question: locks are counted from here.
         held: queues this client has.
         refused: queues somebody else has.
+        asked: by broker name: the address asked, and how often a connection to it had been lost.
     """
 
     asked_ms: float
     held: set[MessageQueue] = field(default_factory=set)
     refused: set[MessageQueue] = field(default_factory=set)
+    asked: dict[str, tuple[str, int]] = field(default_factory=dict)
 
 
 class QueueLocks:
@@ -47,6 +49,20 @@ class QueueLocks:
     def __init__(self, instance: MQClientInstance, group: str) -> None:
         self._instance = instance
         self._group = group
+        self._addresses: dict[str, str] = {}
+        """Who was asked last, by broker name."""
+
+    def is_from(self, mq: MessageQueue, address: str) -> bool:
+        """Whether the lock of a queue was last asked for at this address."""
+        return self._addresses.get(mq.broker_name) == address
+
+    def still_stands(self, mq: MessageQueue, answers: LockAnswers) -> bool:
+        """Whether the connection over which an answer came has lasted since it was asked for.
+
+        A broker that was restarted in between has forgotten what it promised.
+        """
+        address, losses = answers.asked[mq.broker_name]
+        return self._instance.losses(address) == losses
 
     async def lock(self, mqs: Iterable[MessageQueue]) -> LockAnswers:
         """Take or renew the locks of queues: one request per broker (C-186, C-187)."""
@@ -60,7 +76,9 @@ class QueueLocks:
         body = LockBatchRequestBody(self._group, self._instance.client_id, mqs)
         command = RemotingCommand.request(RequestCode.LOCK_BATCH_MQ, body=body.encode())
         try:
-            answer = await self._invoke(broker, command)
+            address = self._addresses[broker] = self._address(broker)
+            answers.asked[broker] = address, self._instance.losses(address)
+            answer = await self._instance.api.invoke(address, command, LOCK_TIMEOUT_MS)
             held = LockBatchResponseBody.decode(bytes(answer.body)).lock_ok_mq_set
         except RocketMQError as error:
             logger.warning("broker %s did not answer for the locks of %s: %s", broker, mqs, error)
@@ -78,16 +96,16 @@ class QueueLocks:
         body = UnlockBatchRequestBody(self._group, self._instance.client_id, mqs)
         command = RemotingCommand.request(RequestCode.UNLOCK_BATCH_MQ, body=body.encode())
         try:
-            await self._invoke(broker, command)
+            address = self._address(broker)
+            await self._instance.api.invoke(address, command, LOCK_TIMEOUT_MS)
         except RocketMQError as error:
             logger.warning("broker %s did not take back the locks of %s: %s", broker, mqs, error)
 
-    async def _invoke(self, broker: str, command: RemotingCommand) -> RemotingCommand:
+    def _address(self, broker: str) -> str:
         address = self._instance.routes.master(broker)
         if address is None:
             raise RouteNotFoundError(f"The broker[{broker}] not exist", broker=broker)
-        api = self._instance.api
-        return await api.invoke(api.channel(address), command, LOCK_TIMEOUT_MS)
+        return self._instance.api.channel(address)
 
 
 def _by_broker(mqs: Iterable[MessageQueue]) -> dict[str, set[MessageQueue]]:

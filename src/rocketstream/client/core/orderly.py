@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import itertools
+import math
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -69,6 +70,13 @@ class Lease:
     def lose(self) -> None:
         """The broker refused: somebody else has the queue."""
         self.locked = False
+
+    def doubt(self) -> None:
+        """The broker may have forgotten its promise, by a restart: it has to give it anew.
+
+        It may remember it too, so the lock is still given back in the end.
+        """
+        self.locked_ms = -math.inf
 
     def is_valid(self, now_ms: float) -> bool:
         """Whether the queue may be consumed now; the limit itself still counts (C-236)."""

@@ -90,6 +90,14 @@ class ConsumeService(Protocol):
         """The offsets of released queues are stored: unlock them at their brokers."""
         ...
 
+    def connection_lost(self, address: str) -> None:
+        """What the broker at ``address`` has granted may be forgotten there."""
+        ...
+
+    def connection_made(self, address: str) -> None:
+        """The broker at ``address`` can be asked again."""
+        ...
+
     def submit(self, request: PullRequest, messages: list[MessageExt]) -> None:
         """Have messages consumed; called on the loop."""
         ...
@@ -138,6 +146,12 @@ class UnlockedService(ABC):
     async def released(self, mqs: Sequence[MessageQueue]) -> None:  # noqa: B027 - not abstract
         """Nothing to unlock."""
 
+    def connection_lost(self, address: str) -> None:  # noqa: B027 - not abstract
+        """Nothing was granted."""
+
+    def connection_made(self, address: str) -> None:  # noqa: B027 - not abstract
+        """Nothing to ask for."""
+
     @abstractmethod
     def flush(self, request: PullRequest) -> None:
         """Enter what is finished of a queue into its ledger now."""
@@ -157,6 +171,16 @@ class ConsumeBook:
         self._thresholds = thresholds
         self.resume = resume
         self._now = clock.monotonic_ms
+
+    async def is_overtaken(self, mq: MessageQueue) -> bool:
+        """Whether the store is further than this consumer: somebody else was here.
+
+        Raises:
+            RocketMQError: the store cannot be asked.
+        """
+        noted = self._store.read_memory(mq)
+        stored = await self._store.read_store(mq)
+        return noted is not None and stored is not None and stored > noted
 
     def flush(self, run: ConsumeRun) -> None:
         """Enter the finished messages of a run; any thread (C-265)."""

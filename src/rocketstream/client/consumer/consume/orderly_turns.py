@@ -36,6 +36,7 @@ from rocketstream.client.core.orderly import (
     suspend_ms,
 )
 from rocketstream.client.core.settings import PushConsumerSettings
+from rocketstream.errors import RocketMQError
 from rocketstream.model import ConsumeOrderlyStatus, MessageQueue
 from rocketstream.protocol.bodies import ConsumeMessageDirectlyResult
 from rocketstream.protocol.message_ext import MessageExt
@@ -93,6 +94,8 @@ class OrderlyService(ABC):
         self._kept: set[MessageQueue] = set()
         self._freed = asyncio.Event()
         self._timers: set[asyncio.TimerHandle] = set()
+        self._relocks: dict[PullRequest, asyncio.TimerHandle] = {}
+        """Turns that wait for a lock, and when it is asked for."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._renewal: asyncio.Task[None] | None = None
         self._refusals = 0
@@ -144,7 +147,9 @@ class OrderlyService(ABC):
             self._renewal = self._loop.create_task(self._renew_forever())
         await self._unlock_unused(keep=mqs)
         answers = await self._locks.lock(mqs)
-        self._granted.update(dict.fromkeys(answers.held, answers.asked_ms))
+        for mq in answers.held:
+            stands = self._locks.still_stands(mq, answers)
+            self._granted[mq] = answers.asked_ms if stands else -math.inf
         if answers.refused:
             self._ask_again_soon()
         else:
@@ -232,12 +237,64 @@ class OrderlyService(ABC):
         # Younger ones may just be on their way into the table: their start is being asked for.
         await self._unlock_unused(older_than_ms=self._times.lock_max_live_ms)
         mqs = [mq for mq, queue in self._ledgers.items() if not queue.dropped]
-        self._apply(await self._locks.lock(mqs))
+        await self._apply(self._locks, mqs)
 
-    def _apply(self, answers: LockAnswers) -> None:
-        for mq in answers.held:
+    def connection_lost(self, address: str) -> None:
+        """Trust no lock that was granted over this connection, until it is granted anew.
+
+        A broker keeps its locks in memory: after a restart whoever asks first is granted all of
+        them. A batch that is with its listener ends; the next one waits for the lock.
+        """
+        locks = self._locks
+        if locks is None:
+            return
+        for mq, queue in self._ledgers.items():
+            if queue.lease is not None and locks.is_from(mq, address):
+                queue.lease.doubt()
+        for mq in self._granted:
+            if locks.is_from(mq, address):
+                self._granted[mq] = -math.inf
+
+    def connection_made(self, address: str) -> None:
+        """Ask for the locks that waiting turns need, and for those that are in doubt, at once."""
+        if self._locks is None or self._stopping:
+            return
+        self._run(self._relock(self._locks))
+
+    async def _relock(self, locks: QueueLocks) -> None:
+        now_ms = self._now()
+        mqs = [
+            mq
+            for mq, queue in self._ledgers.items()
+            if not queue.dropped and queue.lease is not None and not queue.lease.is_valid(now_ms)
+        ]
+        if not mqs:
+            return
+        await self._apply(locks, mqs)
+        now_ms = self._now()
+        for request, timer in list(self._relocks.items()):
+            lease = ledger_of(request).lease
+            if lease is not None and lease.is_valid(now_ms):
+                timer.cancel()
+                self._timers.discard(timer)
+                self._relocks.pop(request, None)
+                self._later(request, RESUME_MS)
+
+    async def _apply(self, locks: QueueLocks, mqs: Sequence[MessageQueue]) -> LockAnswers:
+        """Ask for locks and take the answers in."""
+        answers = await locks.lock(mqs)
+        now_ms = self._now()
+        held = [mq for mq in answers.held if mq in self._ledgers]
+        doubted = [
+            mq for mq in held if (lease := self._ledgers[mq].lease) and not lease.is_valid(now_ms)
+        ]
+        ours = await asyncio.gather(*map(self._is_ours_still, doubted)) if doubted else []
+        unknown = {mq for mq, is_ours in zip(doubted, ours, strict=True) if not is_ours}
+        for mq in held:
             queue = self._ledgers.get(mq)
-            if queue is not None and queue.lease is not None:
+            if queue is None or queue.lease is None or mq in unknown:
+                continue
+            if locks.still_stands(mq, answers):
                 queue.lease.renew(answers.asked_ms)
         for mq in answers.refused:
             queue = self._ledgers.get(mq)
@@ -247,16 +304,31 @@ class OrderlyService(ABC):
                 queue.lease.lose()
                 queue.dropped = True
                 self._rebalance_soon()
+        return answers
+
+    async def _is_ours_still(self, mq: MessageQueue) -> bool:
+        """Whether nobody had a queue while its lock was in doubt; one that did makes it dropped."""
+        queue = self._ledgers[mq]
+        try:
+            overtaken = await self._book.is_overtaken(mq)
+        except RocketMQError as error:
+            logger.info("whether somebody else had %s is not known yet: %s", mq, error)
+            return False
+        if overtaken and not queue.dropped:
+            logger.warning("%s was consumed by somebody else meanwhile; it is taken anew", mq)
+            queue.dropped = True
+            self._rebalance_soon()
+        return not overtaken
 
     async def _try_lock(self, request: PullRequest) -> None:
         queue = ledger_of(request)
         if self._locks is None or self._stopping or queue.dropped:
             return
-        answers = await self._locks.lock([queue.message_queue])
-        self._apply(answers)
-        if queue.message_queue in answers.held:
+        answers = await self._apply(self._locks, [queue.message_queue])
+        lease = queue.lease
+        if lease is None or lease.is_valid(self._now()):
             self._later(request, RESUME_MS)
-        elif queue.message_queue not in answers.refused:
+        elif not queue.dropped and queue.message_queue not in answers.refused:
             self._relock_later(request, LOCK_RETRY_FAILED_MS)
 
     # --- turns ------------------------------------------------------------------------------------
@@ -289,11 +361,17 @@ class OrderlyService(ABC):
         self._after(pause_ms, lambda: self._dispatch(request))
 
     def _relock_later(self, request: PullRequest, pause_ms: float) -> None:
-        self._after(pause_ms, lambda: self._run(self._try_lock(request)))
+        def due() -> None:
+            self._relocks.pop(request, None)
+            self._run(self._try_lock(request))
 
-    def _after(self, pause_ms: float, work: Callable[[], None]) -> None:
+        timer = self._after(pause_ms, due)
+        if timer is not None:
+            self._relocks[request] = timer
+
+    def _after(self, pause_ms: float, work: Callable[[], None]) -> asyncio.TimerHandle | None:
         if self._stopping:
-            return
+            return None
 
         def due() -> None:
             self._timers.discard(timer)
@@ -301,6 +379,7 @@ class OrderlyService(ABC):
 
         timer = self._loop.call_later(pause_ms / 1000, due)
         self._timers.add(timer)
+        return timer
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
         if self._closed:  # a listener outlived the shutdown; nothing counts any more
@@ -469,6 +548,7 @@ class OrderlyService(ABC):
         for timer in self._timers:
             timer.cancel()
         self._timers.clear()
+        self._relocks.clear()
         if self._retry is not None:
             self._retry.cancel()
         await self._stop(await_ms, caller)

@@ -185,6 +185,14 @@ class LitePullConsumerImpl:
             mine = list(self.cache.queues)
         await self.store.persist(mine)
 
+    def connection_lost(self, address: str) -> None:
+        """A broker may have lost offsets it had not written yet: they are sent again."""
+        self._stored.clear()
+        self.store.connection_lost(address)
+
+    def connection_made(self, address: str) -> None:
+        """Nothing waits for a connection."""
+
     async def running_info(self) -> ConsumerRunningInfo:
         """Return what this consumer is and has (307)."""
         with self.lock:
@@ -411,22 +419,22 @@ class LitePullConsumerImpl:
         Raises:
             RocketMQError: it did not take all of them.
         """
-        if not isinstance(self.store, RemoteBrokerOffsetStore):
-            await self.store.persist(mqs)
+        store = self.store
+        if not isinstance(store, RemoteBrokerOffsetStore):
+            await store.persist(mqs)
             return
         results = await asyncio.gather(
-            *(self._persist_one(mq) for mq in mqs), return_exceptions=True
+            *(self._persist_one(store, mq) for mq in mqs), return_exceptions=True
         )
         for result in results:
             if isinstance(result, BaseException):
                 raise result
 
-    async def _persist_one(self, mq: MessageQueue) -> None:
-        offset = self.store.read_memory(mq)
+    async def _persist_one(self, store: RemoteBrokerOffsetStore, mq: MessageQueue) -> None:
+        offset = store.read_memory(mq)
         if offset is None or self._stored.get(mq) == offset:
             return
-        await self.store.update_consume_offset_to_broker(mq, offset)
-        if self.store.read_memory(mq) == offset:
+        if await store.confirm(mq, offset) and store.read_memory(mq) == offset:
             self._stored[mq] = offset
 
     async def committed(self, mq: MessageQueue) -> int:

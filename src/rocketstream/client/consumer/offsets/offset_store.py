@@ -121,6 +121,10 @@ class Offsets(Protocol):
         """Forget a queue."""
         ...
 
+    def connection_lost(self, address: str) -> None:
+        """What the broker at ``address`` confirmed may be lost there: send it again."""
+        ...
+
     async def update_consume_offset_to_broker(
         self, mq: MessageQueue, offset: int, is_oneway: bool = False
     ) -> None:
@@ -149,6 +153,8 @@ class RemoteBrokerOffsetStore:
         """Broker and topic of every commit a broker has acknowledged."""
         self._said: set[MessageQueue] = set()
         """Queues whose first commit was acknowledged."""
+        self._addresses: dict[str, str] = {}
+        """Who confirmed last, by broker name."""
 
     async def load(self) -> None:
         """Nothing to load (C-313)."""
@@ -175,7 +181,11 @@ class RemoteBrokerOffsetStore:
         offset = await self._instance.api.query_consumer_offset(address, self._group, mq)
         if offset is not None:
             self.update_offset(mq, offset)
-            self._persisted[mq] = offset
+            # A broker says 0 of a queue nobody has committed to. Not sent, that 0 would be stored
+            # nowhere, and a group that hangs on its first message would be known to no tool.
+            if offset:
+                self._addresses[mq.broker_name] = self._instance.api.channel(address)
+                self._persisted[mq] = offset
         return offset
 
     async def persist(self, mqs: Iterable[MessageQueue]) -> None:
@@ -250,7 +260,35 @@ class RemoteBrokerOffsetStore:
         address = await self._address(mq)
         lock = self._sending.setdefault(mq.broker_name, asyncio.Lock())
         async with lock:
-            await self._instance.api.update_consumer_offset(address, self._group, mq, offset)
+            await self._send(address, mq, offset)
+
+    async def confirm(self, mq: MessageQueue, offset: int) -> bool:
+        """Send an offset now; tell whether the connection lasted, so that it is sure to be there.
+
+        Raises:
+            RocketMQError: the broker is unknown or did not take it.
+        """
+        address = await self._address(mq)
+        async with self._sending.setdefault(mq.broker_name, asyncio.Lock()):
+            return await self._send(address, mq, offset)
+
+    def connection_lost(self, address: str) -> None:
+        """Forget what this broker confirmed: it writes offsets every few seconds only (C-344).
+
+        One that died in between has lost them; one that did not gets them once more.
+        """
+        names = {name for name, confirmed in self._addresses.items() if confirmed == address}
+        for mq in [mq for mq in self._persisted if mq.broker_name in names]:
+            del self._persisted[mq]
+        self._said = {mq for mq in self._said if mq.broker_name not in names}
+        self._tables = {table for table in self._tables if table[0] not in names}
+
+    async def _send(self, address: str, mq: MessageQueue, offset: int) -> bool:
+        channel = self._instance.api.channel(address)
+        losses = self._instance.losses(channel)
+        self._addresses[mq.broker_name] = channel
+        await self._instance.api.update_consumer_offset(address, self._group, mq, offset)
+        return self._instance.losses(channel) == losses
 
     def clone_offset_table(self, topic: str | None = None) -> dict[MessageQueue, int]:
         """Return what is noted of a topic, of all when it is None or blank (C-320)."""
@@ -261,7 +299,8 @@ class RemoteBrokerOffsetStore:
         self._persisted.pop(mq, None)
         try:
             address = await self._address(mq)
-            await self._instance.api.update_consumer_offset(address, self._group, mq, offset)
+            if not await self._send(address, mq, offset):
+                return None  # answered, and the connection is gone since: said again
         except RocketMQError as error:
             # It may still arrive, after a later one even: that one is said twice.
             self._said.discard(mq)

@@ -113,6 +113,9 @@ class UserOffsets:
         except Exception:
             logger.exception("the offset store could not forget %s", mq)
 
+    def connection_lost(self, address: str) -> None:
+        """No broker keeps these."""
+
     async def update_consume_offset_to_broker(
         self, mq: MessageQueue, offset: int, is_oneway: bool = False
     ) -> None:

@@ -161,6 +161,13 @@ class PullConsumerImpl:
             logger.warning("brokers could not be told of group %s: %s", self.group, error)
         await self.store.persist(list(self._noted))
 
+    def connection_lost(self, address: str) -> None:
+        """A broker may have lost offsets it had not written yet: they are sent again."""
+        self.store.connection_lost(address)
+
+    def connection_made(self, address: str) -> None:
+        """Nothing waits for a connection."""
+
     async def running_info(self) -> ConsumerRunningInfo:
         """Return what this consumer is and has (307)."""
         queues = {
@@ -382,6 +389,7 @@ class _UsersOffsets:
         self.settle = store.settle
         self.update_consume_offset_to_broker = store.update_consume_offset_to_broker
         self.clone_offset_table = store.clone_offset_table
+        self.connection_lost = store.connection_lost
 
     def update_offset(self, mq: MessageQueue, offset: int, *, increase_only: bool = True) -> None:
         """Note nothing."""

@@ -335,6 +335,15 @@ class PushConsumerImpl:
         """Send changed offsets to their brokers."""
         await self.store.persist(list(self.queues.table))
 
+    def connection_lost(self, address: str) -> None:
+        """A broker may have lost locks it granted and offsets it had not written yet."""
+        self.store.connection_lost(address)
+        self.service.connection_lost(address)
+
+    def connection_made(self, address: str) -> None:
+        """Ask for locks anew."""
+        self.service.connection_made(address)
+
     async def _clean_forever(self) -> None:
         while True:
             await asyncio.sleep(self.settings.consume_timeout_minutes * 60)

@@ -1,0 +1,148 @@
+"""A connection to a broker is lost: nothing is believed any more that came over it.
+
+The broker here keeps its port and is asked by the real clients; what it remembers is the test's.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from rocketstream import (
+    ClientConfig,
+    ConsumeOrderlyContext,
+    Message,
+    MessageExt,
+    MessageQueue,
+    Producer,
+    PullConsumer,
+)
+from rocketstream.protocol.codes import RequestCode
+from rocketstream.protocol.headers import UpdateConsumerOffsetRequestHeader
+from tests.behaviour.orderly import SUCCESS, Ordered
+from tests.plugins.waiting import wait_until
+from tests.unit.client.fake_broker import GROUP, TOPIC, WAIT_S, FakeBroker, found, refusal
+from tests.unit.client.test_orderly_locks import LockingBroker, consumer, locked
+
+LOCK, UPDATE, BEAT = (
+    RequestCode.LOCK_BATCH_MQ,
+    RequestCode.UPDATE_CONSUMER_OFFSET,
+    RequestCode.HEART_BEAT,
+)
+QUEUE = MessageQueue(TOPIC, "broker-a", 0)
+
+
+@pytest.fixture
+def broker() -> Iterator[LockingBroker]:
+    with LockingBroker() as running:
+        running.offsets[0] = 0
+        yield running
+
+
+class Gate:
+    """A listener that stays in the message at offset 0 until it is let go."""
+
+    def __init__(self) -> None:
+        self.entered, self.opened = threading.Event(), threading.Event()
+
+    def __call__(self, messages: list[MessageExt], context: ConsumeOrderlyContext) -> object:
+        if messages[0].queue_offset == 0:
+            self.entered.set()
+            self.opened.wait(WAIT_S)
+        return SUCCESS
+
+
+def test_a_lost_connection_voids_the_lease_and_the_next_batch_waits_for_the_lock(
+    broker: LockingBroker,
+) -> None:
+    """Covers C-187, C-236, C-281: the batch in the listener ends and counts, nothing new starts."""
+    gate = Gate()
+    seen = Ordered(gate)
+    with consumer(broker, seen) as made:
+        lock = broker.on[LOCK]
+        broker.reply(broker.wait_pull(0), found(range(3)))
+        assert gate.entered.wait(WAIT_S)
+        broker.on[LOCK] = refusal(1, "not yet")
+        count = len(broker.locks_asked())
+        broker.drop_connections()
+        assert made._impl is not None
+        impl = made._impl
+        request = impl.queues.table[QUEUE]
+        broker.wait_for(LOCK, count + 1)
+        gate.opened.set()
+        broker.wait_for(LOCK, count + 2)
+        assert seen.batches == [[0]]
+        broker.on[LOCK] = lock
+        broker.drop_connections()  # whoever waits for a lock asks as soon as there is a connection
+        seen.wait_consumed(3)
+        assert impl.queues.table[QUEUE] is request
+    assert seen.batches == [[0], [1], [2]]
+
+
+def test_a_queue_that_somebody_had_while_its_lock_was_in_doubt_is_taken_anew(
+    broker: LockingBroker,
+) -> None:
+    """Covers C-187, C-559: the broker has a commit that is not ours; what is cached is void."""
+    gate = Gate()
+    seen = Ordered(gate)
+    with consumer(broker, seen) as made:
+        broker.reply(broker.wait_pull(0), found(range(3)))
+        assert gate.entered.wait(WAIT_S)
+        assert made._impl is not None
+        queue = made._impl.queues.table[QUEUE].process_queue
+        broker.offsets[0] = 5  # by the member that was back first and has left again
+        broker.drop_connections()
+        wait_until(lambda: queue.dropped, "the queue to be given up")
+        gate.opened.set()
+        broker.reply(broker.wait_pull(5), found([5, 6]))
+        seen.wait(lambda s: s.batches[-1] == [6])
+    assert seen.batches == [[0], [5], [6]]
+
+
+def test_locks_are_asked_for_again_as_soon_as_there_is_a_connection(broker: LockingBroker) -> None:
+    """Covers C-187: not at the next renewal, 20 s later; the first to ask is granted the queue."""
+    gate = Gate()
+    seen = Ordered(gate)
+    with consumer(broker, seen) as made:
+        broker.reply(broker.wait_pull(0), found(range(3)))
+        assert gate.entered.wait(WAIT_S)
+        count = len(broker.locks_asked())
+        broker.drop_connections()
+        broker.wait_for(LOCK, count + 1)
+        assert QUEUE in locked(broker.asked(LOCK)[count])
+        gate.opened.set()
+        seen.wait_consumed(3)
+        assert made.assigned_queues() == [QUEUE]
+
+
+def committed(broker: FakeBroker) -> list[int]:
+    """Return the offsets sent for queue 0 of T, in order."""
+    headers = [
+        UpdateConsumerOffsetRequestHeader.from_ext(each.ext) for each in broker.asked(UPDATE)
+    ]
+    return [header.commit_offset for header in headers if header.topic == TOPIC]
+
+
+def test_a_commit_is_said_again_after_the_connection_was_lost() -> None:
+    """Covers C-317, C-497: the broker had it and had not written it when it died."""
+    with FakeBroker() as broker:
+        config = ClientConfig(namesrv_addr=broker.address, persist_consumer_offset_interval_ms=20)
+        with PullConsumer(GROUP, config=config) as consumer:
+            consumer.start()
+            (mq,) = consumer.fetch_subscribe_message_queues(TOPIC)
+            consumer.update_consume_offset(mq, 7)
+            wait_until(lambda: committed(broker) == [7, 7], "the commit, said twice")
+            broker.drop_connections()
+            wait_until(lambda: committed(broker) == [7, 7, 7, 7], "the same once more")
+
+
+def test_a_producer_is_known_to_its_broker_as_soon_as_the_broker_is_back() -> None:
+    """Covers C-143, C-348: undecided transactions of its group are asked of somebody connected."""
+    with FakeBroker() as broker, Producer("pg", namesrv_addr=broker.address) as producer:
+        producer.send(Message(TOPIC, b"x"))
+        broker.wait_for(BEAT)
+        count = len(broker.asked(BEAT))
+        broker.drop_connections()
+        broker.wait_for(BEAT, count + 1)
