@@ -64,6 +64,13 @@ SYNC_FLUSH_TIMEOUT_MS: Final = 5_000
 HELD_PULLS_MAX: Final = 100_000
 """Parked long polls; upstream's pull queue capacity."""
 LOCK_LIVE_MS: Final = 60_000
+LOCK_GRACE_MS: Final = 30_000
+"""How long a queue waits for its old holder after a restart of the broker: as long as clients,
+Java's too, trust a lease they could not renew (rocketmq.client.rebalance.lockMaxLiveTime)."""
+LOCK_SAVE_WAIT_MS: Final = 500
+"""A lock is answered when it is written down, or after this time; clients wait a second for it."""
+QUEUE_LOCKS_MAX: Final = 200_000
+"""Leases of all groups together; a client names the queues, so it could name any number."""
 CLIENT_EXPIRED_MS: Final = 120_000
 BROKER_EXPIRED_MS: Final = 120_000
 TRANSFER_BYTES_IN_MEMORY_MAX: Final = 262_144

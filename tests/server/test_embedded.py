@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -24,7 +23,6 @@ from rocketstream.errors import (
 from rocketstream.protocol.codes import RequestCode
 from rocketstream.server.embedded import SMALL_STORE, EmbeddedCluster, serve
 from rocketstream.server.store import ConfigFile
-from tests.server.conftest import MakeCluster
 from tests.server.peer import Peer, ext
 
 
@@ -173,41 +171,6 @@ def test_wrong_settings_are_named(given: dict[str, object], text: str) -> None:
         EmbeddedCluster(**given)  # type: ignore[arg-type]
     assert text in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_offsets_are_written_now_and_then(rocketmq_cluster_factory: MakeCluster) -> None:
-    """Covers C-328: written on a timer while running, and only when something changed."""
-    cluster = rocketmq_cluster_factory()
-    file = cluster.store_dir / "config" / "consumerOffset.json"
-    periodic = cluster.broker._persistence._periodic[0]
-    with Peer(cluster.broker_addr) as broker:
-        broker.send("T1")
-        run_tick(cluster, periodic)
-        assert not file.exists()
-        broker.commit("cg", "T1", 0, 1)
-        run_tick(cluster, periodic)
-        assert '"T1@cg":{0:1' in file.read_text()
-
-
-def run_tick(cluster: EmbeddedCluster, periodic: object) -> None:
-    """Do what the timer does and wait until the file is written."""
-    written = threading.Event()
-
-    def tick() -> None:
-        before = periodic.start  # type: ignore[attr-defined]
-
-        def started() -> None:
-            before()
-            written.set()
-
-        periodic.start = started  # type: ignore[attr-defined]
-        periodic._timer.cancel()  # type: ignore[attr-defined]
-        periodic._tick()  # type: ignore[attr-defined]
-
-    thread = cluster._thread
-    assert thread is not None
-    thread.call_soon(tick)
-    assert written.wait(10)
 
 
 SERVE = """

@@ -55,6 +55,7 @@ from rocketstream.protocol.bodies.files import (
     FilterDataMapByTopic,
     KVConfigSerializeWrapper,
     OffsetSerializeWrapper,
+    QueueLockTable,
 )
 from rocketstream.protocol.bodies.route import (
     BrokerData,
@@ -95,6 +96,7 @@ __all__ = [
     "GroupList",
     "HeartbeatData",
     "KVConfigSerializeWrapper",
+    "QueueLockTable",
     "KVTable",
     "LockBatchRequestBody",
     "LockBatchResponseBody",

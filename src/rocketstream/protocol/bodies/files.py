@@ -18,6 +18,7 @@ from rocketstream.protocol.bodies.base import (
     coded,
     list_of,
     map_of,
+    queue_map_of,
 )
 
 _INT_ARRAY = Coder(list_of(INT).read, tuple)
@@ -42,6 +43,15 @@ class OffsetSerializeWrapper(Body):
     """offsets.json of a broadcasting consumer: offset by queue."""
 
     offset_table: dict[MessageQueue, int] = field(default_factory=dict)
+
+
+@body()
+class QueueLockTable(Body):
+    """queueLocks.json, which upstream has not: client id by queue by group."""
+
+    lock_table: dict[str, dict[MessageQueue, str]] = field(
+        default_factory=dict, metadata=coded(map_of(STR, queue_map_of(STR)))
+    )
 
 
 @body()

@@ -53,6 +53,14 @@ class Saver(Protocol):
         """Write subscriptionGroup.json."""
         ...
 
+    def offsets_written(self) -> asyncio.Future[bool]:
+        """Write consumerOffset.json; whether it was."""
+        ...
+
+    def locks_written(self) -> asyncio.Future[bool]:
+        """Write queueLocks.json; whether it was."""
+        ...
+
 
 class BrokerController:
     """The state of one broker, confined to its loop."""
@@ -187,6 +195,7 @@ class BrokerController:
     def expire_members(self) -> None:
         """Remove clients silent for 120 s, close their connections, tell the others (C-551)."""
         now_ms = self.monotonic_ms()
+        self.locks.expire(now_ms)
         channels, left = self.consumers.expire(now_ms)
         channels += self.producers.expire(now_ms)
         for group, stay in left.items():

@@ -1,7 +1,8 @@
 """The broker's tables on disk: config/*.json in upstream's exact shape (W 3.4).
 
-Law: topics and groups are written when they change; offsets and delay progress now and then, on
-a thread of their own, and only when they changed. Upstream: ConfigManager (C-327 to C-329, C-409).
+Law: says which tables there are; when one is written, and what must be on the disk before it,
+state_file says. Topics and groups are written when they change, the others soon after. Upstream:
+ConfigManager (C-327 to C-329, C-409).
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import asyncio
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
 
 from rocketstream._util.workers import Workers
 from rocketstream.errors import StoreError
@@ -18,76 +18,21 @@ from rocketstream.protocol.bodies import (
     ConsumerFilterTable,
     ConsumerOffsetTable,
     DelayOffsetTable,
+    QueueLockTable,
     SubscriptionGroupWrapper,
     TopicConfigSerializeWrapper,
 )
 from rocketstream.server.broker.controller import BrokerController
+from rocketstream.server.broker.state_file import (
+    SOON_S,
+    Barrier,
+    Encodable,
+    StateFile,
+    log_barrier,
+)
 from rocketstream.server.store import ConfigFile, Files
 
 logger = logging.getLogger("rocketstream.server")
-
-
-class Encodable(Protocol):
-    """A body with a pretty form."""
-
-    def encode(self, *, pretty: bool = False) -> bytes:
-        """Return the text."""
-        ...
-
-
-class PeriodicFile:
-    """One table that is written when its generation has moved since the last write."""
-
-    def __init__(
-        self,
-        file: ConfigFile,
-        generation: Callable[[], int],
-        snapshot: Callable[[], Encodable],
-        workers: Workers,
-        interval_ms: int,
-    ) -> None:
-        self._file = file
-        self._generation = generation
-        self._snapshot = snapshot
-        self._workers = workers
-        self._interval_s = interval_ms / 1000
-        self._saved = generation()
-        self._loop = asyncio.get_running_loop()
-        self._timer: asyncio.TimerHandle | None = None
-        self._closed = False
-
-    def start(self) -> None:
-        """Write from now on, every interval in which something changed."""
-        if not self._closed:
-            self._timer = self._loop.call_later(self._interval_s, self._tick)
-
-    def _tick(self) -> None:
-        generation = self._generation()
-        if generation == self._saved:
-            self.start()
-            return
-        # The snapshot is taken here, where the table lives; only the writing happens elsewhere.
-        text = self._snapshot().encode(pretty=True).decode()
-        future = self._workers.submit(lambda: self._file.save(text))
-        future.add_done_callback(lambda done: self._written(done, generation))
-
-    def _written(self, done: asyncio.Future[None], generation: int) -> None:
-        error = None if done.cancelled() else done.exception()
-        if error is None:
-            self._saved = generation
-        else:
-            logger.error("cannot write %s: %s", self._file.path, error)
-        self.start()
-
-    def close(self) -> None:
-        """Write what is not written yet; blocks."""
-        self._closed = True
-        if self._timer:
-            self._timer.cancel()
-        generation = self._generation()
-        if generation != self._saved:
-            self._saved = generation
-            self._file.save(self._snapshot().encode(pretty=True).decode())
 
 
 class Persistence:
@@ -98,13 +43,55 @@ class Persistence:
     ) -> None:
         self._controller = controller
         folder = root / "config"
-        self._topics = ConfigFile(folder / "topics.json", files)
-        self._groups = ConfigFile(folder / "subscriptionGroup.json", files)
-        self._offsets = ConfigFile(folder / "consumerOffset.json", files)
-        self._delays = ConfigFile(folder / "delayOffset.json", files)
-        self._filters = ConfigFile(folder / "consumerFilter.json", files)
+        interval_ms = controller.config.offset_persist_interval_ms
+        barrier = log_barrier(controller.store)
+
+        def table(
+            name: str,
+            generation: Callable[[], int],
+            snapshot: Callable[[], Encodable],
+            interval_ms: int = interval_ms,
+            barrier: Barrier | None = None,
+        ) -> StateFile:
+            file = ConfigFile(folder / name, files)
+            return StateFile(file, generation, snapshot, workers, interval_ms, barrier)
+
+        self._topics = table(
+            "topics.json", lambda: controller.topics.generation, controller.topics.wrapper
+        )
+        self._groups = table(
+            "subscriptionGroup.json",
+            lambda: controller.groups.generation,
+            controller.groups.wrapper,
+        )
+        self._offsets = table(
+            "consumerOffset.json",
+            lambda: controller.offsets.generation,
+            controller.offsets.snapshot,
+            barrier=barrier,
+        )
+        self._delays = table(
+            "delayOffset.json",
+            lambda: controller.schedule.generation,
+            controller.schedule.snapshot,
+            controller.config.delay_persist_interval_ms,
+            barrier,
+        )
+        self._filters = table(
+            "consumerFilter.json",
+            lambda: controller.filters.generation,
+            lambda: controller.filters.snapshot(controller.now_ms()),
+            controller.config.filter_persist_interval_ms,
+        )
+        self._locks = table(
+            "queueLocks.json", lambda: controller.locks.generation, controller.locks.snapshot
+        )
+        self._tables = (
+            self._topics, self._groups, self._offsets, self._delays, self._filters, self._locks,
+        )  # fmt: skip
         self._workers = workers
-        self._periodic: list[PeriodicFile] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     def load(self) -> None:
         """Fill the tables from the files.
@@ -129,49 +116,65 @@ class Persistence:
         if filters is not None:
             for error in controller.filters.load(filters, controller.now_ms()):
                 logger.warning("%s: %s", self._filters.path, error.message)
+        locks = self._locks.load(QueueLockTable.decode)
+        if locks is not None:
+            controller.locks.load(locks, controller.monotonic_ms())
+        for table in self._tables:
+            table.loaded()
 
     def start(self) -> None:
-        """Write the periodic files from now on."""
-        controller = self._controller
-        self._periodic = [
-            PeriodicFile(
-                self._offsets,
-                lambda: controller.offsets.generation,
-                controller.offsets.snapshot,
-                self._workers,
-                controller.config.offset_persist_interval_ms,
-            ),
-            PeriodicFile(
-                self._delays,
-                lambda: controller.schedule.generation,
-                controller.schedule.snapshot,
-                self._workers,
-                controller.config.delay_persist_interval_ms,
-            ),
-            PeriodicFile(
-                self._filters,
-                lambda: controller.filters.generation,
-                lambda: controller.filters.snapshot(controller.now_ms()),
-                self._workers,
-                controller.config.filter_persist_interval_ms,
-            ),
-        ]
-        for file in self._periodic:
-            file.start()
+        """Write what changes from now on."""
+        self._loop = asyncio.get_running_loop()
+        self._tick()
+
+    def _tick(self) -> None:
+        assert self._loop is not None
+        self._timer = self._loop.call_later(SOON_S, self._tick)
+        now_s = self._loop.time()
+        for table in self._tables:
+            table.tick(now_s)
 
     def save_topics(self) -> None:
-        """Write topics.json now."""
-        self._topics.save(self._controller.topics.wrapper().encode(pretty=True).decode())
+        """Write topics.json now.
+
+        Raises:
+            StoreError: it cannot be written; it will be tried again.
+        """
+        self._topics.save()
 
     def save_groups(self) -> None:
-        """Write subscriptionGroup.json now."""
-        self._groups.save(self._controller.groups.wrapper().encode(pretty=True).decode())
+        """Write subscriptionGroup.json now.
+
+        Raises:
+            StoreError: it cannot be written; it will be tried again.
+        """
+        self._groups.save()
+
+    def locks_written(self) -> asyncio.Future[bool]:
+        """Write queueLocks.json; done when it holds what the table holds now."""
+        return self._locks.written()
+
+    def offsets_written(self) -> asyncio.Future[bool]:
+        """Write consumerOffset.json; done when it holds what the table holds now."""
+        return self._offsets.written()
 
     def close(self) -> None:
         """Write what is not written yet; blocks."""
+        if self._timer:
+            self._timer.cancel()
+        for table in self._tables:
+            table.stop()
         self._workers.close()
-        for file in self._periodic:
+        if self._loop is None:
+            return
+        try:
+            # What the tables vouch for comes first.
+            self._controller.store.flush()
+        except StoreError as error:
+            logger.error("offsets are left as they were last written: %s", error)
+            return
+        for table in self._tables:
             try:
-                file.close()
+                table.close()
             except StoreError as error:
                 logger.error("%s", error)

@@ -93,6 +93,11 @@ class GroupTable:
         self._counter += 1
         self._changed_ms = now_ms
 
+    @property
+    def generation(self) -> int:
+        """Moves with every change, so that a writer knows what it has saved."""
+        return self._counter
+
     def wrapper(self) -> SubscriptionGroupWrapper:
         """Return the whole table with its version."""
         version = DataVersion(counter=self._counter, timestamp=self._changed_ms)

@@ -1,6 +1,8 @@
 """Who holds which queue for ordered consumption.
 
-Law: pure; times are of a clock that only grows. Upstream: RebalanceLockManager (C-353 to C-356).
+Law: pure; times are of a clock that only grows. Upstream: RebalanceLockManager (C-353 to
+C-356), which forgets at a restart who held what: the first member back got every queue while the
+others still trusted their leases.
 """
 
 from __future__ import annotations
@@ -8,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from rocketstream.limits import LOCK_LIVE_MS
+from rocketstream.limits import LOCK_GRACE_MS, LOCK_LIVE_MS, QUEUE_LOCKS_MAX
 from rocketstream.model import MessageQueue
+from rocketstream.protocol.bodies import QueueLockTable
 
 
 @dataclass(slots=True)
@@ -19,11 +22,46 @@ class _Lock:
 
 
 class QueueLocks:
-    """Leases of queues by group; a lease not renewed for 60 s can be taken over."""
+    """Leases of queues by group; a lease not renewed for 60 s can be taken over.
 
-    def __init__(self, live_ms: int = LOCK_LIVE_MS) -> None:
+    ``generation`` moves when a queue gets another holder, or none, so that a writer knows what it
+    has saved; renewals leave it alone.
+    """
+
+    def __init__(
+        self,
+        live_ms: int = LOCK_LIVE_MS,
+        grace_ms: int = LOCK_GRACE_MS,
+        held_max: int = QUEUE_LOCKS_MAX,
+    ) -> None:
         self._live_ms = live_ms
+        self._grace_ms = grace_ms
+        self._held_max = held_max
         self._groups: dict[str, dict[MessageQueue, _Lock]] = {}
+        self._count = 0
+        self.generation = 0
+
+    def load(self, table: QueueLockTable, now_ms: float) -> None:
+        """Take over what a file holds: who held a queue may have it at once, others must wait.
+
+        The broker was away, and nobody knows how fresh the leases are: each holder trusts its own
+        for 30 s at most, so that long nobody else gets the queue.
+        """
+        renewed_ms = now_ms - self._live_ms + self._grace_ms
+        for group, holders in table.lock_table.items():
+            self._groups[group] = {
+                queue: _Lock(client_id, renewed_ms) for queue, client_id in holders.items()
+            }
+            self._count += len(holders)
+
+    def snapshot(self) -> QueueLockTable:
+        """Return a copy for a file."""
+        return QueueLockTable(
+            {
+                group: {queue: lock.client_id for queue, lock in held.items()}
+                for group, held in self._groups.items()
+            }
+        )
 
     def lock(
         self, group: str, client_id: str, queues: Iterable[MessageQueue], now_ms: float
@@ -33,9 +71,18 @@ class QueueLocks:
         got = set()
         for queue in queues:
             lock = held.get(queue)
-            if lock is None or lock.client_id == client_id or self._is_expired(lock, now_ms):
-                held[queue] = _Lock(client_id, now_ms)
-                got.add(queue)
+            if lock is None:
+                if self._count >= self._held_max:
+                    continue
+                self._count += 1
+            elif lock.client_id != client_id and not self._is_expired(lock, now_ms):
+                continue
+            if lock is None or lock.client_id != client_id:
+                self.generation += 1
+            held[queue] = _Lock(client_id, now_ms)
+            got.add(queue)
+        if not held:
+            del self._groups[group]
         return got
 
     def _is_expired(self, lock: _Lock, now_ms: float) -> bool:
@@ -44,10 +91,26 @@ class QueueLocks:
     def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
         """Give up the client's own leases; others' are left alone (C-355)."""
         held = self._groups.get(group, {})
+        self._drop(
+            group,
+            [q for q in set(queues) if (lock := held.get(q)) and lock.client_id == client_id],
+        )
+
+    def expire(self, now_ms: float) -> None:
+        """Forget leases nobody renewed; whoever asks next would have got them all the same."""
+        for group, held in list(self._groups.items()):
+            self._drop(group, [q for q, lock in held.items() if self._is_expired(lock, now_ms)])
+
+    def _drop(self, group: str, queues: list[MessageQueue]) -> None:
+        if not queues:
+            return
+        held = self._groups[group]
         for queue in queues:
-            lock = held.get(queue)
-            if lock is not None and lock.client_id == client_id:
-                del held[queue]
+            del held[queue]
+        if not held:
+            del self._groups[group]
+        self._count -= len(queues)
+        self.generation += 1
 
     def holder(self, group: str, queue: MessageQueue, now_ms: float) -> str | None:
         """Return the client that holds a queue now, or None."""

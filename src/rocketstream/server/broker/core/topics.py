@@ -163,6 +163,11 @@ class TopicTable:
         return known, False
 
     @property
+    def generation(self) -> int:
+        """Moves with every change, so that a writer knows what it has saved."""
+        return self._counter
+
+    @property
     def data_version(self) -> DataVersion:
         """Moves with every change."""
         return DataVersion(counter=self._counter, timestamp=self._changed_ms)

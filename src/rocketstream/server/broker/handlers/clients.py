@@ -5,10 +5,12 @@ Law: thin over core.members and core.locks (C-336 to C-356).
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterable
 
 from rocketstream.errors import ConfigurationError, SubscriptionError
+from rocketstream.limits import LOCK_SAVE_WAIT_MS
 from rocketstream.protocol import names
 from rocketstream.protocol.bodies import (
     CheckClientRequestBody,
@@ -168,13 +170,26 @@ class ClientHandlers:
 
     # --- locks -----------------------------------------------------------------------------------
 
-    def lock(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """Code 41."""
+    def lock(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+        """Code 41: what is new is written down first, so that a restart knows whose it is."""
         body = LockBatchRequestBody.decode_request(_body(request))
-        got = self._controller.locks.lock(
-            body.consumer_group, body.client_id, body.mq_set, self._controller.monotonic_ms()
+        controller, locks = self._controller, self._controller.locks
+        before = locks.generation
+        got = locks.lock(
+            body.consumer_group, body.client_id, body.mq_set, controller.monotonic_ms()
         )
-        return ok(body=LockBatchResponseBody(got).encode())
+        answer = ok(body=LockBatchResponseBody(got).encode())
+        if locks.generation == before:
+            return answer
+        controller.spawn(self._answer_written(connection, request, answer))
+        return None
+
+    async def _answer_written(
+        self, connection: Connection, request: RemotingCommand, answer: RemotingCommand
+    ) -> None:
+        written = self._controller.saver.locks_written()
+        await asyncio.wait([written], timeout=LOCK_SAVE_WAIT_MS / 1000)
+        connection.reply(request, answer)
 
     def unlock(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """Code 42."""

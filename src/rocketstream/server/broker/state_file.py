@@ -1,0 +1,216 @@
+"""One table of the broker on disk: written soon after it changed, and never ahead of the log.
+
+Law: knows when to write and what may be relied on; what a table means is its owner's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from rocketstream._util.workers import Workers
+from rocketstream.server.store import ConfigFile, MessageStore
+
+logger = logging.getLogger("rocketstream.server")
+T = TypeVar("T")
+
+SOON_S = 0.1
+"""A change that follows a quiet time is written this soon."""
+PAUSE_PER_COST = 50
+"""Between two writes passes so many times what the last one took: a fiftieth of the time, at most,
+goes into a table that changes all the time."""
+
+
+class Encodable(Protocol):
+    """A body with a pretty form."""
+
+    def encode(self, *, pretty: bool = False) -> bytes:
+        """Return the text."""
+        ...
+
+
+Barrier = Callable[[Callable[[Exception | None], None]], None]
+
+
+def log_barrier(store: MessageStore) -> Barrier:
+    """Return what calls back when the log is on the disk as far as it is written now.
+
+    What a snapshot says was consumed or delivered stands in the log before this place; a file that
+    outlived it, in a power failure, would skip what is stored there next.
+    """
+    return lambda done: store.when_flushed(store.physical_max_offset, done)
+
+
+class StateFile:
+    """A table and its file; belongs to one loop, writes on a worker.
+
+    Args:
+        generation: moves with every change of the table.
+        snapshot: returns a copy of the table that nobody changes any more.
+        interval_ms: the longest time between a change and the next write.
+        barrier: calls back when everything the snapshot vouches for is on the disk; None when the
+            table vouches for nothing.
+    """
+
+    def __init__(
+        self,
+        file: ConfigFile,
+        generation: Callable[[], int],
+        snapshot: Callable[[], Encodable],
+        workers: Workers,
+        interval_ms: int,
+        barrier: Barrier | None = None,
+    ) -> None:
+        self._file = file
+        self._generation = generation
+        self._snapshot = snapshot
+        self._workers = workers
+        self._interval_s = interval_ms / 1000
+        self._barrier = barrier
+        self._on_disk = generation()
+        self._guard = threading.Lock()
+        self._not_before_s = 0.0
+        self._is_writing = False
+        self._is_failing = False
+        self._closed = False
+        self._waiting: list[tuple[int, asyncio.Future[bool]]] = []
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether the file holds what the table holds."""
+        return self._on_disk == self._generation()
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self._file.path
+
+    def load(self, parse: Callable[[str], T]) -> T | None:
+        """Return what the file holds; see :meth:`ConfigFile.load`."""
+        return self._file.load(parse)
+
+    def loaded(self) -> None:
+        """The table holds what the file holds."""
+        self._on_disk = self._generation()
+
+    def tick(self, now_s: float) -> None:
+        """Begin to write when something changed and the time has come; called often."""
+        if not self._is_writing and now_s >= self._not_before_s and not self.is_saved:
+            self._begin()
+
+    def written(self) -> asyncio.Future[bool]:
+        """Write now what the table holds now; True when it is on the disk, False when it failed."""
+        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        if self.is_saved or self._closed:
+            future.set_result(self.is_saved)
+            return future
+        self._waiting.append((self._generation(), future))
+        if not self._is_writing:
+            self._begin()
+        return future
+
+    def save(self) -> None:
+        """Write at once, on this thread, whatever the table vouches for.
+
+        Raises:
+            StoreError: it is not written; it will be tried again.
+        """
+        self._save(self._generation(), self._snapshot())
+
+    def _save(self, generation: int, snapshot: Encodable) -> None:
+        text = snapshot.encode(pretty=True).decode()
+        with self._guard:
+            # What was written meanwhile on another thread may be newer.
+            if generation > self._on_disk:
+                self._file.save(text)
+                self._on_disk = generation
+
+    def _begin(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._is_writing = True
+        generation = self._generation()
+        # The snapshot is taken here, where the table lives; all else happens elsewhere.
+        snapshot = self._snapshot()
+        if self._barrier is None:
+            self._write(loop, generation, snapshot)
+            return
+
+        def flushed(error: Exception | None) -> None:
+            try:
+                loop.call_soon_threadsafe(self._flushed, loop, generation, snapshot, error)
+            except RuntimeError:
+                logger.info("a flush ended after the broker's loop did")
+
+        self._barrier(flushed)
+
+    def _flushed(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        generation: int,
+        snapshot: Encodable,
+        error: Exception | None,
+    ) -> None:
+        if error is None and not self._closed:
+            self._write(loop, generation, snapshot)
+        else:
+            self._done(loop, loop.time(), error)
+
+    def _write(self, loop: asyncio.AbstractEventLoop, generation: int, snapshot: Encodable) -> None:
+        began_s = loop.time()
+        future = self._workers.submit(lambda: self._save(generation, snapshot))
+        future.add_done_callback(
+            lambda done: self._done(
+                loop, began_s, asyncio.CancelledError() if done.cancelled() else done.exception()
+            )
+        )
+
+    def _done(
+        self, loop: asyncio.AbstractEventLoop, began_s: float, error: BaseException | None
+    ) -> None:
+        self._is_writing = False
+        now_s = loop.time()
+        pause_s = max((now_s - began_s) * PAUSE_PER_COST, SOON_S)
+        if error is not None:
+            pause_s = self._interval_s
+        self._not_before_s = now_s + min(pause_s, self._interval_s)
+        self._tell(error)
+        waiting, self._waiting = self._waiting, []
+        for generation, future in waiting:
+            if future.done():
+                continue
+            if generation <= self._on_disk or error is not None or self._closed:
+                future.set_result(generation <= self._on_disk)
+            else:
+                self._waiting.append((generation, future))
+        if self._waiting:
+            self._begin()
+
+    def _tell(self, error: BaseException | None) -> None:
+        """One line when writing begins to fail, one when it works again."""
+        if error is not None and not self._is_failing and not self._closed:
+            logger.error("cannot write %s, trying again: %s", self._file.path, error)
+        if error is None and self._is_failing:
+            logger.info("%s is written again", self._file.path)
+        self._is_failing = error is not None
+
+    def close(self) -> None:
+        """Write what is not written yet, the log being on the disk; blocks.
+
+        Raises:
+            StoreError: it cannot be written.
+        """
+        self.stop()
+        if not self.is_saved:
+            self.save()
+
+    def stop(self) -> None:
+        """Begin to write nothing more."""
+        self._closed = True
+        for _, future in self._waiting:
+            if not future.done():
+                future.set_result(False)
+        self._waiting.clear()

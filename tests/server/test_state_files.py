@@ -1,0 +1,201 @@
+"""What a broker writes down beside its log: when, in which order, what a restart makes of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from rocketstream.model import MessageQueue
+from rocketstream.protocol.bodies import (
+    ConsumerOffsetTable,
+    DelayOffsetTable,
+    LockBatchRequestBody,
+    LockBatchResponseBody,
+    UnlockBatchRequestBody,
+)
+from rocketstream.protocol.codes import RequestCode
+from rocketstream.server.embedded import SMALL_STORE, EmbeddedCluster
+from rocketstream.server.store import Files, MessageStore
+from rocketstream.testing import ManualClock
+from tests.plugins.waiting import wait_until
+from tests.server.peer import Peer
+
+NEVER_MS = 3_600_000
+CONFIG = "config"
+
+
+class Watch(Files):
+    """Notes what a config file held when it got its name, and how far the log was flushed then."""
+
+    def __init__(self) -> None:
+        self.store: MessageStore | None = None
+        self.seen: list[tuple[str, str, int]] = []
+        self._seen_guard = threading.Lock()
+
+    def replace(self, source: Path, target: Path) -> None:
+        if target.parent.name == CONFIG and self.store is not None:
+            flushed = self.store.flushed_offset
+            with self._seen_guard:
+                self.seen.append((target.name, self.read_text(source), flushed))
+        super().replace(source, target)
+
+    def saved(self, name: str) -> list[tuple[str, int]]:
+        """What a file held, and the flushed offset, write by write."""
+        with self._seen_guard:
+            return [(text, flushed) for found, text, flushed in self.seen if found == name]
+
+
+@contextmanager
+def running(
+    store: Path,
+    *,
+    files: Files | None = None,
+    clock: ManualClock | None = None,
+    intervals_ms: int | None = None,
+    **given: object,
+) -> Iterator[EmbeddedCluster]:
+    """A cluster on a store, with the intervals of its files."""
+    if clock is not None:
+        given["clock"] = clock
+    cluster = EmbeddedCluster(
+        store,
+        files=files,
+        **{"store_config": SMALL_STORE, **given},  # type: ignore[arg-type]
+    )
+    if intervals_ms is not None:
+        cluster._config = dataclasses.replace(
+            cluster._config,
+            offset_persist_interval_ms=intervals_ms,
+            delay_persist_interval_ms=intervals_ms,
+        )
+    with cluster:
+        if isinstance(files, Watch):
+            files.store = cluster.broker.store
+        yield cluster
+
+
+def kill(cluster: EmbeddedCluster) -> None:
+    """Stop the cluster as a kill would: nothing more is written."""
+
+    async def stop() -> None:
+        broker = cluster.broker
+        persistence = broker._persistence
+        for table in persistence._tables:
+            table.stop()
+            table.loaded()
+        broker.store.abandon()
+
+    thread = cluster._thread
+    assert thread is not None
+    thread.run(stop())
+
+
+def test_first_commit_is_written_soon(tmp_path: Path) -> None:
+    """Covers C-328: a broker that never lives for five seconds keeps its offsets all the same."""
+    with running(tmp_path, intervals_ms=NEVER_MS) as cluster, Peer(cluster.broker_addr) as peer:
+        file = tmp_path / CONFIG / "consumerOffset.json"
+        peer.send("T1")
+        assert peer.commit("cg", "T1", 0, 1).code == 0
+        wait_until(lambda: file.exists() and '"T1@cg":{0:1' in file.read_text(), "the offsets")
+
+
+def test_progress_of_a_delay_level_is_written_soon(tmp_path: Path) -> None:
+    """Covers C-409: a broker that is killed every few seconds delivers each message once."""
+    levels = " ".join(["1ms"] * 18)
+    with (
+        running(tmp_path, intervals_ms=NEVER_MS, delay_levels=levels) as cluster,
+        Peer(cluster.broker_addr) as peer,
+    ):
+        file = tmp_path / CONFIG / "delayOffset.json"
+        for number in range(5):
+            peer.send("T1", b"%d" % number, properties={"DELAY": "3"})
+            peer.wait_message("T1", number)
+        wait_until(lambda: file.exists() and "3:5" in file.read_text(), "the progress")
+        kill(cluster)
+    with running(tmp_path, delay_levels=levels) as cluster, Peer(cluster.broker_addr) as peer:
+        peer.send("T1", b"last", properties={"DELAY": "3"})
+        assert peer.wait_message("T1", 5).body == b"last"
+
+
+def test_offsets_are_saved_after_the_log_they_count(tmp_path: Path) -> None:
+    """A power failure after any write leaves no offset beyond the log."""
+    watch = Watch()
+    with running(tmp_path, files=watch, intervals_ms=20) as cluster:
+        store = cluster.broker.store
+        ends = {}
+        with Peer(cluster.broker_addr) as peer:
+            for number in range(1, 30):
+                peer.send("T1")
+                ends[number] = store.physical_max_offset
+                peer.commit("cg", "T1", 0, number)
+                if number == 10:
+                    wait_until(lambda: watch.saved("consumerOffset.json"), "a write")
+    saved = watch.saved("consumerOffset.json")
+    for text, flushed in saved:
+        offset = ConsumerOffsetTable.decode(text).offset_table["T1@cg"][0]
+        assert flushed >= ends[offset]
+    assert '"T1@cg":{0:29' in saved[-1][0]
+
+
+def test_delay_progress_is_saved_after_what_was_delivered(tmp_path: Path) -> None:
+    """A power failure after any write skips no acknowledged delayed message."""
+    watch = Watch()
+    levels = " ".join(["1ms"] * 18)
+    with (
+        running(tmp_path, files=watch, intervals_ms=20, delay_levels=levels) as cluster,
+        Peer(cluster.broker_addr) as peer,
+    ):
+        for number in range(30):
+            peer.send("T1", properties={"DELAY": "1"})
+            peer.wait_message("T1", number)
+            if number == 10:
+                wait_until(lambda: watch.saved("delayOffset.json"), "a write")
+        copies = [message.commit_log_offset for message in peer.messages("T1")]
+    for text, flushed in watch.saved("delayOffset.json"):
+        delivered = DelayOffsetTable.decode(text).offset_table[1]
+        assert flushed > copies[delivered - 1]
+
+
+# --- queue locks ----------------------------------------------------------------------------------
+
+
+def lock(peer: Peer, client: str, *queue_ids: int) -> list[int]:
+    """Ask for queues of T1; return which were granted."""
+    wanted = {MessageQueue("T1", "broker-a", number) for number in queue_ids}
+    body = LockBatchRequestBody("cg", client, wanted).encode()
+    answer = peer.call(RequestCode.LOCK_BATCH_MQ, body=body)
+    return sorted(q.queue_id for q in LockBatchResponseBody.decode(answer.body).lock_ok_mq_set)
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_restarted_broker_keeps_a_queue_for_who_held_it(tmp_path: Path, is_killed: bool) -> None:
+    """Covers C-356: the first back does not get what another still consumes in order."""
+    clock = ManualClock()
+    with running(tmp_path, clock=clock) as cluster, Peer(cluster.broker_addr) as peer:
+        assert lock(peer, "c1", 0, 1) == [0, 1]
+        assert lock(peer, "c2", 2) == [2]
+        if is_killed:
+            kill(cluster)
+    with running(tmp_path, clock=clock) as cluster, Peer(cluster.broker_addr) as peer:
+        assert lock(peer, "c2", 0, 1, 2, 3) == [2, 3]
+        assert lock(peer, "c1", 0) == [0]
+        clock.advance(30_000)
+        assert lock(peer, "c2", 0, 1, 2) == [2]
+        clock.advance(1)
+        assert lock(peer, "c2", 0, 1, 2) == [1, 2]
+
+
+def test_queue_that_was_given_up_is_free_after_a_restart(tmp_path: Path) -> None:
+    """A group that ended in order, or a new one, waits for nobody."""
+    with running(tmp_path) as cluster, Peer(cluster.broker_addr) as peer:
+        assert lock(peer, "c1", 0, 1) == [0, 1]
+        wanted = {MessageQueue("T1", "broker-a", 0)}
+        body = UnlockBatchRequestBody("cg", "c1", wanted).encode()
+        assert peer.call(RequestCode.UNLOCK_BATCH_MQ, body=body).code == 0
+    with running(tmp_path) as cluster, Peer(cluster.broker_addr) as peer:
+        assert lock(peer, "c2", 0, 1) == [0]
