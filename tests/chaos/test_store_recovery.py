@@ -157,6 +157,7 @@ def test_older_remains_behind_the_end_are_not_damage(tmp_path: Path) -> None:
     put(store, b"new")
     end = store.physical_max_offset
     store.close()
+    written_by_upstream(tmp_path)
     overwrite(log_file(tmp_path), end, bytes(data[end:]))
     store, report = reopen(tmp_path)
     assert all_bodies(store) == [b"one", b"new"]
@@ -176,6 +177,39 @@ def test_tear_in_the_properties_is_seen(tmp_path: Path, kept: int) -> None:
     overwrite(log_file(tmp_path), end - kept, bytes(kept))
     store, report = reopen(tmp_path)
     assert (all_bodies(store), report.log_end) == ([b"one"], offsets[1])
+    store.close()
+
+
+@pytest.mark.parametrize("value", ["v\0", "\0" * 64, "a" + "\0" * 3000 + "b", "\0" * 9000])
+def test_last_record_with_nuls_in_its_properties_is_whole(tmp_path: Path, value: str) -> None:
+    """What a producer may send is no sign of a tear; the process was killed, nothing was torn."""
+    config = small_config(commit_log_file_bytes=16_384)
+    crash_with(tmp_path, [b"one"], config)
+    store, _ = reopen(tmp_path, config)
+    store.put("T1", 0, make_record(b"two", extra=f"key\x01{value}"), 0)
+    store.abandon()
+    store, report = reopen(tmp_path, config)
+    assert all_bodies(store) == [b"one", b"two"]
+    assert report.torn_bytes == 0
+    store.close()
+
+
+@pytest.mark.parametrize("value", ["\0" * 3000, "a" * 3000])
+def test_a_sector_lost_in_the_properties_is_seen(tmp_path: Path, value: str) -> None:
+    """Of any record that was not flushed: it is no message any more, what follows is set aside."""
+    config = small_config(commit_log_file_bytes=16_384)
+    offsets = crash_with(tmp_path, [b"one"], config)
+    store, _ = reopen(tmp_path, config)
+    store.put("T1", 0, make_record(b"two", extra=f"key\x01{value}z"), 0)
+    put(store, b"three")
+    store.abandon()
+    end = store_end = offsets[1] + len(make_record(b"two", extra=f"key\x01{value}z"))
+    overwrite(log_file(tmp_path), store_end - store_end % 512 - 512, bytes(512))
+    if "\0" in value:  # the lost sector was zeros: what says so, stood in the one that is lost
+        overwrite(log_file(tmp_path), end - end % 512, bytes(512))
+    store, report = reopen(tmp_path, config)
+    assert all_bodies(store) == [b"one"]
+    assert report.log_end == offsets[1]
     store.close()
 
 
@@ -200,7 +234,7 @@ def test_damage_in_the_middle_is_refused_and_nothing_changes(
     tmp_path: Path, byte: int, clean: bool
 ) -> None:
     """Whole records follow the bad one: opening says where and what to do, and touches nothing."""
-    offsets = crash_with(tmp_path, [b"m%d" % number for number in range(5)])
+    offsets = crash_with(tmp_path, [b"m%d" % number for number in range(5)], flush=True)
     if clean:
         reopen(tmp_path)[0].close()
     overwrite(log_file(tmp_path), offsets[2] + byte, b"\xee")
@@ -218,8 +252,8 @@ def test_damage_in_the_middle_is_refused_and_nothing_changes(
 
 
 def test_zeros_before_whole_records_are_damage(tmp_path: Path) -> None:
-    """A page that never reached the disk; the end of the log is not there."""
-    offsets = crash_with(tmp_path, [b"m%d" % number for number in range(5)])
+    """The end of the log is not there."""
+    offsets = crash_with(tmp_path, [b"m%d" % number for number in range(5)], flush=True)
     overwrite(log_file(tmp_path), offsets[1], bytes(offsets[3] - offsets[1]))
     with pytest.raises(StoreDamagedError, match="zeros"):
         reopen(tmp_path)
@@ -227,7 +261,7 @@ def test_zeros_before_whole_records_are_damage(tmp_path: Path) -> None:
 
 def test_damage_before_a_later_file_is_refused(tmp_path: Path) -> None:
     """The last record of a file is bad, the next file has whole ones."""
-    offsets = crash_with(tmp_path, [b"x" * 1000] * 5)
+    offsets = crash_with(tmp_path, [b"x" * 1000] * 5, flush=True)
     assert offsets[3] == 4096
     overwrite(log_file(tmp_path), offsets[2] + 100, b"y")
     with pytest.raises(StoreDamagedError, match="follow from offset 4096"):
@@ -236,12 +270,61 @@ def test_damage_before_a_later_file_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("flushed", [True, False])
 def test_damage_says_whether_it_had_been_flushed(tmp_path: Path, flushed: bool) -> None:
-    """A power failure explains only what lies behind the flushed mark."""
+    """A power failure explains only what lies behind the flushed mark of whoever wrote last."""
     offsets = crash_with(tmp_path, [b"m%d" % number for number in range(5)], flush=flushed)
     overwrite(log_file(tmp_path), offsets[2] + 91, b"\xee")
+    if not flushed:
+        written_by_upstream(tmp_path)
     text = "had been flushed, so a disk" if flushed else "a power failure can explain"
     with pytest.raises(StoreDamagedError, match=text):
         reopen(tmp_path)
+
+
+def written_by_upstream(root: Path) -> None:
+    """Leave the checkpoint as a broker of upstream does that used the store since."""
+    overwrite(root / "checkpoint", 0, struct.pack(">q", 1_700_000_000_123))
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_hole_in_what_was_not_flushed_is_set_aside(
+    tmp_path: Path, size: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Pages reach the disk in any order: zeros, then whole records. Nobody has to repair that."""
+    messages = [b"m%d" % number for number in range(4)]
+    offsets = crash_with(tmp_path, messages, flush=True)
+    store, _ = reopen(tmp_path)
+    ends = [put(store, b"x%d" % number).end_offset for number in range(6)]
+    store.abandon()
+    overwrite(log_file(tmp_path), ends[0], bytes(ends[size] - ends[0]))
+    before = log_file(tmp_path).read_bytes()
+    store, report = reopen(tmp_path)
+    assert all_bodies(store) == [*messages, b"x0"]
+    assert (report.log_end, put(store, b"more").queue_offset) == (ends[0], 5)
+    assert [path.name for path in report.quarantined] == [f"{FIRST}.{ends[0]}"]
+    assert report.quarantined[0].read_bytes() == before[ends[0] :].rstrip(b"\0")
+    assert "condition=UNFLUSHED_HOLE" in caplog.text
+    assert str(report.quarantined[0]) in caplog.text
+    store.close()
+    with opened(tmp_path) as store:
+        assert all_bodies(store) == [*messages, b"x0", b"more"]
+    assert offsets[-1] < ends[0]
+
+
+def test_hole_behind_records_of_the_future_is_seen(tmp_path: Path) -> None:
+    """After a clock was set back what follows is older than what stands before: no stale bytes."""
+    clock = ManualClock()
+    store = MessageStore(tmp_path, small_config(), clock, QuickFiles())
+    store.open()
+    put(store, b"one")
+    clock.jump(-3_600_000)
+    ends = [put(store, body).end_offset for body in (b"two", b"three", b"four")]
+    store._last_timestamp = 0
+    store.abandon()
+    overwrite(log_file(tmp_path), ends[0], bytes(ends[1] - ends[0]))
+    store, report = reopen(tmp_path)
+    assert all_bodies(store) == [b"one", b"two"]
+    assert len(report.quarantined) == 1
+    store.close()
 
 
 def test_repair_sets_aside_what_follows_and_goes_on(tmp_path: Path) -> None:

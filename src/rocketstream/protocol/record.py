@@ -36,6 +36,9 @@ HEADS: Final = {
 """Fixed part of a record by the two host bits of its sysFlag: totalSize up to bodyLength."""
 HOSTS_MASK: Final = MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6
 SYS_FLAG_AT: Final = 36
+SECTOR_BYTES: Final = 512
+"""The least a disk writes as a whole."""
+_GUARD: Final = b"\x02PROPERTIES_CRC\x01"
 
 _MARK: Final = struct.Struct(">iI")
 _SYS_FLAG: Final = struct.Struct(">i")
@@ -130,6 +133,25 @@ def encode_record(fields: RecordFields) -> bytearray:
     return record
 
 
+def guard_properties(text: bytes) -> bytes:
+    """Return the property text, with its CRC as one more property where zeros make it look torn.
+
+    Nothing else in a record vouches for its properties: where they end in a NUL, or hold as many
+    as a sector, a reader after a crash could not tell them from what did not reach the disk. Text
+    that the guard would make too long stays as it is.
+    """
+    if not text.endswith(b"\0") and bytes(SECTOR_BYTES) not in text:
+        return text
+    guarded = b"%b%b%08x" % (text, _GUARD, zlib.crc32(text))
+    return guarded if len(guarded) <= limits.PROPERTIES_BYTES_MAX else text
+
+
+def is_guarded(text: bytes) -> bool:
+    """Tell whether the property text carries its right CRC (:func:`guard_properties`)."""
+    before, mark, crc = text.rpartition(_GUARD)
+    return bool(mark) and crc == b"%08x" % zlib.crc32(before)
+
+
 def new_record(
     topic_bytes: bytes,
     queue_id: int,
@@ -150,6 +172,8 @@ def new_record(
     Raises:
         LocalProtocolError: topic or properties too long, or a number out of its range.
     """
+    if 0 in properties_bytes:
+        properties_bytes = guard_properties(properties_bytes)
     body_size = len(body)
     properties_size = len(properties_bytes)
     topic_size = len(topic_bytes)

@@ -195,7 +195,7 @@ def test_checkpoint_abort_and_lock(tmp_path: Path) -> None:
         assert len(data) == 4096
         end = store.physical_max_offset
         assert struct.unpack_from(">qqqq", data) == (clock.now_ms(), clock.now_ms(), 0, end)
-        assert not any(data[32:])
+        assert not any(data[32:256])  # 5.x uses some of these
     assert not (tmp_path / "abort").exists()
     assert (tmp_path / "lock").exists()
 

@@ -14,19 +14,26 @@ from rocketstream.server.store.files import Files
 
 CHECKPOINT_BYTES = 4096
 _MARKS = struct.Struct(">qqqq")
+_OWN_AT = 256
+_OWN = b"rocketstream\0\0\0\1"
+"""Behind what upstream uses, in the same sector: this, and the marks once more. Upstream changes
+only the first ones, so who wrote last can be told."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
     """Store timestamps of what is on the disk, and the log offset up to which it is.
 
-    ``flushed_offset`` is the field 5.x appends (masterFlushedOffset); 4.9 leaves it zero.
+    ``flushed_offset`` is the field 5.x appends (masterFlushedOffset); 4.9 leaves it zero. ``own``
+    tells that nobody else used the store since: then the log *and* the queues are on the disk up
+    to that offset, and the log held nothing behind its end.
     """
 
     physic_msg_timestamp: int = 0
     logics_msg_timestamp: int = 0
     index_msg_timestamp: int = 0
     flushed_offset: int = 0
+    own: bool = False
 
 
 def read_checkpoint(path: Path, files: Files) -> Checkpoint:
@@ -37,11 +44,13 @@ def read_checkpoint(path: Path, files: Files) -> Checkpoint:
         return Checkpoint()
     if len(data) < _MARKS.size:
         return Checkpoint()
-    return Checkpoint(*_MARKS.unpack_from(data))
+    own = data[_OWN_AT:].startswith(_OWN + data[: _MARKS.size])
+    physic, logics, index, flushed = _MARKS.unpack_from(data)
+    return Checkpoint(physic, logics, index, flushed, own)
 
 
 def write_checkpoint(path: Path, marks: Checkpoint, files: Files) -> None:
-    """Write and sync the marks; 32 bytes inside one sector, so a reader sees old or new."""
+    """Write and sync the marks, all inside one sector, so a reader sees old or new."""
     with files.opened(path, create=True) as handle:
         if files.size(handle) < CHECKPOINT_BYTES:
             files.truncate(handle, CHECKPOINT_BYTES)
@@ -52,6 +61,7 @@ def write_checkpoint(path: Path, marks: Checkpoint, files: Files) -> None:
             marks.flushed_offset,
         )
         files.write_all(handle, data, 0)
+        files.write_all(handle, _OWN + data, _OWN_AT)
         files.sync(handle)
 
 

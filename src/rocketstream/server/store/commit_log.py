@@ -38,7 +38,7 @@ class CommitLog:
         self.directory = directory
         self.file_bytes = file_bytes
         self.end = 0
-        """Offset the next record gets, before a roll."""
+        """Offset the next record gets, before a roll; what is before it can be read and flushed."""
         self._files = files
         self._via = via
         self._segments: list[MappedFile] = []
@@ -77,6 +77,11 @@ class CommitLog:
     def min_offset(self) -> int:
         """First offset there is."""
         return self._segments[0].base if self._segments else 0
+
+    @property
+    def last_offset(self) -> int:
+        """Where the last file ends."""
+        return self._segments[-1].base + self.file_bytes if self._segments else 0
 
     def segment_at(self, offset: int) -> MappedFile | None:
         """Return the file an offset lies in, None when there is none."""
@@ -152,8 +157,10 @@ class CommitLog:
         except OSError as error:
             raise no_room(segment.path, end - start, error) from error
 
-    def append(self, data: bytes | bytearray) -> None:
-        """Write at :attr:`end`, where :meth:`room` was asked for.
+    def write(self, data: bytes | bytearray) -> None:
+        """Write at :attr:`end`, where :meth:`room` was asked for; the caller moves the end then.
+
+        Not here: a flush must not vouch for a record whose queue does not have its unit yet.
 
         Raises:
             DiskFullError: the file system had promised the space and broke it; the end stays.
@@ -168,7 +175,6 @@ class CommitLog:
         except OSError as error:
             self._unmark(active, end)
             raise no_room(active.path, len(data), error) from error
-        self.end = end + len(data)
 
     def _unmark(self, segment: MappedFile, offset: int) -> None:
         # What was written of the record must not look like a torn tail at the next start.

@@ -113,8 +113,10 @@ class Keeper:
             raise self._flusher.error or error from error
 
     def _keep(self) -> None:
-        # Taken before syncing: a unit written meanwhile is not covered by the mark.
+        # Taken before syncing: a unit written meanwhile is not covered by the marks.
         timestamp = self._timestamp()
+        flushed_offset = self._flusher.flushed_offset
+        flushed_timestamp = self._flusher.flushed_timestamp
         for _ in range(len(self._dirty)):
             # The flag goes first: a unit written from here on marks the queue again.
             queue = self._dirty.popleft()
@@ -129,12 +131,9 @@ class Keeper:
         if self._index is not None:
             index_timestamp = self._index.full_timestamp
             self._index.sync()
-        self._log.release_before(self._flusher.flushed_offset)
+        self._log.release_before(flushed_offset)
         marks = Checkpoint(
-            self._flusher.flushed_timestamp,
-            self._logics_timestamp,
-            index_timestamp,
-            self._flusher.flushed_offset,
+            flushed_timestamp, self._logics_timestamp, index_timestamp, flushed_offset
         )
         if marks != self._last_marks:
             write_checkpoint(self._checkpoint_path, marks, self._files)

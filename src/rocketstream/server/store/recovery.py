@@ -14,10 +14,12 @@ from rocketstream.errors import StoreDamagedError
 from rocketstream.protocol.record import (
     MAGIC_V1,
     MAGIC_V2,
+    SECTOR_BYTES,
     RecordCheck,
     RecordHead,
     RecordState,
     check_record,
+    is_guarded,
 )
 from rocketstream.server.store.checkpoint import Checkpoint
 from rocketstream.server.store.commit_log import CommitLog
@@ -148,11 +150,11 @@ def record_at(log: CommitLog, offset: int) -> RecordHead | None:
     return check.head
 
 
-def find_record_after(log: CommitLog, offset: int, timestamp: int) -> int | None:
+def find_record_after(log: CommitLog, offset: int, timestamp: int, sure_before: int) -> int | None:
     """Return the offset of a whole record behind an offset, None when there is none.
 
-    Older records do not count: a store that was truncated by upstream keeps stale bytes behind
-    its end, and those can hold whole records of before.
+    Older records do not count from ``sure_before`` on: a store that was truncated by upstream keeps
+    stale bytes behind its end, and those can hold whole records of before.
     """
     for segment in log.segments:
         if segment.base + segment.size <= offset:
@@ -160,20 +162,27 @@ def find_record_after(log: CommitLog, offset: int, timestamp: int) -> int | None
         start = max(offset - segment.base, 0)
         for low, high in segment.data_chunks(start):
             for magic in _MAGICS:
-                found = _find_in_chunk(log, segment, low, high, magic, timestamp)
+                found = _find_in_chunk(log, segment, low, high, magic, timestamp, sure_before)
                 if found is not None and found > offset:
                     return found
     return None
 
 
 def _find_in_chunk(
-    log: CommitLog, segment: MappedFile, low: int, high: int, magic: bytes, timestamp: int
+    log: CommitLog,
+    segment: MappedFile,
+    low: int,
+    high: int,
+    magic: bytes,
+    timestamp: int,
+    sure_before: int,
 ) -> int | None:
     position = segment.map.find(magic, low, min(high + 8, segment.size))
     while position >= 0:
-        head = record_at(log, segment.base + position - 4) if position >= 4 else None
-        if head is not None and head.store_timestamp >= timestamp:
-            return segment.base + position - 4
+        start = segment.base + position - 4
+        head = record_at(log, start) if position >= 4 else None
+        if head is not None and (head.store_timestamp >= timestamp or start < sure_before):
+            return start
         position = segment.map.find(magic, position + 1, min(high + 8, segment.size))
     return None
 
@@ -208,8 +217,10 @@ def start_after_crash(log: CommitLog, queues: Queues, marks: Checkpoint) -> int:
     """Return a record boundary before which log and queues are on the disk for sure.
 
     Upstream takes the start of a file (its first record's time); a queue's unit is as good a
-    boundary and leaves less to do.
+    boundary and leaves less to do. Times alone do not tell when the clock was set back; the offset
+    of a checkpoint of our own does.
     """
+    flushed = marks.flushed_offset if marks.own else log.end
     safe = min(marks.physic_msg_timestamp, marks.logics_msg_timestamp) - _MARGIN_MS
     best = log.min_offset
     for queue in queues.values():
@@ -217,7 +228,8 @@ def start_after_crash(log: CommitLog, queues: Queues, marks: Checkpoint) -> int:
         while low < high:
             middle = (low + high) // 2
             physical, size, _ = queue.unit(middle)
-            if is_filler(size) or 0 <= store_timestamp_at(log, physical) <= safe:
+            is_safe = physical <= flushed and 0 <= store_timestamp_at(log, physical) <= safe
+            if is_filler(size) or is_safe:
                 low = middle + 1
             else:
                 high = middle
@@ -286,6 +298,7 @@ class Recovery:
         self._dispatched = 0
         self._rebuilding = False
         self._repair = False
+        self._clean_exit = False
 
     def run(self, *, clean_exit: bool, repair: bool) -> Outcome:
         """Find the end of the log, settle what lies behind it, and make the queues fit.
@@ -295,6 +308,7 @@ class Recovery:
                 asked for; nothing was changed.
         """
         self._repair = repair
+        self._clean_exit = clean_exit
         outcome = self._walk_and_settle(clean_exit)
         self._log.set_end(outcome.end.offset)
         for queue in self._queues.values():
@@ -341,26 +355,34 @@ class Recovery:
         self._dispatch_from(start)
         return outcome
 
-    def _checked_end(self, start: int) -> WalkEnd:
-        # Only looks: damage must be refused before any queue is touched.
-        end = WalkEnd(start)
-        for _ in walk(self._log, end):
-            pass
-        return end
-
     def _dispatch_from(self, start: int) -> None:
         for entry in walk(self._log, WalkEnd(start), crc=False):
             self._dispatch(entry)
 
     def _checked_end_after_crash(self, start: int) -> WalkEnd:
-        """Walk, and see a tear in the last record that its body's CRC does not cover."""
-        end = self._checked_end(start)
-        if end.offset > self._marks.flushed_offset and end.last is not None:
-            # A kill or a power failure tears a write at a page: the properties end in zeros.
-            text = end.last.properties
-            if text.endswith(b"\0") or bytes(64) in text:
-                end.step_back("a record whose properties were not written to their end")
+        """Walk, and see what was not flushed and is torn where no body's CRC covers it.
+
+        A kill or a power failure leaves zeros in whole sectors, and at the end of the last record
+        anywhere. Properties that really hold so many carry a guard (``guard_properties``).
+        """
+        end = WalkEnd(start)
+        flushed = self._marks.flushed_offset
+        for entry in walk(self._log, end):
+            text = entry.properties
+            if b"\0" in text and end.offset > flushed and self._lost_sector(entry):
+                end.step_back("a record whose properties were not written whole")
+                return end
+        if end.last is not None and end.offset > flushed and end.last.properties.endswith(b"\0"):
+            end.step_back("a record whose properties were not written to their end")
         return end
+
+    def _lost_sector(self, entry: DispatchEntry) -> bool:
+        text = entry.properties
+        end = entry.physical_offset % self._log.file_bytes + entry.size
+        start = end - len(text)
+        first = -start % SECTOR_BYTES
+        sectors = (text[at : at + SECTOR_BYTES] for at in range(first, len(text), SECTOR_BYTES))
+        return any(not any(sector) for sector in sectors) and not is_guarded(text)
 
     # --- queues -------------------------------------------------------------------------------
 
@@ -430,13 +452,17 @@ class Recovery:
     # --- the tail -----------------------------------------------------------------------------
 
     def _settle(self, end: WalkEnd) -> Outcome:
-        """Cut a torn tail; refuse, or with repair set aside, what follows damage."""
+        """Cut a torn tail; what follows damage is refused or, where that is known to lose nothing
+        that was on the disk for sure, set aside.
+        """
         outcome = Outcome(end)
-        follower = find_record_after(self._log, end.offset, end.last_timestamp)
+        follower = self._follower(end)
         if follower is not None:
-            if not self._repair:
+            if not (self._repair or self._is_unflushed(end.offset)):
                 raise self._damage(end, follower)
             outcome.quarantined = self._quarantine(end.offset)
+            if not self._repair:
+                self._log_hole(end, follower, outcome.quarantined)
         for segment in self._log.segments:
             start = max(end.offset - segment.base, 0)
             if start < segment.size:
@@ -446,6 +472,29 @@ class Recovery:
         outcome.torn_flushed = outcome.torn_bytes > 0 and end.offset < self._marks.flushed_offset
         return outcome
 
+    def _follower(self, end: WalkEnd) -> int | None:
+        # A store that nobody else wrote to has nothing stale behind its end.
+        alone = self._marks.own and not self._clean_exit
+        sure_before = self._log.last_offset if alone else self._marks.flushed_offset
+        return find_record_after(self._log, end.offset, end.last_timestamp, sure_before)
+
+    def _is_unflushed(self, offset: int) -> bool:
+        """Tell whether a power failure explains damage there: known, not only not known."""
+        marks = self._marks
+        return not self._clean_exit and marks.own and offset >= marks.flushed_offset
+
+    def _log_hole(self, end: WalkEnd, follower: int, quarantined: list[Path]) -> None:
+        _log.error(
+            "condition=UNFLUSHED_HOLE store=%s log offset %d: %s, and whole records follow from "
+            "%d; nothing from there on had been flushed: it was set aside in %s, and the store "
+            "goes on without it",
+            self._root,
+            end.offset,
+            end.reason or "zeros",
+            follower,
+            ", ".join(map(str, quarantined)),
+        )
+
     def _damage(self, end: WalkEnd, follower: int) -> StoreDamagedError:
         segment = self._log.segment_at(end.offset)
         path = segment.path if segment is not None else self._log.directory
@@ -453,7 +502,7 @@ class Recovery:
         what = end.reason or "zeros"
         known = (
             "it had been flushed, so a disk or another program changed it"
-            if end.offset < self._marks.flushed_offset
+            if end.offset < self._marks.flushed_offset or self._clean_exit
             else "it lies behind what was known to be flushed, so a power failure can explain it"
         )
         return StoreDamagedError(

@@ -18,12 +18,14 @@ from rocketstream.errors import DiskFullError, StoreError
 from rocketstream.protocol.record import stamp_record
 from rocketstream.server.store import reading, recovery
 from rocketstream.server.store.checkpoint import (
+    Checkpoint,
     StoreLock,
     abort_present,
     create_abort,
     prepare_root,
     read_checkpoint,
     remove_abort,
+    write_checkpoint,
 )
 from rocketstream.server.store.commit_log import CommitLog
 from rocketstream.server.store.consume_queue import UNIT, ConsumeQueue
@@ -133,29 +135,43 @@ class MessageStore:
         self._lock.acquire()
         try:
             report = self._load_and_recover(repair, started)
+            marks = self._own_checkpoint()
             create_abort(self.root, self._files)
             self._log.allocate_first()
         except BaseException:
             self._close_files()
             raise
-        self._start_workers(report)
+        self._start_workers(report, marks)
         self._is_open = self._takes_writes = True
         self._disk_too_full = False
         _log_report(self.root, report)
         return report
 
-    def _start_workers(self, report: RecoveryReport) -> None:
-        # What a killed process wrote is whole in the files, but maybe not on the disk: only what
-        # the checkpoint vouches for counts as flushed.
-        marks = read_checkpoint(self.root / "checkpoint", self._files)
-        flushed = max(min(marks.flushed_offset, self._log.end), self._log.min_offset)
-        self._flusher.start(flushed, min(marks.physic_msg_timestamp, self._last_timestamp))
+    def _start_workers(self, report: RecoveryReport, marks: Checkpoint) -> None:
+        self._flusher.start(marks.flushed_offset, marks.physic_msg_timestamp)
         for queue in self._queues.values():
             if report.clean_exit and not report.rebuilt:
                 queue.synced_offset = queue.max_offset
             else:
                 self._keeper.mark_dirty(queue)
-        self._keeper.start(min(marks.logics_msg_timestamp, self._last_timestamp))
+        self._keeper.start(marks.logics_msg_timestamp)
+
+    def _own_checkpoint(self) -> Checkpoint:
+        """Make the checkpoint this store's own before anything is written, and return it.
+
+        What a killed process wrote is whole in the files, but maybe not on the disk: only what the
+        checkpoint vouched for counts as flushed.
+        """
+        path = self.root / "checkpoint"
+        old = read_checkpoint(path, self._files)
+        marks = Checkpoint(
+            min(old.physic_msg_timestamp, self._last_timestamp),
+            min(old.logics_msg_timestamp, self._last_timestamp),
+            old.index_msg_timestamp,
+            max(min(old.flushed_offset, self._log.end), self._log.min_offset),
+        )
+        write_checkpoint(path, marks, self._files)
+        return marks
 
     def _load_and_recover(self, repair: bool, started: float) -> RecoveryReport:
         for name in _VIA_NAMES:
@@ -281,12 +297,13 @@ class MessageStore:
         in_queue = not record[39] & 4  # PREPARED and ROLLBACK records get no unit (W 5.3)
         offset = queue.max_offset if in_queue else 0
         stamp_record(record, offset, physical, timestamp)
-        log.append(record)
+        log.write(record)
         if in_queue:
             queue.append(physical, size, tags_code)
             if not queue.dirty:
                 self._keeper.mark_dirty(queue)
         self._last_timestamp = timestamp
+        log.end = end = physical + size  # with its unit written, the record counts
         index = self._index
         if index is not None:
             index.pending.append((physical, timestamp, topic, keys))
@@ -294,7 +311,7 @@ class MessageStore:
                 index.step(2)
         if in_queue and self.on_arrival is not None:
             self.on_arrival(topic, queue_id, offset + 1, tags_code)
-        return PutResult(physical, offset, timestamp, size, physical + size)
+        return PutResult(physical, offset, timestamp, size, end)
 
     def put_batch(
         self,
@@ -323,7 +340,7 @@ class MessageStore:
             stamp_record(record, offset + number, physical, timestamp)
             physicals.append(physical)
             physical += len(record)
-        self._log.append(b"".join(records))
+        self._log.write(b"".join(records))
         for start, record, code, words in zip(physicals, records, tags_codes, keys, strict=True):
             queue.append(start, len(record), code)
             if self._index is not None:
@@ -331,6 +348,7 @@ class MessageStore:
         if not queue.dirty:
             self._keeper.mark_dirty(queue)
         self._last_timestamp = timestamp
+        self._log.end = physical
         if self.on_arrival is not None:
             for number, code in enumerate(tags_codes):
                 self.on_arrival(topic, queue_id, offset + number + 1, code)
