@@ -13,7 +13,9 @@ import pytest
 from rocketstream.client.blocking import BlockingAdminClient
 from rocketstream.model import MessageQueue
 from rocketstream.server.embedded import EmbeddedCluster
+from rocketstream.transport.tls import server_context
 from tests.spark.support import numbered, send
+from tests.unit.transport.conftest import CERT, KEY
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 
@@ -84,6 +86,18 @@ def test_available_now_reads_all_once_and_the_next_run_goes_on(
     streams.run(topic)
     assert streams.numbers() == list(range(650))
     assert streams.batches() == 2
+
+
+def test_a_stream_reads_over_tls(spark: Any, tmp_path: Path) -> None:
+    """Planner, source runner and executors: none has another way in than TLS."""
+    with EmbeddedCluster(ssl_context=server_context(str(CERT), str(KEY))) as secure:
+        secure.create_topic("T", queues=2)
+        send(secure, "T", 0, numbered(0, 300))
+        streams = Streams(spark, secure, tmp_path)
+        streams.run("T", useTls="true", tlsCaFile=str(CERT), tlsCheckHostname="true")
+        assert streams.numbers() == list(range(300))
+        with pytest.raises(Exception, match="certificate"):
+            Streams(spark, secure, tmp_path / "distrust").run("T", useTls="true", retryTimeoutMs=0)
 
 
 def test_max_offsets_per_trigger_bounds_every_batch(

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import dataclasses
 import signal
+import ssl
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,6 +49,12 @@ class ReadyInfo:
     store_dir: Path
 
 
+def _with_file_bytes(config: StoreConfig, commit_log_file_bytes: int | None) -> StoreConfig:
+    if commit_log_file_bytes is None:
+        return config
+    return dataclasses.replace(config, commit_log_file_bytes=commit_log_file_bytes)
+
+
 class EmbeddedCluster:
     """A name server and one broker, ready for clients when started.
 
@@ -79,6 +86,7 @@ class EmbeddedCluster:
         filter_support_retry: filter retried messages by the condition on their first topic too.
         vip_port: whether the broker listens two ports below its own as well.
         repair: open a damaged store, setting what follows the damage aside.
+        ssl_context: both servers speak TLS as well as plain text with it, on the same ports.
         clock: where all times come from.
         files: the disk of both servers; the machine's by default.
         workers: who works in the background; threads by default.
@@ -114,6 +122,7 @@ class EmbeddedCluster:
         filter_support_retry: bool = False,
         vip_port: bool = False,
         repair: bool = False,
+        ssl_context: ssl.SSLContext | None = None,
         clock: Clock = SYSTEM_CLOCK,
         files: Files | None = None,
         workers: Workers | None = None,
@@ -121,10 +130,6 @@ class EmbeddedCluster:
         check_exposure(host, insecure)
         if store_config is None:
             store_config = SMALL_STORE if store_dir is None else StoreConfig()
-        if commit_log_file_bytes is not None:
-            store_config = dataclasses.replace(
-                store_config, commit_log_file_bytes=commit_log_file_bytes
-            )
         self._config = BrokerConfig(
             broker_name=broker_name,
             cluster_name=cluster_name,
@@ -135,7 +140,7 @@ class EmbeddedCluster:
             delay_levels=delay_levels or DEFAULT_DELAY_LEVELS,
             auto_create_topics=auto_create_topics,
             auto_create_groups=auto_create_groups,
-            store=store_config,
+            store=_with_file_bytes(store_config, commit_log_file_bytes),
             store_reply_message=store_reply_message,
             reject_transaction_message=reject_transaction_message,
             transaction_timeout_ms=transaction_timeout_ms,
@@ -146,6 +151,7 @@ class EmbeddedCluster:
             filter_support_retry=filter_support_retry,
             vip_port=vip_port,
             repair_store=repair,
+            ssl_context=ssl_context,
         )
         self._config.check()
         self._store_dir = Path(store_dir) if store_dir is not None else None
@@ -276,7 +282,12 @@ class EmbeddedCluster:
         if self._store_dir is None:
             self._temporary = self._files.make_temporary_directory("rocketstream-")
         config = self._config
-        nameserver = NameServer(host=config.host, port=self._namesrv_port, clock=self._clock)
+        nameserver = NameServer(
+            host=config.host,
+            port=self._namesrv_port,
+            clock=self._clock,
+            ssl_context=config.ssl_context,
+        )
         await nameserver.start()
         self._nameserver = nameserver
         near = "127.0.0.1" if is_wildcard(config.host) else config.host

@@ -31,6 +31,7 @@ from rocketstream.spark.options import ReadOptions
 from rocketstream.spark.planning import QueueRange
 from rocketstream.spark.pulling import Ask, QueuePull
 from rocketstream.spark.scan import PartitionPlan, Scan
+from rocketstream.spark.tls import tls_context
 from rocketstream.spark.worker import Patience, pool
 from rocketstream.transport.blocking import BlockingConnection, BlockingPool
 
@@ -257,4 +258,5 @@ def admin_client(options: ReadOptions) -> BlockingAdminClient:
         access_key=options.access_key,
         secret_key=options.secret_key,
         security_token=options.security_token,
+        ssl_context=tls_context(options),
     )

@@ -47,6 +47,13 @@ READ_OPTIONS: Final = (
     "accessKey",
     "secretKey",
     "securityToken",
+    "useTls",
+    "tlsCaFile",
+    "tlsCertFile",
+    "tlsKeyFile",
+    "tlsKeyPassword",
+    "tlsVerify",
+    "tlsCheckHostname",
 )
 """Every option of ours, spelled as documented."""
 
@@ -88,6 +95,13 @@ class ReadOptions:
         connect_timeout_ms: bound of one connect.
         retry_timeout_ms: how long failures that may pass are retried.
         queue_refresh_ms: how often a stream looks for new queues.
+        use_tls: whether all connections speak TLS.
+        tls_ca_file: PEM file of trusted certificates, None for the system's.
+        tls_cert_file: PEM file of this client's certificate, None for none.
+        tls_key_file: PEM file of its key, None when it is in ``tls_cert_file``.
+        tls_key_password: of the key.
+        tls_verify: whether servers must show a trusted certificate.
+        tls_check_hostname: whether it must name the address connected to.
     """
 
     name_server: str
@@ -109,6 +123,13 @@ class ReadOptions:
     access_key: str | None
     secret_key: str | None
     security_token: str | None
+    use_tls: bool
+    tls_ca_file: str | None
+    tls_cert_file: str | None
+    tls_key_file: str | None
+    tls_key_password: str | None
+    tls_verify: bool
+    tls_check_hostname: bool
 
     def __repr__(self) -> str:
         return f"ReadOptions(topics={self.topics}, name_server={self.name_server!r})"
@@ -143,6 +164,13 @@ def read_options(given: Mapping[str, str], mode: Mode) -> ReadOptions:
         access_key=values.get("accessKey"),
         secret_key=values.get("secretKey"),
         security_token=values.get("securityToken"),
+        use_tls=_use_tls(values),
+        tls_ca_file=values.get("tlsCaFile"),
+        tls_cert_file=values.get("tlsCertFile"),
+        tls_key_file=values.get("tlsKeyFile"),
+        tls_key_password=values.get("tlsKeyPassword"),
+        tls_verify=_flag(values, "tlsVerify", True),
+        tls_check_hostname=_flag(values, "tlsCheckHostname", False),
     )
 
 
@@ -200,6 +228,19 @@ def _flag(values: Mapping[str, str], name: str, default: bool) -> bool:
     if text.strip().lower() not in {"true", "false"}:
         raise _bad(name, text, "true or false")
     return text.strip().lower() == "true"
+
+
+def _use_tls(values: Mapping[str, str]) -> bool:
+    used = _flag(values, "useTls", False)
+    for name in values:
+        if name.startswith("tls") and not used:
+            raise ConfigurationError(
+                f"option {name!r} needs option 'useTls' to be true", option=name
+            )
+    for name in ("tlsKeyFile", "tlsKeyPassword"):
+        if name in values and "tlsCertFile" not in values:
+            raise ConfigurationError(f"option {name!r} needs option 'tlsCertFile'", option=name)
+    return used
 
 
 def _bounds(

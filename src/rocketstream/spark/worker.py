@@ -16,6 +16,7 @@ from typing import Any, Final
 from rocketstream._util.clock import Clock
 from rocketstream.client.blocking import signer
 from rocketstream.spark.options import ReadOptions
+from rocketstream.spark.tls import tls_context, tls_settings
 from rocketstream.transport.blocking import BlockingPool
 
 _KEEPER_NAME: Final = "_rocketstream_spark_worker"
@@ -37,12 +38,14 @@ def prepare() -> None:
 def pool(options: ReadOptions) -> BlockingPool:
     """Return this process's connections for some options; they stay open between tasks."""
     secrets = (options.access_key, options.secret_key, options.security_token)
-    key = (os.getpid(), options.connect_timeout_ms, secrets)
+    key = (os.getpid(), options.connect_timeout_ms, secrets, tls_settings(options))
     pools: dict[Any, BlockingPool] = _keeper().pools
     found = pools.get(key)
     if found is None:
         found = pools[key] = BlockingPool(
-            connect_timeout_ms=options.connect_timeout_ms, before_request=signer(*secrets)
+            connect_timeout_ms=options.connect_timeout_ms,
+            ssl_context=tls_context(options),
+            before_request=signer(*secrets),
         )
     return found
 

@@ -110,9 +110,22 @@ def test_times_are_milliseconds_or_iso(text: str, milliseconds: int) -> None:
 
 def test_secrets_are_not_shown() -> None:
     """Plans and logs print options."""
-    options = parse(accessKey="user", secretKey="s3cret")
+    tls = {"useTls": "true", "tlsCertFile": "/cert.pem", "tlsKeyPassword": "s3cret"}
+    options = parse(accessKey="user", secretKey="s3cret", **tls)
     assert options.secret_key == "s3cret"
     assert "s3cret" not in repr(options)
+
+
+def test_tls_is_off_unless_asked_for_and_its_options_need_it() -> None:
+    """Certificates without TLS would be a secret sent in plain text."""
+    assert not parse().use_tls
+    options = parse(useTLS="true", tlsCaFile="/ca.pem", tlsCheckHostname="true")
+    assert (options.use_tls, options.tls_ca_file, options.tls_verify) == (True, "/ca.pem", True)
+    assert options.tls_check_hostname
+    with pytest.raises(ConfigurationError, match=r"'tlsCaFile' needs option 'useTls' to be true"):
+        parse(tlsCaFile="/ca.pem")
+    with pytest.raises(ConfigurationError, match=r"'tlsKeyFile' needs option 'tlsCertFile'"):
+        parse(useTls="true", tlsKeyFile="/key.pem")
 
 
 def test_every_option_is_read_somewhere() -> None:
