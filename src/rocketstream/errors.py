@@ -110,6 +110,12 @@ class InternalError(RocketMQError):
     condition = "INTERNAL"
 
 
+class SimulationError(RocketMQError):
+    """A simulation of ``rocketstream.testing.sim`` cannot go on; the text says why."""
+
+    condition = "SIMULATION"
+
+
 # --- client life cycle ------------------------------------------------------------------------
 
 

@@ -10,11 +10,12 @@ import os
 import secrets
 import socket
 import ssl
+import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.core.kinds import check_kinds
@@ -319,9 +320,47 @@ def client_config(
     return replace(config or ClientConfig(), **own).checked()
 
 
-@lru_cache(maxsize=1)
+class ProcessIdentity(Protocol):
+    """What tells one process from others."""
+
+    @property
+    def address(self) -> str:
+        """Address of its machine."""
+        ...
+
+    @property
+    def unique_ids(self) -> UniqueIdGenerator:
+        """Its generator of UNIQ_KEYs."""
+        ...
+
+    def new_uuid(self) -> str:
+        """Return an id nobody else has, as ``str(uuid4())`` does."""
+        ...
+
+
+_identity: Callable[[], ProcessIdentity | None] = lambda: None  # noqa: E731
+
+
+def set_process_identity(identity: Callable[[], ProcessIdentity | None] | None) -> None:
+    """Have a function say which process calls; for simulations, which run several in one."""
+    global _identity
+    _identity = identity or (lambda: None)
+
+
+def new_uuid() -> str:
+    """Return an id nobody else has."""
+    identity = _identity()
+    return str(uuid.uuid4()) if identity is None else identity.new_uuid()
+
+
 def local_address() -> str:
     """Return this machine's address towards others; the loopback one when it has no other."""
+    identity = _identity()
+    return _outward_address() if identity is None else identity.address
+
+
+@lru_cache(maxsize=1)
+def _outward_address() -> str:
     for family, probe in ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")):
         # Connecting a datagram socket sends nothing; it only asks the routing table.
         try:
@@ -338,6 +377,9 @@ _generators: dict[int, UniqueIdGenerator] = {}
 
 def unique_ids() -> UniqueIdGenerator:
     """Return this process's generator of UNIQ_KEYs; a forked child gets its own."""
+    identity = _identity()
+    if identity is not None:
+        return identity.unique_ids
     pid = os.getpid()
     generator = _generators.get(pid)
     if generator is None:

@@ -208,6 +208,13 @@ async def loop_engine(config: ClientConfig, clock: Clock = SYSTEM_CLOCK) -> Engi
     return engine
 
 
+def forget_loop(loop: asyncio.AbstractEventLoop) -> None:
+    """Drop the engines of a loop that ended without their being released; nothing is closed."""
+    with _lock:
+        for key in [key for key, engine in _engines.items() if engine.loop is loop]:
+            del _engines[key]
+
+
 async def _make(config: ClientConfig, client_id: str, clock: Clock) -> tuple[MQClientInstance, int]:
     instance = MQClientInstance(config, client_id, clock)
     try:

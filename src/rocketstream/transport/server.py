@@ -13,6 +13,7 @@ import os
 import socket
 import ssl
 from collections.abc import Callable
+from typing import Any
 
 from rocketstream import limits
 from rocketstream.errors import (
@@ -113,26 +114,40 @@ class RemotingServer:
         if self._loop is not None or self._closed:
             raise ClientStateError("a server starts once; make a new one")
         self._loop = asyncio.get_running_loop()
-        listener = _listen(self.host, self.port)
+        family, address = _resolve(self.host, self.port)
+        peeks = self._ssl is not None and self._tls_mode == "permissive"
+        if family == socket.AF_INET and not peeks:
+            # By host and port, so that a loop whose network is none of the system's can listen.
+            await self._serve(host=address[0], port=self.port)
+            return
+        # asyncio would make an IPv6 wildcard deaf to IPv4.
+        listener = _listen(family, address, self.host, self.port)
         self.port = listener.getsockname()[1]
         try:
-            if self._ssl is not None and self._tls_mode == "permissive":
+            if self._ssl is not None and peeks:
                 self._acceptor = _PeekingAcceptor(
                     listener, self._new_connection, self._ssl, self._is_full
                 )
                 self._acceptor.start(self._loop)
             else:
-                handshake_s = None if self._ssl is None else _HANDSHAKE_TIMEOUT_S
-                self._server = await self._loop.create_server(
-                    self._new_connection,
-                    sock=listener,
-                    ssl=self._ssl,
-                    backlog=_BACKLOG,
-                    ssl_handshake_timeout=handshake_s,
-                )
+                await self._serve(sock=listener)
         except BaseException:
             listener.close()
             raise
+
+    async def _serve(self, **where: Any) -> None:
+        assert self._loop is not None
+        try:
+            self._server = await self._loop.create_server(
+                self._new_connection,
+                **where,
+                ssl=self._ssl,
+                backlog=_BACKLOG,
+                ssl_handshake_timeout=None if self._ssl is None else _HANDSHAKE_TIMEOUT_S,
+            )
+        except OSError as error:
+            raise _cannot_listen(self.host, self.port, error) from error
+        self.port = self._server.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
         """Stop accepting, close every connection and wait for them. May be called twice."""
@@ -296,36 +311,48 @@ class _PeekingAcceptor:
         sock.close()
 
 
-def _listen(host: str, port: int) -> socket.socket:
-    """Return a listening, non-blocking socket."""
+def _resolve(host: str, port: int) -> tuple[int, Any]:
+    """Return family and address to listen on.
+
+    Raises:
+        ServerError: the host has no address.
+    """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
         raise ServerError(
             f"cannot listen on {format_address(host, port)}: {error}; give an address of this host"
         ) from error
-    family, kind, protocol, _, name = found[0]
-    listener = socket.socket(family, kind, protocol)
+    return found[0][0], found[0][4]
+
+
+def _listen(family: int, address: Any, host: str, port: int) -> socket.socket:
+    """Return a listening, non-blocking socket."""
+    listener = socket.socket(family, socket.SOCK_STREAM)
     try:
         if os.name == "posix":  # elsewhere it lets two processes share a port
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(name)
+        listener.bind(address)
         listener.listen(_BACKLOG)
         listener.setblocking(False)
     except OSError as error:
         with contextlib.suppress(OSError):
             listener.close()
-        where = format_address(host, port)
-        if error.errno == errno.EADDRINUSE:
-            raise PortInUseError(
-                f"cannot listen on {where}: the port is in use; stop the process that has it,"
-                " or give another port (0 takes a free one)",
-                host=host,
-                port=port,
-            ) from error
-        raise ServerError(
-            f"cannot listen on {where}: {error}; give an address of this host and a free port",
+        raise _cannot_listen(host, port, error) from error
+    return listener
+
+
+def _cannot_listen(host: str, port: int, error: OSError) -> ServerError:
+    where = format_address(host, port)
+    if error.errno == errno.EADDRINUSE:
+        return PortInUseError(
+            f"cannot listen on {where}: the port is in use; stop the process that has it,"
+            " or give another port (0 takes a free one)",
             host=host,
             port=port,
-        ) from error
-    return listener
+        )
+    return ServerError(
+        f"cannot listen on {where}: {error}; give an address of this host and a free port",
+        host=host,
+        port=port,
+    )

@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import logging
-import uuid
 from collections.abc import Callable
 
 from rocketstream.client.callbacks import CallbackExecutor
+from rocketstream.client.config import new_uuid
 from rocketstream.client.producer.async_sender import AsyncSender, SendTarget
 from rocketstream.client.producer.replies import replies_awaited
 from rocketstream.client.producer.sending import PreparedSend
@@ -94,7 +94,7 @@ class Requests:
 
     def mark(self, message: Message, timeout_ms: float) -> str:
         """Give a message the properties of a request; return its correlation id."""
-        correlation_id = str(uuid.uuid4())
+        correlation_id = new_uuid()
         message.properties[PROPERTY_CORRELATION_ID] = correlation_id
         message.properties[PROPERTY_REPLY_TO_CLIENT] = self._client_id
         message.properties[PROPERTY_TTL] = str(max(1, int(timeout_ms)))

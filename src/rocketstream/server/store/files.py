@@ -259,7 +259,12 @@ class Files:
 
     def read_bytes(self, path: Path) -> bytes:
         """Return all a file holds."""
-        return path.read_bytes()
+        with self.opened(path) as handle:
+            parts, position = [], 0
+            while part := self.pread(handle, max(self.size(handle) - position, 1), position):
+                parts.append(part)
+                position += len(part)
+        return b"".join(parts)
 
     def read_text(self, path: Path) -> str:
         """Return all a file holds as UTF-8 text; UnicodeDecodeError when it is none."""

@@ -1,0 +1,572 @@
+"""A disk in memory that keeps what was synced, and of the rest what chance leaves.
+
+What a file holds, what a directory lists and what survives a loss of power are three things: data
+is safe after ``sync``, a name after ``sync_directory``. The rest survives in part: whole pages,
+torn pages, none; names up to some point in the order they were changed.
+
+Law: bytes and names; which faults happen is told by :class:`Trouble`, chance is handed in.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rocketstream.errors import StoreLockedError
+from rocketstream.server.store.files import DiskUsage, FileMap, Files
+
+SECTOR_BYTES = 512
+"""What is written whole or not at all."""
+PAGE_BYTES = 4096
+"""What is written back together."""
+_DISK_BYTES = 1 << 30
+
+
+class Pages(bytearray):
+    """The bytes of a file as every process sees them; what a map gives is copied as bytes."""
+
+    def __getitem__(self, key: Any) -> Any:
+        found = bytearray.__getitem__(self, key)
+        return bytes(found) if isinstance(key, slice) else found
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+
+class Inode:
+    """A file without its name.
+
+    Attributes:
+        data: what it holds.
+        durable: what it holds on the platter; None when it was never synced.
+        room: bytes from the start that have space of their own.
+        given: size it was given without being written; a change of names that comes later and
+            survives takes it along, since file systems keep both in one journal.
+        safe_size: what of that survives.
+    """
+
+    __slots__ = ("data", "durable", "given", "modified_ms", "number", "room", "safe_size")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.data = Pages()
+        self.durable: bytes | None = None
+        self.room = 0
+        self.given = 0
+        self.safe_size = 0
+        self.modified_ms = 0
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether the platter has what it holds."""
+        held: object = self.data
+        return self.durable == held
+
+
+@dataclass
+class Trouble:
+    """Shares of calls that fail or do less, 0 to 1, and whether the disk is full.
+
+    Attributes:
+        short_write: ``pwrite`` writes a part.
+        short_read: ``pread`` returns a part.
+        eio_write: ``pwrite`` fails.
+        eio_read: ``pread`` fails, and reading a whole file.
+        eio_sync: ``sync`` fails, and what was to be synced may be lost.
+        full: nothing gets more space.
+    """
+
+    short_write: float = 0.0
+    short_read: float = 0.0
+    eio_write: float = 0.0
+    eio_read: float = 0.0
+    eio_sync: float = 0.0
+    full: bool = False
+
+
+_Operation = tuple[str, str, str, "Inode | None", int]
+"""What happened to names: kind, name, second name, file, the size the file had been given."""
+
+
+class Disk:
+    """One machine's disk; outlives the processes that use it.
+
+    Attributes:
+        trouble: which faults happen now.
+        counts: faults that happened, by kind.
+    """
+
+    def __init__(self, chance: random.Random, now_ms: Callable[[], int]) -> None:
+        self.trouble = Trouble()
+        self.counts: Counter[str] = Counter()
+        self.chance = chance
+        self.now_ms = now_ms
+        self.files: dict[str, Inode] = {}
+        self.directories: dict[str, None] = {"/": None}
+        self._safe_files: dict[str, Inode] = {}
+        self._safe_directories: dict[str, None] = {"/": None}
+        self._journal: list[_Operation] = []
+        self._numbers = 0
+
+    # --- names ------------------------------------------------------------------------------------
+
+    def new_file(self, name: str) -> Inode:
+        """Return a new, empty file."""
+        if _parent(name) not in self.directories:
+            raise _error(errno.ENOENT, name)
+        self._numbers += 1
+        inode = Inode(self._numbers)
+        inode.modified_ms = self.now_ms()
+        self._change("link", name, "", inode)
+        return inode
+
+    def make_directory(self, name: str) -> None:
+        """Make a directory and those above it."""
+        if name in self.directories:
+            return
+        if name in self.files:
+            raise _error(errno.EEXIST, name)
+        self.make_directory(_parent(name))
+        self._change("mkdir", name, "", None)
+
+    def change(self, kind: str, name: str, other: str = "") -> None:
+        """Remove or rename: ``unlink``, ``rmdir``, ``rename``."""
+        if kind == "rmdir":
+            if self.listing(name):
+                raise _error(errno.ENOTEMPTY, name)
+        elif name not in self.files:
+            raise _error(errno.ENOENT, name)
+        if kind == "rename" and _parent(other) not in self.directories:
+            raise _error(errno.ENOENT, other)
+        self._change(kind, name, other, self.files.get(name))
+
+    def _change(self, kind: str, name: str, other: str, inode: Inode | None) -> None:
+        operation = kind, name, other, inode, 0 if inode is None else inode.given
+        _apply(operation, self.files, self.directories, files_are_safe=False)
+        self._journal.append(operation)
+
+    def listing(self, name: str) -> list[str]:
+        """Return the full names of what is in a directory, sorted."""
+        if name not in self.directories:
+            raise _error(errno.ENOTDIR if name in self.files else errno.ENOENT, name)
+        inside = name.rstrip("/") + "/"
+        skip = len(inside)
+        found = [each for each in (*self.files, *self.directories) if each.startswith(inside)]
+        return sorted(each for each in found if len(each) > skip and "/" not in each[skip:])
+
+    def sync_directory(self, name: str) -> None:
+        """Make the names in a directory safe."""
+        if name not in self.directories:
+            raise _error(errno.ENOENT, name)
+        rest = []
+        for operation in self._journal:
+            if name in _touched(operation):
+                _apply(operation, self._safe_files, self._safe_directories)
+            else:
+                rest.append(operation)
+        self._journal = rest
+
+    # --- loss of power ----------------------------------------------------------------------------
+
+    def lose_power(self) -> None:
+        """Keep what is safe and what chance leaves of the rest."""
+        self._lose_names()
+        way = self.chance.choice(("none", "all", "some", "some", "some"))
+        for name in sorted(self._safe_files):
+            self._lose_data(self._safe_files[name], way)
+        self.files = dict(self._safe_files)
+        self.directories = dict(self._safe_directories)
+        self._drop_orphans()
+
+    def _lose_names(self) -> None:
+        """Apply the changes of names in order, each directory's up to some point."""
+        chance = self.chance
+        cuts: dict[str, int] = {}
+        common = chance.randint(0, len(self._journal)) if chance.random() < 0.5 else None
+        lost = 0
+        for position, operation in enumerate(self._journal):
+            for directory in _touched(operation):
+                if directory not in cuts:
+                    cuts[directory] = (
+                        chance.randint(0, len(self._journal)) if common is None else common
+                    )
+            if all(position < cuts[each] for each in _touched(operation)):
+                if operation[1] in self._safe_files or operation[0] in ("link", "mkdir"):
+                    _apply(operation, self._safe_files, self._safe_directories)
+            else:
+                lost += 1
+        if lost:
+            self.counts["names lost"] += lost
+        self._journal = []
+
+    def _lose_data(self, inode: Inode, way: str) -> None:
+        if inode.is_clean:
+            inode.data = Pages(inode.data)  # dead processes keep theirs
+            return
+        old = inode.durable or b""
+        if way == "all":
+            inode.durable = bytes(inode.data)
+        else:
+            old = old.ljust(min(inode.safe_size, len(inode.data)), b"\0")
+            inode.durable = _mixed(old, inode.data, self.chance, way, self.counts)
+        inode.data = Pages(inode.durable)
+        inode.room = min(inode.room, len(inode.data))
+
+    def _drop_orphans(self) -> None:
+        """Forget what lies in directories that were lost."""
+        for name in sorted(self.directories):
+            if name != "/" and _parent(name) not in self.directories:
+                del self.directories[name]
+        for name in list(self.files):
+            if _parent(name) not in self.directories:
+                del self.files[name]
+        self._safe_files = dict(self.files)
+        self._safe_directories = dict(self.directories)
+
+    def flip_bit(self, name: str, position: int, bit: int) -> None:
+        """Change one bit of a file, on the platter and in memory; nothing if it is gone."""
+        inode = self.files.get(name)
+        if inode is None or position >= len(inode.data):
+            return
+        inode.data[position] ^= 1 << bit
+        if inode.durable is not None and position < len(inode.durable):
+            changed = bytearray(inode.durable)
+            changed[position] ^= 1 << bit
+            inode.durable = bytes(changed)
+        self.counts["bit flipped"] += 1
+
+    def sync(self, inode: Inode) -> None:
+        """Make the data of a file safe."""
+        trouble = self.trouble
+        if trouble.eio_sync and self.chance.random() < trouble.eio_sync:
+            self.counts["EIO on sync"] += 1
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        if not inode.is_clean:
+            inode.durable = bytes(inode.data)
+
+
+def _mixed(
+    old: bytes, new: bytearray, chance: random.Random, way: str, counts: Counter[str]
+) -> bytes:
+    """Return a file of which some pages were written back, some sector by sector, some not."""
+    if chance.random() < 0.5 and len(old) < len(new):
+        size = max(len(old), chance.randint(0, len(new) // SECTOR_BYTES) * SECTOR_BYTES)
+    else:
+        size = len(new)
+    result = bytearray(old[:size])
+    result.extend(bytes(size - len(result)))
+    limit = min(size, len(new))
+    share = 0.0 if way == "none" else chance.random()
+    for page in range(0, limit, PAGE_BYTES):
+        end = min(page + PAGE_BYTES, limit)
+        if result[page:end] == new[page:end]:
+            continue
+        if chance.random() < share:
+            result[page:end] = new[page:end]
+        elif way == "none" or chance.random() < 0.5:
+            counts["page lost"] += 1
+        else:
+            counts["page torn"] += 1
+            for sector in range(page, end, SECTOR_BYTES):
+                if chance.random() < 0.5:
+                    stop = min(sector + SECTOR_BYTES, end)
+                    result[sector:stop] = new[sector:stop]
+    return bytes(result)
+
+
+def _apply(
+    operation: _Operation,
+    files: dict[str, Inode],
+    directories: dict[str, None],
+    *,
+    files_are_safe: bool = True,
+) -> None:
+    kind, name, other, inode, size = operation
+    if inode is not None and files_are_safe:
+        inode.safe_size = max(inode.safe_size, size)
+    if kind == "link" and inode is not None:
+        files[name] = inode
+    elif kind == "mkdir":
+        directories[name] = None
+    elif kind == "unlink":
+        files.pop(name, None)
+    elif kind == "rmdir":
+        directories.pop(name, None)
+    elif kind == "rename" and inode is not None:
+        files.pop(name, None)
+        files[other] = inode
+
+
+def _touched(operation: _Operation) -> tuple[str, ...]:
+    _, name, other, _, _ = operation
+    return (_parent(name), _parent(other)) if other else (_parent(name),)
+
+
+def _parent(name: str) -> str:
+    return name.rpartition("/")[0] or "/"
+
+
+def _error(number: int, name: str) -> OSError:
+    return OSError(number, os.strerror(number), name)
+
+
+class SimFiles(Files):
+    """The file system one simulated process sees; after its end every call fails.
+
+    Handles are this process's own. Locks are held by the process and end with it.
+    """
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._open: dict[int, tuple[str, Inode]] = {}
+        self._locks: dict[int, str] = {}
+        self._next = 3
+        self._dead = False
+
+    def die(self) -> None:
+        """The process has ended."""
+        self._dead = True
+        self._open.clear()
+
+    def _check(self) -> Disk:
+        if self._dead:
+            raise OSError(errno.EBADF, "this simulated process has ended")
+        return self._disk
+
+    def _inode(self, handle: int) -> Inode:
+        self._check()
+        try:
+            return self._open[handle][1]
+        except KeyError:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF)) from None
+
+    def _found(self, path: Path) -> Inode:
+        name = _name(path)
+        inode = self._check().files.get(name)
+        if inode is None:
+            raise _error(errno.EISDIR if name in self._disk.directories else errno.ENOENT, name)
+        return inode
+
+    # --- open files -------------------------------------------------------------------------------
+
+    def open(
+        self,
+        path: Path,
+        *,
+        create: bool = False,
+        truncate: bool = False,
+        exclusive: bool = False,
+    ) -> int:
+        """See ``Files``."""
+        disk, name = self._check(), _name(path)
+        inode = disk.files.get(name)
+        if inode is None:
+            if not create or name in disk.directories:
+                raise _error(errno.EISDIR if name in disk.directories else errno.ENOENT, name)
+            inode = disk.new_file(name)
+        elif exclusive:
+            raise _error(errno.EEXIST, name)
+        elif truncate and inode.data:
+            inode.data.clear()
+            inode.room = 0
+        handle, self._next = self._next, self._next + 1
+        self._open[handle] = name, inode
+        return handle
+
+    def close(self, handle: int) -> None:
+        """See ``Files``."""
+        if not self._dead:
+            self._inode(handle)
+            del self._open[handle]
+
+    def size(self, handle: int) -> int:
+        """See ``Files``."""
+        return len(self._inode(handle).data)
+
+    def truncate(self, handle: int, size: int) -> None:
+        """See ``Files``."""
+        inode = self._inode(handle)
+        if size < len(inode.data):
+            del inode.data[size:]
+            inode.room = min(inode.room, size)
+        else:
+            inode.data.extend(bytes(size - len(inode.data)))
+        inode.given = size
+
+    def pwrite(self, handle: int, data: bytes | bytearray, position: int) -> int:
+        """See ``Files``."""
+        inode, disk = self._inode(handle), self._disk
+        trouble, counts = disk.trouble, disk.counts
+        size = len(data)
+        if trouble.eio_write and disk.chance.random() < trouble.eio_write:
+            counts["EIO on write"] += 1
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        if trouble.full and position + size > inode.room:
+            size = max(inode.room - position, 0)
+            counts["ENOSPC"] += 1
+            if not size:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if trouble.short_write and size > 1 and disk.chance.random() < trouble.short_write:
+            counts["short write"] += 1
+            size = disk.chance.randrange(1, size)
+        pages = inode.data
+        if position > len(pages):
+            pages.extend(bytes(position - len(pages)))
+        pages[position : position + size] = data if size == len(data) else data[:size]
+        inode.room = max(inode.room, position + size)
+        inode.modified_ms = disk.now_ms()
+        return size
+
+    def pread(self, handle: int, count: int, position: int) -> bytes:
+        """See ``Files``."""
+        inode, disk = self._inode(handle), self._disk
+        trouble = disk.trouble
+        self._may_fail_reading()
+        if trouble.short_read and count > 1 and disk.chance.random() < trouble.short_read:
+            disk.counts["short read"] += 1
+            count = disk.chance.randrange(1, count)
+        return bytes(inode.data[position : position + count])
+
+    def _may_fail_reading(self) -> None:
+        disk = self._disk
+        if disk.trouble.eio_read and disk.chance.random() < disk.trouble.eio_read:
+            disk.counts["EIO on read"] += 1
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def reserve(self, handle: int, start: int, size: int) -> None:
+        """See ``Files``."""
+        inode = self._inode(handle)
+        end = start + size
+        if self._disk.trouble.full and end > inode.room:
+            self._disk.counts["ENOSPC"] += 1
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if end > len(inode.data):
+            inode.data.extend(bytes(end - len(inode.data)))
+            inode.given = end
+        inode.room = max(inode.room, end)
+
+    def sync(self, handle: int) -> None:
+        """See ``Files``."""
+        self._disk.sync(self._inode(handle))
+
+    def map(self, handle: int, size: int) -> FileMap:
+        """See ``Files``."""
+        inode = self._inode(handle)
+        if size > len(inode.data):
+            raise ValueError("mmap length is greater than file size")
+        return inode.data
+
+    def sync_map(self, handle: int, mapped: FileMap) -> None:
+        """See ``Files``."""
+        self.sync(handle)
+
+    def extents(self, handle: int, start: int, size: int) -> list[tuple[int, int]]:
+        """See ``Files``."""
+        self._inode(handle)
+        return [(start, size)] if start < size else []
+
+    # --- names ------------------------------------------------------------------------------------
+
+    def exists(self, path: Path) -> bool:
+        """See ``Files``."""
+        return self.is_file(path) or self.is_dir(path)
+
+    def is_file(self, path: Path) -> bool:
+        """See ``Files``."""
+        return _name(path) in self._check().files
+
+    def is_dir(self, path: Path) -> bool:
+        """See ``Files``."""
+        return _name(path) in self._check().directories
+
+    def list_directory(self, path: Path) -> list[Path]:
+        """See ``Files``."""
+        try:
+            return [Path(each) for each in self._check().listing(_name(path))]
+        except FileNotFoundError:
+            return []
+
+    def make_directory(self, path: Path) -> None:
+        """See ``Files``."""
+        self._check().make_directory(_name(path))
+
+    def remove_directory(self, path: Path) -> None:
+        """See ``Files``."""
+        self._check().change("rmdir", _name(path))
+
+    def unlink(self, path: Path, *, missing_ok: bool = False) -> None:
+        """See ``Files``."""
+        name = _name(path)
+        if missing_ok and name not in self._check().files:
+            return
+        self._check().change("unlink", name)
+
+    def replace(self, source: Path, target: Path) -> None:
+        """See ``Files``."""
+        self._check().change("rename", _name(source), _name(target))
+
+    def sync_directory(self, path: Path) -> None:
+        """See ``Files``."""
+        self._check().sync_directory(_name(path))
+
+    def file_size(self, path: Path) -> int:
+        """See ``Files``."""
+        return len(self._found(path).data)
+
+    def modified_ms(self, path: Path) -> int:
+        """See ``Files``."""
+        return self._found(path).modified_ms
+
+    def copy_times(self, source: Path, target: Path) -> None:
+        """See ``Files``."""
+        self._found(target).modified_ms = self._found(source).modified_ms
+
+    def disk_usage(self, path: Path) -> DiskUsage:
+        """See ``Files``."""
+        used = sum(inode.room for inode in self._check().files.values())
+        return DiskUsage(_DISK_BYTES, _DISK_BYTES if self._disk.trouble.full else used)
+
+    def make_temporary_directory(self, prefix: str) -> Path:
+        """See ``Files``."""
+        disk = self._check()
+        disk.make_directory("/temporary")
+        name = f"/temporary/{prefix}{len(disk.directories)}"
+        disk.make_directory(name)
+        return Path(name)
+
+    def remove_tree(self, path: Path) -> None:
+        """See ``Files``."""
+        disk, inside = self._check(), _name(path) + "/"
+        for name in [each for each in disk.files if each.startswith(inside)]:
+            disk.change("unlink", name)
+        for name in sorted((d for d in disk.directories if d.startswith(inside)), reverse=True):
+            disk.change("rmdir", name)
+        if _name(path) in disk.directories:
+            disk.change("rmdir", _name(path))
+
+    # --- locks ------------------------------------------------------------------------------------
+
+    def lock(self, path: Path) -> int:
+        """See ``Files``."""
+        name = _name(path)
+        if name in self._locks.values():
+            raise StoreLockedError(f"{path.parent} is in use by this process", directory=name)
+        handle = self.open(path, create=True)
+        self._locks[handle] = name
+        return handle
+
+    def unlock(self, handle: int) -> None:
+        """See ``Files``."""
+        if not self._dead:
+            self._locks.pop(handle, None)
+            self.close(handle)
+
+
+def _name(path: Path) -> str:
+    return str(path)

@@ -1,0 +1,240 @@
+"""What goes wrong in a run, when and for how long; drawn from the seed.
+
+Law: uses the handles that network, disk and processes offer; judges nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from rocketstream.testing.sim.disk import Disk, Trouble
+from rocketstream.testing.sim.world import Node, World
+
+_HOUR_MS = 3_600_000
+_BODY_SUFFIX = "/commitlog/"
+
+
+class Faults:
+    """Makes faults happen in one world until ``end``.
+
+    Args:
+        world: with its cluster and its clients.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._chance = world.random("faults")
+        self._active = False
+        self._flips: list[tuple[str, int, int]] = []
+        broker = world.cluster.node
+        self._broker: Node = broker
+        self._table: dict[str, Callable[[], bool]] = {
+            "delay": self._delay,
+            "stall": self._stall,
+            "reset": self._reset,
+            "cut in mid-frame": self._cut,
+            "partition": lambda: self._partition(both=True),
+            "one-sided partition": lambda: self._partition(both=False),
+            "broker killed": lambda: self._kill(broker),
+            "broker power loss": lambda: self._power(broker),
+            "name server killed": lambda: self._kill(world.cluster.namesrv),
+            "client killed": lambda: self._kill(self._client()),
+            "client power loss": lambda: self._power(self._client()),
+            "broker paused": lambda: self._pause(broker),
+            "client paused": lambda: self._pause(self._client()),
+            "clock jump": self._jump,
+            "short writes": lambda: self._trouble(short_write=0.2),
+            "short reads": lambda: self._trouble(short_read=0.2),
+            "EIO on write": lambda: self._trouble(eio_write=0.05),
+            "EIO on read": lambda: self._trouble(eio_read=0.3),
+            "EIO on sync": lambda: self._trouble(eio_sync=0.2),
+            "disk full": lambda: self._trouble(full=True),
+            "bit flip": self._flip,
+        }
+
+    def begin(self) -> None:
+        """Have faults happen from now on."""
+        self._active = True
+        if self._world.options.faults:
+            self._next()
+
+    def _next(self) -> None:
+        mean_s = self._world.options.fault_interval_ms / 1000
+        pause_s = self._chance.expovariate(1 / mean_s)
+        self._world.scheduler.call_later(pause_s, self._one)
+
+    def _one(self) -> None:
+        if not self._active:
+            return
+        kind = self._chance.choice(self._world.options.faults)
+        if self._table[kind]():
+            self._world.faults[kind] += 1
+        self._next()
+
+    def end(self) -> None:
+        """End every fault: the network is whole, disks work, everything runs, clocks are right."""
+        self._active = False
+        world = self._world
+        world.network.heal()
+        for node in world.nodes.values():
+            node.disk.trouble = Trouble()
+            node.clock.skew_ms = 0
+            node.wake()
+            if not node.is_alive:
+                node.start()
+        broker = world.cluster.broker
+        if broker is not None and not broker.store.is_writable:
+            self._broker.kill()
+            self._broker.start()
+
+    def count_disks(self) -> Counter[str]:
+        """Return what happened on all disks, by kind."""
+        return sum((node.disk.counts for node in self._world.nodes.values()), Counter())
+
+    # --- choices ----------------------------------------------------------------------------------
+
+    def _told(self, text: str) -> bool:
+        self._world.trace.add(f"fault: {text}")
+        return True
+
+    def _client(self) -> Node:
+        nodes = [n for n in self._world.nodes.values() if n.name not in ("namesrv", "broker")]
+        return self._chance.choice(nodes)
+
+    def _later(self, low_s: float, high_s: float, callback: Callable[[], object]) -> float:
+        pause_s = self._chance.uniform(low_s, high_s)
+        self._world.scheduler.call_later(pause_s, callback)
+        return pause_s
+
+    def _hosts(self) -> tuple[str, str]:
+        first, second = self._chance.sample(sorted(self._world.network.hosts), 2)
+        return first, second
+
+    # --- network ----------------------------------------------------------------------------------
+
+    def _delay(self) -> bool:
+        network, (source, target) = self._world.network, self._hosts()
+        extra_s = self._chance.choice((0.05, 0.5, 3.0))
+        network.slow_down(source, target, extra_s)
+        lasts = self._later(0.5, 5.0, lambda: network.slow_down(source, target, 0.0))
+        return self._told(f"{source} to {target} up to {extra_s} s slower for {lasts:.1f} s")
+
+    def _stall(self) -> bool:
+        streams = self._world.network.connections()
+        if not streams:
+            return False
+        stream = self._chance.choice(streams)
+        seconds = self._chance.choice((0.2, 0.4, 1.0, 3.0))
+        stream.stall(seconds)
+        return self._told(f"a segment of {stream.source.local} > {stream.target.local} is lost")
+
+    def _reset(self) -> bool:
+        streams = self._world.network.connections()
+        if not streams:
+            return False
+        stream = self._chance.choice(streams)
+        stream.break_both()
+        return self._told(f"connection {stream.source.local} > {stream.target.local} is reset")
+
+    def _cut(self) -> bool:
+        streams = self._world.network.connections()
+        if not streams:
+            return False
+        stream = self._chance.choice(streams)
+        stream.cut_after(self._chance.randint(1, 400))
+        return self._told(f"{stream.source.local} > {stream.target.local} will be cut")
+
+    def _partition(self, *, both: bool) -> bool:
+        network = self._world.network
+        if self._chance.random() < 0.4:
+            pairs = [self._hosts()]
+        else:
+            alone = self._chance.choice(sorted(network.hosts))
+            pairs = [(alone, other) for other in network.hosts if other != alone]
+            if not both and self._chance.random() < 0.5:
+                pairs = [(other, mine) for mine, other in pairs]
+        ways = pairs + [(b, a) for a, b in pairs] if both else pairs
+        for way in ways:
+            network.block(*way)
+
+        def heal() -> None:
+            for way in ways:
+                network.unblock(*way)
+
+        lasts = self._later(0.2, 8.0 if self._chance.random() < 0.8 else 45.0, heal)
+        return self._told(f"blocked for {lasts:.1f} s: {ways}")
+
+    # --- processes --------------------------------------------------------------------------------
+
+    def _kill(self, node: Node) -> bool:
+        if not node.is_alive:
+            return False
+        node.kill()
+        node.restart_later(self._chance.choice((0.05, 0.3, 1.0, 4.0)))
+        return self._told(f"{node.name} is killed")
+
+    def _power(self, node: Node) -> bool:
+        if node is self._broker:
+            self._world.power_lost = True
+        node.lose_power()
+        node.restart_later(self._chance.choice((0.5, 2.0, 6.0)))
+        return self._told(f"{node.name} loses power")
+
+    def _pause(self, node: Node) -> bool:
+        if not node.is_alive or node.loop.is_paused:
+            return False
+        long = self._world.options.fault_ms > 30_000
+        seconds = self._chance.choice((0.1, 1.0, 4.0, 40.0, 70.0) if long else (0.1, 0.5, 1.0, 4.0))
+        node.pause(seconds)
+        return self._told(f"{node.name} is paused for {seconds} s")
+
+    def _jump(self) -> bool:
+        node = self._chance.choice(list(self._world.nodes.values()))
+        by_ms = self._chance.choice((-_HOUR_MS, -5_000, 5_000, 60_000, _HOUR_MS, 80 * _HOUR_MS))
+        node.clock.skew_ms += by_ms
+        return self._told(f"the clock of {node.name} jumps by {by_ms} ms")
+
+    # --- disk -------------------------------------------------------------------------------------
+
+    def _trouble(self, **shares: float) -> bool:
+        disk = self._broker.disk
+        for name, share in shares.items():
+            setattr(disk.trouble, name, share)
+
+        def end() -> None:
+            for name in shares:
+                setattr(disk.trouble, name, type(shares[name])(0))
+
+        lasts = self._later(0.2, 3.0, end)
+        return self._told(f"disk of the broker for {lasts:.1f} s: {shares}")
+
+    def _flip(self) -> bool:
+        """Change a bit of a message body at rest; found when it is read, and then put right."""
+        disk = self._broker.disk
+        place = _some_body(disk, self._chance.random())
+        if place is None:
+            return False
+        name, position = place
+        bit = self._chance.randrange(8)
+        disk.flip_bit(name, position, bit)
+        self._later(0.5, 3.0, lambda: disk.flip_bit(name, position, bit))
+        return self._told(f"bit {bit} of byte {position} of {name} flips")
+
+
+def _some_body(disk: Disk, where: float) -> tuple[str, int] | None:
+    """Return a byte inside a message body of the commit log, None when there is no message."""
+    names = sorted(name for name in disk.files if _BODY_SUFFIX in name)
+    if not names:
+        return None
+    name = names[0]
+    data = disk.files[name].data
+    at, places = 0, []
+    while at + 92 < len(data):
+        size = int.from_bytes(data[at : at + 4], "big")
+        body = int.from_bytes(data[at + 84 : at + 88], "big")
+        if size < 92 or body <= 0 or body > size:
+            break
+        places.append(at + 88 + body // 2)
+        at += size
+    return (name, places[int(where * len(places))]) if places else None

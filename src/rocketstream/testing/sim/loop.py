@@ -1,0 +1,389 @@
+"""Virtual time: one scheduler, and an event loop of its own for every simulated process.
+
+Law: decides when a callback runs and whose it is; knows nothing of networks, disks and messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+from asyncio import events
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator
+from contextvars import Context
+from typing import Any, TypeVar, TypeVarTuple, Unpack
+
+from rocketstream.errors import NotSupportedError, SimulationError
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+STEP_S = 1e-6
+"""Time one callback takes: a process that spins makes time pass instead of stopping it."""
+STEPS_MAX = 20_000_000
+"""Callbacks of one simulation; more means that something spins."""
+
+
+class Event:
+    """A callback that belongs to no process: the network's, the disk's, the faults'."""
+
+    __slots__ = ("_args", "_callback", "_cancelled", "_loop")
+
+    def __init__(self, callback: Callable[..., object], args: tuple[Any, ...]) -> None:
+        self._callback = callback
+        self._args = args
+        self._cancelled = False
+        self._loop = None
+
+    def cancel(self) -> None:
+        """Do not run it; harmless when it has run."""
+        self._cancelled = True
+
+    def _run(self) -> None:
+        self._callback(*self._args)
+
+
+class Scheduler:
+    """Runs the callbacks of all processes, one at a time, in the order of time and of scheduling.
+
+    Attributes:
+        now: virtual seconds since the simulation began.
+        steps: callbacks run so far.
+    """
+
+    def __init__(self, steps_max: int = STEPS_MAX) -> None:
+        self.now = 0.0
+        self.steps = 0
+        self._steps_max = steps_max
+        self._heap: list[tuple[float, int, Any]] = []
+        self._ready: deque[Any] = deque()
+        self._sequence = itertools.count()
+
+    def soon(self, handle: Any) -> None:
+        """Run a handle behind those that are ready."""
+        self._ready.append(handle)
+
+    def at(self, when: float, handle: Any) -> None:
+        """Run a handle at a time."""
+        heapq.heappush(self._heap, (when, next(self._sequence), handle))
+
+    def call_later(self, delay_s: float, callback: Callable[..., object], *args: Any) -> Event:
+        """Run a callback that belongs to no process after ``delay_s``."""
+        event = Event(callback, args)
+        self.at(self.now + delay_s, event)
+        return event
+
+    def run(self, until: float, is_over: Callable[[], bool] | None = None) -> None:
+        """Let time pass until ``until``, or until ``is_over()``, asked after each callback.
+
+        Raises:
+        SimulationError: too many callbacks ran; something spins.
+        """
+        running: SimLoop | None = None
+        before = events._get_running_loop()
+        events._set_running_loop(None)
+        ready = self._ready
+        try:
+            while self._fill(until):
+                handle = ready.popleft()
+                if handle._cancelled:
+                    continue
+                loop = handle._loop
+                if loop is not None:
+                    if loop.holds(handle):
+                        continue
+                    if loop is not running:
+                        events._set_running_loop(loop)
+                        running = loop
+                elif running is not None:
+                    events._set_running_loop(None)
+                    running = None
+                self.now += STEP_S
+                self.steps += 1
+                handle._run()
+                if is_over is not None and is_over():
+                    return
+        finally:
+            events._set_running_loop(before)
+
+    def _fill(self, until: float) -> bool:
+        """Move what is due to what is ready; tell whether there is anything before ``until``."""
+        heap, ready = self._heap, self._ready
+        while True:
+            while heap and heap[0][0] <= self.now:
+                ready.append(heapq.heappop(heap)[2])
+            if self.steps >= self._steps_max:
+                raise SimulationError(
+                    f"{self.steps} callbacks ran in {self.now:.1f} virtual seconds: something spins"
+                )
+            if ready:
+                return self.now <= until
+            if not heap or heap[0][0] > until:
+                self.now = max(self.now, until)
+                return False
+            when, _, handle = heapq.heappop(heap)
+            if not handle._cancelled:
+                self.now = when
+                ready.append(handle)
+
+    def clear(self) -> None:
+        """Forget everything that was scheduled."""
+        self._heap.clear()
+        self._ready.clear()
+
+
+class _SimTask(asyncio.Task[T]):
+    """A task whose place in a set does not depend on its address in memory."""
+
+    def __init__(self, coro: Any, *, number: int, **arguments: Any) -> None:
+        self.number = number
+        super().__init__(coro, **arguments)
+
+    def __hash__(self) -> int:
+        return self.number
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
+class SimLoop(asyncio.BaseEventLoop):
+    """The event loop of one simulated process, from its start to its end or crash.
+
+    Attributes:
+        address: of the machine it runs on.
+        on_error: called with the text and exception of what a callback let escape.
+        network: makes connections and listens; None where there is none.
+    """
+
+    def __init__(self, scheduler: Scheduler, name: str = "", address: str = "") -> None:
+        super().__init__()
+        self.name = name
+        self.address = address
+        self.scheduler = scheduler
+        self.network: Any = None
+        self.on_error: Callable[[str, BaseException | None], None] | None = None
+        self.executor_delay: Callable[[], float] = lambda: 0.0
+        self._dead = False
+        self._held: deque[Any] | None = None
+        self._numbers = itertools.count(1)
+        self._remains: list[asyncio.Task[Any]] = []
+
+    def __repr__(self) -> str:
+        state = "dead" if self._dead else "paused" if self._held is not None else "running"
+        return f"<SimLoop {self.name} {state}>"
+
+    def __del__(self) -> None:
+        """Nothing is held that would have to be closed."""
+
+    # --- the life of the process ------------------------------------------------------------------
+
+    def die(self) -> None:
+        """End at once: nothing that is scheduled runs any more, nothing can be scheduled."""
+        if self._dead:
+            return
+        self._dead = True
+        self._held = None
+        # Held, so that none of them ends (and runs its ``finally``) while the simulation goes on.
+        self._remains = sorted(asyncio.all_tasks(self), key=lambda task: hash(task))
+
+    def pause(self) -> None:
+        """Stop, as SIGSTOP does: what falls due meanwhile runs after ``resume``."""
+        if not self._dead and self._held is None:
+            self._held = deque()
+
+    def resume(self) -> None:
+        """Go on with what fell due meanwhile, in order."""
+        held, self._held = self._held, None
+        for handle in held or ():
+            self.scheduler.soon(handle)
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it is stopped now."""
+        return self._held is not None
+
+    def holds(self, handle: Any) -> bool:
+        """Tell whether a handle that is due does not run now: kept while paused, lost when dead."""
+        if self._held is not None:
+            self._held.append(handle)
+            return True
+        return self._dead
+
+    def bury(self) -> None:
+        """Close what was left unfinished by the dead process, so that nothing complains later.
+
+        ``finally`` blocks run here, where they have no effect on the simulation any more.
+        """
+        tasks, self._remains = self._remains, []
+        before = events._get_running_loop()
+        events._set_running_loop(self)
+        try:
+            for task in tasks:
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                _close(task.get_coro())
+        finally:
+            events._set_running_loop(before)
+
+    # --- scheduling -------------------------------------------------------------------------------
+
+    def time(self) -> float:
+        """Virtual seconds."""
+        return self.scheduler.now
+
+    def call_soon(
+        self,
+        callback: Callable[[Unpack[Ts]], object],
+        *args: *Ts,
+        context: Context | None = None,
+    ) -> asyncio.Handle:
+        """Schedule a callback behind those that are ready."""
+        handle = asyncio.Handle(callback, args, self, context)
+        if not self._dead:
+            self.scheduler._ready.append(handle)
+        return handle
+
+    call_soon_threadsafe = call_soon
+
+    def call_later(
+        self,
+        delay: float,
+        callback: Callable[[Unpack[Ts]], object],
+        *args: *Ts,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """Schedule a callback after ``delay`` seconds."""
+        return self.call_at(self.scheduler.now + delay, callback, *args, context=context)
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[[Unpack[Ts]], object],
+        *args: *Ts,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """Schedule a callback at a time of ``time()``."""
+        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        if not self._dead:
+            self.scheduler.at(when, handle)
+        return handle
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """Nothing to do: cancelled timers are passed over when they fall due."""
+
+    def create_future(self) -> asyncio.Future[Any]:
+        """Return a future of this loop."""
+        return asyncio.Future(loop=self)
+
+    def create_task(
+        self,
+        coro: Generator[Any, None, T] | Coroutine[Any, Any, T],
+        *,
+        name: object = None,
+        context: Context | None = None,
+        **arguments: Any,
+    ) -> asyncio.Task[T]:
+        """Start a coroutine."""
+        number = next(self._numbers)
+        task: asyncio.Task[T] = _SimTask(
+            coro,
+            number=number,
+            loop=self,
+            name=str(name) if name else f"task-{number}",
+            context=context,
+            **arguments,
+        )
+        if self._dead:
+            self._remains.append(task)
+        return task
+
+    def run_in_executor(
+        self, executor: Any, func: Callable[[Unpack[Ts]], T], *args: *Ts
+    ) -> asyncio.Future[T]:
+        """Run a function after a moment, at once and in one piece, as if on another thread."""
+        future: asyncio.Future[T] = self.create_future()
+
+        def work() -> None:
+            if future.cancelled():
+                return
+            try:
+                result = func(*args)
+            except BaseException as error:
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+
+        self.call_later(self.executor_delay(), work)
+        return future
+
+    # --- the network ------------------------------------------------------------------------------
+
+    async def create_connection(self, protocol_factory: Any, *args: Any, **options: Any) -> Any:
+        """Connect by host and port in the simulated network."""
+        return await self._net().create_connection(self, protocol_factory, *args, **options)
+
+    async def create_server(self, protocol_factory: Any, *args: Any, **options: Any) -> Any:
+        """Listen on host and port in the simulated network."""
+        return await self._net().create_server(self, protocol_factory, *args, **options)
+
+    def _net(self) -> Any:
+        if self.network is None:
+            raise NotSupportedError("this simulated process has no network")
+        return self.network
+
+    # --- state and errors -------------------------------------------------------------------------
+
+    def is_running(self) -> bool:
+        """Whether the process lives."""
+        return not self._dead
+
+    def is_closed(self) -> bool:
+        """Whether the process has ended."""
+        return self._dead
+
+    def stop(self) -> None:
+        """Nothing to do: a simulated process ends with its simulation."""
+
+    def close(self) -> None:
+        """End it."""
+        self.die()
+
+    async def shutdown_asyncgens(self) -> None:
+        """Nothing to do."""
+
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
+        """Nothing to do: there are no threads."""
+
+    def get_debug(self) -> bool:
+        """Never in debug mode."""
+        return False
+
+    def set_debug(self, enabled: bool) -> None:
+        """Nothing to do."""
+
+    def set_exception_handler(self, handler: Any) -> None:
+        """Refused: errors belong to the simulation."""
+        raise NotSupportedError("errors of a simulated process go to its simulation")
+
+    def default_exception_handler(self, context: dict[str, Any]) -> None:
+        """Report as ``call_exception_handler`` does."""
+        self.call_exception_handler(context)
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """Report an error nobody caught; those of a dead process do not count."""
+        if not self._dead and self.on_error is not None:
+            self.on_error(str(context.get("message")), context.get("exception"))
+
+
+def _close(coro: Any) -> None:
+    """Close a coroutine, however often it refuses by awaiting again."""
+    for _ in range(100):
+        try:
+            coro.close()
+        except RuntimeError as error:
+            if "ignored GeneratorExit" in str(error):
+                continue
+            return
+        except BaseException:  # whatever it raises is nobody's any more
+            return
+        return

@@ -1,0 +1,158 @@
+"""What a simulated run is made of: every knob, drawn from the seed.
+
+Law: values and how they are drawn; a run with equal options and an equal seed is the same run.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, fields
+from typing import Literal
+
+FAULT_KINDS = (
+    "delay",
+    "stall",
+    "reset",
+    "cut in mid-frame",
+    "partition",
+    "one-sided partition",
+    "broker killed",
+    "broker power loss",
+    "name server killed",
+    "client killed",
+    "client power loss",
+    "broker paused",
+    "client paused",
+    "clock jump",
+    "short writes",
+    "short reads",
+    "EIO on write",
+    "EIO on read",
+    "EIO on sync",
+    "disk full",
+    "bit flip",
+)
+"""What can be made to happen."""
+
+COUNTED = (
+    *FAULT_KINDS[:14],
+    "short write",
+    "short read",
+    "EIO on write",
+    "EIO on read",
+    "EIO on sync",
+    "ENOSPC",
+    "bit flipped",
+    "page lost",
+    "page torn",
+    "names lost",
+)
+"""What must have happened in every 1,000 seeds for a campaign to count."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """The knobs of one run; times are virtual milliseconds.
+
+    Attributes:
+        seed: where all chance comes from.
+        scenario: name of the workload.
+        flush: the broker's.
+        queues: of each topic.
+        messages: how many the workload sends.
+        members: of each group.
+        body_bytes_max: of a message.
+        delay_levels: the broker's.
+        fault_ms: how long faults happen.
+        fault_interval_ms: mean time between them.
+        heal_ms: how long everything may take afterwards.
+        faults: which kinds happen.
+        latency_ms: most time a segment takes.
+        slow_share: share of segments that take longer.
+        split_share: share of writes that arrive in two pieces.
+        commit_log_file_bytes: the store's.
+        consume_queue_units: of one file.
+        flush_interval_ms: the store's.
+        keep_interval_ms: the store's.
+        persist_interval_ms: how often the broker writes offsets.
+        register_interval_ms: how often the broker registers.
+        heartbeat_ms: the clients'.
+        rebalance_ms: the clients'.
+        client_persist_ms: how often clients send offsets.
+        pull_batch: messages asked for at once.
+        consume_batch: messages a listener is given at once.
+        request_timeout_ms: the clients'.
+    """
+
+    seed: int
+    scenario: str = ""
+    flush: Literal["sync", "async"] = "sync"
+    queues: int = 2
+    messages: int = 60
+    members: int = 2
+    body_bytes_max: int = 200
+    delay_levels: str = "1s 2s 3s 4s"
+    fault_ms: int = 8_000
+    fault_interval_ms: int = 1_000
+    heal_ms: int = 180_000
+    faults: tuple[str, ...] = ()
+    latency_ms: float = 1.0
+    slow_share: float = 0.01
+    split_share: float = 0.02
+    commit_log_file_bytes: int = 32 * 1024
+    consume_queue_units: int = 64
+    flush_interval_ms: int = 500
+    keep_interval_ms: int = 1_000
+    persist_interval_ms: int = 5_000
+    register_interval_ms: int = 30_000
+    heartbeat_ms: int = 30_000
+    rebalance_ms: int = 20_000
+    client_persist_ms: int = 5_000
+    pull_batch: int = 32
+    consume_batch: int = 1
+    request_timeout_ms: int = 3_000
+
+    def __str__(self) -> str:
+        """Return what is not at its default."""
+        shown = [
+            f"{each.name}={getattr(self, each.name)!r}"
+            for each in fields(self)
+            if each.name == "seed" or getattr(self, each.name) != each.default
+        ]
+        return f"Options({', '.join(shown)})"
+
+
+def draw_options(seed: int, scenario: str) -> Options:
+    """Return the options of a seed."""
+    chance = random.Random(f"options {seed} {scenario}")
+    pick = chance.choice
+    kinds = chance.sample(FAULT_KINDS, chance.randint(2, 7))
+    long = chance.random() < 0.15
+    return Options(
+        seed=seed,
+        scenario=scenario,
+        flush=pick(("sync", "sync", "async")),
+        queues=pick((1, 1, 2, 3)),
+        messages=pick((20, 40, 60, 100)),
+        members=pick((1, 2, 2, 3)),
+        body_bytes_max=pick((20, 200, 2_000)),
+        delay_levels=pick(("1s 2s 3s 4s", "1s 1s 1s 1s", "1s 5s 10s 30s")),
+        fault_ms=pick((60_000, 90_000)) if long else pick((2_000, 5_000, 10_000, 20_000)),
+        fault_interval_ms=pick((300, 1_000, 3_000)) * (5 if long else 1),
+        faults=tuple(sorted(kinds)),
+        latency_ms=pick((0.5, 1.0, 20.0)),
+        slow_share=pick((0.0, 0.01, 0.05)),
+        split_share=pick((0.0, 0.02, 0.3)),
+        commit_log_file_bytes=pick((8, 16, 64, 256)) * 1024,
+        consume_queue_units=pick((8, 32, 256)),
+        flush_interval_ms=pick((100, 500)),
+        keep_interval_ms=pick((200, 1_000)),
+        persist_interval_ms=pick((500, 5_000)),
+        register_interval_ms=pick((10_000, 30_000)),
+        heartbeat_ms=pick((1_000, 5_000, 30_000)),
+        rebalance_ms=pick((1_000, 5_000, 20_000)),
+        client_persist_ms=pick((200, 1_000, 5_000)),
+        pull_batch=pick((1, 4, 32)),
+        consume_batch=pick((1, 1, 2, 5)),
+        request_timeout_ms=pick((500, 3_000)),
+    )

@@ -1,0 +1,143 @@
+"""What a protocol of a simulated process writes to: an asyncio transport over an endpoint.
+
+Law: what asyncio promises protocols, no more; bytes and their fate are the network's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from rocketstream.testing.sim.loop import SimLoop
+
+if TYPE_CHECKING:
+    from rocketstream.testing.sim.network import Endpoint
+
+_HIGH_WATER_BYTES = 64 * 1024
+
+
+class SimTransport(asyncio.Transport):
+    """What a protocol writes to."""
+
+    def __init__(self, loop: SimLoop, endpoint: Endpoint, protocol: asyncio.Protocol) -> None:
+        super().__init__()
+        self._loop = loop
+        self._endpoint = endpoint
+        self.protocol = protocol
+        self._closing = False
+        self._lost = False
+        self._paused = False
+        self._high = _HIGH_WATER_BYTES
+        self._low = _HIGH_WATER_BYTES // 4
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """Return ``peername`` or ``sockname``; there is no socket."""
+        if name == "peername":
+            return self._endpoint.remote
+        if name == "sockname":
+            return self._endpoint.local
+        return default
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    def pause_reading(self) -> None:
+        """Leave what arrives in the kernel; the peer feels it once the window is full."""
+        self._endpoint.set_reading(False)
+
+    def resume_reading(self) -> None:
+        """Read again."""
+        if not self._closing:
+            self._endpoint.set_reading(True)
+
+    def is_reading(self) -> bool:
+        """Whether bytes are taken."""
+        return self._endpoint.is_reading and not self._closing
+
+    # --- writing ----------------------------------------------------------------------------------
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Send; what the window does not take waits here."""
+        out = self._endpoint.out
+        if not data or self._closing or self._endpoint.is_gone or out is None:
+            return
+        out.write(bytes(data))
+        if out.buffered > self._high and not self._paused:
+            self._paused = True
+            self.protocol.pause_writing()
+
+    def drained(self) -> None:
+        """Some of what waited was taken."""
+        buffered = self.get_write_buffer_size()
+        if self._paused and buffered <= self._low:
+            self._paused = False
+            self._loop.call_soon(self.protocol.resume_writing)
+        if self._closing and not buffered:
+            self._finish_close()
+
+    def get_write_buffer_size(self) -> int:
+        """Bytes that wait here."""
+        out = self._endpoint.out
+        return 0 if out is None else out.buffered
+
+    def get_write_buffer_limits(self) -> tuple[int, int]:
+        """Return low and high water."""
+        return self._low, self._high
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Set when ``pause_writing`` and ``resume_writing`` are called."""
+        if high is None:
+            high = _HIGH_WATER_BYTES if low is None else 4 * low
+        self._high = high
+        self._low = high // 4 if low is None else low
+
+    def can_write_eof(self) -> bool:
+        """Half-closed connections are not simulated."""
+        return False
+
+    # --- ends -------------------------------------------------------------------------------------
+
+    def is_closing(self) -> bool:
+        """Whether it is closed or being closed."""
+        return self._closing
+
+    def close(self) -> None:
+        """Send what waits, then end."""
+        if self._closing:
+            return
+        self._closing = True
+        self._endpoint.set_reading(False)
+        if not self.get_write_buffer_size():
+            self._finish_close()
+
+    def _finish_close(self) -> None:
+        self._endpoint.finish()
+        self._tell_lost(None)
+
+    def abort(self) -> None:
+        """End at once; what waits is lost."""
+        self._closing = True
+        self._endpoint.set_reading(False)
+        out = self._endpoint.out
+        if out is not None:
+            out.buffer.clear()
+            out.buffered = 0
+        self._finish_close()
+
+    def broken(self, error: OSError) -> None:
+        """The network ended it."""
+        self._closing = True
+        self._tell_lost(error)
+
+    def _tell_lost(self, error: Exception | None) -> None:
+        if not self._lost:
+            self._lost = True
+            self._loop.call_soon(self.protocol.connection_lost, error)
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        """Change who is told."""
+        assert isinstance(protocol, asyncio.Protocol)
+        self.protocol = protocol
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        """Return who is told."""
+        return self.protocol

@@ -1,0 +1,349 @@
+"""Simulated processes, each on a machine of its own, in one world of one time.
+
+Law: starts, stops, kills and pauses; what runs in a process is the caller's, what goes wrong is
+decided in ``faults``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from rocketstream.client.engine import forget_loop
+from rocketstream.errors import RocketMQError, SimulationError
+from rocketstream.protocol.message_id import UniqueIdGenerator
+from rocketstream.testing.sim.disk import Disk, SimFiles
+from rocketstream.testing.sim.loop import Scheduler, SimLoop
+from rocketstream.testing.sim.network import Host, Network, NetworkSettings
+from rocketstream.testing.sim.options import Options
+from rocketstream.testing.sim.trace import Trace
+from rocketstream.testing.sim.workers import SimWorkers
+
+Main = Callable[["Node"], Awaitable[None]]
+START_MS = 1_700_000_000_000
+"""Wall clock of every machine at the beginning: 2023-11-14 22:13:20 UTC."""
+RESTART_S = 0.1
+_MONTH_MS = 28 * 86_400_000
+
+
+class NodeClock:
+    """The clocks of one machine: the wall clock may be set, the monotonic one only runs."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self.skew_ms = 0
+
+    def now_ms(self) -> int:
+        """Wall-clock milliseconds since 1970 UTC; may jump."""
+        return START_MS + self.skew_ms + int(self._scheduler.now * 1000)
+
+    def monotonic_ms(self) -> float:
+        """Milliseconds since the simulation began."""
+        return self._scheduler.now * 1000
+
+
+class _Identity:
+    """What tells one incarnation of a process from every other."""
+
+    def __init__(self, address: str, pid: int, chance: random.Random) -> None:
+        self.address = address
+        self.pid = pid
+        self._chance = chance
+        packed = bytes(map(int, address.split(".")))
+        self.unique_ids = UniqueIdGenerator(packed, pid, chance.getrandbits(32), _month_start_ms)
+
+    def new_uuid(self) -> str:
+        """Return an id nobody else has."""
+        return f"{self._chance.getrandbits(128):032x}"
+
+
+def _month_start_ms(now_ms: int) -> int:
+    return now_ms - now_ms % _MONTH_MS
+
+
+class Node:
+    """One simulated process on a machine of its own.
+
+    Attributes:
+        name: what it is called.
+        host: address of its machine.
+        incarnation: how often it was started.
+        clock: clocks of its machine.
+        kept: free for the caller; survives every crash.
+        disk: of its machine.
+        files: the disk as this incarnation sees it.
+        loop: event loop of this incarnation.
+    """
+
+    files: SimFiles
+    loop: SimLoop
+    workers: SimWorkers
+    identity: _Identity
+
+    def __init__(self, world: World, name: str, host: str, main: Main) -> None:
+        self.world = world
+        self.name = name
+        self.host = host
+        self.incarnation = 0
+        self.kept: dict[str, Any] = {}
+        self.clock = NodeClock(world.scheduler)
+        self.disk = Disk(world.random(f"disk of {name}"), self.clock.now_ms)
+        self._main = main
+        self._machine: Host = world.network.add_host(host)
+        self._chance = world.random(f"process {name}")
+        self._restart: Any = None
+        self._lives = False
+        self._dead_loops: list[SimLoop] = []
+
+    def __repr__(self) -> str:
+        return f"<Node {self.name} {self.incarnation} {'up' if self.is_alive else 'down'}>"
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process runs; a paused one does."""
+        return self._lives
+
+    # --- what its own code uses -------------------------------------------------------------------
+
+    def client(self, **settings: Any) -> dict[str, Any]:
+        """Return the keyword arguments every client here needs; ``settings`` override them."""
+        options = self.world.options
+        return {
+            "namesrv_addr": self.world.namesrv_addr,
+            "clock": self.clock,
+            "client_ip": self.host,
+            "instance_name": f"{self.name}-{self.incarnation}",
+            "heartbeat_broker_interval_ms": options.heartbeat_ms,
+            "rebalance_interval_ms": options.rebalance_ms,
+            "persist_consumer_offset_interval_ms": options.client_persist_ms,
+            "poll_name_server_interval_ms": min(options.heartbeat_ms, 10_000),
+            "api_timeout_ms": options.request_timeout_ms,
+        } | settings
+
+    def record(self, event: object) -> None:
+        """Add an event to the history; what a dead process says is not heard."""
+        if asyncio._get_running_loop() is self.loop and self._lives:
+            self.world.history.append(event)
+            self.world.trace.add(f"{self.name}: {event!r}")
+
+    def log(self, text: str) -> None:
+        """Add a line to the story."""
+        self.world.trace.tell(f"{self.name}: {text}")
+
+    # --- life -------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the process, its machine too if that is off."""
+        if self._lives:
+            return
+        self._forget_restart()
+        self.incarnation += 1
+        self._lives = True
+        world = self.world
+        loop = self.loop = SimLoop(world.scheduler, self.name, self.host)
+        loop.network = world.network
+        loop.on_error = self._unhandled
+        loop.executor_delay = self._work_delay_s
+        self.identity = _Identity(self.host, 1000 + self.incarnation, self._chance)
+        self.files = SimFiles(self.disk)
+        self.workers = SimWorkers(loop, self._work_delay_s)
+        world.by_loop[loop] = self
+        self._machine.boot()
+        world.trace.add(f"{self.name} starts {self.incarnation}")
+        loop.create_task(self._run(), name=f"{self.name}-main")
+
+    async def _run(self) -> None:
+        try:
+            await self._main(self)
+        except (RocketMQError, OSError) as error:
+            self.world.trace.add(f"{self.name} ends: {type(error).__name__}: {error}")
+            self.world.node_failed(self, error)
+            self.world.scheduler.call_later(0.0, self.kill)
+            self.restart_later(RESTART_S)
+        except Exception as error:
+            self.world.fail(f"{self.name} failed: {type(error).__name__}: {error}", error)
+
+    def _work_delay_s(self) -> float:
+        chance = self._chance
+        return 0.0002 + 0.003 * chance.random() if chance.random() < 0.95 else 0.05
+
+    def kill(self) -> None:
+        """End the process as SIGKILL does: the machine and what was written stay."""
+        if self._lives:
+            self._end()
+            self._machine.kill_process()
+
+    def lose_power(self) -> None:
+        """Stop the machine at once: of what was not synced, chance decides what stays."""
+        if self._lives:
+            self._end()
+        self._machine.lose_power()
+        self.disk.lose_power()
+
+    def _end(self) -> None:
+        self._lives = False
+        self.world.trace.add(f"{self.name} is gone")
+        self.files.die()
+        self.loop.die()
+        forget_loop(self.loop)
+        self._dead_loops.append(self.loop)
+
+    def restart_later(self, delay_s: float) -> None:
+        """Start it after a while, unless somebody does before."""
+        self._forget_restart()
+        self._restart = self.world.scheduler.call_later(delay_s, self.start)
+
+    def _forget_restart(self) -> None:
+        if self._restart is not None:
+            self._restart.cancel()
+            self._restart = None
+
+    def pause(self, seconds: float) -> None:
+        """Stop the process for a while, as a full garbage collection or a moved machine does."""
+        if self._lives and not self.loop.is_paused:
+            loop = self.loop
+            loop.pause()
+            self.world.scheduler.call_later(seconds, loop.resume)
+
+    def wake(self) -> None:
+        """End a pause now."""
+        if self._lives and self.loop.is_paused:
+            self.loop.resume()
+
+    def _unhandled(self, message: str, error: BaseException | None) -> None:
+        self.world.unhandled(self, message, error)
+
+    def bury(self) -> None:
+        """Close what every incarnation left behind; the simulation is over."""
+        if self._lives:
+            self._end()
+        for loop in self._dead_loops:
+            loop.bury()
+        self._dead_loops.clear()
+
+
+class World:
+    """All processes, the network between them, and time.
+
+    Attributes:
+        seed: where all chance comes from.
+        options: the knobs.
+        history: what processes recorded, in order.
+        healed: whether faults are over.
+        power_lost: whether the broker's machine lost power.
+        faults: faults that happened, by kind.
+        failure: why the run failed; None while it did not.
+        internal_errors: what nobody caught.
+    """
+
+    def __init__(self, options: Options, *, keep_story: bool = False) -> None:
+        self.options = options
+        self.seed = options.seed
+        self.scheduler = Scheduler()
+        self.trace = Trace(lambda: self.scheduler.now, keep=keep_story)
+        self.history: list[Any] = []
+        self.healed = False
+        self.power_lost = False
+        self.faults: Counter[str] = Counter()
+        self.failure: str | None = None
+        self.error: BaseException | None = None
+        self.internal_errors: list[str] = []
+        self.namesrv_addr = ""
+        self.cluster: Any = None
+        self.nodes: dict[str, Node] = {}
+        self.by_loop: dict[SimLoop, Node] = {}
+        self.on_node_failed: Callable[[Node, Exception], None] = lambda node, error: None
+        settings = NetworkSettings(
+            latency_s=(0.0001, options.latency_ms / 1000),
+            slow_share=options.slow_share,
+            split_share=options.split_share,
+        )
+        self.network = Network(
+            self.scheduler, self.random("network"), settings, on_event=self.trace.add
+        )
+
+    @property
+    def now_ms(self) -> float:
+        """True time: virtual milliseconds since the beginning."""
+        return self.scheduler.now * 1000
+
+    def random(self, name: str) -> random.Random:
+        """Return a stream of chance of its own for a purpose; the same for the same seed."""
+        return random.Random(f"{self.seed} {name}")
+
+    def add_node(self, name: str, main: Main) -> Node:
+        """Add a process; it is started with the others, and again after each crash.
+
+        Args:
+            name: what it is called; its own.
+            main: runs in it; called anew for each incarnation.
+
+        Raises:
+            SimulationError: the name is taken.
+        """
+        if name in self.nodes:
+            raise SimulationError(f"there is a process {name!r} already; give each its own name")
+        number = len(self.nodes) + 1
+        node = Node(self, name, f"10.0.{number // 250}.{number % 250}", main)
+        self.nodes[name] = node
+        return node
+
+    def node(self, name: str) -> Node:
+        """Return a process by its name."""
+        return self.nodes[name]
+
+    def running(self) -> Node | None:
+        """Return the process whose code runs now."""
+        loop = asyncio._get_running_loop()
+        return self.by_loop.get(loop) if isinstance(loop, SimLoop) else None
+
+    def identity(self) -> _Identity | None:
+        """Return who the process is whose code runs now."""
+        node = self.running()
+        return None if node is None else node.identity
+
+    # --- time -------------------------------------------------------------------------------------
+
+    def run(self, seconds: float, is_over: Callable[[], bool] | None = None) -> bool:
+        """Let virtual time pass; tell whether ``is_over`` ended it, which is asked every 50 ms."""
+        end = self.scheduler.now + seconds
+        while self.scheduler.now < end and self.failure is None:
+            if is_over is not None and is_over():
+                return True
+            self.scheduler.run(min(end, self.scheduler.now + 0.05))
+        return is_over is not None and self.failure is None and is_over()
+
+    # --- what went wrong --------------------------------------------------------------------------
+
+    def fail(self, text: str, error: BaseException | None = None) -> None:
+        """End the run: it failed."""
+        if self.failure is None:
+            self.failure = text
+            self.error = error
+            self.trace.add(f"failed: {text}")
+
+    def unhandled(self, node: Node, message: str, error: BaseException | None) -> None:
+        """Note an error that nobody caught."""
+        text = f"{node.name}: {message}: {type(error).__name__}: {error}"
+        self.trace.add(text)
+        self.internal_errors.append(text)
+        self.error = self.error or error
+
+    def node_failed(self, node: Node, error: Exception) -> None:
+        """A process ended with an error it may end with."""
+        self.on_node_failed(node, error)
+
+    def close(self) -> None:
+        """End every process and forget everything that was to happen."""
+        for node in self.nodes.values():
+            node.bury()
+        self.scheduler.clear()
+        self.by_loop.clear()
+
+
+STORE_DIR = Path("/store")
+"""Where a simulated broker keeps its store."""

@@ -1,0 +1,261 @@
+"""The simulated network: connections, partitions, cuts, resets, backpressure, lost machines."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from rocketstream.errors import NotSupportedError
+from rocketstream.testing.sim.loop import Scheduler, SimLoop
+from rocketstream.testing.sim.network import WINDOW_BYTES, Network, NetworkSettings
+
+HERE, THERE = "10.0.0.1", "10.0.0.2"
+PORT = 9
+
+
+class Recorder(asyncio.Protocol):
+    """Notes what a protocol is told."""
+
+    def __init__(self, *, echo: bool = False) -> None:
+        self.data = b""
+        self.pieces = 0
+        self.lost: list[Exception | None] = []
+        self.paused = 0
+        self.resumed = 0
+        self.transport: Any = None
+        self._echo = echo
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self.data += data
+        self.pieces += 1
+        if self._echo:
+            self.transport.write(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost.append(exc)
+
+    def pause_writing(self) -> None:
+        self.paused += 1
+
+    def resume_writing(self) -> None:
+        self.resumed += 1
+
+
+class Net:
+    """Two machines with a process each; one listens."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.scheduler = Scheduler()
+        settings.setdefault("slow_share", 0.0)
+        settings.setdefault("split_share", 0.0)
+        self.network = Network(self.scheduler, random.Random(1), NetworkSettings(**settings))
+        self.here, self.there = self._process(HERE), self._process(THERE)
+        self.servers: list[Recorder] = []
+        self.client = Recorder()
+
+    def _process(self, address: str) -> SimLoop:
+        self.network.add_host(address)
+        loop = SimLoop(self.scheduler, address, address)
+        loop.network = self.network
+        return loop
+
+    def run(self, seconds: float) -> None:
+        self.scheduler.run(self.scheduler.now + seconds)
+
+    def do(self, coro: Coroutine[Any, Any, Any], seconds: float = 1.0) -> asyncio.Task[Any]:
+        task = self.here.create_task(coro)
+        self.run(seconds)
+        return task
+
+    def listen(self, *, echo: bool = False) -> None:
+        def factory() -> Recorder:
+            self.servers.append(Recorder(echo=echo))
+            return self.servers[-1]
+
+        self.there.create_task(self.there.create_server(factory, THERE, PORT))
+        self.run(0.1)
+
+    def connect(self) -> None:
+        task = self.do(self.here.create_connection(lambda: self.client, THERE, PORT))
+        task.result()
+
+    def connected(self, *, echo: bool = False) -> tuple[Recorder, Recorder]:
+        self.listen(echo=echo)
+        self.connect()
+        return self.client, self.servers[0]
+
+
+def test_bytes_arrive_in_order_and_names_are_told() -> None:
+    net = Net()
+    client, server = net.connected(echo=True)
+    for number in range(50):
+        client.transport.write(b"%03d" % number)
+    net.run(1)
+    assert server.data == client.data == b"".join(b"%03d" % n for n in range(50))
+    assert client.transport.get_extra_info("peername") == (THERE, PORT)
+    assert server.transport.get_extra_info("peername")[0] == HERE
+    assert client.transport.get_extra_info("socket") is None
+
+
+def test_connect_where_nobody_listens_is_refused() -> None:
+    net = Net()
+    task = net.do(net.here.create_connection(Recorder, THERE, PORT))
+    assert isinstance(task.exception(), ConnectionRefusedError)
+
+
+def test_connect_to_a_machine_that_is_off_waits_for_its_caller_to_give_up() -> None:
+    net = Net()
+    net.network.hosts[THERE].lose_power()
+
+    async def attempt() -> None:
+        async with asyncio.timeout(3):
+            await net.here.create_connection(Recorder, THERE, PORT)
+
+    task = net.do(attempt(), 5)
+    assert isinstance(task.exception(), TimeoutError)
+
+
+def test_connect_succeeds_when_the_partition_ends_in_time() -> None:
+    net = Net()
+    net.listen()
+    net.network.block(HERE, THERE)
+    task = net.do(net.here.create_connection(lambda: net.client, THERE, PORT), 1.5)
+    assert not task.done()
+    net.network.unblock(HERE, THERE)
+    net.run(5)
+    assert task.result()[1] is net.client
+
+
+def test_close_sends_what_was_written_first() -> None:
+    net = Net()
+    client, server = net.connected()
+    client.transport.write(b"last words")
+    client.transport.close()
+    client.transport.write(b"too late")
+    net.run(1)
+    assert server.data == b"last words"
+    assert server.lost == client.lost == [None]
+
+
+def test_partition_holds_bytes_up_and_gives_them_when_it_ends() -> None:
+    net = Net()
+    client, server = net.connected()
+    net.network.block(HERE, THERE)
+    client.transport.write(b"hello")
+    server.transport.write(b"other way")
+    net.run(5)
+    assert server.data == b""
+    assert client.data == b"other way", "a partition may be one-sided"
+    net.network.unblock(HERE, THERE)
+    net.run(5)
+    assert server.data == b"hello"
+
+
+def test_partition_that_lasts_ends_the_connection_of_the_one_who_sends() -> None:
+    net = Net(give_up_s=20.0)
+    client, server = net.connected()
+    net.network.block(HERE, THERE)
+    client.transport.write(b"hello")
+    net.run(30)
+    assert [type(error) for error in client.lost] == [TimeoutError]
+    assert server.lost == [], "the silent side learns nothing"
+
+
+def test_cut_lets_some_bytes_through_and_resets_both_sides() -> None:
+    net = Net()
+    client, server = net.connected()
+    net.network.connections()[0].cut_after(4)
+    client.transport.write(b"0123456789")
+    net.run(1)
+    assert server.data == b"0123"
+    for side in (client, server):
+        assert [type(error) for error in side.lost] == [ConnectionResetError]
+
+
+def test_split_writes_arrive_in_pieces() -> None:
+    net = Net(split_share=1.0)
+    client, server = net.connected()
+    client.transport.write(b"0123456789")
+    net.run(1)
+    assert (server.data, server.pieces) == (b"0123456789", 2)
+
+
+def test_stalled_segment_holds_up_those_behind_it() -> None:
+    net = Net()
+    client, server = net.connected()
+    net.network.connections()[0].stall(2.0)
+    client.transport.write(b"hello")
+    net.run(1)
+    assert server.data == b""
+    net.run(2)
+    assert server.data == b"hello"
+
+
+def test_killed_process_closes_its_connections() -> None:
+    net = Net()
+    client, server = net.connected()
+    server.transport.write(b"sent before")
+    net.there.die()
+    net.network.hosts[THERE].kill_process()
+    net.run(1)
+    assert client.data == b"sent before"
+    assert client.lost == [None]
+    assert server.lost == [], "the dead are told nothing"
+
+
+def test_lost_machine_is_silent_until_it_is_back_and_refuses() -> None:
+    net = Net()
+    client, _ = net.connected()
+    net.there.die()
+    net.network.hosts[THERE].lose_power()
+    client.transport.write(b"anybody there?")
+    net.run(20)
+    assert client.lost == []
+    net.network.hosts[THERE].boot()
+    net.run(5)
+    assert [type(error) for error in client.lost] == [ConnectionResetError]
+
+
+def test_reader_that_does_not_read_is_felt_by_the_writer() -> None:
+    net = Net()
+    client, server = net.connected()
+    server.transport.pause_reading()
+    net.run(1)
+    client.transport.set_write_buffer_limits(high=1000)
+    client.transport.write(bytes(WINDOW_BYTES))
+    assert client.paused == 0
+    client.transport.write(bytes(2000))
+    assert client.paused == 1
+    assert client.transport.get_write_buffer_size() == 2000
+    net.run(1)
+    assert (client.resumed, server.data) == (0, b"")
+    server.transport.resume_reading()
+    net.run(1)
+    assert (client.resumed, len(server.data)) == (1, WINDOW_BYTES + 2000)
+
+
+def test_port_in_use_is_refused_and_free_after_close() -> None:
+    net = Net()
+    net.listen()
+
+    async def again() -> None:
+        with pytest.raises(OSError, match="in use"):
+            await net.there.create_server(Recorder, THERE, PORT)
+
+    net.there.create_task(again())
+    net.run(1)
+    net.network.hosts[THERE].listeners[PORT].close()
+    net.listen()
+
+
+def test_tls_is_refused_with_a_reason() -> None:
+    net = Net()
+    task = net.do(net.here.create_connection(Recorder, THERE, PORT, ssl=True))
+    assert isinstance(task.exception(), NotSupportedError)

@@ -1,0 +1,219 @@
+"""Simulated processes in one world: the product itself on virtual time, crashes, pauses, replay."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import gc
+import os
+import random
+import subprocess
+import sys
+
+import pytest
+
+from rocketstream import ConsumeConcurrentlyStatus, Message, aio
+from rocketstream.errors import ConfigurationError, RocketMQError, SimulationError
+from rocketstream.protocol.message_ext import MessageExt
+from rocketstream.testing.sim.campaign import SeedResult, run_world, simulated
+from rocketstream.testing.sim.cluster import Cluster
+from rocketstream.testing.sim.options import FAULT_KINDS, Options, draw_options
+from rocketstream.testing.sim.world import START_MS, Node, World
+
+TOPIC = "Orders"
+
+
+class Orders:
+    """A producer and members of a group; done when all that was acknowledged is consumed."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.messages = 0
+        self.acknowledged: list[str] = []
+        self.consumed: set[str] = set()
+        world.cluster.create_topic(TOPIC)
+        world.add_node("producer", self._produce)
+        for number in range(world.options.members):
+            world.add_node(f"member-{number}", self._consume)
+
+    async def _produce(self, node: Node) -> None:
+        producer = aio.Producer("orders-p", **node.client())
+        await producer.start()
+        while self.messages < self.world.options.messages and not self.world.healed:
+            self.messages += 1
+            key = f"order-{self.messages}"
+            try:
+                await producer.send(Message(TOPIC, key.encode(), keys=key))
+            except RocketMQError as error:
+                node.record((key, type(error).__name__))
+            else:
+                self.acknowledged.append(key)
+                node.record((key, "sent"))
+            await asyncio.sleep(0.02)
+
+    async def _consume(self, node: Node) -> None:
+        async def listen(messages: list[MessageExt]) -> ConsumeConcurrentlyStatus:
+            for message in messages:
+                self.consumed.add(str(message.keys))
+                node.record((message.keys, message.queue_id, message.queue_offset))
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+
+        subscription = {TOPIC: "*"}
+        consumer = aio.PushConsumer(
+            "orders-c", listener=listen, subscription=subscription, **node.client()
+        )
+        await consumer.start()
+
+    def _missing(self) -> list[str]:
+        lossy = self.world.power_lost and self.world.options.flush == "async"
+        return [] if lossy else [k for k in self.acknowledged if k not in self.consumed]
+
+    def is_done(self) -> bool:
+        return not self._missing()
+
+    def unfinished(self) -> str:
+        return f"{self._missing()} not consumed"
+
+    def check(self) -> list[str]:
+        stored = {each.keys for each in self.world.cluster.stored(TOPIC)}
+        lossy = self.world.power_lost and self.world.options.flush == "async"
+        return [] if lossy else [f"{k} lost" for k in self.acknowledged if k not in stored]
+
+
+def run_orders(options: Options, *, trace: bool = False) -> SeedResult:
+    with simulated(options.seed, options, trace=trace) as world:
+        Cluster(world)
+        return run_world(world, Orders(world))
+
+
+QUIET = Options(seed=1, messages=30, fault_ms=12_000)
+
+
+def test_cluster_and_clients_run_on_virtual_time() -> None:
+    result = run_orders(QUIET)
+    assert result.ok, result.report()
+    assert result.messages == 30
+    assert result.virtual_ms >= 12_000
+
+
+@pytest.mark.parametrize("kind", FAULT_KINDS)
+def test_everything_acknowledged_is_consumed_in_spite_of(kind: str) -> None:
+    options = dataclasses.replace(
+        QUIET, messages=60, fault_ms=5_000, fault_interval_ms=500, faults=(kind,)
+    )
+    result = run_orders(options)
+    assert result.ok, result.report()
+    assert result.faults[kind]
+
+
+def test_same_seed_is_the_same_run_and_another_is_another() -> None:
+    digests = {seed: run_orders(draw_options(seed, "orders")).digest for seed in range(5)}
+    assert len(set(digests.values())) == 5
+    for seed, digest in digests.items():
+        assert run_orders(draw_options(seed, "orders"), trace=seed == 1).digest == digest
+
+
+PROGRAM = """
+from tests.unit.sim.test_world import run_orders
+from rocketstream.testing.sim.options import draw_options
+print(*(run_orders(draw_options(seed, "orders")).digest for seed in range(8)))
+"""
+
+
+def test_run_does_not_depend_on_the_process_or_its_hash_seed() -> None:
+    outputs = set()
+    for hash_seed in ("1", "2"):
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM],
+            env=os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(sys.path)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        outputs.add(done.stdout)
+    assert len(outputs) == 1
+
+
+def test_simulation_leaves_nothing_behind() -> None:
+    before = random.getstate()
+    run_orders(draw_options(3, "orders"))
+    assert random.getstate() == before
+    assert gc.isenabled()
+
+
+def quiet_world() -> World:
+    return World(QUIET)
+
+
+def test_killed_process_is_started_anew_and_its_notebook_stays() -> None:
+    seen: list[tuple[int, object]] = []
+
+    async def main(node: Node) -> None:
+        seen.append((node.incarnation, node.kept.get("note")))
+        node.kept["note"] = node.incarnation
+        try:
+            await asyncio.sleep(100)
+        finally:
+            node.record("never")
+
+    world = quiet_world()
+    node = world.add_node("one", main)
+    node.start()
+    world.run(1)
+    node.kill()
+    assert not node.is_alive
+    node.restart_later(2)
+    world.run(5)
+    assert seen == [(1, None), (2, 1)]
+    world.close()
+    assert world.history == [], "what a dead process says is not heard"
+
+
+def test_process_that_ends_with_an_error_of_ours_is_started_again() -> None:
+    starts: list[int] = []
+
+    async def main(node: Node) -> None:
+        starts.append(node.incarnation)
+        raise ConfigurationError("no")
+
+    world = quiet_world()
+    world.add_node("one", main).start()
+    world.run(1)
+    assert starts[:3] == [1, 2, 3]
+    assert world.failure is None
+    world.close()
+
+
+def test_process_that_ends_with_any_other_error_fails_the_run() -> None:
+    async def main(node: Node) -> None:
+        raise KeyError("mistake")
+
+    world = quiet_world()
+    world.add_node("one", main).start()
+    world.run(1)
+    assert world.failure is not None
+    assert "mistake" in world.failure
+    world.close()
+
+
+def test_wall_clock_may_jump_and_the_monotonic_one_only_runs() -> None:
+    async def main(node: Node) -> None:
+        await asyncio.sleep(0)
+
+    world = quiet_world()
+    one, two = world.add_node("one", main), world.add_node("two", main)
+    world.run(5)
+    one.clock.skew_ms = -3_600_000
+    assert one.clock.now_ms() == START_MS + 5_000 - 3_600_000
+    assert two.clock.now_ms() == START_MS + 5_000
+    assert one.clock.monotonic_ms() == two.clock.monotonic_ms() == 5_000
+
+
+def test_two_processes_of_one_name_are_refused() -> None:
+    async def main(node: Node) -> None:
+        await asyncio.sleep(0)
+
+    world = quiet_world()
+    world.add_node("one", main)
+    with pytest.raises(SimulationError, match="'one' already"):
+        world.add_node("one", main)
