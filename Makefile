@@ -17,7 +17,15 @@ PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 env: $(STAMP)
 
-$(STAMP): pyproject.toml constraints.txt scripts/setup_env.py
+# An environment made at another place, or by a Python that is gone, does not count.
+ifeq ($(shell [ -x $(BIN)/python ] && cat $(STAMP) 2>/dev/null),$(CURDIR)/$(VENV))
+STALE :=
+else
+STALE := stale
+endif
+.PHONY: stale
+
+$(STAMP): pyproject.toml constraints.txt scripts/setup_env.py $(STALE)
 	@$(PYTHON) scripts/setup_env.py $(VENV)
 
 demo: $(STAMP)
