@@ -193,7 +193,8 @@ def commit_ahead(history: History, source: random.Random) -> History:
 def fall_back(history: History, source: random.Random) -> History:
     commit = pick([c for c in of(CommitSeen, history) if c.offset > 0], source)
     back = dataclasses.replace(commit, at=commit.at + 0.01, offset=commit.offset - 1)
-    return [*[e for e in history if not isinstance(e, BrokerDied | OffsetReset)], back]
+    causes = BrokerDied | OffsetReset | MemberJoined | MemberLeft | ProcessDied
+    return [*[e for e in history if not isinstance(e, causes)], back]
 
 
 def own_twice(history: History, source: random.Random) -> History:

@@ -29,7 +29,7 @@ def check_ordering(stories: Stories, rules: Rules) -> Iterator[Anomaly]:
     for group in stories.groups.values():
         for queue, story in group.queues.items():
             yield from _committed_ahead(stories, group, queue, story)
-            yield from _went_backwards(stories, rules, queue, story)
+            yield from _went_backwards(stories, rules, group, queue, story)
             if group.declared.orderly:
                 yield from _out_of_order(stories, group, queue, story)
                 yield from _owned_twice(rules, queue, story.deliveries)
@@ -104,8 +104,12 @@ def _committed_ahead(
 
 
 def _went_backwards(
-    stories: Stories, rules: Rules, queue: MessageQueue, story: QueueStory
+    stories: Stories, rules: Rules, group: GroupStory, queue: MessageQueue, story: QueueStory
 ) -> Iterator[Anomaly]:
+    """A commit falls after a reset, a crash at once, or when a queue changed hands.
+
+    Without locks two members may hold a queue for a moment, and who was behind commits last.
+    """
     rising: list[CommitSeen] = []  # since the last time it fell
     broker = queue.broker_name
     for commit in story.commits:
@@ -116,6 +120,7 @@ def _went_backwards(
             if not (
                 any(first.at <= reset.at <= commit.at for reset in story.resets)
                 or stories.crashed(broker, first.at, recently)
+                or _changed_hands(stories, rules, group, first.at, commit.at)
                 or (rules.unflushed_ms != 0 and stories.power_lost(broker, first.at, commit.at))
             ):
                 text = f"{queue} went from {rising[-1].offset} back to {commit.offset}"
@@ -124,6 +129,15 @@ def _went_backwards(
             rising = []
         if not rising or commit.offset > rising[-1].offset:
             rising.append(commit)
+
+
+def _changed_hands(
+    stories: Stories, rules: Rules, group: GroupStory, begin: float, end: float
+) -> bool:
+    if group.declared.orderly:
+        return False  # the lock passes on only when the offset is stored
+    begin -= rules.rebalance_ms
+    return group.changes.any_between(begin, end) or stories.disturbances.any_between(begin, end)
 
 
 def _out_of_order(

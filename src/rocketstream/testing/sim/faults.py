@@ -8,10 +8,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
+from rocketstream.testing.history.events import ClockJumped, Disturbed
 from rocketstream.testing.sim.disk import Disk, Trouble
 from rocketstream.testing.sim.world import Node, World
 
 _HOUR_MS = 3_600_000
+_CUT_WITHIN_S = 30.0
+"""A connection that is to be cut carries so much within this time, mostly."""
 _BODY_SUFFIX = "/commitlog/"
 
 
@@ -79,6 +82,8 @@ class Faults:
         world.network.heal()
         for node in world.nodes.values():
             node.disk.trouble = Trouble()
+            jump_ms = -node.clock.skew_ms
+            world.history.append(ClockJumped(world.now_ms, node.name, jump_ms))
             node.clock.skew_ms = 0
             node.wake()
             if not node.is_alive:
@@ -94,7 +99,9 @@ class Faults:
 
     # --- choices ----------------------------------------------------------------------------------
 
-    def _told(self, text: str) -> bool:
+    def _told(self, text: str, lasts_s: float = 0.0) -> bool:
+        now = self._world.now_ms
+        self._world.history.append(Disturbed(now, now + lasts_s * 1000, text))
         self._world.trace.add(f"fault: {text}")
         return True
 
@@ -118,7 +125,7 @@ class Faults:
         extra_s = self._chance.choice((0.05, 0.5, 3.0))
         network.slow_down(source, target, extra_s)
         lasts = self._later(0.5, 5.0, lambda: network.slow_down(source, target, 0.0))
-        return self._told(f"{source} to {target} up to {extra_s} s slower for {lasts:.1f} s")
+        return self._told(f"{source} to {target} up to {extra_s} s slower for {lasts:.1f} s", lasts)
 
     def _stall(self) -> bool:
         streams = self._world.network.connections()
@@ -127,7 +134,9 @@ class Faults:
         stream = self._chance.choice(streams)
         seconds = self._chance.choice((0.2, 0.4, 1.0, 3.0))
         stream.stall(seconds)
-        return self._told(f"a segment of {stream.source.local} > {stream.target.local} is lost")
+        return self._told(
+            f"a segment of {stream.source.local} > {stream.target.local} is lost", seconds
+        )
 
     def _reset(self) -> bool:
         streams = self._world.network.connections()
@@ -143,7 +152,8 @@ class Faults:
             return False
         stream = self._chance.choice(streams)
         stream.cut_after(self._chance.randint(1, 400))
-        return self._told(f"{stream.source.local} > {stream.target.local} will be cut")
+        text = f"{stream.source.local} > {stream.target.local} will be cut"
+        return self._told(text, _CUT_WITHIN_S)
 
     def _partition(self, *, both: bool) -> bool:
         network = self._world.network
@@ -163,7 +173,7 @@ class Faults:
                 network.unblock(*way)
 
         lasts = self._later(0.2, 8.0 if self._chance.random() < 0.8 else 45.0, heal)
-        return self._told(f"blocked for {lasts:.1f} s: {ways}")
+        return self._told(f"blocked for {lasts:.1f} s: {ways}", lasts)
 
     # --- processes --------------------------------------------------------------------------------
 
@@ -193,6 +203,7 @@ class Faults:
         node = self._chance.choice(list(self._world.nodes.values()))
         by_ms = self._chance.choice((-_HOUR_MS, -5_000, 5_000, 60_000, _HOUR_MS, 80 * _HOUR_MS))
         node.clock.skew_ms += by_ms
+        self._world.history.append(ClockJumped(self._world.now_ms, node.name, by_ms))
         return self._told(f"the clock of {node.name} jumps by {by_ms} ms")
 
     # --- disk -------------------------------------------------------------------------------------
@@ -207,7 +218,7 @@ class Faults:
                 setattr(disk.trouble, name, type(shares[name])(0))
 
         lasts = self._later(0.2, 3.0, end)
-        return self._told(f"disk of the broker for {lasts:.1f} s: {shares}")
+        return self._told(f"disk of the broker for {lasts:.1f} s: {shares}", lasts)
 
     def _flip(self) -> bool:
         """Change a bit of a message body at rest; found when it is read, and then put right."""

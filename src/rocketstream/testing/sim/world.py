@@ -16,6 +16,7 @@ from typing import Any
 from rocketstream.client.engine import forget_loop
 from rocketstream.errors import RocketMQError, SimulationError
 from rocketstream.protocol.message_id import UniqueIdGenerator
+from rocketstream.testing.history.events import BrokerDied, Disturbed, ProcessDied
 from rocketstream.testing.sim.disk import Disk, SimFiles
 from rocketstream.testing.sim.loop import Scheduler, SimLoop
 from rocketstream.testing.sim.network import Host, Network, NetworkSettings
@@ -27,6 +28,8 @@ Main = Callable[["Node"], Awaitable[None]]
 START_MS = 1_700_000_000_000
 """Wall clock of every machine at the beginning: 2023-11-14 22:13:20 UTC."""
 RESTART_S = 0.1
+BROKER_NODE, BROKER_NAME = "broker", "broker-a"
+"""Name of the broker's process, and of the broker."""
 _MONTH_MS = 28 * 86_400_000
 
 
@@ -174,19 +177,24 @@ class Node:
     def kill(self) -> None:
         """End the process as SIGKILL does: the machine and what was written stay."""
         if self._lives:
-            self._end()
+            self._end(power_lost=False)
             self._machine.kill_process()
 
     def lose_power(self) -> None:
         """Stop the machine at once: of what was not synced, chance decides what stays."""
         if self._lives:
-            self._end()
+            self._end(power_lost=True)
         self._machine.lose_power()
         self.disk.lose_power()
 
-    def _end(self) -> None:
+    def _end(self, *, power_lost: bool) -> None:
         self._lives = False
         self.world.trace.add(f"{self.name} is gone")
+        at = self.world.now_ms
+        if self.name == BROKER_NODE:
+            self.world.history.append(BrokerDied(at, BROKER_NAME, power_lost))
+        else:
+            self.world.history.append(ProcessDied(at, self.name))
         self.files.die()
         self.loop.die()
         forget_loop(self.loop)
@@ -207,6 +215,8 @@ class Node:
         if self._lives and not self.loop.is_paused:
             loop = self.loop
             loop.pause()
+            at = self.world.now_ms
+            self.world.history.append(Disturbed(at, at + seconds * 1000, f"{self.name} paused"))
             self.world.scheduler.call_later(seconds, loop.resume)
 
     def wake(self) -> None:
@@ -220,7 +230,7 @@ class Node:
     def bury(self) -> None:
         """Close what every incarnation left behind; the simulation is over."""
         if self._lives:
-            self._end()
+            self._end(power_lost=False)
         for loop in self._dead_loops:
             loop.bury()
         self._dead_loops.clear()

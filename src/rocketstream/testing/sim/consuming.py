@@ -1,0 +1,303 @@
+"""Simulated groups that write down what they are given: push, in order, pull and lite pull.
+
+Law: a group is declared before it consumes; every call of a listener is written down when it
+begins and when it ends, so that what a killed process was at is known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from rocketstream import aio
+from rocketstream.model import (
+    ConsumeConcurrentlyStatus,
+    ConsumeFromWhere,
+    ConsumeOrderlyStatus,
+    MessageQueue,
+)
+from rocketstream.protocol.message_ext import MessageExt
+from rocketstream.testing.history import Recorder
+from rocketstream.testing.history.events import (
+    GroupDeclared,
+    MemberJoined,
+    MemberLeft,
+)
+from rocketstream.testing.sim.world import Node, World
+
+FIRST = ConsumeFromWhere.FIRST_OFFSET
+
+
+@dataclass(frozen=True)
+class Manners:
+    """How the members of a group consume.
+
+    Attributes:
+        group: its name.
+        topic: what it consumes.
+        members: how many processes.
+        orderly: queues in order.
+        tags: tags it selects; empty for all.
+        retries: how often a message may fail before it is given up; None: without end.
+        failing: share of messages that fail at first.
+        poisonous: share of messages that always fail.
+        work_ms: most time a listener takes.
+        stay_ms: how long a member stays before it leaves and joins again; 0 for ever.
+        settings: more settings of the consumer.
+    """
+
+    group: str
+    topic: str
+    members: int
+    orderly: bool = False
+    tags: frozenset[str] = frozenset()
+    retries: int | None = 16
+    failing: float = 0.0
+    poisonous: float = 0.0
+    work_ms: float = 20.0
+    stay_ms: float = 0.0
+    settings: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def expression(self) -> str:
+        """What it subscribes with."""
+        return " || ".join(sorted(self.tags)) or "*"
+
+
+class SimGroup:
+    """A group of push consumers, each a process.
+
+    Args:
+        world: where it lives.
+        manners: how it consumes.
+    """
+
+    sends_back = True
+
+    def __init__(self, world: World, manners: Manners) -> None:
+        self.world = world
+        self.manners = manners
+        self._chance = world.random(f"group {manners.group}")
+        self.consumers: dict[str, tuple[int, Any]] = {}
+        self.failed: Counter[str] = Counter()
+        self.consumed: set[str] = set()
+        self.given_up: set[str] = set()
+        attempts = 0 if manners.retries is None else manners.retries + 1
+        world.history.append(
+            GroupDeclared(
+                0.0,
+                manners.group,
+                frozenset({manners.topic}),
+                manners.orderly,
+                manners.tags,
+                attempts,
+                sends_back=self.sends_back,
+            )
+        )
+        self.nodes = [
+            world.add_node(f"{manners.group}-{number}", self._main)
+            for number in range(manners.members)
+        ]
+
+    # --- what the workload asks -------------------------------------------------------------------
+
+    @property
+    def retry_topic(self) -> str:
+        """Where what failed comes back from."""
+        return f"%RETRY%{self.manners.group}"
+
+    @property
+    def pending(self) -> set[str]:
+        """Keys that failed and were not consumed since."""
+        return set(self.failed) - self.consumed - self.given_up
+
+    def owners(self, queue: MessageQueue) -> tuple[str, ...]:
+        """Return the members that hold a queue."""
+        found = []
+        for name, (incarnation, consumer) in self.consumers.items():
+            node = self.world.node(name)
+            if node.is_alive and node.incarnation == incarnation and queue in self._held(consumer):
+                found.append(name)
+        return tuple(sorted(found))
+
+    def _held(self, consumer: Any) -> list[MessageQueue]:
+        return list(consumer.assigned_queues())
+
+    # --- a member ---------------------------------------------------------------------------------
+
+    async def _main(self, node: Node) -> None:
+        while True:
+            recorder = Recorder(lambda: self.world.now_ms, node.record)
+            consumer = self._consumer(node, recorder)
+            node.record(MemberJoined(self.world.now_ms, self.manners.group, node.name))
+            await consumer.start()
+            self.consumers[node.name] = (node.incarnation, consumer)
+            if not self.manners.stay_ms or self.world.healed:
+                await self._work(node, recorder, consumer)
+                return
+            await asyncio.sleep(self._chance.random() * self.manners.stay_ms / 1000)
+            if self.world.healed:
+                return
+            self.consumers.pop(node.name, None)
+            await consumer.shutdown(1_000)
+            node.record(MemberLeft(self.world.now_ms, self.manners.group, node.name))
+            await asyncio.sleep(self._chance.random() * self.manners.stay_ms / 4000)
+
+    async def _work(self, node: Node, recorder: Recorder, consumer: Any) -> None:
+        """Do what a member does besides its listener: nothing, here."""
+
+    def _consumer(self, node: Node, recorder: Recorder) -> Any:
+        manners = self.manners
+        settings = node.client(
+            subscription={manners.topic: manners.expression},
+            consume_from_where=FIRST,
+            pull_batch_size=self.world.options.pull_batch,
+            consume_message_batch_max_size=self.world.options.consume_batch,
+            **dict(manners.settings),
+        )
+        if manners.retries is not None:
+            settings["max_reconsume_times"] = manners.retries
+        consumer = aio.PushConsumer(manners.group, **settings)
+        listener = _Listener(self, node, recorder)
+        if manners.orderly:
+            consumer.register_message_listener(listener.in_order, orderly=True)
+        else:
+            consumer.register_message_listener(listener.at_once)
+        return consumer
+
+    def fails(self, message: MessageExt) -> bool:
+        """Tell whether a message fails this time; the same for the same message and seed."""
+        key = message.keys or ""
+        fate = self.world.random(f"fate of {key} in {self.manners.group}").random()
+        if fate < self.manners.poisonous:
+            return True
+        return fate < self.manners.poisonous + self.manners.failing and self.failed[key] < 2
+
+    def note(self, messages: list[MessageExt], *, success: bool) -> None:
+        """Keep what became of messages, for ``is_done``."""
+        for message in messages:
+            key = message.keys or ""
+            if success:
+                self.consumed.add(key)
+            else:
+                self.failed[key] += 1
+
+
+class _Listener:
+    """Writes down what it is given, works for a moment, fails what is to fail."""
+
+    def __init__(self, group: SimGroup, node: Node, recorder: Recorder) -> None:
+        self._group, self._node, self._recorder = group, node, recorder
+        self._chance = group.world.random(f"listener {node.name} {node.incarnation}")
+
+    async def at_once(self, messages: list[MessageExt]) -> ConsumeConcurrentlyStatus:
+        """A concurrent listener."""
+        if await self._consume(messages):
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+        return ConsumeConcurrentlyStatus.RECONSUME_LATER
+
+    async def in_order(self, messages: list[MessageExt]) -> ConsumeOrderlyStatus:
+        """A listener in order."""
+        if await self._consume(messages):
+            return ConsumeOrderlyStatus.SUCCESS
+        return ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
+
+    async def _consume(self, messages: list[MessageExt]) -> bool:
+        group = self._group
+        with self._recorder.listening(group.manners.group, self._node.name, messages) as returned:
+            await asyncio.sleep(self._chance.random() * group.manners.work_ms / 1000)
+            success = not any(group.fails(message) for message in messages)
+            returned(success)
+            group.note(messages, success=success)
+        return success
+
+
+class SimLiteGroup(SimGroup):
+    """A group of lite pull consumers: what a poll returned is done when the next poll is asked."""
+
+    sends_back = False
+
+    def _held(self, consumer: Any) -> list[MessageQueue]:
+        return list(consumer.assignment())
+
+    def _consumer(self, node: Node, recorder: Recorder) -> Any:
+        manners = self.manners
+        settings = node.client(
+            consume_from_where=FIRST,
+            pull_batch_size=self.world.options.pull_batch,
+            **dict(manners.settings),
+        )
+        return _Polling(self, node, recorder, aio.LitePullConsumer(manners.group, **settings))
+
+
+class _Polling:
+    """A lite pull consumer and the loop that polls it, with the face of a push consumer."""
+
+    def __init__(self, group: SimGroup, node: Node, recorder: Recorder, consumer: Any) -> None:
+        self._group, self._node, self._recorder = group, node, recorder
+        self._consumer = consumer
+        self._task: asyncio.Task[None] | None = None
+
+    def assignment(self) -> list[MessageQueue]:
+        return list(self._consumer.assignment())
+
+    async def start(self) -> None:
+        manners = self._group.manners
+        await self._consumer.subscribe(manners.topic, manners.expression)
+        await self._consumer.start()
+        self._task = asyncio.get_running_loop().create_task(self._poll())
+
+    async def _poll(self) -> None:
+        group = self._group
+        while True:
+            messages = await self._consumer.poll(1_000)
+            if not messages:
+                continue
+            name = self._node.name
+            with self._recorder.listening(group.manners.group, name, messages) as returned:
+                await asyncio.sleep(group.manners.work_ms / 2000)
+                returned(True)
+                group.note(messages, success=True)
+
+    async def shutdown(self, await_ms: float) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await self._consumer.shutdown()
+
+
+class SimPullGroup(SimGroup):
+    """One process that pulls every queue itself and stores its offsets; needs one member."""
+
+    sends_back = False
+
+    def owners(self, queue: MessageQueue) -> tuple[str, ...]:
+        """Nobody shares: its one member has every queue."""
+        return (self.nodes[0].name,)
+
+    def _consumer(self, node: Node, recorder: Recorder) -> Any:
+        settings = node.client(broker_suspend_max_time_ms=1_000, **dict(self.manners.settings))
+        return aio.PullConsumer(self.manners.group, **settings)
+
+    async def _work(self, node: Node, recorder: Recorder, consumer: Any) -> None:
+        queues = await consumer.fetch_subscribe_message_queues(self.manners.topic)
+        tasks = [self._drain(node, recorder, consumer, queue) for queue in queues]
+        await asyncio.gather(*tasks)
+
+    async def _drain(self, node: Node, recorder: Recorder, consumer: Any, mq: MessageQueue) -> None:
+        offset = max(await consumer.fetch_consume_offset(mq, from_store=True), 0)
+        while True:
+            result = await consumer.pull_block_if_not_found(
+                mq, self.manners.expression, offset, self.world.options.pull_batch
+            )
+            messages = result.msg_found_list
+            if messages:
+                group, name = self.manners.group, node.name
+                with recorder.listening(group, name, messages) as returned:
+                    await asyncio.sleep(self.manners.work_ms / 2000)
+                    returned(True)
+                    self.note(messages, success=True)
+            offset = result.next_begin_offset
+            consumer.update_consume_offset(mq, offset)

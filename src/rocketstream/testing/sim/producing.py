@@ -1,0 +1,183 @@
+"""Simulated producers that write down what they send: plain, by key, delayed, in transactions.
+
+Law: each message has a key of its own, made before it is sent and never used again; a producer
+that was killed goes on with the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass
+from typing import Any
+
+from rocketstream import aio
+from rocketstream.errors import RocketMQError
+from rocketstream.model import LocalTransactionState, Message
+from rocketstream.protocol.message_ext import MessageExt
+from rocketstream.testing.history import Recorder, Sending
+from rocketstream.testing.history.events import TransactionDecided
+from rocketstream.testing.sim.world import Node, World
+
+TAGS = ("a", "b")
+_UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def delay_of_level(levels: str, level: int) -> float:
+    """Return how many milliseconds a delay level of a table such as ``1s 5s 1m`` means."""
+    text = levels.split()[level - 1]
+    unit = text.lstrip("0123456789")
+    return int(text[: len(text) - len(unit)]) * _UNITS[unit]
+
+
+@dataclass(frozen=True)
+class Habits:
+    """How a producer sends.
+
+    Attributes:
+        topic: where to.
+        messages: how many, over all its lives.
+        pause_ms: most time between two sends.
+        at_once: most sends under way.
+        sharded: sends with a sharding key, one at a time: their order counts.
+        delayed: share of delayed messages.
+        transactional: sends everything in transactions.
+        retries: how often the client tries again.
+    """
+
+    topic: str
+    messages: int
+    pause_ms: float = 100.0
+    at_once: int = 1
+    sharded: bool = False
+    delayed: float = 0.0
+    transactional: bool = False
+    retries: int = 2
+
+
+class SimProducer:
+    """A process that sends ``habits.messages`` messages, or until faults are over.
+
+    Args:
+        world: where it lives.
+        name: of the process, and of its keys.
+        habits: how it sends.
+        decided: the table of local transactions, which all producers of the group share.
+    """
+
+    def __init__(
+        self, world: World, name: str, habits: Habits, decided: dict[str, bool] | None = None
+    ) -> None:
+        self._world = world
+        self._habits = habits
+        self._decided = {} if decided is None else decided
+        self._chance = world.random(f"producer {name}")
+        self.node = world.add_node(name, self._main)
+        self.node.kept.update(sent=0, busy=True)
+
+    @property
+    def sent(self) -> int:
+        """How many sends were begun."""
+        return int(self.node.kept["sent"])
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it sends nothing more."""
+        return not self.node.kept["busy"]
+
+    async def _main(self, node: Node) -> None:
+        recorder = Recorder(lambda: self._world.now_ms, node.record)
+        habits, kept = self._habits, node.kept
+        settings = node.client(
+            retry_times_when_send_failed=habits.retries,
+            retry_times_when_send_async_failed=habits.retries,
+            send_msg_timeout_ms=self._world.options.request_timeout_ms,
+        )
+        producer: aio.Producer
+        if habits.transactional:
+            listener = _LocalTransactions(self._decided, recorder, self._chance)
+            producer = aio.TransactionProducer(
+                "producers", transaction_listener=listener, **settings
+            )
+        else:
+            producer = aio.Producer("producers", **settings)
+        await producer.start()
+        while kept["sent"] < habits.messages and not self._world.healed:
+            number = self._chance.randint(1, habits.at_once)
+            await asyncio.gather(*(self._send(producer, recorder) for _ in range(number)))
+            await asyncio.sleep(self._chance.random() * habits.pause_ms / 1000)
+        kept["busy"] = False
+
+    async def _send(self, producer: aio.Producer, recorder: Recorder) -> None:
+        habits, chance, node = self._habits, self._chance, self.node
+        if node.kept["sent"] >= habits.messages:
+            return
+        node.kept["sent"] += 1
+        key = f"{node.name}-{node.kept['sent']}"
+        tags = chance.choice(TAGS)
+        body = key.encode() * (
+            1 + chance.randrange(1 + self._world.options.body_bytes_max) // len(key)
+        )
+        level, due_ms = 0, 0.0
+        if chance.random() < habits.delayed:
+            levels = self._world.options.delay_levels
+            level = chance.randint(1, len(levels.split()))
+            due_ms = delay_of_level(levels, level)
+        message = Message(habits.topic, body, tags=tags, keys=key, delay_level=level)
+        shard = f"shard-{chance.randrange(4)}" if habits.sharded else None
+        sending = recorder.sending(
+            key,
+            habits.topic,
+            due_ms=due_ms,
+            tags=tags,
+            transactional=habits.transactional,
+            tries_max=1 if shard else 1 + habits.retries,
+        )
+        await self._finish(sending, producer, message, shard, has_place=not due_ms)
+
+    async def _finish(
+        self,
+        sending: Sending,
+        producer: aio.Producer,
+        message: Message,
+        shard: str | None,
+        *,
+        has_place: bool,
+    ) -> None:
+        try:
+            if isinstance(producer, aio.TransactionProducer):
+                await producer.send_message_in_transaction(message, message.keys)
+                sending.acknowledged()
+                return
+            result = await producer.send(message, sharding_key=shard)
+        except RocketMQError as error:
+            sending.failed(error)
+        else:
+            sending.acknowledged(result if has_place else None)
+
+
+class _LocalTransactions:
+    """Local transactions in a table that outlives processes: what is decided stays decided."""
+
+    def __init__(self, decided: dict[str, bool], recorder: Recorder, chance: random.Random) -> None:
+        self._decided, self._recorder, self._chance = decided, recorder, chance
+
+    async def execute_local_transaction(self, message: Message, arg: Any) -> LocalTransactionState:
+        """Commit, roll back, or leave it to a later question."""
+        await asyncio.sleep(self._chance.random() * 0.02)
+        fate = self._chance.random()
+        if fate < 0.2:
+            return LocalTransactionState.UNKNOW
+        return self._decide(str(arg), commit=fate < 0.8)
+
+    async def check_local_transaction(self, message: MessageExt) -> LocalTransactionState:
+        """Answer from the table; what is not in it is decided now, for good."""
+        return self._decide(message.keys or "", commit=self._chance.random() < 0.5)
+
+    def _decide(self, key: str, *, commit: bool) -> LocalTransactionState:
+        if key not in self._decided:
+            self._decided[key] = commit
+            self._recorder.record(TransactionDecided(self._recorder.now(), key, commit))
+        if self._decided[key]:
+            return LocalTransactionState.COMMIT_MESSAGE
+        return LocalTransactionState.ROLLBACK_MESSAGE
