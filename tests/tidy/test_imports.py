@@ -26,7 +26,7 @@ ALLOWED: dict[str, set[str]] = {
     "admin": GROUND | {"protocol", "transport", "client"},
     "spark": GROUND | {"protocol", "transport", "client"},
     "cli": GROUND | {"protocol", "admin", "client", "server", "spark", "aio"},
-    "testing": GROUND | {"protocol", "transport", "client", "server", "admin"},
+    "testing": GROUND | {"protocol", "transport", "client", "server", "admin", "aio"},
     "aio": GROUND | {"protocol", "client"},
     "__init__": GROUND | {"protocol", "client", "aio"},
     "__main__": {"cli"},
