@@ -17,6 +17,7 @@ from rocketstream.protocol.bodies import (
     TopicConfig,
     TopicConfigSerializeWrapper,
 )
+from rocketstream.protocol.bodies.base import Body
 from tests.protocol.strategies import INT64, NAME, QUEUES
 
 CONSUMER_OFFSET = """{
@@ -124,6 +125,7 @@ def test_group_file_keeps_defaults_of_missing_names() -> None:
 @given(st.dictionaries(NAME, st.dictionaries(st.integers(0, 1000), INT64, max_size=4), max_size=4))
 def test_offset_files_round_trip(offsets: dict[str, dict[int, int]]) -> None:
     table = ConsumerOffsetTable(offsets)
+    assert table.encode(pretty=True) == Body.encode(table, pretty=True)
     assert ConsumerOffsetTable.decode(table.encode(pretty=True)) == table
 
 
