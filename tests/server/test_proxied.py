@@ -107,7 +107,7 @@ def test_reset_that_cannot_be_done_says_why(broker: Peer, member: Peer) -> None:
     assert never.code == ResponseCode.SYSTEM_ERROR
     assert never.remark == "THe consumer group <other> not exist"
     for queue_id in range(4):
-        broker.commit("offline", T, queue_id, 1)
+        broker.commit("offline", T, queue_id, 0)
     offline = ask(broker, reset(0, group="offline"))
     assert offline.code == ResponseCode.CONSUMER_NOT_ONLINE
     assert (offline.remark or "").startswith("Consumer not online, so can not reset offset")

@@ -199,3 +199,38 @@ def test_queue_that_was_given_up_is_free_after_a_restart(tmp_path: Path) -> None
         assert peer.call(RequestCode.UNLOCK_BATCH_MQ, body=body).code == 0
     with running(tmp_path) as cluster, Peer(cluster.broker_addr) as peer:
         assert lock(peer, "c2", 0, 1) == [0]
+
+
+# --- offsets and their queues ---------------------------------------------------------------------
+
+
+def test_deleted_topic_leaves_no_offsets_to_a_new_one(tmp_path: Path) -> None:
+    """Deleted, made and sent to anew, and killed: the first messages are not skipped."""
+    with running(tmp_path) as cluster, Peer(cluster.broker_addr) as peer:
+        for number in range(1, 6):
+            peer.send("T1")
+            peer.commit("cg", "T1", 0, number)
+        file = tmp_path / CONFIG / "consumerOffset.json"
+        wait_until(lambda: file.exists() and "T1@cg" in file.read_text(), "the offsets")
+        deleted = peer.call(RequestCode.DELETE_TOPIC_IN_BROKER, ext={"topic": "T1"})
+        assert deleted.code == 0
+        for _ in range(3):
+            peer.send("T1")
+        kill(cluster)
+    with running(tmp_path) as cluster, Peer(cluster.broker_addr) as peer:
+        assert peer.offset("cg", "T1", set_zero_if_not_found=False) is None
+
+
+def test_offset_beyond_its_queue_is_moved_to_the_end_at_the_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As after a repair: the next message is not skipped, and the log says what was done."""
+    with running(tmp_path) as cluster, Peer(cluster.broker_addr) as peer:
+        peer.send("T1")
+        peer.commit("cg", "T1", 0, 1)
+    file = tmp_path / CONFIG / "consumerOffset.json"
+    file.write_text(ConsumerOffsetTable({"T1@cg": {0: 7}}).encode(pretty=True).decode())
+    with running(tmp_path) as cluster, Peer(cluster.broker_addr) as peer:
+        assert peer.offset("cg", "T1") == 1
+    assert "condition=OFFSET_BEYOND_QUEUE" in caplog.text
+    assert "T1@cg queue 0: 7 to 1" in caplog.text

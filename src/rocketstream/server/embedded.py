@@ -318,8 +318,7 @@ class EmbeddedCluster:
         check_topic(name)
         controller = self.broker.controller
         config = TopicConfig(name, read_queue_nums=queues, write_queue_nums=queues, perm=perm)
-        controller.topics.put(config, controller.now_ms())
-        await controller.topics_changed(name)
+        await controller.put_topic(config)
 
     async def __aenter__(self) -> Self:
         return await self.start_async()

@@ -109,14 +109,36 @@ def test_offsets_count_changes_only() -> None:
 
 @pytest.mark.parametrize(
     ("queue_id", "offset", "queue_nums", "word"),
-    [(0, 0, None, "topic"), (4, 0, 4, "queue 4"), (-1, 0, 4, "queue -1"), (0, -1, 4, "negative")],
+    [
+        (0, 0, None, "topic"),
+        (4, 0, 4, "queue 4"),
+        (-1, 0, 4, "queue -1"),
+        (0, -1, 4, "negative"),
+        (0, 8, 4, "beyond the end of queue 0, 7"),
+        (0, 10**15, 4, "beyond"),
+    ],
 )
 def test_commit_of_nonsense_is_refused(
     queue_id: int, offset: int, queue_nums: int | None, word: str
 ) -> None:
     """Covers the fix of C-567."""
-    assert word in (commit_refusal(queue_id, offset, queue_nums) or "")
-    assert commit_refusal(3, 0, 4) is None
+    assert word in (commit_refusal(queue_id, offset, queue_nums, 7) or "")
+    assert commit_refusal(3, 7, 4, 7) is None
+
+
+def test_offsets_beyond_their_queues_are_moved_to_the_end() -> None:
+    """A repaired store has lost messages: the group goes on with the next one."""
+    offsets = ConsumerOffsets()
+    for queue_id, offset in ((0, 5), (1, 6), (2, 0)):
+        offsets.commit("g", "T", queue_id, offset)
+    before = offsets.generation
+    moved = offsets.clamp(
+        lambda topic, queue_id: {("T", 0): 5, ("T", 1): 5}.get((topic, queue_id), 0)
+    )
+    assert moved == ["T@g queue 1: 6 to 5"]
+    assert offsets.of("g", "T") == {0: 5, 1: 5, 2: 0}
+    assert offsets.generation == before + 1
+    assert offsets.clamp(lambda _topic, _queue_id: 9) == []
 
 
 def test_lease_is_renewed_refused_and_taken_over() -> None:

@@ -40,7 +40,7 @@ class ConsumerOffsetTable(Body):
     offset_table: dict[str, dict[int, int]] = field(default_factory=dict)
 
     def encode(self, *, pretty: bool = False) -> bytes:
-        """Return the text; the form of the file is written without the general rules, many times faster.
+        """Return the text; the form of the file without the general rules, many times faster.
 
         A broker of ten thousand groups writes a megabyte of it again and again.
         """

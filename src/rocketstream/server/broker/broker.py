@@ -188,6 +188,8 @@ class Broker:
         controller, config = self.controller, self.config
         self._persistence.load()
         controller.saver = self._persistence
+        for moved in controller.offsets.clamp(self.store.max_offset):
+            logger.warning("condition=OFFSET_BEYOND_QUEUE moved to the end: %s", moved)
         now_ms = controller.now_ms()
         settings = SystemTopicSettings(
             cluster_name=config.cluster_name,

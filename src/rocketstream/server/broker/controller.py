@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Hashable, Iterable
 from typing import Any, Protocol
 
 from rocketstream._util.clock import Clock
-from rocketstream.errors import TransportError
+from rocketstream.errors import StoreError, TransportError
 from rocketstream.protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.command import RemotingCommand
@@ -135,17 +135,47 @@ class BrokerController:
 
     # --- topics and groups -----------------------------------------------------------------------
 
-    def topics_changed(self, *topics: str) -> asyncio.Future[None]:
-        """Write the topics and tell the name servers; the future is done when they know."""
-        self.saver.save_topics()
-        return self.registrar.announce(topics)
+    def topic_changed(self, topic: str, before: TopicConfig | None) -> asyncio.Future[None]:
+        """Write the topics and tell the name servers; the future is done when they know.
+
+        Args:
+            topic: it was put, or deleted.
+            before: what it was; it is that again when the topics cannot be written. A topic
+                nobody wrote down would be unreachable after a kill, with all its messages.
+
+        Raises:
+            StoreError: nothing has changed.
+        """
+        try:
+            self.saver.save_topics()
+        except StoreError:
+            self.topics.restore(topic, before, self.now_ms())
+            raise
+        return self.registrar.announce((topic,))
+
+    def put_topic(self, config: TopicConfig) -> asyncio.Future[None]:
+        """Create or replace a topic; as :meth:`topic_changed`."""
+        before = self.topics.get(config.topic_name)
+        self.topics.put(config, self.now_ms())
+        return self.topic_changed(config.topic_name, before)
 
     def ensure_topic(self, topic: str, queue_nums: int, *, unit: bool = False) -> TopicConfig:
-        """Return a topic, created if missing."""
+        """Return a topic of the broker's own, created if missing.
+
+        It counts, and is announced, even while it cannot be written down: whoever needs it makes it
+        again after a restart, and consumers must be able to work a full disk off.
+        """
         config, is_new = self.topics.ensure(topic, queue_nums, self.now_ms(), unit=unit)
         if is_new:
-            self.topics_changed(topic)
+            self._try(self.saver.save_topics)
+            self.registrar.announce((topic,))
         return config
+
+    def _try(self, save: Callable[[], None]) -> None:
+        try:
+            save()
+        except StoreError as error:
+            logger.warning("not written down yet, will be tried again: %s", error)
 
     def ensure_retry_topic(
         self, group: SubscriptionGroupConfig, *, unit: bool = False
@@ -157,7 +187,7 @@ class BrokerController:
         """Return a group's settings, created if allowed (C-350)."""
         config, is_new = self.groups.find(group, self.now_ms())
         if is_new:
-            self.saver.save_groups()
+            self._try(self.saver.save_groups)
         return config
 
     # --- members ---------------------------------------------------------------------------------

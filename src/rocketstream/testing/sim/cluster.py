@@ -93,8 +93,7 @@ class Cluster:
         for name, queues in self._topics.items():
             if controller.topics.get(name) is None:
                 config = TopicConfig(name, read_queue_nums=queues, write_queue_nums=queues)
-                controller.topics.put(config, controller.now_ms())
-                await controller.topics_changed(name)
+                await controller.put_topic(config)
         self._ready = True
         await _for_ever()
 

@@ -61,6 +61,26 @@ class ConsumerOffsets:
     def _pairs(self) -> list[tuple[str, str]]:
         return [(t, g) for t, _, g in (key.partition(SEPARATOR) for key in self._table)]
 
+    def clamp(self, max_offset: Callable[[str, int], int]) -> list[str]:
+        """Move offsets beyond the end of their queue to the end; say which were.
+
+        The messages between are gone (a store that was repaired, a disk that lost power); with the
+        offset left where it was, the group would skip as many new ones.
+
+        Args:
+            max_offset: returns the offset the next message of a topic's queue gets.
+        """
+        moved = []
+        for key, queues in self._table.items():
+            topic = key.partition(SEPARATOR)[0]
+            for queue_id, offset in queues.items():
+                end = max_offset(topic, queue_id)
+                if offset > end:
+                    queues[queue_id] = end
+                    moved.append(f"{key} queue {queue_id}: {offset} to {end}")
+        self.generation += len(moved)
+        return moved
+
     def clone(self, source: str, target: str, topic: str) -> None:
         """Give a group the offsets another has in a topic; nothing when it has none (C-330)."""
         queues = self._table.get(f"{topic}{SEPARATOR}{source}")
@@ -104,13 +124,16 @@ def correction_offsets(
     return least
 
 
-def commit_refusal(queue_id: int, offset: int, queue_nums: int | None) -> str | None:
+def commit_refusal(
+    queue_id: int, offset: int, queue_nums: int | None, max_offset: int
+) -> str | None:
     """Return why an offset cannot be one of a topic's queue, or None when it can (C-567).
 
     Args:
         queue_id: queue as given.
         offset: offset as given.
         queue_nums: the topic's queues, or None when the topic does not exist.
+        max_offset: the offset the queue's next message gets.
     """
     if queue_nums is None:
         return "the topic does not exist"
@@ -118,4 +141,9 @@ def commit_refusal(queue_id: int, offset: int, queue_nums: int | None) -> str | 
         return f"queue {queue_id} is not one of its {queue_nums} queues"
     if offset < 0:
         return f"offset {offset} is negative"
+    if offset > max_offset:
+        return (
+            f"offset {offset} is beyond the end of queue {queue_id}, {max_offset}: the messages "
+            "that come next would be skipped"
+        )
     return None

@@ -106,6 +106,13 @@ class TopicTable:
         self._next_version(now_ms)
         return config
 
+    def restore(self, topic: str, config: TopicConfig | None, now_ms: int) -> None:
+        """Make a topic what it was; None removes it."""
+        if config is None:
+            self.delete(topic, now_ms)
+        else:
+            self.put(config, now_ms)
+
     def delete(self, topic: str, now_ms: int) -> bool:
         """Remove a topic; return whether it was there."""
         found = self._table.pop(topic, None)

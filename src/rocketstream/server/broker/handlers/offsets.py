@@ -84,7 +84,8 @@ class OffsetHandlers:
         """Store progress; return why not when it cannot be right (C-567)."""
         config = self._controller.topics.get(topic)
         queues = max(config.read_queue_nums, config.write_queue_nums) if config else None
-        why = commit_refusal(queue_id, offset, queues)
+        end = self._store.max_offset(topic, queue_id)
+        why = commit_refusal(queue_id, offset, queues, end)
         if why is not None:
             logger.info(
                 "refused offset group=%s topic=%s queue=%d offset=%d peer=%s: %s",

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from dataclasses import dataclass
 
-from rocketstream.errors import SubscriptionError
+from rocketstream.errors import LocalProtocolError, StoreError, SubscriptionError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol import names
 from rocketstream.protocol.bodies import OffsetMovedEvent, SubscriptionData, TopicConfig
@@ -347,7 +347,12 @@ class PullHandlers:
             header.queue_offset,
             result.next_begin_offset,
         )
-        self._writer.put(message)
+        try:
+            self._writer.put(message)
+        except (StoreError, LocalProtocolError) as error:
+            # The pull is answered all the same: the event is for whoever watches, the answer for
+            # a consumer that would ask in vain for ever.
+            logger.warning("no event about an offset that moved: %s", error)
 
 
 def _given_subscription(header: PullMessageRequestHeader) -> SubscriptionData:

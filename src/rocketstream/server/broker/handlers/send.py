@@ -261,7 +261,7 @@ class SendHandlers:
                 ResponseCode.TOPIC_NOT_EXIST,
                 f"topic[{topic}] not exist, apply first please!{FAQ}",
             )
-        self._controller.topics_changed(topic)
+        self._controller.topic_changed(topic, None)
         return config
 
     def queue_for(self, connection: Connection, header: SendMessageRequestHeader) -> int:

@@ -5,6 +5,8 @@ Law: thin (W 2.5).
 
 from __future__ import annotations
 
+import asyncio
+
 from rocketstream.errors import ConfigurationError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol import names
@@ -66,8 +68,7 @@ class TopicHandlers:
             topic_filter_type=header.topic_filter_type,
             topic_sys_flag=header.topic_sys_flag or 0,
         )
-        self._controller.topics.put(config, self._controller.now_ms())
-        known = self._controller.topics_changed(header.topic)
+        known = self._controller.put_topic(config)
         known.add_done_callback(lambda _: connection.reply(request, ok()))
         return None
 
@@ -92,16 +93,24 @@ class TopicHandlers:
             text = f"perm {header.perm} is not accepted: give the sum of 4 (read) and 2 (write)"
             raise refusal(ResponseCode.SYSTEM_ERROR, text)
 
-    def delete(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """Code 215."""
+    def delete(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+        """Code 215: answered when nothing of the groups' progress is left on the disk either.
+
+        A topic of the same name begins at 0 again; an old offset would skip its first messages.
+        """
         topic = request.header(DeleteTopicRequestHeader).topic
         self._check_name(topic)
         controller = self._controller
-        if controller.topics.delete(topic, controller.now_ms()):
-            controller.saver.save_topics()
-            controller.offsets.remove_topic(topic)
-            controller.store.delete_topic(topic)
-        return ok()
+        before = controller.topics.get(topic)
+        if before is None:
+            return ok()
+        controller.topics.delete(topic, controller.now_ms())
+        controller.topic_changed(topic, before)
+        controller.offsets.remove_topic(topic)
+        controller.store.delete_topic(topic)
+        written = controller.saver.offsets_written()
+        written.add_done_callback(lambda done: connection.reply(request, _deleted(topic, done)))
+        return None
 
     def all_configs(self, _: Connection, __: RemotingCommand) -> RemotingCommand:
         """Code 21."""
@@ -174,3 +183,10 @@ class TopicHandlers:
     def system_topics(self, _: Connection, __: RemotingCommand) -> RemotingCommand:
         """Code 305."""
         return ok(body=TopicList(set(self._controller.topics.system_topic_names())).encode())
+
+
+def _deleted(topic: str, written: asyncio.Future[bool]) -> RemotingCommand:
+    if not written.cancelled() and written.result():
+        return ok()
+    text = f"topic {topic} is deleted, but the offsets of its groups cannot be written yet"
+    return RemotingCommand.response(ResponseCode.SYSTEM_ERROR, text)
