@@ -3,6 +3,7 @@
 #   make test     every test that needs nothing beyond Python and Java 17
 #   make check    lint, types, structure
 #   make interop  the suites against the real Apache RocketMQ (needs Maven)
+#   make simulate  SEEDS=50000: RocketMQ in simulation, under faults drawn from each seed
 #   make bench    the measurements, paired with their peers where Maven is available
 PYTHON ?= python3
 VENV   := .venv
@@ -13,7 +14,9 @@ PYTEST := $(BIN)/python -m pytest
 WORKERS ?= 2
 PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test check lint interop bench env clean format
+SEEDS ?= 2000
+
+.PHONY: demo test check lint interop simulate bench env clean format
 
 env: $(STAMP)
 
@@ -48,6 +51,9 @@ format: $(STAMP)
 interop: $(STAMP)
 	@$(BIN)/python scripts/need_java.py
 	$(PYTEST) tests -m interop $(PARALLEL) $(MORE)
+
+simulate: $(STAMP)
+	$(BIN)/python -m rocketstream.testing.sim --seeds $(SEEDS) --processes $(WORKERS) $(MORE)
 
 bench: $(STAMP)
 	@$(BIN)/python scripts/need_java.py

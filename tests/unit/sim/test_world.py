@@ -15,9 +15,9 @@ import pytest
 from rocketstream import ConsumeConcurrentlyStatus, Message, aio
 from rocketstream.errors import ConfigurationError, RocketMQError, SimulationError
 from rocketstream.protocol.message_ext import MessageExt
-from rocketstream.testing.sim.campaign import SeedResult, run_world, simulated
 from rocketstream.testing.sim.cluster import Cluster
 from rocketstream.testing.sim.options import FAULT_KINDS, Options, draw_options
+from rocketstream.testing.sim.runs import SeedResult, run_world, simulated
 from rocketstream.testing.sim.world import START_MS, Node, World
 
 TOPIC = "Orders"

@@ -164,13 +164,15 @@ class Disk:
         """Make the names in a directory safe."""
         if name not in self.directories:
             raise _error(errno.ENOENT, name)
-        rest = []
-        for operation in self._journal:
-            if name in _touched(operation):
-                _apply(operation, self._safe_files, self._safe_directories)
-            else:
-                rest.append(operation)
-        self._journal = rest
+        # A rename between directories takes along what was changed in the other one before it.
+        together, safe = {name}, []
+        for operation in reversed(self._journal):
+            if together.intersection(_touched(operation)):
+                together.update(_touched(operation))
+                safe.append(operation)
+        for operation in reversed(safe):
+            _apply(operation, self._safe_files, self._safe_directories)
+            self._journal.remove(operation)
 
     # --- loss of power ----------------------------------------------------------------------------
 
@@ -190,16 +192,18 @@ class Disk:
         cuts: dict[str, int] = {}
         common = chance.randint(0, len(self._journal)) if chance.random() < 0.5 else None
         lost = 0
+        ended: set[str] = set()
         for position, operation in enumerate(self._journal):
             for directory in _touched(operation):
                 if directory not in cuts:
                     cuts[directory] = (
                         chance.randint(0, len(self._journal)) if common is None else common
                     )
-            if all(position < cuts[each] for each in _touched(operation)):
+            if all(position < cuts[each] and each not in ended for each in _touched(operation)):
                 if operation[1] in self._safe_files or operation[0] in ("link", "mkdir"):
                     _apply(operation, self._safe_files, self._safe_directories)
             else:
+                ended.update(_touched(operation))  # what comes later in them is lost as well
                 lost += 1
         if lost:
             self.counts["names lost"] += lost

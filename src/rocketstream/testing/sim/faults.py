@@ -185,6 +185,8 @@ class Faults:
         return self._told(f"{node.name} is killed")
 
     def _power(self, node: Node) -> bool:
+        if not node.is_alive:
+            return False
         if node is self._broker:
             self._world.power_lost = True
         node.lose_power()

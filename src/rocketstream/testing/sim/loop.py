@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
+import warnings
 from asyncio import events
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
@@ -215,13 +216,15 @@ class SimLoop(asyncio.BaseEventLoop):
 
         ``finally`` blocks run here, where they have no effect on the simulation any more.
         """
-        tasks, self._remains = self._remains, []
         before = events._get_running_loop()
         events._set_running_loop(self)
         try:
-            for task in tasks:
-                task._log_destroy_pending = False  # type: ignore[attr-defined]
-                _close(task.get_coro())
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                while self._remains:  # closing one may make another
+                    task = self._remains.pop()
+                    task._log_destroy_pending = False  # type: ignore[attr-defined]
+                    _close(task.get_coro())
         finally:
             events._set_running_loop(before)
 

@@ -216,10 +216,14 @@ class Network:
             attempt.cancel()
             raise
         protocol = protocol_factory()
-        opened = loop.create_future()
+        opened: asyncio.Future[None] = loop.create_future()
         transport = endpoint.open(protocol)
-        loop.call_soon(opened.set_result, None)
-        await opened
+        loop.call_soon(_set_unless_done, opened)
+        try:
+            await opened
+        except BaseException:
+            transport.close()
+            raise
         return transport, protocol
 
     async def create_server(
@@ -242,6 +246,11 @@ class Network:
         if number in here.listeners:
             raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
         return SimServer(here, loop, protocol_factory, here.address, number)
+
+
+def _set_unless_done(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 def _refuse_tls(ssl: Any) -> None:

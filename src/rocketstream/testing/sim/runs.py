@@ -1,0 +1,232 @@
+"""One seed: run and judge it.
+
+Law: a seed is judged by its workload and by what the product must never do; nothing is retried.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import gc
+import importlib
+import logging
+import os
+import random
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from rocketstream.client.config import set_process_identity
+from rocketstream.errors import RocketMQError, SimulationError, StoreDamagedError
+from rocketstream.testing.sim.cluster import Cluster
+from rocketstream.testing.sim.faults import Faults
+from rocketstream.testing.sim.options import Options, draw_options
+from rocketstream.testing.sim.world import Node, World
+
+START_MS_MAX = 20_000
+_HOME = "rocketstream.testing.sim.workload"
+
+
+class Workload(Protocol):
+    """What clients do in a run, and how it is judged."""
+
+    @property
+    def messages(self) -> int:
+        """How many messages were sent."""
+        ...
+
+    def is_done(self) -> bool:
+        """Whether everything is consumed, committed and owned; asked once faults are over."""
+        ...
+
+    def unfinished(self) -> str:
+        """Say what is missing."""
+        ...
+
+    def check(self) -> list[Any]:
+        """Return the anomalies of the history."""
+        ...
+
+
+@dataclass
+class SeedResult:
+    """What became of one seed.
+
+    Attributes:
+        failure: why it failed; empty when it did not.
+        digest: of everything that happened.
+        story: what happened, for a reader; only when asked for.
+    """
+
+    seed: int
+    scenario: str
+    options: Options
+    failure: str = ""
+    anomalies: list[str] = field(default_factory=list)
+    digest: str = ""
+    faults: Counter[str] = field(default_factory=Counter)
+    messages: int = 0
+    virtual_ms: float = 0.0
+    story: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing was wrong."""
+        return not self.failure
+
+    def report(self) -> str:
+        """Return what a reader needs to look into a failure."""
+        lines = [
+            f"seed {self.seed} ({self.scenario}) failed: {self.failure}",
+            *(f"  {each}" for each in self.anomalies[:20]),
+            f"  {self.options}",
+            f"  digest {self.digest}; again: python -m rocketstream.testing.sim"
+            f" --replay {self.seed} --scenario {self.scenario} --trace",
+        ]
+        return "\n".join(lines)
+
+
+def workloads() -> dict[str, Callable[[World], Workload]]:
+    """Return what can be run, by name."""
+    found: dict[str, Callable[[World], Workload]] = importlib.import_module(_HOME).WORKLOADS
+    return found
+
+
+def run_seed(
+    seed: int,
+    scenario: str | None = None,
+    options: Options | None = None,
+    trace: bool = False,
+) -> SeedResult:
+    """Run one seed from its beginning to its verdict; blocks.
+
+    Args:
+        seed: where all chance comes from.
+        scenario: name of the workload; drawn when None.
+        options: the knobs; drawn when None.
+        trace: keep the story.
+    """
+    known = workloads()
+    names = sorted(known)
+    name = scenario or (options.scenario if options else "") or random.Random(seed).choice(names)
+    if name not in known:
+        raise SimulationError(f"no scenario {name!r}; there are {', '.join(names)}")
+    options = options or draw_options(seed, name)
+    with simulated(seed, options, trace=trace) as world:
+        Cluster(world)
+        return run_world(world, known[name](world))
+
+
+@contextlib.contextmanager
+def simulated(seed: int, options: Options, *, trace: bool = False) -> Iterator[World]:
+    """Lend a world, and keep the rest of the process from having a say in it."""
+    world = World(options, keep_story=trace)
+    before = random.getstate()
+    collecting = gc.isenabled()
+    gc.disable()
+    random.seed(seed)
+    set_process_identity(world.identity)
+    handler = _Listening(world)
+    root = logging.getLogger("rocketstream")
+    level, propagate, disabled = root.level, root.propagate, logging.root.manager.disable
+    root.addHandler(handler)
+    root.propagate = False
+    root.setLevel(logging.DEBUG if trace else logging.ERROR)
+    try:
+        yield world
+    finally:
+        world.close()
+        logging.disable(disabled)
+        root.removeHandler(handler)
+        root.propagate = propagate
+        root.setLevel(level)
+        set_process_identity(None)
+        random.setstate(before)
+        if collecting:
+            gc.enable()
+
+
+class _Listening(logging.Handler):
+    """Takes log lines into the story, and what a handler should have caught into the verdict."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = world
+
+    def emit(self, record: logging.LogRecord) -> None:
+        node = self._world.running()
+        if node is None or not node.is_alive:
+            return
+        error = record.exc_info[1] if record.exc_info else None
+        if self._world.trace.is_kept:
+            node.log(f"[{record.levelname}] {record.getMessage()}")
+            if error is not None:
+                node.log("".join(traceback.format_exception(error)))
+        if record.levelno < logging.ERROR or error is None:
+            return
+        if not isinstance(error, RocketMQError | OSError):
+            self._world.unhandled(node, record.getMessage(), error)
+
+
+def run_world(world: World, workload: Workload) -> SeedResult:
+    """Run a world with its cluster and clients through faults to the end, and judge it."""
+    options = world.options
+    result = SeedResult(options.seed, options.scenario, options)
+    try:
+        faults = _run(world, workload)
+        result.anomalies = [str(each) for each in _judge(world, workload)]
+        result.faults = world.faults + faults.count_disks()
+    except SimulationError as error:
+        world.fail(str(error), error)
+    if world.failure is not None:
+        result.failure = world.failure
+        if world.error is not None and world.trace.is_kept:
+            world.trace.tell("".join(traceback.format_exception(world.error)))
+    elif result.anomalies:
+        result.failure = f"{len(result.anomalies)} anomalies, the first: {result.anomalies[0]}"
+    result.messages = workload.messages
+    result.virtual_ms = world.now_ms
+    result.digest = world.trace.digest()
+    result.story = world.trace.story()
+    return result
+
+
+def _run(world: World, workload: Workload) -> Faults:
+    cluster, options = world.cluster, world.options
+    cluster.namesrv.start()
+    cluster.node.start()
+    faults = Faults(world)
+    if not world.run(START_MS_MAX / 1000, lambda: cluster.is_ready):
+        world.fail("the cluster did not start")
+    world.on_node_failed = lambda node, error: _ended(world, node, error)
+    for node in world.nodes.values():
+        node.start()
+    faults.begin()
+    world.run(options.fault_ms / 1000)
+    faults.end()
+    world.healed = True
+    world.trace.add("faults are over")
+    if world.failure is None:
+        done = world.run(options.heal_ms / 1000, lambda: cluster.is_ready and workload.is_done())
+        if not done:
+            world.fail(
+                f"not done {options.heal_ms / 1000:g} s after the faults: {workload.unfinished()}"
+            )
+    return faults
+
+
+def _ended(world: World, node: Node, error: Exception) -> None:
+    """A process gave up: servers may when the disk fails or is damaged by chance."""
+    excused = world.faults["bit flip"] or os.strerror(errno.EIO) in str(error)
+    if isinstance(error, StoreDamagedError) and not excused:
+        world.fail(f"the store refuses to start: {error}", error)
+
+
+def _judge(world: World, workload: Workload) -> list[Any]:
+    if world.internal_errors:
+        world.fail(f"errors nobody caught: {world.internal_errors[0]}", world.error)
+    if world.failure is not None:
+        return []
+    return list(workload.check())
