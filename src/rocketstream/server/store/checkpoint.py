@@ -113,8 +113,12 @@ def prepare_root(root: Path, files: Files) -> None:
         StoreError: they cannot be made.
     """
     try:
+        made = [each for each in (root, *root.parents) if not files.exists(each)]
         for name in ("commitlog", "consumequeue", "index", "config"):
             files.make_directory(root / name)
+        for directory in made:
+            # Or a loss of power takes the name of the new store, and all that is in it.
+            files.sync_directory(directory.parent)
     except OSError as error:
         raise StoreError(
             f"cannot make the store directory {root}: {error}; give one that can be written",
