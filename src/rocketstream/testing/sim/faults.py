@@ -15,7 +15,10 @@ from rocketstream.testing.sim.world import Node, World
 _HOUR_MS = 3_600_000
 _CUT_WITHIN_S = 30.0
 """A connection that is to be cut carries so much within this time, mostly."""
-_BODY_SUFFIX = "/commitlog/"
+_LOG = "/commitlog/"
+_CHECKPOINT = "/store/checkpoint"
+_BODY_AT = 84
+"""Where a record with IPv4 hosts says how long its body is."""
 
 
 class Faults:
@@ -29,7 +32,6 @@ class Faults:
         self._world = world
         self._chance = world.random("faults")
         self._active = False
-        self._flips: list[tuple[str, int, int]] = []
         broker = world.cluster.node
         self._broker: Node = broker
         self._table: dict[str, Callable[[], bool]] = {
@@ -223,31 +225,42 @@ class Faults:
         return self._told(f"disk of the broker for {lasts:.1f} s: {shares}", lasts)
 
     def _flip(self) -> bool:
-        """Change a bit of a message body at rest; found when it is read, and then put right."""
-        disk = self._broker.disk
-        place = _some_body(disk, self._chance.random())
-        if place is None:
+        """Change a bit of a message body at rest while the broker is down.
+
+        It must refuse to start, and then the bit is put right; or not have looked there.
+        """
+        broker = self._broker
+        place = _some_body(broker.disk, self._chance.random())
+        if place is None or not broker.is_alive:
             return False
         name, position = place
         bit = self._chance.randrange(8)
-        disk.flip_bit(name, position, bit)
-        self._later(0.5, 3.0, lambda: disk.flip_bit(name, position, bit))
+        broker.kill()
+        broker.disk.flip_bit(name, position, bit)
+        broker.restart_later(0.3)
+        self._world.scheduler.call_later(0.35, self._put_right, name, position, bit)
         return self._told(f"bit {bit} of byte {position} of {name} flips")
+
+    def _put_right(self, name: str, position: int, bit: int) -> None:
+        self._broker.disk.flip_bit(name, position, bit)
+        self._told(f"byte {position} of {name} is put right")
 
 
 def _some_body(disk: Disk, where: float) -> tuple[str, int] | None:
-    """Return a byte inside a message body of the commit log, None when there is no message."""
-    names = sorted(name for name in disk.files if _BODY_SUFFIX in name)
-    if not names:
+    """Return a byte inside a message body of the commit log that is known to be on the disk."""
+    names = sorted(name for name in disk.files if _LOG in name)
+    marks = disk.files.get(_CHECKPOINT)
+    if not names or marks is None:
         return None
     name = names[0]
     data = disk.files[name].data
+    safe = int.from_bytes(marks.data[24:32], "big") - int(name.rpartition("/")[2])
     at, places = 0, []
-    while at + 92 < len(data):
+    while at + _BODY_AT + 4 < min(len(data), safe):
         size = int.from_bytes(data[at : at + 4], "big")
-        body = int.from_bytes(data[at + 84 : at + 88], "big")
-        if size < 92 or body <= 0 or body > size:
+        body = int.from_bytes(data[at + _BODY_AT : at + _BODY_AT + 4], "big")
+        if size <= _BODY_AT or not 0 < body < size or at + size > safe:
             break
-        places.append(at + 88 + body // 2)
+        places.append(at + _BODY_AT + 4 + body // 2)
         at += size
     return (name, places[int(where * len(places))]) if places else None

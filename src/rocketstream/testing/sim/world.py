@@ -165,10 +165,14 @@ class Node:
         except (RocketMQError, OSError) as error:
             self.world.trace.add(f"{self.name} ends: {type(error).__name__}: {error}")
             self.world.node_failed(self, error)
-            self.world.scheduler.call_later(0.0, self.kill)
-            self.restart_later(RESTART_S)
+            self.world.scheduler.call_later(0.0, self._gave_up, self.incarnation)
         except Exception as error:
             self.world.fail(f"{self.name} failed: {type(error).__name__}: {error}", error)
+
+    def _gave_up(self, incarnation: int) -> None:
+        if incarnation == self.incarnation and self._lives:
+            self.kill()
+            self.restart_later(RESTART_S)
 
     def _work_delay_s(self) -> float:
         chance = self._chance
