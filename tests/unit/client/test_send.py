@@ -112,6 +112,8 @@ def test_a_bug_is_not_tried_again() -> None:
         ([RouteNotFoundError("")], SendOutcome.NOT_SENT),
         ([broker_error(1, "")], SendOutcome.REJECTED),
         ([ConnectError(""), broker_error(1, "")], SendOutcome.REJECTED),
+        ([broker_error(14, "")], SendOutcome.UNKNOWN),  # a failed flush: it may be in the log
+        ([broker_error(14, ""), broker_error(1, "")], SendOutcome.UNKNOWN),
         ([RequestTimeoutError("")], SendOutcome.UNKNOWN),
         ([ConnectionLostError(""), broker_error(1, "")], SendOutcome.UNKNOWN),
         ([broker_error(1, ""), RequestTimeoutError("")], SendOutcome.UNKNOWN),

@@ -174,13 +174,21 @@ class SendAttempts:
 
 def outcome_of(errors: Sequence[Exception]) -> SendOutcome:
     """Return what is known of a message after its tries, the most doubtful try deciding."""
-    if any(isinstance(e, _IN_DOUBT) for e in errors):
+    if any(isinstance(e, _IN_DOUBT) or _may_be_stored(e) for e in errors):
         return SendOutcome.UNKNOWN
     if any(isinstance(e, BrokerError) for e in errors):
         return SendOutcome.REJECTED
     if all(isinstance(e, _NOTHING_LEFT) for e in errors):
         return SendOutcome.NOT_SENT
     return SendOutcome.UNKNOWN
+
+
+def _may_be_stored(error: Exception) -> bool:
+    """Tell whether a broker that refused may hold the message all the same.
+
+    One that could not flush answers SERVICE_NOT_AVAILABLE, and may find it when it starts again.
+    """
+    return isinstance(error, BrokerError) and error.code == ResponseCode.SERVICE_NOT_AVAILABLE
 
 
 _IN_DOUBT = (RequestTimeoutError, ConnectionLostError, RemoteProtocolError)
