@@ -69,7 +69,7 @@ def _allowed_at_all(stories: Stories, rules: Rules, delivery: Delivery) -> Itera
         yield Anomaly(AnomalyKind.PHANTOM, text, (event, first))
     if first.due_ms:
         due = first.at + first.due_ms - rules.early_ms
-        if event.at < due - stories.clock_forward.total_between(first.at, event.at):
+        if event.at < due - stories.clock_excuse_ms(first.at, event.at):
             early = first.at + first.due_ms - event.at
             text = f"{event.key} was delivered {early:.0f} ms before it was due"
             yield Anomaly(AnomalyKind.DELAYED_EARLY, text, (first, event))
