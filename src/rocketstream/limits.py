@@ -51,6 +51,22 @@ WRITE_BUFFER_BYTES_MAX: Final = 64 * 1024 * 1024
 """Bytes queued for a peer that does not read; beyond it the connection is closed."""
 CONNECTIONS_MAX: Final = 10_000
 """Connections one server accepts."""
+SERVER_BUFFER_BYTES_MAX: Final = 40 * 1024 * 1024
+"""What all connections of one server hold together: bytes of requests that are not complete and of
+answers that are not taken. Beyond it whoever holds most for longest is closed."""
+SERVER_WRITE_PAUSE_BYTES: Final = 128 * 1024
+"""A peer that leaves so much untaken is served no further until it reads."""
+FRAME_GRACE_MS: Final = 10_000
+FRAME_BYTES_PER_MS_MIN: Final = 512
+"""A frame must be complete so long after its first byte: the grace, and its size at this rate."""
+WORK_SLICE_MS: Final = 1.0
+"""How long one connection works before others get their turn; no request is interrupted."""
+WORK_TURN_MS: Final = 2.0
+"""How long those work that have used much, before the loop looks for news from all."""
+WORK_CREDIT_MS: Final = 10.0
+"""What a connection may use before it counts as one that uses much."""
+WORK_FORGIVEN: Final = 0.2
+"""The share of passing time by which its use is forgiven."""
 BLOCKING_CONNECTIONS_PER_BROKER_MAX: Final = 16
 """Sockets a sync producer keeps to one broker; more threads wait for one."""
 

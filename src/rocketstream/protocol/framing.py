@@ -303,21 +303,28 @@ def _decode_binary_ext(data: bytes, position: int, end: int) -> dict[str, str]:
 class FrameDecoder:
     """Collects bytes of one connection into commands; broken after its first error.
 
-    Memory is bounded by one frame plus what the last ``feed`` brought.
+    Memory is bounded by one frame plus what the last ``put`` brought.
     """
 
-    __slots__ = ("_error", "_frame_bytes_max", "_needed", "_pending")
+    __slots__ = ("_data", "_error", "_frame_bytes_max", "_needed", "_partial", "_position")
 
     def __init__(self, frame_bytes_max: int = limits.FRAME_BYTES_MAX) -> None:
         self._frame_bytes_max = frame_bytes_max
-        self._pending = bytearray()
+        self._data = b""
+        self._position = 0
+        self._partial = bytearray()
         self._needed = 0
         self._error: RemoteProtocolError | None = None
 
     @property
     def bytes_pending(self) -> int:
-        """Bytes held of a frame that is not complete."""
-        return len(self._pending)
+        """Bytes held that no command was made of yet."""
+        return len(self._partial) + len(self._data) - self._position
+
+    @property
+    def frame_bytes(self) -> int:
+        """Size of the frame that is not complete, as far as known; 0 between frames."""
+        return self._needed if self._partial else 0
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[RemotingCommand]:
         """Take bytes and return the commands they complete, oldest first.
@@ -326,47 +333,71 @@ class FrameDecoder:
             MalformedFrameError: a frame that cannot be right.
             FrameTooLargeError: a length over the maximum, or a negative one.
         """
+        self.put(data)
+        commands: list[RemotingCommand] = []
+        while (command := self.next()) is not None:
+            commands.append(command)
+        return commands
+
+    def put(self, data: bytes | bytearray | memoryview) -> None:
+        """Take bytes; ``next`` returns what they complete.
+
+        Raises:
+            RemoteProtocolError: what came before was wrong already.
+        """
         if self._error is not None:
             raise self._error
-        pending = self._pending
-        if pending:
-            pending += data
-            if len(pending) < self._needed:
-                return []
-            data = bytes(pending)
-            pending.clear()
+        partial = self._partial
+        if partial:
+            partial += data
+            if len(partial) < self._needed:
+                return
+            data = bytes(partial)
+            partial.clear()
         elif type(data) is not bytes:
             data = bytes(data)
+        self._data = self._data[self._position :] + data if self._data else data
+        self._position = 0
+
+    def next(self) -> RemotingCommand | None:
+        """Return the next complete command, None when more bytes are needed.
+
+        Raises:
+            MalformedFrameError: a frame that cannot be right.
+            FrameTooLargeError: a length over the maximum, or a negative one.
+        """
+        data, position = self._data, self._position
+        available = len(data) - position
+        if available < 4:
+            if available:
+                self._keep(4)
+            else:
+                self._data, self._position = b"", 0
+            return None
+        (length,) = _unpack_length(data, position)
+        if not 4 <= length <= self._frame_bytes_max - 4:
+            self._error = self._refusal(length)
+            raise self._error
+        if available < 4 + length:
+            self._keep(4 + length)
+            return None
+        self._position = end = position + 4 + length
         try:
-            return self._split(data)
+            return _decode(data, position + 4, end)
         except RemoteProtocolError as error:
             self._error = error
             raise
 
-    def _split(self, data: bytes) -> list[RemotingCommand]:
-        commands: list[RemotingCommand] = []
-        position = 0
-        available = len(data)
-        while available - position >= 4:
-            (length,) = _unpack_length(data, position)
-            if not 4 <= length <= self._frame_bytes_max - 4:
-                self._refuse(length)
-            end = position + 4 + length
-            if end > available:
-                self._needed = 4 + length
-                break
-            commands.append(_decode(data, position + 4, end))
-            position = end
-        else:
-            self._needed = 4
-        if position < available:
-            self._pending += data[position:] if position else data
-        return commands
+    def _keep(self, needed: int) -> None:
+        """Keep the beginning of a frame that needs so many bytes."""
+        self._needed = needed
+        self._partial += self._data[self._position :] if self._position else self._data
+        self._data, self._position = b"", 0
 
-    def _refuse(self, length: int) -> None:
+    def _refusal(self, length: int) -> RemoteProtocolError:
         if 0 <= length < 4:
-            raise MalformedFrameError(f"a frame length of {length} leaves no room for a header")
-        raise FrameTooLargeError(
+            return MalformedFrameError(f"a frame length of {length} leaves no room for a header")
+        return FrameTooLargeError(
             f"a frame length of {length} is not between 4 and {self._frame_bytes_max - 4}",
             frame_bytes=length,
             frame_bytes_max=self._frame_bytes_max,

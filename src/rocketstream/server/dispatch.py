@@ -7,18 +7,23 @@ is a plain function that must not block, since a task per request would cost mor
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from types import GeneratorType
+from typing import cast
 
 from rocketstream.errors import BrokerError, ProtocolError, RocketMQError
 from rocketstream.protocol.codes import ResponseCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import Header
 from rocketstream.transport.aio import Connection
+from rocketstream.transport.sharing import Steps
 
 logger = logging.getLogger("rocketstream.server")
 
-Handler = Callable[[Connection, RemotingCommand], RemotingCommand | None]
-"""Returns the reply, or None when it was or will be given by other means (a held pull, a flush)."""
+Answer = RemotingCommand | None
+Handler = Callable[[Connection, RemotingCommand], Answer | Generator[None, None, Answer]]
+"""Returns the reply, or None when it was or will be given by other means (a held pull, a flush).
+A handler whose work can take long is a generator: others are served at each of its yields."""
 
 
 def ok(header: Header | None = None, body: bytes = b"") -> RemotingCommand:
@@ -43,37 +48,63 @@ class Dispatcher:
         """The request codes answered, ascending."""
         return sorted(self._handlers)
 
-    def __call__(self, connection: Connection, request: RemotingCommand) -> None:
-        """Answer one request of a peer."""
+    def __call__(self, connection: Connection, request: RemotingCommand) -> Steps | None:
+        """Answer one request of a peer, or return the steps that will."""
         handler = self._handlers.get(request.code)
         if handler is None:
             remark = f" request type {request.code} not supported"
             response = RemotingCommand.response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
             connection.reply(request, response)
-            return
+            return None
         answer = guarded(self._name, handler, connection, request)
+        if type(answer) is GeneratorType:
+            return self._in_steps(connection, request, answer)
+        if answer is not None:
+            connection.reply(request, cast(RemotingCommand, answer))
+        return None
+
+    def _in_steps(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        steps: Generator[None, None, Answer],
+    ) -> Steps:
+        """Do the steps of a handler and give its reply."""
+        try:
+            answer = yield from steps
+        except Exception as error:
+            answer = _failure(self._name, connection, request, error)
         if answer is not None:
             connection.reply(request, answer)
 
 
 def guarded(
     name: str, handler: Handler, connection: Connection, request: RemotingCommand
-) -> RemotingCommand | None:
+) -> Answer | Generator[None, None, Answer]:
     """Run a handler; every way it can fail becomes a reply."""
     try:
         return handler(connection, request)
-    except BrokerError as error:
+    except Exception as error:
+        return _failure(name, connection, request, error)
+
+
+def _failure(
+    name: str, connection: Connection, request: RemotingCommand, error: Exception
+) -> RemotingCommand:
+    """Return the reply that tells of a failure."""
+    if isinstance(error, BrokerError):
         return RemotingCommand.response(error.code, error.remark)
-    except ProtocolError as error:
+    if isinstance(error, ProtocolError):
         logger.info(
             "%s: bad request code=%d peer=%s: %s", name, request.code, connection.peer, error
         )
         return RemotingCommand.response(ResponseCode.SYSTEM_ERROR, error.message)
-    except RocketMQError as error:
+    if isinstance(error, RocketMQError):
         logger.error("%s: code=%d failed: %s", name, request.code, error)
         return RemotingCommand.response(ResponseCode.SYSTEM_ERROR, error.message)
-    except Exception as error:
-        # The one place where a mistake of ours must not become a caller's timeout.
-        logger.exception("%s: INTERNAL code=%d peer=%s", name, request.code, connection.peer)
-        text = f"internal error of the {name}, see its log: {type(error).__name__}"
-        return RemotingCommand.response(ResponseCode.SYSTEM_ERROR, text)
+    # The one place where a mistake of ours must not become a caller's timeout.
+    logger.error(
+        "%s: INTERNAL code=%d peer=%s", name, request.code, connection.peer, exc_info=error
+    )
+    text = f"internal error of the {name}, see its log: {type(error).__name__}"
+    return RemotingCommand.response(ResponseCode.SYSTEM_ERROR, text)

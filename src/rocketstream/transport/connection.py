@@ -26,10 +26,12 @@ from rocketstream.protocol.codes import FLAG_ONEWAY, FLAG_RESPONSE, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.framing import FrameDecoder, encode_frame, encode_frame_head
 from rocketstream.transport.addresses import format_address
+from rocketstream.transport.sharing import Sharing, Steps
 
 logger = logging.getLogger("rocketstream.transport")
 
-RequestHandler = Callable[["Connection", RemotingCommand], None]
+RequestHandler = Callable[["Connection", RemotingCommand], Steps | None]
+"""Takes a request; may leave the rest of its work as steps, done before the next request."""
 AnswerCallback = Callable[[RemotingCommand | None, Exception | None], None]
 BeforeRequest = Callable[[str, RemotingCommand], None]
 AfterResponse = Callable[[str, RemotingCommand, RemotingCommand], None]
@@ -97,6 +99,7 @@ class Connection(asyncio.Protocol):
         on_open: Callable[[Connection], None] | None = None,
         on_close: Callable[[Connection], None] | None = None,
         address: str = "",
+        sharing: Sharing | None = None,
     ) -> None:
         self.attributes: dict[Any, Any] = {}
         self.peer = address
@@ -133,6 +136,18 @@ class Connection(asyncio.Protocol):
         self._receiving = False
         self._flush_due = False
         self._paused = False
+        self._when_drained: list[Callable[[], None]] = []
+        # What it shares with the other connections of a server (see ``Sharer``).
+        self._sharing = sharing
+        self._steps: Steps | None = None
+        self._in_line = False
+        self._is_parked = False
+        self._is_gone = False
+        self._frame_began_s = math.inf
+        self.used_ms = 0.0
+        self.used_at_ms = 0.0
+        self.is_waiting = False
+        self.holds_since_s = math.inf
 
     def __repr__(self) -> str:
         return f"<Connection {self.peer} {self.close_reason or 'open'}>"
@@ -155,6 +170,15 @@ class Connection(asyncio.Protocol):
         if self._transport is None:
             return 0
         return self._out_bytes + self._transport.get_write_buffer_size()
+
+    @property
+    def is_congested(self) -> bool:
+        """Whether the peer does not take what it is sent; ``when_drained`` tells when it did."""
+        return self._paused and not self._closed
+
+    def when_drained(self, callback: Callable[[], None]) -> None:
+        """Call back when the peer has taken what waits for it; never once it is closed."""
+        self._when_drained.append(callback)
 
     # --- sending ----------------------------------------------------------------------------------
 
@@ -302,6 +326,8 @@ class Connection(asyncio.Protocol):
             self._check_write_bound()
             return
         self._active = True
+        if self._sharing is not None:
+            self._sharing.note(self, self._out_bytes)
         transport.write(self._take_out())
 
     def _take_out(self) -> bytes | memoryview:
@@ -331,9 +357,14 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         """Send what was kept (called by asyncio)."""
         self._paused = False
+        self.holds_since_s = math.inf
         if self._out and not self._flush_due:
             self._flush_due = True
             self._loop.call_soon(self._flush)
+        waiting, self._when_drained = self._when_drained, []
+        for callback in waiting:
+            callback()
+        self._unpark()
 
     # --- reading ----------------------------------------------------------------------------------
 
@@ -342,25 +373,114 @@ class Connection(asyncio.Protocol):
         if self._closed:
             return
         self._active = True
+        self._decoder.put(data)
+        sharing = self._sharing
+        if sharing is None:
+            self.work(_never)
+            return
+        if not self._in_line and sharing.go(self):
+            self._stand_in_line()
+        if self._decoder.bytes_pending:
+            self._note_unread(len(data))
+
+    def _stand_in_line(self) -> None:
+        """Read no more until what was read is done."""
+        self._in_line = True
+        if self._transport is not None and not self._closed:
+            self._transport.pause_reading()
+
+    def _leave_line(self) -> None:
+        self._in_line = False
+        if self._transport is None:
+            self._finish()
+        elif not self._closed:
+            # The peer could not go on with a frame it had begun.
+            if self._decoder.bytes_pending:
+                self._frame_began_s = self._loop.time()
+            self._transport.resume_reading()
+
+    def _note_unread(self, size: int) -> None:
+        if self._frame_began_s == math.inf:
+            self._frame_began_s = self._loop.time()
+        if self._sharing is not None:
+            self._sharing.note(self, size)
+
+    @property
+    def bytes_held(self) -> int:
+        """Memory taken by what was received and not done, or answered and not taken."""
+        return self._decoder.bytes_pending + self.bytes_buffered
+
+    @property
+    def frame_due_s(self) -> float:
+        """Loop time at which the frame begun must be complete; infinite between frames."""
+        size = self._decoder.frame_bytes
+        if not size or self._in_line:
+            return math.inf
+        patience_ms = limits.FRAME_GRACE_MS + size / limits.FRAME_BYTES_PER_MS_MIN
+        return self._frame_began_s + patience_ms / 1000
+
+    def work(self, until: Callable[[], bool]) -> bool:
+        """Take requests and answers until ``until`` says so; return whether some are left.
+
+        Called by what its server shares, when it is its turn.
+        """
+        self._receiving = True
         try:
-            commands = self._decoder.feed(data)
+            more = self._work(until)
         except RemoteProtocolError as error:
             logger.info("closing %s: %s", self.peer, error)
             self.close(str(error))
-            return
-        self._receiving = True
-        try:
-            for command in commands:
-                if command.flag & FLAG_RESPONSE:
-                    self._answered(command)
-                elif self._closed:
-                    break
-                else:
-                    self._asked(command)
+            more = False
         finally:
             self._receiving = False
             if self._out and not self._flush_due:
                 self._flush()
+        if not self._in_line:
+            return more
+        if not more:
+            self._leave_line()
+        # Who waits for its peer to read needs no turn: ``resume_writing`` puts it in line again.
+        self._is_parked = more and self._paused and not self._closed and self._steps is None
+        return more and not self._is_parked
+
+    def _work(self, until: Callable[[], bool]) -> bool:
+        take = self._decoder.next
+        while True:
+            if self._steps is not None:
+                if self._take_step():
+                    if until():
+                        return True
+                    continue
+            elif self._closed and not self._is_gone:
+                return False  # closed by us: what is left is not asked for any more
+            if self._paused and self._sharing is not None and not self._closed:
+                return True
+            command = take()
+            if command is None:
+                return False
+            self._frame_began_s = math.inf
+            if command.flag & FLAG_RESPONSE:
+                self._answered(command)
+            else:
+                self._asked(command)
+            if self._out_bytes > _PAUSE_ABOVE_BYTES and self._sharing is not None:
+                self._flush()
+            if until():
+                return True
+
+    def _take_step(self) -> bool:
+        """Go on with a request that is answered in steps; return whether it is not done yet."""
+        assert self._steps is not None
+        try:
+            next(self._steps)
+        except StopIteration:
+            self._steps = None
+            return False
+        except Exception:
+            self._steps = None
+            logger.exception("a request of %s failed", self.peer)
+            return False
+        return True
 
     def _answered(self, command: RemotingCommand) -> None:
         entry = self._pending.pop(command.opaque, None)
@@ -375,7 +495,7 @@ class Connection(asyncio.Protocol):
 
     def _asked(self, command: RemotingCommand) -> None:
         try:
-            self._on_request(self, command)
+            self._steps = self._on_request(self, command)
         except Exception as error:
             logger.exception("request code=%s of %s failed", command.code, self.peer)
             remark = f"{type(error).__name__}: {error}"
@@ -443,7 +563,10 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the transport over (called by asyncio)."""
         self._transport = stream = cast(asyncio.Transport, transport)
-        stream.set_write_buffer_limits(high=_PAUSE_ABOVE_BYTES)
+        shared = self._sharing is not None
+        stream.set_write_buffer_limits(
+            high=limits.SERVER_WRITE_PAUSE_BYTES if shared else _PAUSE_ABOVE_BYTES
+        )
         sock = transport.get_extra_info("socket")
         if sock is not None:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -458,14 +581,33 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail what still waits (called by asyncio)."""
+        by_peer = not self._closed
         self._end(f"connection lost: {exc}" if exc is not None else "closed by the peer")
         if self._abort_timer is not None:
             self._abort_timer.cancel()
         self._out.clear()
         self._out_bytes = 0
+        self._when_drained.clear()
         self._transport = None
         if not self._lost.done():
             self._lost.set_result(None)
+        # What the peer had sent before it left is still done, in its turn: a commit, say.
+        self._is_gone = by_peer
+        if not self._in_line:
+            self._finish()
+        else:
+            self._unpark()
+
+    def _unpark(self) -> None:
+        if self._is_parked and self._sharing is not None:
+            self._is_parked = False
+            self._sharing.again(self)
+
+    def _finish(self) -> None:
+        """Forget what was not done, and tell the owner that the connection is gone."""
+        self._steps = None
+        self._is_gone = False
+        self._decoder = FrameDecoder(self._bounds.frame_bytes_max)
         if self._on_close is not None:
             self._on_close(self)
 
@@ -482,6 +624,13 @@ class Connection(asyncio.Protocol):
             transport.write(self._take_out())
         transport.close()
         self._abort_timer = self._loop.call_later(_GRACE_S, self._abort)
+
+    def drop(self, reason: str) -> None:
+        """Close at once: what was not sent is lost."""
+        if not self._closed:
+            logger.warning("closing %s: %s", self.peer, reason)
+        self._end(reason)
+        self._abort()
 
     async def wait_closed(self) -> None:
         """Wait until the socket is gone; blocks for some seconds at most after ``close``."""
@@ -509,6 +658,10 @@ class Connection(asyncio.Protocol):
         return ConnectError(
             f"connection to {self.peer} is closed ({reason}); nothing was sent", address=self.peer
         )
+
+
+def _never() -> bool:
+    return False
 
 
 def _host(name: Any) -> tuple[str, int]:

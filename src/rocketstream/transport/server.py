@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rocketstream import limits
+from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.errors import (
     ClientStateError,
     ConfigurationError,
@@ -25,6 +26,7 @@ from rocketstream.errors import (
 )
 from rocketstream.transport.addresses import format_address
 from rocketstream.transport.connection import Connection, ConnectionLimits, RequestHandler
+from rocketstream.transport.sharing import Sharing
 from rocketstream.transport.tls import TlsMode
 
 logger = logging.getLogger("rocketstream.transport")
@@ -59,6 +61,8 @@ class RemotingServer:
         idle_close_ms: float = limits.IDLE_CLOSE_MS,
         connections_max: int = limits.CONNECTIONS_MAX,
         bounds: ConnectionLimits | None = None,
+        sharing: Sharing | None = None,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         """Keep the settings; nothing listens before ``start``.
 
@@ -74,6 +78,8 @@ class RemotingServer:
             idle_close_ms: close a connection after so long without traffic; 0 never does.
             connections_max: further connections are closed at once.
             bounds: all bounds of a connection at once; ``idle_close_ms`` is then ignored.
+            sharing: what its connections share with those of other ports; None shares with nobody.
+            clock: what work is measured by.
 
         Raises:
             ConfigurationError: unknown ``tls_mode``, or ``enforcing`` without ``ssl_context``.
@@ -93,6 +99,9 @@ class RemotingServer:
         self._tls_mode = tls_mode
         self._connections_max = connections_max
         self._bounds = bounds or ConnectionLimits(idle_close_ms=idle_close_ms)
+        self._sharing = sharing
+        self._own_sharing: Sharing | None = None
+        self._clock = clock
         self._loop: asyncio.AbstractEventLoop | None = None
         self._server: asyncio.Server | None = None
         self._acceptor: _PeekingAcceptor | None = None
@@ -114,6 +123,8 @@ class RemotingServer:
         if self._loop is not None or self._closed:
             raise ClientStateError("a server starts once; make a new one")
         self._loop = asyncio.get_running_loop()
+        if self._sharing is None:
+            self._sharing = self._own_sharing = Sharing(self._clock)
         family, address = _resolve(self.host, self.port)
         peeks = self._ssl is not None and self._tls_mode == "permissive"
         if family == socket.AF_INET and not peeks:
@@ -160,6 +171,8 @@ class RemotingServer:
             connection.close("the server is shutting down")
         for connection in [*self.connections, *self._refused]:
             await connection.wait_closed()
+        if self._own_sharing is not None:
+            self._own_sharing.close()
         if self._server is not None:
             await self._server.wait_closed()
 
@@ -171,6 +184,7 @@ class RemotingServer:
             bounds=self._bounds,
             on_open=self._opened,
             on_close=self._lost,
+            sharing=self._sharing,
         )
 
     def _is_full(self) -> bool:

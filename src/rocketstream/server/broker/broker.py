@@ -50,6 +50,7 @@ from rocketstream.server.dispatch import Dispatcher, Handler
 from rocketstream.server.store import Files, MessageStore, RecoveryReport
 from rocketstream.transport.aio import Connection, RemotingClient, RemotingServer
 from rocketstream.transport.connection import refuse_request
+from rocketstream.transport.sharing import Sharing, Steps
 
 logger = logging.getLogger("rocketstream.server")
 
@@ -151,6 +152,7 @@ class Broker:
         controller = self.controller
         controller.started_ms = controller.now_ms()
         controller.started_monotonic_ms = controller.monotonic_ms()
+        controller.sharing = Sharing(controller.clock)
         # The port first: nothing of the store is touched when it is taken.
         self._server = RemotingServer(
             self._dispatch,
@@ -158,6 +160,7 @@ class Broker:
             port=self.config.port,
             ssl_context=self.config.ssl_context,
             on_close=controller.closed,
+            sharing=controller.sharing,
         )
         await self._server.start()
         controller.port = self._server.port
@@ -181,6 +184,7 @@ class Broker:
             port=self.controller.port - 2,
             ssl_context=self.config.ssl_context,
             on_close=self.controller.closed,
+            sharing=self.controller.sharing,
         )
         await self._vip_server.start()
 
@@ -241,18 +245,18 @@ class Broker:
         self._every("sample", SAMPLE_INTERVAL_S, controller.sample)
         self._every("retention", RETENTION_INTERVAL_S, self._delete_expired, RETENTION_FIRST_S)
 
-    def _dispatch(self, connection: Connection, request: RemotingCommand) -> None:
+    def _dispatch(self, connection: Connection, request: RemotingCommand) -> Steps | None:
         dispatcher = self._dispatcher
         if dispatcher is None:
             connection.close("the broker is not ready yet")
-        else:
-            dispatcher(connection, request)
+            return None
+        return dispatcher(connection, request)
 
-    def _dispatch_vip(self, connection: Connection, request: RemotingCommand) -> None:
+    def _dispatch_vip(self, connection: Connection, request: RemotingCommand) -> Steps | None:
         if request.code == RequestCode.PULL_MESSAGE:
             refuse_request(connection, request)
-        else:
-            self._dispatch(connection, request)
+            return None
+        return self._dispatch(connection, request)
 
     def _advertised_host(self) -> str:
         host = self.config.advertise_host or self.config.host
@@ -299,6 +303,8 @@ class Broker:
         for server in (self._server, self._vip_server):
             if server:
                 await server.close()
+        if self.controller.sharing:
+            self.controller.sharing.close()
         if self._client:
             await self._client.close()
         await self.controller.close_tasks()

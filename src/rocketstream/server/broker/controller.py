@@ -30,6 +30,7 @@ from rocketstream.server.broker.core.topics import TopicTable
 from rocketstream.server.store import MessageStore
 from rocketstream.transport.addresses import format_address
 from rocketstream.transport.aio import Connection
+from rocketstream.transport.sharing import Sharing
 
 logger = logging.getLogger("rocketstream.server")
 
@@ -67,6 +68,8 @@ class BrokerController:
 
     registrar: Registrar
     saver: Saver
+    sharing: Sharing | None = None
+    """What the connections of all its ports share; None before the start."""
 
     def __init__(self, config: BrokerConfig, store: MessageStore, clock: Clock) -> None:
         self.config = config

@@ -50,6 +50,7 @@ class NameServer:
             port=port,
             ssl_context=ssl_context,
             on_close=self._closed,
+            clock=clock,
         )
         self._scan: asyncio.TimerHandle | None = None
 

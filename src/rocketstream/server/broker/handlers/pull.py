@@ -301,7 +301,7 @@ class PullHandlers:
         answer = guarded(
             "broker", lambda _c, _r: self._pull(pull, first=False), pull.connection, pull.request
         )
-        if answer is not None:
+        if isinstance(answer, RemotingCommand):
             pull.connection.reply(pull.request, answer)
 
     def _forget(self, connection: Connection) -> None:

@@ -1,0 +1,239 @@
+"""What the connections of one server share: the time of its loop, and memory for what waits.
+
+Law: decides who works when and who must go; nothing of frames or requests. Runs on its loop's
+thread only. Work is measured by the clock handed in, so that under a virtual clock, which stands
+still while anything works, nobody is ever put off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Generator
+from typing import Any, Protocol, TypeAlias
+
+from rocketstream import limits
+from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+
+logger = logging.getLogger("rocketstream.transport")
+
+Steps: TypeAlias = Generator[None, None, Any]
+"""Work in steps: whoever does it may do something else at each ``yield``."""
+
+_SURVEY_BYTES = 1024 * 1024
+_WATCH_S = 0.5
+
+
+class Sharer(Protocol):
+    """A connection, as far as its server's other connections are concerned."""
+
+    used_ms: float
+    """Time used lately; forgiven as time passes."""
+    used_at_ms: float
+    is_waiting: bool
+    """Whether it is in line; kept by what is shared."""
+    holds_since_s: float
+    """Since when it has held memory without a pause; infinite when it holds none."""
+
+    @property
+    def bytes_held(self) -> int:
+        """Memory it takes: bytes received that wait, and bytes that wait to be sent."""
+        ...
+
+    @property
+    def frame_due_s(self) -> float:
+        """Loop time at which the frame it is in the middle of must be complete."""
+        ...
+
+    def work(self, until: Callable[[], bool]) -> bool:
+        """Go on until ``until`` says so; return whether something is left to do."""
+        ...
+
+    def drop(self, reason: str) -> None:
+        """Close at once, without waiting for the peer."""
+        ...
+
+
+class _Job:
+    """Steps that belong to no connection."""
+
+    def __init__(self, steps: Steps) -> None:
+        self._steps = steps
+
+    def work(self, until: Callable[[], bool]) -> bool:
+        try:
+            for _ in self._steps:
+                if until():
+                    return True
+        except Exception:
+            logger.exception("INTERNAL work of a server failed")
+        return False
+
+
+class Sharing:
+    """Gives every connection its turn, and takes memory back from whoever holds most for longest.
+
+    A connection works at once while it and the others have used little; what is left after a
+    slice, and all work of those who use much, waits in a line that gets one slice in each turn of
+    the loop. Time used is forgiven at a fifth of the rate at which time passes.
+    """
+
+    def __init__(
+        self, clock: Clock = SYSTEM_CLOCK, *, bytes_max: int = limits.SERVER_BUFFER_BYTES_MAX
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._now_ms = clock.monotonic_ms
+        self._bytes_max = bytes_max
+        self._fresh: deque[Sharer | _Job] = deque()
+        self._used: deque[Sharer | _Job] = deque()
+        self._is_due = False
+        self._spent_ms = 0.0
+        self._is_reset_due = False
+        self._slice_end_ms = 0.0
+        self._holders: dict[Sharer, None] = {}
+        self._unseen_bytes = 0
+        self._watch: asyncio.TimerHandle | None = None
+        self.bytes_held = 0
+        """What all connections held at the last look."""
+
+    # --- time -------------------------------------------------------------------------------------
+
+    def go(self, sharer: Sharer) -> bool:
+        """Let a connection work now if it may; return whether it is in line for the rest."""
+        now_ms = self._now_ms()
+        if sharer.used_ms:
+            idle_ms = now_ms - sharer.used_at_ms
+            sharer.used_ms = max(0.0, sharer.used_ms - idle_ms * limits.WORK_FORGIVEN)
+        sharer.used_at_ms = now_ms
+        if sharer.used_ms >= limits.WORK_CREDIT_MS or self._spent_ms >= limits.WORK_TURN_MS:
+            self.again(sharer)
+            return True
+        more, used_ms = self._slice(sharer, now_ms)
+        sharer.used_ms += used_ms
+        sharer.used_at_ms += used_ms
+        self._spent_ms += used_ms
+        if self._spent_ms * 4 >= limits.WORK_TURN_MS and not self._is_reset_due:
+            # Whatever comes in the next turn of the loop begins with a clean slate.
+            self._is_reset_due = True
+            self._loop.call_soon(self._new_turn)
+        if more:
+            self.again(sharer)
+        return more
+
+    def again(self, sharer: Sharer) -> None:
+        """Put a connection in line, behind its equals: those who used little go first."""
+        if not sharer.is_waiting:
+            sharer.is_waiting = True
+            has_used = sharer.used_ms >= limits.WORK_CREDIT_MS
+            self._wait(sharer, self._used if has_used else self._fresh)
+
+    def start(self, steps: Steps) -> None:
+        """Do work in steps: the first of them at once, what takes longer in line."""
+        job = _Job(steps)
+        if self._slice(job, self._now_ms())[0]:
+            self._wait(job, self._used)
+
+    def _new_turn(self) -> None:
+        self._spent_ms = 0.0
+        self._is_reset_due = False
+
+    def _wait(self, worker: Sharer | _Job, line: deque[Sharer | _Job]) -> None:
+        line.append(worker)
+        if not self._is_due:
+            self._is_due = True
+            self._loop.call_soon(self._turn)
+
+    def _next(self) -> Sharer | _Job:
+        worker = (self._fresh or self._used).popleft()
+        if not isinstance(worker, _Job):
+            worker.is_waiting = False
+        return worker
+
+    def _slice(self, worker: Sharer | _Job, began_ms: float) -> tuple[bool, float]:
+        self._slice_end_ms = began_ms + limits.WORK_SLICE_MS
+        more = worker.work(self._is_slice_over)
+        return more, self._now_ms() - began_ms
+
+    def _is_slice_over(self) -> bool:
+        return self._now_ms() >= self._slice_end_ms
+
+    def _turn(self) -> None:
+        """Let those in line work, one after another, until the turn's time is used."""
+        self._is_due = False
+        began_ms = now_ms = self._now_ms()
+        for _ in range(len(self._fresh) + len(self._used)):
+            worker = self._next()
+            more, used_ms = self._slice(worker, now_ms)
+            now_ms += used_ms
+            if isinstance(worker, _Job):
+                if more:
+                    self._used.append(worker)
+            else:
+                worker.used_ms += used_ms
+                worker.used_at_ms = now_ms
+                if more:
+                    self.again(worker)
+            if now_ms - began_ms >= limits.WORK_TURN_MS:
+                break
+        if (self._fresh or self._used) and not self._is_due:
+            self._is_due = True
+            self._loop.call_soon(self._turn)
+
+    # --- memory -----------------------------------------------------------------------------------
+
+    def note(self, sharer: Sharer, size: int) -> None:
+        """Hear of bytes that a connection may be holding from now on."""
+        self._holders[sharer] = None
+        self._unseen_bytes += size
+        if self._unseen_bytes >= _SURVEY_BYTES:
+            self._survey()
+        elif self._watch is None:
+            self._watch = self._loop.call_later(_WATCH_S, self._look)
+
+    def _look(self) -> None:
+        self._watch = None
+        self._survey()
+        now_s = self._loop.time()
+        for sharer in list(self._holders):
+            if sharer.frame_due_s <= now_s:
+                sharer.drop("its frame was not complete in time")
+        if self._holders:
+            self._watch = self._loop.call_later(_WATCH_S, self._look)
+
+    def _survey(self) -> None:
+        """Count what is held; beyond the bound, close those who hold most for longest."""
+        self._unseen_bytes = 0
+        now_s = self._loop.time()
+        held: dict[Sharer, int] = {}
+        for sharer in self._holders:
+            size = sharer.bytes_held
+            if size:
+                held[sharer] = size
+                sharer.holds_since_s = min(sharer.holds_since_s, now_s)
+            else:
+                sharer.holds_since_s = float("inf")
+        self._holders = dict.fromkeys(held)
+        total = sum(held.values())
+        while total > self._bytes_max and held:
+            # A second's start: what came this instant counts by its size alone.
+            worst = max(held, key=lambda one: held[one] * (now_s - one.holds_since_s + 1))
+            size = held.pop(worst)
+            total -= size
+            del self._holders[worst]
+            worst.drop(
+                f"{size} bytes wait for it, and all connections hold more than the maximum of"
+                f" {self._bytes_max}"
+            )
+        self.bytes_held = total
+
+    # --- the end ----------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Do at once whatever still waits."""
+        while self._fresh or self._used:
+            worker = self._next()
+            while worker.work(lambda: False):
+                pass
+        if self._watch is not None:
+            self._watch.cancel()

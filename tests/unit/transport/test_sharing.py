@@ -1,0 +1,454 @@
+"""What the connections of one server share: nobody holds the others up, memory has one bound."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rocketstream import limits
+from rocketstream.protocol.command import RemotingCommand
+from rocketstream.protocol.framing import encode_frame
+from rocketstream.testing.clock import ManualClock
+from rocketstream.transport.connection import Connection, RequestHandler
+from rocketstream.transport.sharing import Sharing, Steps
+from tests.unit.transport.conftest import Run, echo, request
+
+
+class Pipe(asyncio.Transport):
+    """A transport that keeps what is written, and says so when told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept = bytearray()
+        self.reading = True
+        self.is_aborted = False
+        self.takes = True
+        self.connection: Connection | None = None
+
+    def write(self, data: Any) -> None:
+        self.kept += data
+        if not self.takes and self.connection is not None:
+            self.connection.pause_writing()
+
+    def get_write_buffer_size(self) -> int:
+        return 0 if self.takes else len(self.kept)
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        return
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+    def close(self) -> None:
+        return
+
+    def abort(self) -> None:
+        self.is_aborted = True
+
+
+def join(
+    sharing: Sharing, handler: RequestHandler = echo, **settings: Any
+) -> tuple[Connection, Pipe]:
+    """A connection of a server that shares, on a transport that is none."""
+    connection = Connection(asyncio.get_running_loop(), handler, sharing=sharing, **settings)
+    pipe = Pipe()
+    pipe.connection = connection
+    connection.connection_made(pipe)
+    return connection, pipe
+
+
+def frames(count: int) -> bytes:
+    return b"".join(encode_frame(request()) for _ in range(count))
+
+
+async def turn() -> None:
+    """Let the loop do what was due before this call."""
+    reached = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().call_soon(reached.set_result, None)
+    await reached
+
+
+class Toil:
+    """A handler that costs so many milliseconds a request, and notes whose it was."""
+
+    def __init__(self, clock: ManualClock, cost_ms: float) -> None:
+        self.clock = clock
+        self.cost_ms = cost_ms
+        self.done: list[Connection] = []
+
+    def __call__(self, connection: Connection, command: RemotingCommand) -> Steps | None:
+        self.clock.advance(self.cost_ms)
+        self.done.append(connection)
+        return None
+
+
+def test_one_peer_works_no_longer_than_its_slice(run: Run) -> None:
+    """1,000 requests that came at once are not done at once: the loop is free in between."""
+
+    async def main() -> None:
+        clock = ManualClock()
+        toil = Toil(clock, 0.25)
+        sharing = Sharing(clock)
+        peer, pipe = join(sharing, toil)
+        peer.data_received(frames(1_000))
+        assert len(toil.done) == limits.WORK_SLICE_MS / 0.25
+        assert not pipe.reading, "what is not done is not read on"
+        turns = 0
+        while len(toil.done) < 1_000:
+            before = len(toil.done)
+            await turn()
+            turns += 1
+            used_ms = (len(toil.done) - before) * 0.25
+            assert used_ms <= limits.WORK_TURN_MS + limits.WORK_SLICE_MS
+        assert turns > 50
+        await turn()
+        assert pipe.reading
+        peer.connection_lost(None)
+
+    run(main())
+
+
+def test_neighbour_is_served_at_once_while_a_peer_has_work_for_seconds(run: Run) -> None:
+    async def main() -> None:
+        clock = ManualClock()
+        toil = Toil(clock, 0.5)
+        sharing = Sharing(clock)
+        peer, _ = join(sharing, toil)
+        neighbour, _ = join(sharing, toil)
+        peer.data_received(frames(2_000))
+        for _ in range(5):
+            await turn()
+        done = len(toil.done)
+        assert done < 100
+        neighbour.data_received(frames(1))
+        assert toil.done[done:] == [neighbour]
+        sharing.close()
+        assert len(toil.done) == 2_001
+        for connection in (peer, neighbour):
+            connection.connection_lost(None)
+
+    run(main())
+
+
+def test_many_peers_at_once_leave_the_loop_free_too(run: Run) -> None:
+    """200 peers with a dear request each are done over many turns, who came first, first."""
+
+    async def main() -> None:
+        clock = ManualClock()
+        toil = Toil(clock, 5)
+        sharing = Sharing(clock)
+        peers = [join(sharing, toil)[0] for _ in range(200)]
+        for peer in peers:
+            peer.data_received(frames(1))
+        assert len(toil.done) == 1
+        await turn()
+        assert len(toil.done) <= 3
+        sharing.close()
+        assert toil.done == peers
+        for peer in peers:
+            peer.connection_lost(None)
+
+    run(main())
+
+
+def test_use_is_forgiven_with_time(run: Run) -> None:
+    async def main() -> None:
+        clock = ManualClock()
+        toil = Toil(clock, limits.WORK_CREDIT_MS)
+        sharing = Sharing(clock)
+        peer, _ = join(sharing, toil)
+        peer.data_received(frames(1))
+        await turn()
+        peer.data_received(frames(1))
+        assert len(toil.done) == 1, "it has used its credit and waits in line"
+        await turn()
+        await turn()
+        clock.advance(limits.WORK_CREDIT_MS * 3 / limits.WORK_FORGIVEN)
+        peer.data_received(frames(1))
+        assert len(toil.done) == 3
+        peer.connection_lost(None)
+
+    run(main())
+
+
+def test_under_a_clock_that_stands_still_nobody_waits(run: Run) -> None:
+    """A simulated world is the same in every run, however fast the machine is."""
+
+    async def main() -> None:
+        sharing = Sharing(ManualClock())
+        toil = Toil(ManualClock(), 1)
+        peer, pipe = join(sharing, toil)
+        peer.data_received(frames(1_000))
+        assert len(toil.done) == 1_000
+        assert pipe.reading
+        peer.connection_lost(None)
+
+    run(main())
+
+
+def test_request_in_steps_leaves_others_their_turn(run: Run) -> None:
+    """Long work that is legitimate yields, and the next request of its peer waits for it."""
+
+    async def main() -> None:
+        clock = ManualClock()
+        done: list[str] = []
+
+        def steps() -> Steps:
+            for _ in range(100):
+                clock.advance(0.5)
+                yield
+            done.append("long")
+
+        def handler(connection: Connection, command: RemotingCommand) -> Steps | None:
+            if command.code == 2:
+                return steps()
+            done.append("short" if connection is peer else "neighbour")
+            return None
+
+        sharing = Sharing(clock)
+        peer, _ = join(sharing, handler)
+        neighbour, _ = join(sharing, handler)
+        peer.data_received(encode_frame(request(2)) + encode_frame(request(1)))
+        await turn()
+        neighbour.data_received(encode_frame(request(1)))
+        assert done == ["neighbour"]
+        sharing.close()
+        assert done == ["neighbour", "long", "short"]
+        for connection in (peer, neighbour):
+            connection.connection_lost(None)
+
+    run(main())
+
+
+def test_work_of_the_server_itself_is_done_in_slices(run: Run) -> None:
+    async def main() -> None:
+        clock = ManualClock()
+        done: list[int] = []
+
+        def steps() -> Steps:
+            for number in range(100):
+                clock.advance(0.5)
+                done.append(number)
+                yield
+
+        sharing = Sharing(clock)
+        sharing.start(steps())
+        assert len(done) == 2
+        while len(done) < 100:
+            before = len(done)
+            await turn()
+            assert len(done) - before <= 6
+
+    run(main())
+
+
+def test_what_was_sent_before_leaving_is_still_done(run: Run) -> None:
+    """A consumer commits one-way and closes: its commit counts, though it came in a crowd."""
+
+    async def main() -> None:
+        clock = ManualClock()
+        toil = Toil(clock, 2)
+        sharing = Sharing(clock)
+        gone: list[int] = []
+        peer, _ = join(sharing, toil, on_close=lambda _: gone.append(len(toil.done)))
+        peer.data_received(frames(20))
+        peer.connection_lost(None)
+        assert len(toil.done) < 20
+        assert gone == []
+        while not gone:
+            await turn()
+        assert gone == [20], "its owner hears of the end when all is done, and once"
+
+    run(main())
+
+
+def test_connection_we_close_leaves_the_rest_undone(run: Run) -> None:
+    async def main() -> None:
+        clock = ManualClock()
+        toil = Toil(clock, 2)
+        sharing = Sharing(clock)
+        gone: list[int] = []
+        peer, _ = join(sharing, toil, on_close=lambda _: gone.append(len(toil.done)))
+        peer.data_received(frames(20))
+        peer.close("enough")
+        peer.connection_lost(None)
+        await turn()
+        await turn()
+        assert gone == [1]
+
+    run(main())
+
+
+# --- peers that do not read -----------------------------------------------------------------------
+
+
+def test_peer_that_does_not_read_is_served_no_further(run: Run) -> None:
+    """Ten readers that did not read cost 470 MB: each asked on and was answered."""
+
+    async def main() -> None:
+        served = 0
+
+        def handler(connection: Connection, command: RemotingCommand) -> None:
+            nonlocal served
+            served += 1
+            body = bytes(1_100_000)
+            connection.reply(command, RemotingCommand.response(0, None, None, body))
+
+        peer, pipe = join(Sharing(ManualClock()), handler)
+        pipe.takes = False
+        peer.data_received(frames(50))
+        assert served == 1
+        assert not pipe.reading
+        for _ in range(5):
+            await turn()
+        assert served == 1, "it waits without being asked again and again"
+        pipe.takes = True
+        peer.resume_writing()
+        await turn()
+        assert served == 50
+        assert pipe.reading
+        peer.connection_lost(None)
+
+    run(main())
+
+
+def test_drained_peer_is_told_of_and_a_lost_one_is_not(run: Run) -> None:
+    async def main() -> None:
+        told: list[str] = []
+        sharing = Sharing(ManualClock())
+        slow, _ = join(sharing)
+        lost, _ = join(sharing)
+        for connection, name in ((slow, "slow"), (lost, "lost")):
+            connection.pause_writing()
+            assert connection.is_congested
+            connection.when_drained(lambda name=name: told.append(name))  # type: ignore[misc]
+        lost.connection_lost(None)
+        slow.resume_writing()
+        assert told == ["slow"]
+        assert not slow.is_congested
+        slow.connection_lost(None)
+
+    run(main())
+
+
+# --- memory ---------------------------------------------------------------------------------------
+
+
+class Holder:
+    """Something that holds memory."""
+
+    used_ms = used_at_ms = 0.0
+    is_waiting = False
+    frame_due_s = float("inf")
+
+    def __init__(self, size: int) -> None:
+        self.bytes_held = size
+        self.holds_since_s = float("inf")
+        self.reasons: list[str] = []
+
+    def work(self, until: Callable[[], bool]) -> bool:
+        return False
+
+    def drop(self, reason: str) -> None:
+        self.reasons.append(reason)
+
+
+def test_who_holds_most_goes_first(run: Run) -> None:
+    """One bound for all connections together; the rest are left alone."""
+
+    async def main() -> None:
+        sharing = Sharing(ManualClock(), bytes_max=10_000_000)
+        small, great = [Holder(1_000_000) for _ in range(6)], Holder(9_000_000)
+        for holder in (great, *small):
+            sharing.note(holder, holder.bytes_held)
+        assert [bool(one.reasons) for one in (great, *small)] == [True] + [False] * 6
+        assert "all connections hold more than the maximum of 10000000" in great.reasons[0]
+        assert sharing.bytes_held <= 10_000_000
+        sharing.close()
+
+    run(main())
+
+
+def test_who_holds_for_long_goes_before_who_has_just_come(run: Run) -> None:
+    """A great message that arrives is not what stalled peers are excused with."""
+
+    async def main() -> None:
+        sharing = Sharing(ManualClock(), bytes_max=10_000_000)
+        stalled = [Holder(1_000_000) for _ in range(9)]
+        for holder in stalled:
+            sharing.note(holder, holder.bytes_held)
+            holder.holds_since_s -= 60
+        honest = Holder(4_000_000)
+        sharing.note(honest, honest.bytes_held)
+        assert honest.reasons == []
+        assert sum(bool(one.reasons) for one in stalled) == 3
+        sharing.close()
+
+    run(main())
+
+
+def test_unread_requests_and_untaken_answers_count_alike(run: Run) -> None:
+    async def main() -> None:
+        peer, pipe = join(Sharing(ManualClock()))
+        peer.data_received(struct.pack(">iI", 1_000_000, 10) + bytes(50_000))
+        assert peer.bytes_held == 50_008
+        pipe.takes = False
+        peer.oneway(request(body=bytes(10_000)))
+        await turn()
+        assert peer.bytes_held == 50_008 + len(pipe.kept)
+        peer.connection_lost(None)
+
+    run(main())
+
+
+# --- frames that do not end -----------------------------------------------------------------------
+
+
+def test_frame_must_be_complete_in_time(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half a frame of 16 MiB could be kept for minutes by a byte now and then."""
+
+    async def main() -> None:
+        sharing = Sharing(ManualClock())
+        peer, pipe = join(sharing)
+        half = struct.pack(">iI", 16_000_000, 10) + bytes(50_000)
+        began_s = asyncio.get_running_loop().time()
+        peer.data_received(half)
+        size_ms = 16_000_004 / limits.FRAME_BYTES_PER_MS_MIN
+        assert peer.frame_due_s == pytest.approx(
+            began_s + (limits.FRAME_GRACE_MS + size_ms) / 1000, abs=1
+        )
+        due_s = peer.frame_due_s
+        peer.data_received(b"x")
+        assert peer.frame_due_s == due_s, "a byte now and then does not put it off"
+        monkeypatch.setattr(limits, "FRAME_GRACE_MS", -1e9)
+        sharing._look()
+        assert pipe.is_aborted
+        assert peer.close_reason == "its frame was not complete in time"
+        peer.connection_lost(None)
+        sharing.close()
+
+    run(main())
+
+
+def test_every_frame_has_its_own_time(run: Run) -> None:
+    """A stream whose reads end inside frames is not one frame that never ends."""
+
+    async def main() -> None:
+        peer, _ = join(Sharing(ManualClock()))
+        frame = encode_frame(request(body=bytes(1_000)))
+        peer.data_received(frame + frame[:500])
+        peer._frame_began_s -= 1_000
+        peer.data_received(frame[500:] + frame[:500])
+        assert peer.frame_due_s > asyncio.get_running_loop().time()
+        peer.data_received(frame[500:])
+        assert peer.frame_due_s == float("inf")
+        peer.connection_lost(None)
+
+    run(main())
