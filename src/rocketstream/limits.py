@@ -39,6 +39,8 @@ MESSAGE_BODY_BYTES_MAX: Final = 4 * 1024 * 1024
 PROPERTIES_BYTES_MAX: Final = 32_767
 TOPIC_CHARS_MAX: Final = 127
 GROUP_CHARS_MAX: Final = 255
+FILE_NAME_BYTES_MAX: Final = 255
+"""A topic is a directory: longer names no file system takes."""
 DECOMPRESSED_BODY_BYTES_MAX: Final = 64 * 1024 * 1024
 """Ceiling for one inflated body: a few KiB of zlib must not become gigabytes."""
 

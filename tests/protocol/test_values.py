@@ -208,6 +208,17 @@ def test_illegal_groups_have_upstreams_text(name: str, text: str) -> None:
     assert caught.value.message == text
 
 
+def test_consumer_groups_leave_room_for_the_name_of_their_retry_topic() -> None:
+    """A topic is a directory; %RETRY% and 249 characters are more than a name may have."""
+    names.check_consumer_group("g" * 248)
+    assert names.storage_problem(names.retry_topic("g" * 248)) is None
+    with pytest.raises(ConfigurationError, match="has 249 characters where 248 are the most"):
+        names.check_consumer_group("g" * 249)
+    assert "256 bytes" in (names.storage_problem(names.retry_topic("g" * 249)) or "")
+    for wrong in ("", "..", "a/b", "t o"):
+        assert names.storage_problem(wrong) is not None
+
+
 def test_system_names() -> None:
     assert (names.retry_topic("g"), names.dlq_topic("g")) == ("%RETRY%g", "%DLQ%g")
     forbidden = {

@@ -26,6 +26,8 @@ TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 TRANS_HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 TRANS_OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 TRANS_CHECK_MAX_TIME_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
+UNDELIVERED_TOPIC: Final = "DELAYED_MESSAGE_UNDELIVERED_TOPIC"
+"""Where a broker of ours puts delayed messages that cannot be delivered; upstream has none."""
 
 DEFAULT_PRODUCER_GROUP: Final = "DEFAULT_PRODUCER"
 DEFAULT_CONSUMER_GROUP: Final = "DEFAULT_CONSUMER"
@@ -67,6 +69,7 @@ SYSTEM_GROUPS: Final = frozenset(
 """Groups every broker has from the start (wire-and-storage 5.9)."""
 
 _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+")
+_STORABLE = re.compile(r"[%|a-zA-Z0-9_.~-]+")
 _PATTERN_TEXT = "^[%|a-zA-Z0-9_-]+$"
 
 
@@ -122,6 +125,32 @@ def check_group(group: str) -> None:
             f"allowing only {_PATTERN_TEXT}",
             group=group,
         )
+
+
+def check_consumer_group(group: str) -> None:
+    """Check the name of a group that consumes: its retry topic must be a name for a directory.
+
+    Raises:
+        ConfigurationError: as :func:`check_group`, or more than 248 characters.
+    """
+    check_group(group)
+    most = limits.FILE_NAME_BYTES_MAX - len(RETRY_PREFIX)
+    if len(group) > most:
+        raise ConfigurationError(
+            f"the consumer group {group!r} has {len(group)} characters where {most} are the most: "
+            f"{RETRY_PREFIX} and the group is the name of a directory; give a shorter name",
+            group=group,
+        )
+
+
+def storage_problem(topic: str) -> str | None:
+    """Return why a topic cannot be the name of a directory of the store, None when it can."""
+    size = len(topic.encode("utf-8", "surrogatepass"))
+    if size > limits.FILE_NAME_BYTES_MAX:
+        return f"topic {topic!r} has {size} bytes, a directory's name at most 255"
+    if not _STORABLE.fullmatch(topic) or topic in (".", ".."):
+        return f"topic {topic!r} cannot be the name of a directory"
+    return None
 
 
 def _check_text(kind: str, name: object) -> None:

@@ -88,6 +88,12 @@ def test_group_names_are_checked(kind: Any, group: str, text: str) -> None:
         kind(group)
 
 
+def test_group_too_long_for_its_retry_topic_is_for_producers_only() -> None:
+    Producer("g" * 249)
+    with pytest.raises(ConfigurationError, match="248 are the most"):
+        PushConsumer("g" * 249)
+
+
 def test_default_groups_are_refused() -> None:
     """Covers C-21, C-77."""
     with pytest.raises(ConfigurationError, match="consumerGroup can not equal DEFAULT_CONSUMER"):

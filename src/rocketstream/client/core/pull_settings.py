@@ -19,7 +19,7 @@ from rocketstream.client.core.kinds import check_kinds
 from rocketstream.client.core.settings import TIMESTAMP_FORMAT, check_strategy
 from rocketstream.errors import ConfigurationError
 from rocketstream.model import ConsumeFromWhere, MessageModel
-from rocketstream.protocol.names import DEFAULT_CONSUMER_GROUP, check_group, check_topic
+from rocketstream.protocol.names import DEFAULT_CONSUMER_GROUP, check_consumer_group, check_topic
 
 AUTO_COMMIT_INTERVAL_MS_MIN = 1_000
 BROKER_BATCH = 32
@@ -172,7 +172,7 @@ def settings_of(kind: type[S], name: str, group: str, given: dict[str, Any]) -> 
 
 
 def _check_common(settings: PullConsumerSettings | LitePullConsumerSettings) -> None:
-    check_group(settings.consumer_group)
+    check_consumer_group(settings.consumer_group)
     if settings.consumer_group == DEFAULT_CONSUMER_GROUP:
         raise ConfigurationError(
             f"consumerGroup can not equal {DEFAULT_CONSUMER_GROUP}, please specify another one."

@@ -20,7 +20,7 @@ from rocketstream.errors import ConfigurationError
 from rocketstream.model import ConsumeFromWhere, MessageModel
 from rocketstream.protocol.names import (
     DEFAULT_CONSUMER_GROUP,
-    check_group,
+    check_consumer_group,
 )
 
 TIMESTAMP_FORMAT = "%Y%m%d%H%M%S"
@@ -92,7 +92,7 @@ class PushConsumerSettings:
         Raises:
             ConfigurationError: a value out of its range; the text begins as upstream's does.
         """
-        check_group(self.consumer_group)
+        check_consumer_group(self.consumer_group)
         if self.consumer_group == DEFAULT_CONSUMER_GROUP:
             raise ConfigurationError(
                 f"consumerGroup can not equal {DEFAULT_CONSUMER_GROUP}, please specify another one."

@@ -1,7 +1,8 @@
 """Delivering delayed messages when they are due (C-405 to C-411).
 
 Law: sleeps exactly until the next message of a level is due and is woken by arrivals; what is due
-and how far a level is, core.schedule decides.
+and how far a level is, core.schedule decides. One message that cannot be delivered holds up
+no other.
 """
 
 from __future__ import annotations
@@ -9,21 +10,33 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from rocketstream.errors import LocalProtocolError, RemoteProtocolError, StoreError
+from rocketstream.errors import (
+    DiskFullError,
+    FlushFailedError,
+    LocalProtocolError,
+    RemoteProtocolError,
+    StoreError,
+)
 from rocketstream.protocol import names
 from rocketstream.protocol.properties import (
     PROPERTY_REAL_QID,
     PROPERTY_REAL_TOPIC,
+    PROPERTY_UNIQ_KEY,
 )
 from rocketstream.server.broker.controller import BrokerController
 from rocketstream.server.broker.core.schedule import DelayedEntry, queue_of_level
 from rocketstream.server.broker.core.topics import SCHEDULE_TOPIC
-from rocketstream.server.broker.messages import MessageWriter, copy_of, read_stored
+from rocketstream.server.broker.messages import MessageWriter, StoredMessage, copy_of, read_stored
 
 logger = logging.getLogger("rocketstream.server")
 
 BATCH = 64
 FAILURE_PAUSE_S = 0.1
+INTERNAL_PAUSE_S = 10.0
+TRIES_MAX = 50
+"""So often, every 100 ms, a message is tried to be put into a queue that refuses it alone."""
+REFUSING_MAX = 1_024
+"""Queues remembered for refusing: what is for them is tried once."""
 WAIT_MAX_S = 5.0
 """Looked at least so often, since timers and clocks may part a little."""
 _REFUSED_TARGETS = (names.TRANS_HALF_TOPIC, SCHEDULE_TOPIC)
@@ -40,6 +53,9 @@ class ScheduleService:
         self._loop = asyncio.get_running_loop()
         self._timers: dict[int, asyncio.TimerHandle | asyncio.Handle] = {}
         self._closed = False
+        self._is_waiting = False
+        self._tries: dict[int, int] = {}
+        self._refusing: set[tuple[str, int]] = set()
 
     def start(self) -> None:
         """Look at every level: an earlier run may have left undelivered messages."""
@@ -72,8 +88,14 @@ class ScheduleService:
         try:
             self._deliver_due(level)
         except StoreError as error:
-            logger.warning("delay level %d waits, the store refuses: %s", level, error)
+            if not self._is_waiting:
+                logger.warning("delay level %d waits, the store refuses: %s", level, error)
+            self._is_waiting = True
             self._later(level, FAILURE_PAUSE_S)
+        except Exception:
+            # A mistake of ours in one message must not end the level (C-405).
+            logger.exception("INTERNAL delay level %d", level)
+            self._later(level, INTERNAL_PAUSE_S)
 
     def _deliver_due(self, level: int) -> None:
         queue_id = queue_of_level(level)
@@ -98,23 +120,74 @@ class ScheduleService:
             self._soon(level)
 
     def _deliver(self, entry: DelayedEntry) -> None:
+        """Deliver a message, or put it where it is found.
+
+        Raises:
+            StoreError: the store takes nothing now, or this queue not yet; to be tried again.
+        """
         record = self._store.read(entry.physical_offset)
         if record is None:
             logger.warning("delayed message at %d is gone", entry.physical_offset)
             return
         try:
             stored = read_stored(record)
-            topic = stored.properties.get(PROPERTY_REAL_TOPIC, "")
-            queue_id = int(stored.properties.get(PROPERTY_REAL_QID, "0"))
-        except (RemoteProtocolError, ValueError) as error:
+        except RemoteProtocolError as error:
             logger.error("delayed message at %d is skipped: %s", entry.physical_offset, error)
             return
-        if not topic or topic in _REFUSED_TARGETS:
-            logger.error("delayed message at %d has no target", entry.physical_offset)
-            return
+        topic = stored.properties.get(PROPERTY_REAL_TOPIC, "")
+        queue = stored.properties.get(PROPERTY_REAL_QID, "0")
+        why = _problem(topic, queue)
+        if why is None:
+            why = self._try(entry, stored, topic, int(queue))
+        if why is not None:
+            self._park(stored, why)
+        self._tries.pop(entry.physical_offset, None)
+        self._is_waiting = False
+
+    def _try(
+        self, entry: DelayedEntry, stored: StoredMessage, topic: str, queue_id: int
+    ) -> str | None:
+        """Deliver; return why it never will be."""
+        target = (topic, queue_id)
         try:
             self._writer.put(copy_of(stored, topic, queue_id), delayed=False)
         except LocalProtocolError as error:
-            logger.error("delayed message at %d is skipped: %s", entry.physical_offset, error)
-            return
+            return error.message
+        except StoreError as error:
+            if isinstance(error, (DiskFullError, FlushFailedError)) or not self._store.is_writable:
+                raise
+            # The store takes messages, this queue does not: for a while it may (too many files
+            # open), but it must not hold up all that is due after it.
+            tries = self._tries[entry.physical_offset] = (
+                self._tries.get(entry.physical_offset, 0) + 1
+            )
+            if tries < TRIES_MAX and target not in self._refusing:
+                raise
+            if len(self._refusing) < REFUSING_MAX:
+                self._refusing.add(target)
+            return error.message
+        self._refusing.discard(target)
         self._controller.put_count.total += 1
+        return None
+
+    def _park(self, stored: StoredMessage, why: str) -> None:
+        """Move what cannot be delivered to where an operator finds it; the level goes on."""
+        topic = names.UNDELIVERED_TOPIC
+        self._controller.ensure_topic(topic, 1)
+        self._writer.put(copy_of(stored, topic, 0), delayed=False)
+        logger.error(
+            "condition=DELAYED_MESSAGE_UNDELIVERED topic=%s id=%s moved to %s: %s",
+            stored.properties.get(PROPERTY_REAL_TOPIC),
+            stored.properties.get(PROPERTY_UNIQ_KEY),
+            topic,
+            why,
+        )
+
+
+def _problem(topic: str, queue: str) -> str | None:
+    """Return why a message cannot have this target, None when it can."""
+    if not topic or topic in _REFUSED_TARGETS:
+        return f"{topic!r} is no target for a delayed message"
+    if not queue.isascii() or not queue.isdigit():
+        return f"{queue!r} is no queue"
+    return names.storage_problem(topic)

@@ -41,7 +41,7 @@ class LitePullConsumer(LitePullConsumerBase):
     thread's next ``poll`` counts for what any of them got.
 
     Args:
-        group: consumer group, 1 to 255 characters of ``[%|a-zA-Z0-9_-]``.
+        group: consumer group, 1 to 248 characters of ``[%|a-zA-Z0-9_-]``.
         namesrv_addr: ``host:port``, several joined by ``;``; None takes NAMESRV_ADDR.
         config: settings shared by all clients; ``namesrv_addr`` overrides its address.
         clock: where time comes from.

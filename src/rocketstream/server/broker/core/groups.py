@@ -70,7 +70,7 @@ class GroupTable:
         if not (self._auto_create or group.startswith(SYSTEM_GROUP_PREFIX)):
             return None, False
         try:
-            names.check_group(group)
+            names.check_consumer_group(group)
         except ConfigurationError:
             return None, False
         config = SubscriptionGroupConfig(group_name=group)

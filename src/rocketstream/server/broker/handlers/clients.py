@@ -88,7 +88,7 @@ class ClientHandlers:
     def _register_consumer(self, data: ConsumerData, member: Member) -> None:
         controller = self._controller
         try:
-            names.check_group(data.group_name)
+            names.check_consumer_group(data.group_name)
         except ConfigurationError as error:
             raise refusal(ResponseCode.SYSTEM_ERROR, error.message) from None
         settings = controller.find_group(data.group_name)

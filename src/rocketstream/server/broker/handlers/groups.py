@@ -49,7 +49,7 @@ class GroupHandlers:
         """Code 200."""
         config = SubscriptionGroupConfig.decode_request(bytes(request.body))
         try:
-            names.check_group(config.group_name)
+            names.check_consumer_group(config.group_name)
         except ConfigurationError as error:
             raise refusal(ResponseCode.SYSTEM_ERROR, error.message) from None
         self._controller.groups.put(config, self._controller.now_ms())

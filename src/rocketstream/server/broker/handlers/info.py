@@ -5,6 +5,7 @@ Law: figures as upstream names them; a figure that is not known is left out, nev
 
 from __future__ import annotations
 
+from rocketstream.protocol import names
 from rocketstream.protocol.bodies import KVTable
 from rocketstream.protocol.codes import VERSION, RequestCode, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
@@ -70,6 +71,10 @@ class InfoHandlers:
             if high:
                 text = f"{controller.schedule.offset(level)},{high}"
                 table[f"scheduleMessageOffset_{level}"] = text
+        parked = names.UNDELIVERED_TOPIC
+        count = store.max_offset(parked, 0) - store.min_offset(parked, 0)
+        if count:
+            table["delayedMessagesUndelivered"] = str(count)
         return ok(body=KVTable(table).encode())
 
     def config(self, _: Connection, __: RemotingCommand) -> RemotingCommand:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 
-from rocketstream.errors import RemoteProtocolError, StoreError
+from rocketstream.errors import ConfigurationError, RemoteProtocolError, StoreError
 from rocketstream.protocol import names
 from rocketstream.protocol.bodies import SubscriptionGroupConfig
 from rocketstream.protocol.codes import (
@@ -60,6 +60,7 @@ class SendBackHandlers:
     def send_back(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
         """Code 36."""
         header = request.header(ConsumerSendMsgBackRequestHeader)
+        self._check_group(header.group)
         settings = self._controller.find_group(header.group)
         if settings is None:
             text = f"subscription group not exist, {header.group}"
@@ -73,6 +74,14 @@ class SendBackHandlers:
         stored = self._stored(header.offset)
         message = self._next_attempt(header, settings, stored, request.version)
         return self._put(connection, request, message)
+
+    def _check_group(self, group: str) -> None:
+        """Refuse what could never be delivered: the delay would hide it (C-399)."""
+        try:
+            names.check_consumer_group(group)
+        except ConfigurationError as error:
+            text = f"subscription group not exist, {group}: {error.message}"
+            raise refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, text) from None
 
     def _stored(self, offset: int) -> StoredMessage:
         record = self._controller.store.read(offset)
