@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +13,23 @@ from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.message_ext import decode_messages
 from rocketstream.protocol.record import BatchItem, encode_batch
 from rocketstream.server.embedded import EmbeddedCluster
+from rocketstream.server.store import Files
 from tests.server.peer import Peer, ext
+
+
+class SlowFiles(Files):
+    """A disk that can be held up."""
+
+    def __init__(self) -> None:
+        self.go_on = threading.Event()
+        self.go_on.set()
+        self.syncing = threading.Event()
+
+    def sync(self, handle: int) -> None:
+        if not self.go_on.is_set():
+            self.syncing.set()
+        assert self.go_on.wait(10)
+        super().sync(handle)
 
 
 def fill(broker: Peer, topic: str = "T1", count: int = 40) -> None:
@@ -93,6 +111,27 @@ def test_waiting_pull_is_answered_on_arrival(cluster: EmbeddedCluster, broker: P
         answer = other.answer(waiting)
     assert answer.code == 0
     assert [m.body for m in decode_messages(bytes(answer.body))] == [b"new"]
+
+
+def test_sync_flush_answers_a_waiting_pull_when_the_message_is_on_the_disk(tmp_path: Path) -> None:
+    """Before that a power loss may give its offset to another message."""
+    files = SlowFiles()
+    with (
+        EmbeddedCluster(tmp_path / "store", flush="sync", files=files) as cluster,
+        Peer(cluster.broker_addr) as sender,
+        Peer(cluster.broker_addr) as other,
+    ):
+        fill(sender, count=1)
+        waiting = other.submit_pull("T1", 1, suspend_ms=60_000)
+        assert other.offset("cg", "T1") == 0
+        files.go_on.clear()
+        sender.send_oneway("T1", b"new")
+        assert files.syncing.wait(10)
+        assert other.offset("cg", "T1") == 0
+        assert not other.has_answer(waiting)
+        assert other.pull("T1", 1).remark == "OFFSET_OVERFLOW_ONE"
+        files.go_on.set()
+        assert [m.body for m in decode_messages(bytes(other.answer(waiting).body))] == [b"new"]
 
 
 def test_waiting_pull_ignores_other_tags(cluster: EmbeddedCluster, broker: Peer) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from rocketstream.errors import FlushFailedError
-from rocketstream.server.broker.flush_gate import TIMEOUT, FlushGate
+from rocketstream.server.broker.flush_gate import TIMEOUT, FlushedArrivals, FlushGate
 
 Callback = Callable[[Exception | None], None]
 
@@ -17,6 +17,7 @@ class FakeStore:
     def __init__(self) -> None:
         self.asked: list[tuple[int, Callback]] = []
         self.flushes = 0
+        self.physical_max_offset = 0
 
     def when_flushed(self, end_offset: int, callback: Callback) -> None:
         self.asked.append((end_offset, callback))
@@ -108,5 +109,84 @@ def test_close_flushes_once_more_and_answers() -> None:
         gate.close()
         assert (store.flushes, done) == (1, [None])
         gate_over(FakeStore()).close()
+
+    asyncio.run(play())
+
+
+def test_readers_are_told_of_messages_once_they_are_flushed() -> None:
+    """One question for all messages of a turn; their order is kept."""
+
+    async def play() -> None:
+        store = FakeStore()
+        told: list[int] = []
+        gate = gate_over(store)
+        arrived = FlushedArrivals(
+            store,  # type: ignore[arg-type]
+            gate,
+            lambda _topic, _queue, max_offset, _code: told.append(max_offset),
+        )
+        for number in range(3):
+            store.physical_max_offset += 100
+            arrived("T1", 0, number + 1, 0)
+        await turn()
+        assert [end for end, _ in store.asked] == [300]
+        assert told == []
+        await asyncio.to_thread(store.asked[0][1], None)
+        await turn()
+        assert told == [1, 2, 3]
+        gate.close()
+
+    asyncio.run(play())
+
+
+def test_readers_are_told_although_the_disk_was_slow() -> None:
+    """The sender is told of the timeout; the message becomes readable all the same."""
+
+    async def play() -> None:
+        store = FakeStore()
+        told: list[int] = []
+        gate = gate_over(store, timeout_ms=1)
+        timed_out = asyncio.Event()
+        arrived = FlushedArrivals(
+            store,  # type: ignore[arg-type]
+            gate,
+            lambda _topic, _queue, max_offset, _code: told.append(max_offset),
+        )
+        store.physical_max_offset = 100
+        arrived("T1", 0, 1, 0)
+        await turn()
+        gate.wait(100, lambda outcome: timed_out.set() if outcome == TIMEOUT else None)
+        async with asyncio.timeout(10):
+            await timed_out.wait()
+        await turn()
+        assert told == []
+        await asyncio.to_thread(store.asked[0][1], None)
+        await turn()
+        assert told == [1]
+        gate.close()
+
+    asyncio.run(play())
+
+
+def test_readers_are_never_told_of_what_cannot_be_flushed() -> None:
+    """A failed fsync is final."""
+
+    async def play() -> None:
+        store = FakeStore()
+        told: list[int] = []
+        gate = gate_over(store)
+        arrived = FlushedArrivals(
+            store,  # type: ignore[arg-type]
+            gate,
+            lambda _topic, _queue, max_offset, _code: told.append(max_offset),
+        )
+        arrived("T1", 0, 1, 0)
+        await turn()
+        await asyncio.to_thread(store.asked[0][1], FlushFailedError("broken"))
+        await turn()
+        assert told == []
+        gate.close()
+        await turn()
+        assert told == []
 
     asyncio.run(play())

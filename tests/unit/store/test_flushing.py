@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from pathlib import Path
 
@@ -9,12 +10,20 @@ import pytest
 
 from rocketstream._util.workers import ThreadWorkers
 from rocketstream.errors import DiskFullError, FlushFailedError, StoreLockedError
-from rocketstream.server.store import MessageStore
+from rocketstream.server.store import GetMessageStatus, MessageStore
 from rocketstream.server.store.checkpoint import read_checkpoint
 from rocketstream.server.store.files import Files
 from rocketstream.server.store.flusher import LogFlusher
 from rocketstream.testing.clock import ManualClock
-from tests.unit.store.kit import FaultyFiles, all_bodies, make_record, opened, put, small_config
+from tests.unit.store.kit import (
+    FaultyFiles,
+    QuickFiles,
+    all_bodies,
+    make_record,
+    opened,
+    put,
+    small_config,
+)
 
 
 class Waiter:
@@ -109,13 +118,68 @@ def test_failed_fsync_is_final(tmp_path: Path) -> None:
     store.when_flushed(safe, fine)
     assert fine.told == [None]
     assert not store.is_writable
-    assert all_bodies(store) == [b"safe", b"doubt"]
+    assert all_bodies(store) == [b"safe"]
     assert read_checkpoint(tmp_path / "checkpoint", Files()).flushed_offset == safe
     with pytest.raises(FlushFailedError):
         store.close()
     assert (tmp_path / "abort").exists()
     with opened(tmp_path) as store:
         assert all_bodies(store) == [b"safe", b"doubt"]
+
+
+def test_sync_flush_shows_nothing_that_a_power_loss_may_take_back(tmp_path: Path) -> None:
+    """Whoever was given a message before it is on the disk would never be given the one that takes
+    its offset after a power loss."""
+    with opened(tmp_path, small_config(flush="sync")) as store:
+        for number in range(15):  # more than one file of the queue
+            put(store, b"%d" % number)
+        assert store.max_offset("T1", 0) == 0
+        assert store.get("T1", 0, 0, 32).status is GetMessageStatus.NO_MESSAGE_IN_QUEUE
+        assert store.consume_queue_entries("T1", 0, 0, 32) == []
+        store.flush()
+        assert all_bodies(store) == [b"%d" % number for number in range(15)]
+        put(store, b"later")
+        assert store.max_offset("T1", 0) == 15
+        assert store.get("T1", 0, 15, 32).status is GetMessageStatus.OFFSET_OVERFLOW_ONE
+        assert all_bodies(store)[-1] == b"14"
+        store.flush()
+        assert all_bodies(store)[-1] == b"later"
+
+
+def test_async_flush_shows_messages_at_once(tmp_path: Path) -> None:
+    """What async flush promises is no more than a process that ends."""
+    with opened(tmp_path, small_config()) as store:
+        put(store)
+        assert store.max_offset("T1", 0) == 1
+
+
+def test_what_a_killed_process_left_is_flushed_before_it_is_shown(tmp_path: Path) -> None:
+    """It may be in the memory of the machine only."""
+    store = MessageStore(tmp_path, small_config(), ManualClock(), QuickFiles())
+    store.open()
+    put(store, b"left")
+    store.abandon()
+    with opened(tmp_path, small_config(flush="sync")) as store:
+        assert store.flushed_offset == store.physical_max_offset
+        assert all_bodies(store) == [b"left"]
+
+
+def test_open_gives_everything_back_when_what_it_found_cannot_be_flushed(tmp_path: Path) -> None:
+    """The directory can be opened again once the disk is well."""
+    store = MessageStore(tmp_path, small_config(), ManualClock(), QuickFiles())
+    store.open()
+    put(store, b"left")
+    store.abandon()
+    store = MessageStore(tmp_path, small_config(flush="sync"), ManualClock(), QuickFiles())
+
+    def fail(_start: int, _end: int) -> None:
+        raise OSError(errno.EIO, "input/output error")
+
+    store._flusher._sync = fail
+    with pytest.raises(FlushFailedError):
+        store.open()
+    with opened(tmp_path, small_config(flush="sync")) as store:
+        assert all_bodies(store) == [b"left"]
 
 
 def test_failed_sync_of_a_queue_is_final_too(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from rocketstream.server.broker.core.topics import (
     SystemTopicSettings,
     system_topics,
 )
-from rocketstream.server.broker.flush_gate import FlushGate
+from rocketstream.server.broker.flush_gate import FlushedArrivals, FlushGate
 from rocketstream.server.broker.handlers.clients import ClientHandlers
 from rocketstream.server.broker.handlers.groups import GroupHandlers
 from rocketstream.server.broker.handlers.info import InfoHandlers
@@ -237,7 +237,9 @@ class Broker:
         ):
             table.update(part.table())
         self._dispatcher = Dispatcher("broker", table)
-        self.store.on_arrival = _arrivals(pulls, schedule)
+        arrived = _arrivals(pulls, schedule)
+        gate = self._gate
+        self.store.on_arrival = FlushedArrivals(self.store, gate, arrived) if gate else arrived
         schedule.start()
         transactions.start()
         self._persistence.start()
@@ -316,7 +318,7 @@ class Broker:
 def _arrivals(
     pulls: PullHandlers, schedule: ScheduleService
 ) -> Callable[[str, int, int, int], None]:
-    """Return what the store calls for each message that can be read now."""
+    """Return what is to be called for each message that can be read now."""
     is_awaited = pulls.polls.is_awaited
 
     def arrived(topic: str, queue_id: int, max_offset: int, tags_code: int) -> None:

@@ -1,4 +1,4 @@
-"""Replies that wait until what they acknowledge is on the disk.
+"""Replies that wait until what they acknowledge is on the disk, and readers of sync flush too.
 
 Law: one registration with the store at a time and one wake-up of the loop per flush, however many
 replies wait; a reply is given exactly once. Upstream: GroupCommitService (C-434).
@@ -96,3 +96,48 @@ class FlushGate:
                 outcome = error.message
         while self._waiting:
             self._waiting.popleft().done(outcome)
+
+
+Arrived = Callable[[str, int, int, int], None]
+"""Topic, queue id, new max offset, tagsCode."""
+
+
+class FlushedArrivals:
+    """Tells of stored messages once they are flushed, which is when sync flush lets them be read.
+
+    Args:
+        store: what the messages were stored in.
+        gate: waits for the flusher.
+        arrived: told of each message, in the order of their storing.
+    """
+
+    def __init__(self, store: MessageStore, gate: FlushGate, arrived: Arrived) -> None:
+        self._store = store
+        self._gate = gate
+        self._arrived = arrived
+        self._loop = asyncio.get_running_loop()
+        self._stored: list[tuple[str, int, int, int]] = []
+
+    def __call__(self, topic: str, queue_id: int, max_offset: int, tags_code: int) -> None:
+        """A message was stored."""
+        if not self._stored:
+            # Before the gate's own question of this turn, which then covers this one too.
+            self._loop.call_soon(self._wait)
+        self._stored.append((topic, queue_id, max_offset, tags_code))
+
+    def _wait(self) -> None:
+        stored, self._stored = self._stored, []
+        self._ask(self._store.physical_max_offset, stored)
+
+    def _ask(self, end_offset: int, stored: list[tuple[str, int, int, int]]) -> None:
+        self._gate.wait(end_offset, lambda outcome: self._flushed(end_offset, stored, outcome))
+
+    def _flushed(
+        self, end_offset: int, stored: list[tuple[str, int, int, int]], outcome: str | None
+    ) -> None:
+        if outcome is None:
+            for each in stored:
+                self._arrived(*each)
+        elif outcome == TIMEOUT:
+            # A slow disk: whoever sent them was told so, but they may become readable yet.
+            self._loop.call_soon(self._ask, end_offset, stored)

@@ -43,6 +43,7 @@ class ConsumeQueue:
         "max_offset",
         "min_offset",
         "queue_id",
+        "shown_offset",
         "synced_offset",
         "topic",
     )
@@ -59,6 +60,8 @@ class ConsumeQueue:
         self.created = False
         """A file was made whose name is not on the disk for sure."""
         self.synced_offset = 0
+        self.shown_offset = 0
+        """Every unit before it has been found to lie below what is flushed."""
         self._file_bytes = file_bytes
         self._files = files
         self._via = via
@@ -257,6 +260,23 @@ class ConsumeQueue:
         position = offset * UNIT_BYTES - segment.base
         count = min(count_max, self.max_offset - offset)
         return segment.map[position : position + count * UNIT_BYTES]
+
+    def shown_below(self, physical: int) -> int:
+        """Return the first offset whose record does not end at or before a log offset.
+
+        The log offsets given may only grow; records shown once stay shown.
+        """
+        if self.shown_offset < self.max_offset:
+            start, size, _ = self.unit(self.max_offset - 1)
+            if size == FILLER_SIZE or start + size <= physical:
+                self.shown_offset = self.max_offset
+            else:
+                self.shown_offset = self._bisect(
+                    self.shown_offset,
+                    self.max_offset,
+                    lambda start, size: size == FILLER_SIZE or start + size <= physical,
+                )
+        return self.shown_offset
 
     def next_file_offset(self, offset: int) -> int:
         """Return the first logical offset of the file after the one an offset lies in."""

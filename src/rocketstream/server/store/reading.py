@@ -19,9 +19,9 @@ Match = Callable[[int], bool]
 Accept = Callable[[bytes], bool]
 
 
-def get_bounds(queue: ConsumeQueue, offset: int) -> GetResult | None:
+def get_bounds(queue: ConsumeQueue, offset: int, high: int) -> GetResult | None:
     """Answer a read outside the queue's bounds (the table of C-367), None when it is inside."""
-    low, high = queue.min_offset, queue.max_offset
+    low = queue.min_offset
     if high == 0:
         return GetResult(GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
     if offset < low:
@@ -40,18 +40,23 @@ def get(
     memory_bytes: int,
     offset: int,
     count_max: int,
+    high: int,
     match: Match | None,
     accept: Accept | None = None,
 ) -> GetResult:
-    """Read up to ``count_max`` records from an offset on, as upstream's getMessage does."""
-    outside = get_bounds(queue, offset)
+    """Read up to ``count_max`` records from an offset on, as upstream's getMessage does.
+
+    Args:
+        high: where the queue ends for readers.
+    """
+    outside = get_bounds(queue, offset, high)
     if outside is not None:
         return outside
     count_max = max(count_max, 1)
     is_filtered = match is not None or accept is not None
     scan_max = max(_SCAN_UNITS_MIN, count_max) if is_filtered else count_max
-    units = queue.units(offset, scan_max)
-    low, high = queue.min_offset, queue.max_offset
+    units = queue.units(offset, min(scan_max, high - offset))
+    low = queue.min_offset
     if not units:
         following = queue.next_file_offset(offset)
         return GetResult(GetMessageStatus.OFFSET_FOUND_NULL, following, low, high)
@@ -59,7 +64,7 @@ def get(
     _scan(units, log, config, memory_bytes, count_max, match, accept, result)
     if result.status is GetMessageStatus.MESSAGE_WAS_REMOVING and not is_filtered:
         # What is gone is skipped over as far as upstream would look, not only count_max units.
-        units = queue.units(offset, max(_SCAN_UNITS_MIN, count_max))
+        units = queue.units(offset, min(max(_SCAN_UNITS_MIN, count_max), high - offset))
         result = GetResult(GetMessageStatus.NO_MATCHED_MESSAGE, offset, low, high)
         _scan(units, log, config, memory_bytes, count_max, match, accept, result)
     return result

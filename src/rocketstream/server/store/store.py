@@ -14,7 +14,7 @@ from urllib.parse import quote
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream._util.machine import memory_bytes
 from rocketstream._util.workers import ThreadWorkers, Workers
-from rocketstream.errors import DiskFullError, StoreError
+from rocketstream.errors import DiskFullError, FlushFailedError, StoreError
 from rocketstream.protocol.record import stamp_record
 from rocketstream.server.store import reading, recovery
 from rocketstream.server.store.checkpoint import (
@@ -74,7 +74,11 @@ class MessageStore:
         self.root = root
         self.config = config
         self.on_arrival: OnArrival | None = None
-        """Called after a message can be read: topic, queue id, new max offset, tagsCode."""
+        """Called after a message is stored: topic, queue id, new max offset, tagsCode.
+
+        It can be read then; with sync flush, once it is flushed.
+        """
+        self._shows_flushed_only = config.flush == "sync"
         self._clock = clock
         self._files = files or Files()
         workers = workers or ThreadWorkers()
@@ -129,6 +133,7 @@ class MessageStore:
             StoreLockedError: somebody else has the directory open.
             StoreDamagedError: bytes that cannot be right, see the text; nothing was changed.
             DiskFullError: no room for the first file.
+            FlushFailedError: with sync flush, what was found cannot be put on the disk.
         """
         started = self._clock.monotonic_ms()
         prepare_root(self.root, self._files)
@@ -142,6 +147,8 @@ class MessageStore:
             self._close_files()
             raise
         self._start_workers(report, marks)
+        if self._shows_flushed_only:
+            self._flush_what_was_found()
         self._is_open = self._takes_writes = True
         self._disk_too_full = False
         _log_report(self.root, report)
@@ -155,6 +162,21 @@ class MessageStore:
             else:
                 self._keeper.mark_dirty(queue)
         self._keeper.start(marks.logics_msg_timestamp)
+
+    def _flush_what_was_found(self) -> None:
+        """Put what a killed process left behind on the disk: it is shown from now on."""
+        try:
+            self._flusher.flush()
+        except FlushFailedError:
+            self._stop_workers()
+            self._close_files()
+            raise
+        for queue in self._queues.values():
+            queue.shown_offset = queue.max_offset
+
+    def _stop_workers(self) -> None:
+        self._keeper.stop()
+        self._flusher.stop()
 
     def _own_checkpoint(self) -> Checkpoint:
         """Make the checkpoint this store's own before anything is written, and return it.
@@ -240,8 +262,7 @@ class MessageStore:
         if not self._is_open:
             return
         self._is_open = self._takes_writes = False
-        self._keeper.stop()
-        self._flusher.stop()
+        self._stop_workers()
         try:
             self._index_all(_BACKLOG_AT_ONCE)
             self.flush()
@@ -252,8 +273,7 @@ class MessageStore:
     def abandon(self) -> None:
         """Let go of everything without flushing, as a crash would; for tests of recovery."""
         self._is_open = self._takes_writes = False
-        self._keeper.stop()
-        self._flusher.stop()
+        self._stop_workers()
         self._close_files()
 
     def _close_files(self) -> None:
@@ -416,13 +436,31 @@ class MessageStore:
         if queue is None:
             return GetResult(GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
         return reading.get(
-            queue, self._log, self.config, self._memory_bytes, offset, max_count, match, accept
+            queue,
+            self._log,
+            self.config,
+            self._memory_bytes,
+            offset,
+            max_count,
+            self._end_for_readers(queue),
+            match,
+            accept,
         )
 
+    def _end_for_readers(self, queue: ConsumeQueue) -> int:
+        # A message that a power loss may still take back must not be seen by anybody: another one
+        # would get its offset, and who has consumed the first would never be given the second.
+        if self._shows_flushed_only:
+            return queue.shown_below(self._flusher.flushed_offset)
+        return queue.max_offset
+
     def max_offset(self, topic: str, queue_id: int) -> int:
-        """Offset the next message of a queue gets; 0 for an unknown queue (C-373)."""
+        """Where a queue ends for readers; 0 for an unknown queue (C-373).
+
+        The offset its next message gets; with sync flush, of its first message not flushed.
+        """
         queue = self._queues.get((topic, queue_id))
-        return queue.max_offset if queue is not None else 0
+        return self._end_for_readers(queue) if queue is not None else 0
 
     def min_offset(self, topic: str, queue_id: int) -> int:
         """Offset of the oldest message of a queue; 0 for an unknown queue (C-373)."""
@@ -446,9 +484,12 @@ class MessageStore:
     ) -> list[tuple[int, int, int]]:
         """Return up to ``count`` units from one file: log offset, size, tagsCode."""
         queue = self._queues.get((topic, queue_id))
-        if queue is None or not 0 <= offset < queue.max_offset:
+        if queue is None:
             return []
-        return list(UNIT.iter_unpack(queue.units(offset, count)))
+        high = self._end_for_readers(queue)
+        if not 0 <= offset < high:
+            return []
+        return list(UNIT.iter_unpack(queue.units(offset, min(count, high - offset))))
 
     def read(self, physical_offset: int) -> bytes | None:
         """Return the record at a log offset, None when no whole record begins there."""
