@@ -1,6 +1,6 @@
 # Every job of this repository. Each sets up what it needs on a fresh clone.
 #   make demo     the main job on real data: flights through RocketMQ into a table on Spark
-#   make test     every test that needs nothing beyond Python and Java 17
+#   make test     every test that needs nothing beyond Python
 #   make check    lint, types, structure
 #   make interop  the suites against the real Apache RocketMQ (needs Maven)
 #   make simulate  SEEDS=50000: RocketMQ in simulation, under faults drawn from each seed

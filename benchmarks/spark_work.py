@@ -24,6 +24,9 @@ def session(folder: str) -> Any:
     """A local[2] session as the reference figures were taken with."""
     from pyspark.sql import SparkSession
 
+    from rocketstream.spark.java import use_java
+
+    use_java()
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]").appName("bench")
     settings = {

@@ -27,6 +27,7 @@ from rocketstream import Producer
 from rocketstream.admin import Admin
 from rocketstream.errors import RocketMQError, RouteNotFoundError
 from rocketstream.spark.ingest import IngestProgress
+from rocketstream.spark.java import Java
 from rocketstream.spark.local_session import check_environment, start_session, stop_session
 
 JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -84,11 +85,11 @@ class Job:
 
     def run(self) -> int:
         """Do every step; whatever happens, everything started is ended."""
-        check_environment()
+        java = check_environment()
         place = fresh_place(self._data, time.strftime("%Y%m%d-%H%M%S"))
         with ExitStack() as cleanup:
             cleanup.enter_context(_logging_to(place.client_log))
-            addresses, spark = self._start(place, cleanup)
+            addresses, spark = self._start(place, java, cleanup)
             admin = cleanup.enter_context(Admin(addresses.namesrv))
             admin.topic_create(TOPIC, QUEUES)
             csv, consumed, dead = self._exchange(addresses, admin)
@@ -103,7 +104,7 @@ class Job:
 
     # --- 1: servers -----------------------------------------------------------------------------
 
-    def _start(self, place: Place, cleanup: ExitStack) -> tuple[Addresses, Any]:
+    def _start(self, place: Place, java: Java, cleanup: ExitStack) -> tuple[Addresses, Any]:
         self._screen.step(1, "Start name server, broker and Spark")
         server = ServerProcess(place)
         cleanup.callback(server.close)
@@ -119,7 +120,8 @@ class Job:
             cleanup.callback(stop_session, spark)
             addresses = server.wait_ready(self._interrupts)
         self._screen.say(f"name server {addresses.namesrv}, broker {addresses.broker}")
-        self._screen.say(f"Spark {spark.version}, {spark.sparkContext.defaultParallelism} cores")
+        cores = spark.sparkContext.defaultParallelism
+        self._screen.say(f"Spark {spark.version}, {cores} cores, on {java}")
         return addresses, spark
 
     # --- 2 and 3: producer and consumers --------------------------------------------------------

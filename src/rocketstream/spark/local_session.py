@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -21,19 +20,18 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from rocketstream.errors import ConfigurationError
+from rocketstream.spark.java import Java, find_java, use_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-JAVA_MAJOR_MIN = 17
-_JAVA_VERSION_TIMEOUT_S = 20
 _JVM_EXIT_TIMEOUT_S = 15
 _SCRATCH_PREFIX = "rocketstream-"
 _SCRATCH_SETTING = "spark.rocketstream.scratch"
 
 
-def check_environment() -> None:
-    """Check that pyspark, pyarrow and a Java that Spark runs on are there; takes about 0.1 s.
+def check_environment() -> Java:
+    """Return the Java Spark will run on, if pyspark and pyarrow are there too; takes about 0.1 s.
 
     Raises
     ------
@@ -47,77 +45,11 @@ def check_environment() -> None:
             "run: pip install 'rocketstream[spark]'",
             missing=missing,
         )
-    java = find_java()
-    major = java_major(java)
-    if major < JAVA_MAJOR_MIN:
-        raise ConfigurationError(
-            f"Spark needs Java {JAVA_MAJOR_MIN} or newer; {java} is Java {major}. Install one "
-            f"(Debian: apt install openjdk-17-jre-headless) and set JAVA_HOME to it",
-            java=java,
-        )
+    return find_java()
 
 
 def _importable(name: str) -> bool:
     return importlib.util.find_spec(name) is not None
-
-
-def find_java() -> str:
-    """Return the path of the ``java`` Spark will start.
-
-    Raises
-    ------
-    ConfigurationError
-        There is none.
-    """
-    home = os.environ.get("JAVA_HOME")
-    if home:
-        java = Path(home, "bin", "java.exe" if os.name == "nt" else "java")
-        if java.exists():
-            return str(java)
-        raise ConfigurationError(
-            f"JAVA_HOME is {home!r}, where there is no bin/java; point it at a Java "
-            f"{JAVA_MAJOR_MIN} installation or unset it",
-            java_home=home,
-        )
-    found = shutil.which("java")
-    if found is None:
-        raise ConfigurationError(
-            f"Spark needs Java {JAVA_MAJOR_MIN} or newer and there is no java on the PATH; "
-            "install one (Debian: apt install openjdk-17-jre-headless, "
-            "macOS: brew install openjdk@17) or set JAVA_HOME"
-        )
-    return found
-
-
-def java_major(java: str) -> int:
-    """Return the major version a ``java`` program reports.
-
-    Raises
-    ------
-    ConfigurationError
-        It does not run or says nothing understandable.
-    """
-    try:
-        done = subprocess.run(
-            [java, "-version"],
-            capture_output=True,
-            text=True,
-            timeout=_JAVA_VERSION_TIMEOUT_S,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise ConfigurationError(f"{java} does not run: {error}", java=java) from error
-    found = re.search(r'version "(\d+)(?:\.(\d+))?', done.stderr + done.stdout)
-    if found is None:
-        said = " ".join((done.stderr + done.stdout).split())[:200]
-        raise ConfigurationError(
-            f"{java} -version says {said!r}, not a Java version; set JAVA_HOME to a Java "
-            f"{JAVA_MAJOR_MIN} installation",
-            java=java,
-        )
-    major = int(found[1])
-    # Java 8 called itself 1.8.
-    return int(found[2]) if major == 1 and found[2] else major
 
 
 def start_session(
@@ -148,11 +80,13 @@ def start_session(
 
     Notes
     -----
-    Blocks for about five seconds. SIGINT arriving meanwhile is delivered at the end, so that no
-    half-started JVM is left behind.
+    Sets JAVA_HOME for the process where Spark would not find the Java that
+    :func:`~rocketstream.spark.java.find_java` names. Blocks for about five seconds. SIGINT
+    arriving meanwhile is delivered at the end, so that no half-started JVM is left behind.
     """
     from pyspark.sql import SparkSession
 
+    use_java()
     # Workers must be this Python: it is the one that has the package.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable

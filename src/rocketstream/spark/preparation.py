@@ -1,0 +1,94 @@
+"""What a Spark started by this process must find: a Java that suits it, and this Python.
+
+Law: imports no Spark; changes the environment variables it names and nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from rocketstream.errors import ConfigurationError
+from rocketstream.spark.java import Java, use_java
+
+_PYTHON = "PYSPARK_PYTHON"
+_DRIVER_PYTHON = "PYSPARK_DRIVER_PYTHON"
+_HAS_PACKAGE = "import importlib.util as u, sys; sys.exit(u.find_spec('rocketstream') is None)"
+_START_TIMEOUT_S = 20
+
+
+def prepare() -> Java:
+    """Let a Spark that this process is about to start use this Python and a Java that suits it.
+
+    Call it before the ``SparkSession`` is made. Spark runs its Python workers, which also look
+    data sources up, with the ``python3`` of the PATH; where that is another Python than this one
+    (a script run by path, a notebook), PYSPARK_PYTHON is set to this one. JAVA_HOME is set where
+    Spark would not find a Java 17 or newer by itself, such as the one of ``rocketstream[java]``.
+    Variables that are set and do are left as they are. Takes about 0.1 s.
+
+    Returns
+    -------
+    Java
+        The Java that Spark will run on.
+
+    Raises
+    ------
+    ConfigurationError
+        There is no Java 17 or newer; the text says what to install.
+    """
+    if other_python() is not None:
+        os.environ[_PYTHON] = sys.executable
+    return use_java()
+
+
+def other_python() -> str | None:
+    """Return the command Spark would run its Python workers with where it is another Python.
+
+    None: it is this one, or somebody has chosen.
+    """
+    if os.environ.get(_PYTHON) or os.environ.get(_DRIVER_PYTHON) or not sys.executable:
+        return None
+    found = shutil.which("python3")
+    if found is None:
+        return "python3"
+    # The folder counts, not the program: all environments link to one program.
+    same = Path(found).parent.resolve() == Path(sys.executable).parent.resolve()
+    return None if same else found
+
+
+def check_lookup(spark: Any) -> None:
+    """Refuse a session whose Python workers do not have this package.
+
+    Asks the other Python only where there is one; a session of Spark Connect is not judged, its
+    workers are elsewhere.
+
+    Raises
+    ------
+    ConfigurationError
+        It cannot be found there; the text says what to set.
+    """
+    other = other_python()
+    if other is None or type(spark).__module__.startswith("pyspark.sql.connect"):
+        return
+    try:
+        asked = subprocess.run(
+            [other, "-c", _HAS_PACKAGE],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_START_TIMEOUT_S,
+            check=False,
+        )
+        found = asked.returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        found = False
+    if not found:
+        raise ConfigurationError(
+            f"Spark runs its Python workers with {other}, which has no rocketstream; call "
+            "rocketstream.spark.prepare() before the SparkSession is made, or set "
+            f"PYSPARK_PYTHON={sys.executable}",
+            python=other,
+        )
