@@ -89,6 +89,21 @@ def test_bounds_of_queues(broker: Peer) -> None:
     assert ask(broker, RequestCode.GET_EARLIEST_MSG_STORETIME, "T1", 0) > 0
 
 
+def test_a_queue_taken_from_the_topic_still_tells_its_bounds(
+    rocketmq_cluster_factory: MakeCluster,
+) -> None:
+    """Covers C-373: its messages are there, and who read it must see that some are unread."""
+    cluster = rocketmq_cluster_factory()
+    cluster.create_topic("T1", queues=2)
+    with Peer(cluster.broker_addr) as broker:
+        broker.send("T1", queue_id=1)
+        cluster.create_topic("T1", queues=1)
+        assert ask(broker, RequestCode.GET_MAX_OFFSET, "T1", 1) == 1
+        assert ask(broker, RequestCode.GET_MIN_OFFSET, "T1", 1) == 0
+        assert ask(broker, RequestCode.GET_MAX_OFFSET, "T1", 7) == 0
+        assert ask(broker, RequestCode.GET_MAX_OFFSET, "T1", -1) == 0
+
+
 def test_search_by_time_is_nearest(rocketmq_cluster_factory: MakeCluster) -> None:
     """Covers C-372: exact, nearest, before the first, and past the end the last message."""
     clock = ManualClock()

@@ -120,11 +120,16 @@ def test_the_first_offset_says_where_the_stream_began(
     topic = new_topic(queues=1)
     send(cluster, topic, 0, numbered(0, 30))
     streams.run(topic, startingOffsets=json.dumps({topic: {"broker-a": {"0": 10}}}))
-    assert streams.logged(0) == {
-        "v": 1,
+    with BlockingAdminClient(cluster.namesrv_addr) as client:
+        last = client.search_offset(MessageQueue(topic, "broker-a", 0), 1 << 60)
+    logged = streams.logged(0)
+    stored_ms, place = logged.pop("at")[topic]["broker-a"]["0"]
+    assert logged == {
+        "v": 2,
         "q": {topic: {"broker-a": {"0": 30}}},
         "base": {topic: {"broker-a": {"0": 10}}},
     }
+    assert (last, stored_ms > 0, place > 0) == (29, True, True)
     assert streams.numbers() == list(range(10, 30))
 
 
@@ -246,14 +251,21 @@ def test_a_stream_outlives_its_brokers_restart(
     second.close()  # before its directory goes
 
 
-@pytest.mark.parametrize("fail", [True, False])
-def test_a_recreated_topic_is_a_loss_or_gone_on_with(
+@pytest.mark.parametrize(
+    ("rows", "text"),
+    [
+        (5, "read up to offset 20, but the queue now ends at 5"),
+        (25, "the last row read, offset 19, was stored at"),
+    ],
+)
+def test_a_recreated_topic_is_a_loss_or_read_from_its_beginning(
     spark: Any,
     rocketmq_cluster_factory: Callable[..., EmbeddedCluster],
     tmp_path: Path,
-    fail: bool,
+    rows: int,
+    text: str,
 ) -> None:
-    """Covers failOnDataLoss in a stream, both ways: the queue ends before what was read."""
+    """Covers failOnDataLoss in a stream, both ways, the new topic shorter and longer."""
     before = rocketmq_cluster_factory()
     before.create_topic("T", queues=1)
     send(before, "T", 0, numbered(0, 20))
@@ -261,15 +273,37 @@ def test_a_recreated_topic_is_a_loss_or_gone_on_with(
     before.close()
     after = rocketmq_cluster_factory()
     after.create_topic("T", queues=1)
-    send(after, "T", 0, numbered(100, 5))
+    send(after, "T", 0, numbered(100, rows))
     streams = Streams(spark, after, tmp_path)
-    options = {"failOnDataLoss": fail, "retryTimeoutMs": 0}
-    if fail:
-        with pytest.raises(Exception, match="read up to offset 20, but the queue now ends at 5"):
-            streams.run("T", **options)
-    else:
-        streams.run("T", **options)
-        assert streams.numbers() == list(range(20))
+    with pytest.raises(Exception, match=text):
+        streams.run("T", failOnDataLoss=True, retryTimeoutMs=0)
+    streams.run("T", failOnDataLoss=False, retryTimeoutMs=0)
+    assert streams.numbers() == [*range(20), *range(100, 100 + rows)]
+    send(after, "T", 0, numbered(200, 3))
+    streams.run("T", failOnDataLoss=True, retryTimeoutMs=0)
+    assert streams.numbers() == [*range(20), *range(100, 100 + rows), *range(200, 203)]
+
+
+def test_a_queue_taken_away_with_unread_rows_is_a_loss(
+    cluster: EmbeddedCluster, new_topic: NewTopic, streams: Streams
+) -> None:
+    """AvailableNow must not succeed over them; read to its end a queue may go."""
+    topic = new_topic(queues=2)
+    send(cluster, topic, 0, numbered(0, 10))
+    send(cluster, topic, 1, numbered(10, 10))
+    streams.run(topic)
+    cluster.create_topic(topic, queues=1)
+    send(cluster, topic, 0, numbered(20, 10))
+    streams.run(topic, retryTimeoutMs=0)
+    assert streams.numbers() == list(range(30))
+    cluster.create_topic(topic, queues=2)
+    send(cluster, topic, 1, numbered(30, 5))
+    cluster.create_topic(topic, queues=1)
+    with pytest.raises(Exception, match=r"queue 1: the queue has left the route.*ends at 15"):
+        streams.run(topic, retryTimeoutMs=0)
+    cluster.create_topic(topic, queues=2)
+    streams.run(topic, retryTimeoutMs=0)
+    assert streams.numbers() == list(range(35))
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,9 @@ Law: questions and answers for one set of options; what follows from them is ``s
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
@@ -16,22 +17,26 @@ from rocketstream.errors import (
     ConfigurationError,
     RouteNotFoundError,
     TransportError,
+    broker_error,
 )
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.codes import PullSysFlag, RequestCode, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import PullMessageRequestHeader
-from rocketstream.protocol.record import read_head
+from rocketstream.protocol.record import RecordHead, read_head
 from rocketstream.spark.fetch import admin_client
+from rocketstream.spark.offsets import Mark
 from rocketstream.spark.options import EARLIEST, LATEST, OffsetTable, Position, ReadOptions
 from rocketstream.spark.planning import first_at
 from rocketstream.spark.scan import DEFAULT_GROUP
-from rocketstream.spark.worker import Patience
+from rocketstream.spark.worker import Patience, new_pool
 
 logger = logging.getLogger("rocketstream.spark")
 
 T = TypeVar("T")
 
+_MARKS_AT_ONCE: Final = 32
+"""Requests sent before the first answer is read: few enough for the buffers of a socket."""
 _NO_MESSAGE: Final = frozenset(
     {
         ResponseCode.PULL_NOT_FOUND,
@@ -53,13 +58,19 @@ class Cluster:
         self._options = options
         self._clock = clock
         self._client = admin_client(options)
+        self._pulls = new_pool(options)
 
     def close(self) -> None:
         """Close every connection."""
         self._client.close()
+        self._pulls.close()
 
-    def queues(self, *, refresh: bool = False) -> list[MessageQueue]:
+    def queues(self, *, refresh: bool = False, held: Collection[str] = ()) -> list[MessageQueue]:
         """Return the readable queues of all topics, sorted.
+
+        Args:
+            refresh: ask the name server anew.
+            held: topics that were there before; one of them may have no queue at the moment.
 
         Raises:
             RouteNotFoundError: a topic is unknown.
@@ -67,8 +78,13 @@ class Cluster:
         """
         found: list[MessageQueue] = []
         for topic in self._options.topics:
-            queues = self._client.subscribe_queues(topic, refresh=refresh)
-            if not queues:
+            try:
+                queues = self._client.subscribe_queues(topic, refresh=refresh)
+            except RouteNotFoundError:
+                if topic not in held:
+                    raise
+                queues = []
+            if not queues and topic not in held:
                 raise ConfigurationError(
                     f"topic {topic!r} has no readable queue: no broker grants it read permission",
                     topic=topic,
@@ -88,6 +104,49 @@ class Cluster:
         """Return where each broker of some queues is."""
         names = {queue.broker_name for queue in queues}
         return {name: self._client.address(name) for name in sorted(names)}
+
+    def end_anyway(self, queue: MessageQueue) -> int | None:
+        """Return the end of a queue that is in no route, None where its broker does not say."""
+        try:
+            return self._client.max_offset(queue)
+        except (TransportError, BrokerError, RouteNotFoundError):
+            return None
+
+    def marks(self, rows: Mapping[MessageQueue, int]) -> dict[MessageQueue, Mark]:
+        """Return what tells the rows at some offsets from others; rows that are gone are left out.
+
+        One round trip per broker and 32 queues.
+        """
+        by_broker: dict[str, list[MessageQueue]] = {}
+        for queue in rows:
+            by_broker.setdefault(queue.broker_name, []).append(queue)
+        found: dict[MessageQueue, Mark] = {}
+        for broker_name, queues in by_broker.items():
+            for first in range(0, len(queues), _MARKS_AT_ONCE):
+                some = queues[first : first + _MARKS_AT_ONCE]
+                for queue, head in zip(some, self._heads(broker_name, some, rows), strict=True):
+                    if head is not None and head.queue_offset == rows[queue]:
+                        found[queue] = Mark(head.store_timestamp, head.physical_offset)
+        return found
+
+    def _heads(
+        self, broker_name: str, queues: Sequence[MessageQueue], rows: Mapping[MessageQueue, int]
+    ) -> list[RecordHead | None]:
+        """Pull one message of each of a broker's queues."""
+        address = self._client.address(broker_name)
+        answers: dict[int, RemotingCommand] = {}
+        try:
+            with self._pulls.connection(address) as connection:
+                asked = [connection.submit(self._pull_one(q, rows[q])) for q in queues]
+                for _ in asked:
+                    answer = connection.receive(self._options.request_timeout_ms)
+                    answers[answer.opaque] = answer
+        except TransportError:
+            # The next attempt shall go where the broker is by then.
+            with contextlib.suppress(TransportError, BrokerError, RouteNotFoundError):
+                self._client.address(broker_name, refresh=True)
+            raise
+        return [_first_head(answers[opaque], address) for opaque in asked]
 
     def report(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
         """Tell the brokers how far a group is, one-way.
@@ -155,6 +214,11 @@ class Cluster:
         return first_at(low, high, hint, lambda at: self._store_time(queue, at) >= timestamp_ms)
 
     def _store_time(self, queue: MessageQueue, offset: int) -> int:
+        (head,) = self._heads(queue.broker_name, [queue], {queue: offset})
+        # Deleted meanwhile: older than anything still there.
+        return -1 if head is None else head.store_timestamp
+
+    def _pull_one(self, queue: MessageQueue, offset: int) -> RemotingCommand:
         header = PullMessageRequestHeader(
             consumer_group=self._options.group or DEFAULT_GROUP,
             topic=queue.topic,
@@ -167,17 +231,17 @@ class Cluster:
             sub_version=0,
             subscription="*",
             expression_type="TAG",
+            bname=queue.broker_name,
         )
-        address = self._client.address(queue.broker_name)
-        try:
-            answer = self._client.request(
-                address, RemotingCommand.request(RequestCode.PULL_MESSAGE, header)
-            )
-        except BrokerError as error:
-            if error.code in _NO_MESSAGE:
-                return -1  # deleted meanwhile: older than anything still there
-            raise
-        return read_head(answer.body).store_timestamp
+        return RemotingCommand.request(RequestCode.PULL_MESSAGE, header)
+
+
+def _first_head(answer: RemotingCommand, address: str) -> RecordHead | None:
+    if answer.code == ResponseCode.SUCCESS:
+        return read_head(answer.body) if answer.body else None
+    if answer.code in _NO_MESSAGE:
+        return None
+    raise broker_error(answer.code, answer.remark, address)
 
 
 def check_named(table: OffsetTable, queues: Sequence[MessageQueue], option: str) -> None:

@@ -6,17 +6,40 @@ always give the same text: keys sorted, nothing that changes by itself.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeVar
 
 from rocketstream.errors import ConfigurationError
 from rocketstream.model import MessageQueue
 from rocketstream.spark.planning import QueueRange
 
-VERSION: Final = 1
+VERSION: Final = 2
+"""Written; 1, which had no marks, is read too."""
+_READABLE: Final = (1, VERSION)
+
+T = TypeVar("T")
 
 Ends = Mapping[MessageQueue, int]
+
+
+class Mark(NamedTuple):
+    """What tells one stored row from another that stands at the same offset later.
+
+    Attributes:
+        store_ms: when the broker stored it, ms since 1970.
+        place: where in the broker's log, bytes.
+    """
+
+    store_ms: int
+    place: int
+
+    def covers(self, other: Mark) -> bool:
+        """Whether a row that was stored as ``other`` came before this one, or is it."""
+        return other.store_ms <= self.store_ms and other.place <= self.place
+
+
+Marks = Mapping[MessageQueue, Mark]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +52,14 @@ class StreamOffset:
             needs it for all of them: Spark asks for the initial offset again when it replays
             batch 0, and by then the queues' ends have moved.
         initial: whether this is an initial offset, before any batch.
+        marks: the row before each end, where there is one and it was there to be looked at. A
+            topic that was made anew has another row there.
     """
 
     ends: Ends
     base: Ends = field(default_factory=dict)
     initial: bool = False
+    marks: Marks = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Return the dict to hand to Spark; equal offsets give equal text."""
@@ -42,6 +68,8 @@ class StreamOffset:
             text["base"] = _nested(self.base)
         if self.initial:
             text["init"] = 1
+        if self.marks:
+            text["at"] = _nested({queue: list(mark) for queue, mark in self.marks.items()})
         return text
 
     @classmethod
@@ -49,33 +77,50 @@ class StreamOffset:
         """Read what ``to_json`` wrote.
 
         Raises:
-            ConfigurationError: not an offset of this source (another source's checkpoint).
+            ConfigurationError: not an offset of this source (another source's checkpoint), or of
+                a later version of it.
         """
-        if not isinstance(value, dict) or value.get("v") != VERSION:
+        version = value.get("v") if isinstance(value, dict) else None
+        if isinstance(version, int) and version > VERSION:
+            raise ConfigurationError(
+                f"the checkpoint was written by a later rocketstream: its offsets have format "
+                f"{version}, this one reads {_READABLE[0]} to {VERSION}. Upgrade rocketstream on "
+                "the driver, or use a new checkpoint directory",
+                version=version,
+            )
+        if version not in _READABLE:
             raise _foreign(value)
         try:
-            ends, base = _flat(value["q"]), _flat(value.get("base", {}))
+            ends, base = _flat(value["q"], int), _flat(value.get("base", {}), int)
+            marks = _flat(value.get("at", {}), _mark)
         except (KeyError, TypeError, ValueError, AttributeError):
             raise _foreign(value) from None
-        return cls(ends, base, bool(value.get("init")))
+        return cls(ends, base, bool(value.get("init")), marks)
 
 
-def following(start: StreamOffset, ends: Ends, new_starts: Ends) -> StreamOffset:
+def following(
+    start: StreamOffset, ends: Ends, new_starts: Ends, marks: Marks | None = None
+) -> StreamOffset:
     """Return the offset after ``start`` that ends at ``ends``.
 
     Args:
         start: where the batch begins.
-        ends: where each queue shall end; queues left out stay, none moves backwards.
-        new_starts: first offset of queues ``start`` does not know.
+        ends: where each queue shall end; queues left out stay, none moves backwards unless it has
+            a new start.
+        new_starts: first offset of queues ``start`` does not know, or that are not those it knew.
+        marks: the rows before ``ends``.
     """
     merged = dict(start.ends)
     base = dict(start.ends) if start.initial else {}
+    marked = {queue: mark for queue, mark in start.marks.items() if queue not in ends}
     for queue, end in ends.items():
-        begin = start.ends.get(queue)
+        begin = new_starts.get(queue)
         if begin is None:
-            begin = base[queue] = new_starts[queue]
+            begin = start.ends[queue]
+        else:
+            base[queue] = begin
         merged[queue] = max(begin, end)
-    return StreamOffset(merged, base)
+    return StreamOffset(merged, base, marks=marked | dict(marks or {}))
 
 
 def ranges_between(start: StreamOffset, end: StreamOffset) -> list[QueueRange]:
@@ -94,25 +139,32 @@ def ranges_between(start: StreamOffset, end: StreamOffset) -> list[QueueRange]:
     return ranges
 
 
-def _nested(table: Ends) -> dict[str, dict[str, dict[str, int]]]:
-    tree: dict[str, dict[str, dict[str, int]]] = {}
+def _nested(table: Mapping[MessageQueue, Any]) -> dict[str, dict[str, dict[str, Any]]]:
+    tree: dict[str, dict[str, dict[str, Any]]] = {}
     for queue in sorted(table):
         brokers = tree.setdefault(queue.topic, {})
         brokers.setdefault(queue.broker_name, {})[str(queue.queue_id)] = table[queue]
     return tree
 
 
-def _flat(tree: Mapping[str, Mapping[str, Mapping[str, int]]]) -> dict[MessageQueue, int]:
+def _flat(
+    tree: Mapping[str, Mapping[str, Mapping[str, Any]]], read: Callable[[Any], T]
+) -> dict[MessageQueue, T]:
     return {
-        MessageQueue(topic, broker, int(queue_id)): int(offset)
+        MessageQueue(topic, broker, int(queue_id)): read(value)
         for topic, brokers in tree.items()
         for broker, queues in brokers.items()
-        for queue_id, offset in queues.items()
+        for queue_id, value in queues.items()
     }
+
+
+def _mark(value: Any) -> Mark:
+    store_ms, place = value
+    return Mark(int(store_ms), int(place))
 
 
 def _foreign(value: Any) -> ConfigurationError:
     return ConfigurationError(
         f"the checkpoint holds {value!r}, which is not an offset of the rocketmq source "
-        f"version {VERSION}; use a checkpoint of this source or a new directory"
+        f"of format {_READABLE[0]} to {VERSION}; use a checkpoint of this source or a new directory"
     )

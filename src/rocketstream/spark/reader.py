@@ -220,7 +220,9 @@ def _input_partitions(
 ) -> list[api.InputPartition]:
     cores = os.cpu_count() or 1
     planned = plan(ranges, cores, scan.options.min_partitions)
-    addresses = cluster.addresses(span.queue for span in ranges)
+    addresses = cluster.patiently(
+        lambda: cluster.addresses(span.queue for span in ranges), topics_known=True
+    )
     return [
         RocketMQPartition(
             PartitionPlan(

@@ -16,22 +16,18 @@ from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.errors import BrokerError, RouteNotFoundError, TransportError
 from rocketstream.model import MessageQueue
 from rocketstream.spark.cluster import Cluster
-from rocketstream.spark.losses import report_loss
-from rocketstream.spark.offsets import StreamOffset, following, ranges_between
+from rocketstream.spark.continuity import Continuity
+from rocketstream.spark.offsets import Mark, StreamOffset, following, ranges_between
 from rocketstream.spark.options import ReadOptions
 from rocketstream.spark.planning import QueueRange, admit
-from rocketstream.spark.worker import Patience
+from rocketstream.spark.queue_ends import QueueEnds
 
 logger = logging.getLogger("rocketstream.spark")
 
-ENDS_LIFETIME_MS: Final = 100
-"""How old the known ends of queues may be."""
 IDLE_WAIT_MS: Final = 100
 IDLE_POLL_MS: Final = 20
 """While nothing is new Spark asks again after 11 ms; we look this often and answer that late."""
 IDLE_GAP_MS: Final = 1_000
-BEHIND_MS: Final = 3_000
-"""How long a queue may seem shorter than it was: a broker that is just coming back."""
 
 Ends = dict[MessageQueue, int]
 
@@ -52,14 +48,11 @@ class StreamSource:
         self._initial: StreamOffset | None = None
         self._planned: StreamOffset | None = None
         self._target: Ends | None = None
-        self._ends: Ends = {}
-        self._ends_at = float("-inf")
-        self._queues_at = float("-inf")
-        self._queues: list[MessageQueue] = []
+        self._ends = QueueEnds(cluster, options.queue_refresh_ms, clock)
+        self._continuity = Continuity(options, cluster, self._ends, clock)
         self._starts: Ends = {}
         self._reported: Mapping[MessageQueue, int] = {}
         self._idle_at = float("-inf")
-        self._given_up: set[MessageQueue] = set()
         self._stopped = threading.Event()
 
     # --- what Spark asks --------------------------------------------------------------------------
@@ -70,15 +63,16 @@ class StreamSource:
             option = "startingOffsets"
             position = self._options.start
 
-            def resolve() -> Ends:
-                return self.cluster.resolve(position, self._known_queues(), option)
+            def resolve() -> StreamOffset:
+                ends = self.cluster.resolve(position, self._ends.queues(()), option)
+                return StreamOffset(ends, initial=True, marks=self._marks(ends))
 
-            self._initial = StreamOffset(self.cluster.patiently(resolve), initial=True)
+            self._initial = self.cluster.patiently(resolve)
         return self._initial
 
     def prepare_available_now(self) -> None:
         """Make the ends of this moment the last ones ever returned."""
-        self._target = self.cluster.patiently(self._fresh_ends)
+        self._target = dict(self.cluster.patiently(lambda: self._ends.fresh(())))
 
     def latest(self, start: StreamOffset | None, rows_max: int | None) -> StreamOffset:
         """Return the end of the next batch, or ``start`` itself when there is nothing new.
@@ -88,7 +82,8 @@ class StreamSource:
             rows_max: most offsets to admit, None for all.
 
         Raises:
-            DataLossError: a queue ends before ``start`` and ``failOnDataLoss`` is set.
+            DataLossError: a queue is gone, or not the one ``start`` speaks of, and
+                ``failOnDataLoss`` is set.
             TransportError, BrokerError: the cluster was out of reach for ``retryTimeoutMs``.
         """
         if start is None:
@@ -102,13 +97,20 @@ class StreamSource:
 
     def newest(self) -> StreamOffset | None:
         """Return the ends of all queues as last seen, for Spark's progress report."""
-        return StreamOffset(dict(self._ends)) if self._ends else None
+        return StreamOffset(dict(self._ends.last)) if self._ends.last else None
 
     def ranges(self, start: StreamOffset, end: StreamOffset) -> list[QueueRange]:
-        """Return what a batch reads."""
+        """Return what a batch reads.
+
+        Raises:
+            DataLossError: a queue of the batch is gone, and ``failOnDataLoss`` is set.
+        """
         # On 4.0 and 4.1 this is also how a restart tells where it is: both are the same then.
         self._planned = end
-        return ranges_between(start, end)
+        ranges = ranges_between(start, end)
+        if not ranges:
+            return []
+        return self.cluster.patiently(lambda: self._continuity.reachable(ranges), topics_known=True)
 
     def commit(self, end: StreamOffset) -> None:
         """Take note that everything before ``end`` is done."""
@@ -130,22 +132,29 @@ class StreamSource:
         return self.cluster.patiently(lambda: self._step(start, rows_max), topics_known=True)
 
     def _step(self, start: StreamOffset, rows_max: int | None) -> StreamOffset:
-        ends = self._reachable_ends(start)
-        starts = self._starts_of([queue for queue in ends if queue not in start.ends])
-        begins = starts | {queue: start.ends[queue] for queue in ends if queue in start.ends}
+        ends = self._within_target(start, self._continuity.ends(start))
+        begins = self._continuity.begins(start, ends)
+        begins |= self._starts_of(ends, [queue for queue in ends if queue not in start.ends])
         if rows_max is not None:
             ends = admit(begins, ends, rows_max)
         moved = {queue: end for queue, end in ends.items() if end > begins[queue]}
-        return following(start, moved, starts) if moved else start
+        if not moved:
+            return start
+        starts = {queue: at for queue, at in begins.items() if start.ends.get(queue) != at}
+        return following(start, moved, starts, self._marks(moved))
 
-    def _reachable_ends(self, start: StreamOffset) -> Ends:
+    def _within_target(self, start: StreamOffset, ends: Ends) -> Ends:
         """Return the ends a batch may go to: what is there, within the target of availableNow."""
-        ends = self._recent_ends()
-        if self._behind(start, ends):
-            ends = self._wait_for_return(start)
-        if self._target is None:
+        target = self._target
+        if target is None:
             return ends
-        return {q: min(end, self._target[q]) for q, end in ends.items() if q in self._target}
+        # A queue that was away when the target was taken: what it holds was there before.
+        target.update({q: ends[q] for q in start.ends if q in ends and q not in target})
+        return {queue: min(end, target[queue]) for queue, end in ends.items() if queue in target}
+
+    def _marks(self, ends: Ends) -> dict[MessageQueue, Mark]:
+        """Return what tells the rows before some ends from others."""
+        return self.cluster.marks({queue: end - 1 for queue, end in ends.items() if end > 0})
 
     def _wait_for_news(self, start: StreamOffset, rows_max: int | None) -> StreamOffset:
         """Wait for messages, if Spark does nothing but ask."""
@@ -155,64 +164,20 @@ class StreamSource:
         end = start
         while end is start and self._clock.monotonic_ms() < deadline and not self._stopped.is_set():
             self._stopped.wait(IDLE_POLL_MS / 1000)
-            self._ends_at = float("-inf")
+            self._ends.forget_ends()
             end = self._next(start, rows_max)
         return end
 
-    def _recent_ends(self) -> Ends:
-        if self._clock.monotonic_ms() - self._ends_at > ENDS_LIFETIME_MS:
-            self._fresh_ends()
-        return self._ends
+    def _starts_of(self, ends: Ends, queues: list[MessageQueue]) -> Ends:
+        """Return where queues begin that appeared under way: at their oldest message.
 
-    def _fresh_ends(self) -> Ends:
-        self._ends = self.cluster.max_offsets(self._known_queues())
-        self._ends_at = self._clock.monotonic_ms()
-        return self._ends
-
-    def _known_queues(self) -> list[MessageQueue]:
-        """Return the queues of the route; one that left it keeps its place in the offsets."""
-        now = self._clock.monotonic_ms()
-        if now - self._queues_at > self._options.queue_refresh_ms:
-            try:
-                self._queues = self.cluster.queues(refresh=True)
-            except TransportError as error:
-                if not self._queues:
-                    raise
-                logger.warning("queues not looked up anew: %s", error)
-            self._queues_at = now
-        return self._queues
-
-    def _starts_of(self, queues: list[MessageQueue]) -> Ends:
-        """Return where queues begin that appeared under way: at their oldest message."""
-        missing = [queue for queue in queues if queue not in self._starts]
-        if missing:
-            self._starts.update(self.cluster.min_offsets(missing))
+        That is as it was when they appeared: what is deleted before it was read is a loss, and
+        named when it is read. Only a queue made anew begins earlier than before.
+        """
+        asked = [queue for queue in queues if ends[queue] != self._starts.get(queue)]
+        for queue, low in (self.cluster.min_offsets(asked) if asked else {}).items():
+            self._starts[queue] = min(low, self._starts.get(queue, low))
         return {queue: self._starts[queue] for queue in queues}
-
-    # --- queues that shrink -----------------------------------------------------------------------
-
-    def _behind(self, start: StreamOffset, ends: Ends) -> list[MessageQueue]:
-        return [
-            queue
-            for queue, end in ends.items()
-            if end < start.ends.get(queue, 0) and queue not in self._given_up
-        ]
-
-    def _wait_for_return(self, start: StreamOffset) -> Ends:
-        patience = Patience(min(BEHIND_MS, self._options.retry_timeout_ms), self._clock)
-        while behind := self._behind(start, self._fresh_ends()):
-            if patience.exhausted():
-                self._given_up.update(behind)
-                for queue in behind:
-                    report_loss(
-                        self._options.fail_on_data_loss,
-                        queue,
-                        f"read up to offset {start.ends[queue]}, but the queue now ends at "
-                        f"{self._ends[queue]}: the topic was recreated, or the broker lost "
-                        f"data; nothing is read from it before offset {start.ends[queue]}",
-                    )
-            patience.pause()
-        return self._ends
 
     # --- the group's progress ---------------------------------------------------------------------
 

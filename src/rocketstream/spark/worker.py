@@ -42,12 +42,18 @@ def pool(options: ReadOptions) -> BlockingPool:
     pools: dict[Any, BlockingPool] = _keeper().pools
     found = pools.get(key)
     if found is None:
-        found = pools[key] = BlockingPool(
-            connect_timeout_ms=options.connect_timeout_ms,
-            ssl_context=tls_context(options),
-            before_request=signer(*secrets),
-        )
+        found = pools[key] = new_pool(options)
     return found
+
+
+def new_pool(options: ReadOptions) -> BlockingPool:
+    """Return connections for some options; close it."""
+    secrets = (options.access_key, options.secret_key, options.security_token)
+    return BlockingPool(
+        connect_timeout_ms=options.connect_timeout_ms,
+        ssl_context=tls_context(options),
+        before_request=signer(*secrets),
+    )
 
 
 def close_pools() -> None:

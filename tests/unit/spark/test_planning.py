@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rocketstream.errors import ConfigurationError
 from rocketstream.model import MessageQueue
-from rocketstream.spark.offsets import StreamOffset, following, ranges_between
+from rocketstream.spark.offsets import Mark, StreamOffset, following, ranges_between
 from rocketstream.spark.planning import QueueRange, admit, first_at, partition_count, plan
 
 A, B, C = (MessageQueue("T", "broker", queue_id) for queue_id in range(3))
@@ -157,7 +157,16 @@ def test_offsets_survive_their_text_and_equal_ones_have_equal_text() -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [None, 7, {}, {"v": 2}, {"v": 1}, {"v": 1, "q": 3}, {"v": 1, "q": {"T": {"b": {"x": 1}}}}],
+    [
+        None,
+        7,
+        {},
+        {"v": 2},
+        {"v": 0, "q": {}},
+        {"v": 1},
+        {"v": 1, "q": 3},
+        {"v": 1, "q": {"T": {"b": {"x": 1}}}},
+    ],
 )
 def test_an_offset_of_another_source_is_refused(value: object) -> None:
     """A checkpoint of another source, or of a later version."""
@@ -193,3 +202,28 @@ def test_no_queue_ever_moves_backwards() -> None:
     """Whatever the brokers say."""
     start = StreamOffset({A: 5, B: 7})
     assert following(start, {A: 3, B: 9}, {}).ends == {A: 5, B: 9}
+
+
+def test_marks_survive_their_text_and_offsets_without_any_are_read() -> None:
+    """Checkpoints of the version before have none."""
+    marked = StreamOffset({A: 5, B: 7}, marks={B: Mark(1_700_000_000_000, 1 << 50), A: Mark(0, 0)})
+    text = json.dumps(marked.to_json())
+    assert StreamOffset.from_json(json.loads(text)) == marked
+    assert text == json.dumps(StreamOffset.from_json(json.loads(text)).to_json())
+    old = {"v": 1, "q": {"T": {"broker": {"0": 5}}}, "base": {"T": {"broker": {"0": 1}}}}
+    assert StreamOffset.from_json(old) == StreamOffset({A: 5}, {A: 1})
+
+
+def test_an_offset_of_a_later_version_says_what_to_do() -> None:
+    """Read as if it were ours it might skip rows."""
+    with pytest.raises(ConfigurationError, match=r"format 3, this one reads 1 to 2\. Upgrade"):
+        StreamOffset.from_json({"v": 3, "q": {}})
+
+
+def test_marks_follow_their_queues() -> None:
+    """A queue that stays keeps its mark, one that moved has a new one or none."""
+    start = StreamOffset({A: 5, B: 7, C: 9}, marks={A: Mark(1, 1), B: Mark(2, 2), C: Mark(3, 3)})
+    assert following(start, {A: 6, B: 8}, {}, {A: Mark(4, 4)}).marks == {
+        C: Mark(3, 3),
+        A: Mark(4, 4),
+    }

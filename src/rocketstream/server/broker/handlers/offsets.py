@@ -135,8 +135,5 @@ class OffsetHandlers:
         return self._store.min_offset(topic, queue_id) if self._has(topic, queue_id) else 0
 
     def _has(self, topic: str, queue_id: int) -> bool:
-        """Whether the queue can exist: no file is made for a name somebody asks about."""
-        config = self._controller.topics.get(topic)
-        if config is None:
-            return False
-        return 0 <= queue_id < max(config.read_queue_nums, config.write_queue_nums)
+        """Whether the queue may hold something: one the topic has no longer may, too."""
+        return queue_id >= 0 and self._controller.topics.get(topic) is not None

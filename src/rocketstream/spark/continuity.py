@@ -1,0 +1,251 @@
+"""Whether the queues a checkpoint speaks of are still there, and still the same.
+
+Law: waits for what may pass, then names the loss; never skips a row without a word. A queue that is
+not the one that was read goes on with the first row stored after the last row read.
+"""
+
+from __future__ import annotations
+
+import datetime
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from rocketstream._util.clock import Clock
+from rocketstream.model import MessageQueue
+from rocketstream.spark.cluster import Cluster
+from rocketstream.spark.losses import described, report_loss
+from rocketstream.spark.offsets import Mark, StreamOffset
+from rocketstream.spark.options import ReadOptions
+from rocketstream.spark.planning import QueueRange, first_at
+from rocketstream.spark.queue_ends import QueueEnds
+from rocketstream.spark.worker import Patience
+
+logger = logging.getLogger("rocketstream.spark")
+
+BEHIND_MS: Final = 3_000
+"""How long a queue may seem shorter than it was, or taken from a broker that is still in the route:
+a broker that is just coming back."""
+
+Ends = dict[MessageQueue, int]
+
+
+class _Restart(NamedTuple):
+    """Where a queue that is another one goes on, as long as the checkpoint speaks of the old."""
+
+    end: int
+    mark: Mark | None
+    begin: int
+
+
+class Continuity:
+    """Holds the queues there are against the offsets of a stream; used by one thread.
+
+    Args:
+        options: of the stream.
+        cluster: what to ask.
+        ends: the ends, shared with who plans.
+        clock: waits.
+    """
+
+    def __init__(
+        self, options: ReadOptions, cluster: Cluster, ends: QueueEnds, clock: Clock
+    ) -> None:
+        self._options = options
+        self._cluster = cluster
+        self._ends = ends
+        self._clock = clock
+        self._absent: set[MessageQueue] = set()
+        self._restarts: dict[MessageQueue, _Restart] = {}
+        self._all_compared = False
+
+    def ends(self, start: StreamOffset) -> Ends:
+        """Return the ends of the queues that are there, waiting for those that are missing.
+
+        Raises:
+            DataLossError: a queue with unread rows left the route, or ends before it was read, and
+                ``failOnDataLoss`` is set.
+        """
+        held = topics_of(start.ends)
+        ends = self._ends.recent(held)
+        self._absent.difference_update(ends)
+        missing = [queue for queue in start.ends if queue not in ends]
+        if set(missing) - self._absent:
+            for queue in self._wait_for(missing, held):
+                self._judge_absent(queue, start.ends[queue])
+            ends = self._ends.recent(held)
+            self._absent.difference_update(ends)
+        if self._behind(start, ends):
+            ends = self._wait_for_return(start)
+        return ends
+
+    def begins(self, start: StreamOffset, ends: Mapping[MessageQueue, int]) -> Ends:
+        """Return where each queue that ``start`` knows is read on.
+
+        Raises:
+            DataLossError: a queue is not the one that was read, and ``failOnDataLoss`` is set.
+        """
+        self._compare(start, ends)
+        return {queue: self._begin(start, queue) for queue in ends if queue in start.ends}
+
+    def reachable(self, ranges: Sequence[QueueRange]) -> list[QueueRange]:
+        """Return the ranges of a planned batch whose queues are there.
+
+        Raises:
+            DataLossError: one is not, and ``failOnDataLoss`` is set.
+        """
+        held = topics_of([span.queue for span in ranges])
+        known = set(self._ends.queues(held))
+        missing = [span.queue for span in ranges if span.queue not in known]
+        if not missing:
+            return list(ranges)
+        gone = set(self._wait_for(missing, held))
+        for span in ranges:
+            if span.queue in gone:
+                what = f"offsets {span.begin} to {span.end - 1} of a micro-batch already planned"
+                self._lost(span.queue, f"{what} cannot be read: the queue has left the route")
+                self._absent.add(span.queue)
+        return [span for span in ranges if span.queue not in gone]
+
+    # --- queues that are not in the route ---------------------------------------------------------
+
+    def _wait_for(self, queues: Sequence[MessageQueue], held: frozenset[str]) -> list[MessageQueue]:
+        """Wait for queues to come back and return those that do not.
+
+        A broker that is down leaves the route and comes back, so it gets ``retryTimeoutMs``; a
+        queue whose broker is in the route was taken away.
+        """
+        away = Patience(self._options.retry_timeout_ms, self._clock)
+        taken = Patience(min(BEHIND_MS, self._options.retry_timeout_ms), self._clock)
+        told = False
+        while True:
+            self._ends.forget_queues()
+            known = self._ends.queues(held)
+            missing = [queue for queue in queues if queue not in known]
+            brokers = {(queue.topic, queue.broker_name) for queue in known}
+            over, brief = away.exhausted(), taken.exhausted()
+            awaited = [
+                queue
+                for queue in missing
+                if queue not in self._absent
+                and not over
+                and not (brief and (queue.topic, queue.broker_name) in brokers)
+            ]
+            if not awaited:
+                return missing
+            if not told:
+                texts = "; ".join(described(queue) for queue in awaited)
+                logger.warning("waiting for queues that left the route: %s", texts)
+                told = True
+            away.pause()
+
+    def _judge_absent(self, queue: MessageQueue, read_to: int) -> None:
+        if queue in self._absent:
+            return
+        self._absent.add(queue)
+        end = self._cluster.end_anyway(queue)
+        if end == read_to:
+            logger.warning(
+                "%s has left the route; all of it was read, up to offset %s",
+                described(queue),
+                read_to,
+            )
+            return
+        if end is None:
+            held = "its broker cannot be asked whether it holds more; start it again if it is down"
+        else:
+            held = f"its broker says it ends at {end}"
+        self._lost(queue, f"the queue has left the route; it was read up to {read_to}, and {held}")
+
+    # --- queues that are others -------------------------------------------------------------------
+
+    def _begin(self, start: StreamOffset, queue: MessageQueue) -> int:
+        end = start.ends[queue]
+        restart = self._restarts.get(queue)
+        if restart and (restart.end, restart.mark) == (end, start.marks.get(queue)):
+            return restart.begin
+        return end
+
+    def _behind(self, start: StreamOffset, ends: Mapping[MessageQueue, int]) -> list[MessageQueue]:
+        return [
+            queue
+            for queue, end in ends.items()
+            if queue in start.ends and end < self._begin(start, queue)
+        ]
+
+    def _wait_for_return(self, start: StreamOffset) -> Ends:
+        held = topics_of(start.ends)
+        patience = Patience(min(BEHIND_MS, self._options.retry_timeout_ms), self._clock)
+        while behind := self._behind(start, self._ends.fresh(held)):
+            if patience.exhausted():
+                for queue in behind:
+                    self._restart(
+                        start,
+                        queue,
+                        f"read up to offset {start.ends[queue]}, but the queue now ends at "
+                        f"{self._ends.last[queue]}: the topic was recreated, or the broker lost "
+                        "data",
+                    )
+                break
+            patience.pause()
+        return self._ends.last
+
+    def _compare(self, start: StreamOffset, ends: Mapping[MessageQueue, int]) -> None:
+        """Compare the last rows read with those that stand there now, where something is new."""
+        rows = {
+            queue: start.ends[queue] - 1
+            for queue, end in ends.items()
+            if queue in start.marks
+            and self._begin(start, queue) == start.ends[queue]
+            and (end > start.ends[queue] or not self._all_compared)
+        }
+        now = self._cluster.marks(rows) if rows else {}
+        for queue, mark in now.items():
+            before = start.marks[queue]
+            if mark != before:
+                self._restart(
+                    start,
+                    queue,
+                    f"the last row read, offset {rows[queue]}, was {_text(before)}, but is now "
+                    f"{_text(mark)}: the topic was recreated, or the broker lost data; rows before "
+                    f"offset {start.ends[queue]} were never read",
+                )
+        self._all_compared = True
+
+    def _restart(self, start: StreamOffset, queue: MessageQueue, what: str) -> None:
+        if self._options.fail_on_data_loss:
+            self._lost(queue, what)
+        mark = start.marks.get(queue)
+        begin = self._first_after(queue, mark)
+        self._lost(queue, f"{what}. It is read from offset {begin} on")
+        self._restarts[queue] = _Restart(start.ends[queue], mark, begin)
+
+    def _first_after(self, queue: MessageQueue, mark: Mark | None) -> int:
+        """Return the first offset whose row was stored after the last row read."""
+        low = self._cluster.min_offsets([queue])[queue]
+        high = self._cluster.max_offsets([queue])[queue]
+        if mark is None:
+            return low
+
+        def newer(offset: int) -> bool:
+            found = self._cluster.marks({queue: offset}).get(queue)
+            return found is None or not mark.covers(found)
+
+        return first_at(low, high, low, newer)
+
+    def _lost(self, queue: MessageQueue, what: str) -> None:
+        report_loss(self._options.fail_on_data_loss, queue, what)
+
+
+def topics_of(queues: Mapping[MessageQueue, int] | Sequence[MessageQueue]) -> frozenset[str]:
+    """Return the topics of some queues."""
+    return frozenset(queue.topic for queue in queues)
+
+
+def _text(mark: Mark) -> str:
+    try:
+        moment = datetime.datetime.fromtimestamp(mark.store_ms / 1000, datetime.UTC)
+        stored = moment.isoformat(timespec="milliseconds")
+    except (OverflowError, ValueError, OSError):
+        stored = f"{mark.store_ms} ms"
+    return f"stored at {stored} at {mark.place} of the log"

@@ -1,0 +1,98 @@
+"""A cluster made of dictionaries, for what a stream's driver side decides."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from rocketstream.model import MessageQueue
+from rocketstream.spark.cluster import Cluster
+from rocketstream.spark.offsets import Mark, StreamOffset
+from rocketstream.spark.options import Position, read_options
+from rocketstream.spark.streaming import StreamSource
+from rocketstream.spark.worker import Patience
+from rocketstream.testing.clock import ManualClock
+
+A, B, C = (MessageQueue("T", "broker", queue_id) for queue_id in range(3))
+
+
+def pause(patience: Patience) -> None:
+    """Stand in for waiting: half a second on a clock set by hand."""
+    clock = patience._clock
+    assert isinstance(clock, ManualClock)
+    clock.advance(500)
+
+
+class FakeCluster(Cluster):
+    """Queues as [min, max], with the failures a test asks for."""
+
+    def __init__(self, **options: str) -> None:
+        self.table: dict[MessageQueue, list[int]] = {A: [0, 100], B: [5, 50]}
+        self.reports: list[dict[MessageQueue, int]] = []
+        self.failures: list[Exception] = []
+        self.questions = 0
+        self.elsewhere: dict[MessageQueue, int] = {}
+        self.late_from: dict[MessageQueue, int] = {}
+        self.late_ms = 1_000_000
+        self.marked: list[dict[MessageQueue, int]] = []
+        self.clock = ManualClock()
+        given = {"nameServer": "h:1", "topic": "T", "startingOffsets": "earliest"} | options
+        self._options = read_options(given, "stream")
+        self._clock = self.clock
+        self.source = StreamSource(self._options, self, self.clock)
+
+    def queues(self, *, refresh: bool = False, held: Collection[str] = ()) -> list[MessageQueue]:
+        return sorted(self.table)
+
+    def end_anyway(self, queue: MessageQueue) -> int | None:
+        return self.elsewhere.get(queue)
+
+    def marks(self, rows: Mapping[MessageQueue, int]) -> dict[MessageQueue, Mark]:
+        """Stored one a millisecond, a kilobyte each, later and further on in later epochs."""
+        self.marked.append(dict(rows))
+        there = {q: at for q, at in rows.items() if self.table[q][0] <= at < self.table[q][1]}
+        late = {
+            q: self.late_ms if at >= self.late_from.get(q, at + 1) else 0 for q, at in there.items()
+        }
+        return {q: Mark(late[q] + at, 1_000 * (late[q] + at)) for q, at in there.items()}
+
+    def again(self, queue: MessageQueue, end: int, begin: int = 0) -> None:
+        """Make rows anew from ``begin`` to ``end``: another topic, or what follows a lost tail."""
+        self.table[queue] = [min(begin, self.table[queue][0]), end]
+        self.late_from[queue] = begin
+
+    def min_offsets(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
+        return {queue: self.table[queue][0] for queue in queues}
+
+    def max_offsets(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
+        self.questions += 1
+        if self.failures:
+            raise self.failures.pop(0)
+        return {queue: self.table[queue][1] for queue in queues}
+
+    def resolve(
+        self, position: Position, queues: Sequence[MessageQueue], option: str
+    ) -> dict[MessageQueue, int]:
+        ask: Any = {"earliest": self.min_offsets, "latest": self.max_offsets}[position.kind]
+        return dict(ask(queues))
+
+    def report(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
+        if self.failures:
+            raise self.failures.pop(0)
+        self.reports.append(dict(offsets))
+
+    def close(self) -> None:
+        self.reports.append({})
+
+    # what Spark does
+
+    def latest(self, start: StreamOffset | None, rows_max: int | None = None) -> StreamOffset:
+        """Ask for the next end, 200 ms after the last question."""
+        self.clock.advance(200)
+        return self.source.latest(start, rows_max)
+
+    def start(self) -> StreamOffset:
+        """A first batch, done."""
+        end = self.latest(self.source.initial())
+        self.source.ranges(self.source.initial(), end)
+        return end

@@ -1,0 +1,302 @@
+"""Queues that go away, shrink or are made anew under a stream: named, and read on rightly."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import pytest
+
+from rocketstream.errors import DataLossError
+from rocketstream.model import MessageQueue
+from rocketstream.spark.offsets import StreamOffset
+from rocketstream.spark.planning import QueueRange
+from rocketstream.spark.worker import Patience
+from tests.unit.spark.fake_cluster import A, B, C, FakeCluster, pause
+
+READ_ON = {"failOnDataLoss": "false", "queueRefreshMs": "0"}
+
+
+@pytest.fixture(autouse=True)
+def pauses_take_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waiting advances the clock of the test."""
+    monkeypatch.setattr(Patience, "pause", pause)
+
+
+def restarted(cluster: FakeCluster, end: StreamOffset, **options: str) -> FakeCluster:
+    """The same cluster seen by a new run of the query, which has only the checkpoint's text."""
+    again = FakeCluster(**options)
+    again.table, again.elsewhere = cluster.table, cluster.elsewhere
+    again.late_from = cluster.late_from
+    assert StreamOffset.from_json(json.loads(json.dumps(end.to_json()))) == end
+    return again
+
+
+# --- gone from the route --------------------------------------------------------------------------
+
+
+def test_a_queue_taken_from_the_route_with_unread_rows_is_a_loss() -> None:
+    """Today it is forgotten, and availableNow succeeds."""
+    cluster = FakeCluster(queueRefreshMs="0")
+    end = cluster.start()
+    del cluster.table[B]
+    cluster.elsewhere[B] = 60
+    with pytest.raises(
+        DataLossError,
+        match=r"queue 1: the queue has left the route; it was read up to 50, .*ends at 60",
+    ):
+        cluster.latest(end)
+
+
+def test_a_queue_that_was_read_to_its_end_may_go() -> None:
+    """That is how queues are taken away without a loss."""
+    cluster = FakeCluster(queueRefreshMs="0")
+    end = cluster.start()
+    del cluster.table[B]
+    cluster.elsewhere[B] = 50
+    cluster.table[A][1] = 110
+    assert cluster.latest(end).ends == {A: 110, B: 50}
+
+
+def test_a_broker_that_left_the_route_is_waited_for() -> None:
+    """A restart takes it out of the route; it comes back within retryTimeoutMs."""
+    cluster = FakeCluster(queueRefreshMs="0", retryTimeoutMs="30000")
+    end = cluster.start()
+    both = dict(cluster.table)
+    cluster.table.clear()
+    looks = []
+
+    def queues(**_: object) -> list[MessageQueue]:
+        looks.append(1)
+        if len(looks) == 20:
+            cluster.table.update(both)
+        return sorted(cluster.table)
+
+    cluster.queues = queues  # type: ignore[method-assign]
+    both[B][1] = 70
+    assert cluster.latest(end).ends == {A: 100, B: 70}
+    assert len(looks) >= 20
+
+
+def test_a_broker_that_stays_away_is_a_loss_that_says_so() -> None:
+    """Nobody can tell what it holds."""
+    cluster = FakeCluster(queueRefreshMs="0")
+    end = cluster.start()
+    began = cluster.clock.monotonic_ms()
+    del cluster.table[A], cluster.table[B]
+    with pytest.raises(DataLossError, match=r"left the route.*its broker cannot be asked"):
+        cluster.latest(end)
+    assert cluster.clock.monotonic_ms() - began >= 30_000
+
+
+def test_a_queue_that_left_keeps_its_place_when_losses_are_accepted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """One warning; when it is back it is read on from there, and may leave again."""
+    cluster = FakeCluster(**READ_ON)
+    end = cluster.start()
+    away = cluster.table.pop(B)
+    cluster.table[A][1] = 110
+    with caplog.at_level(logging.WARNING, "rocketstream.spark"):
+        end = cluster.latest(end)
+        assert end.ends == {A: 110, B: 50}
+        cluster.latest(end)
+    assert caplog.text.count("has left the route") == 1
+    cluster.table[B] = [away[0], 70]
+    end = cluster.latest(end)
+    assert end.ends == {A: 110, B: 70}
+    del cluster.table[B]
+    with caplog.at_level(logging.WARNING, "rocketstream.spark"):
+        cluster.latest(end)
+    assert caplog.text.count("has left the route") == 2
+
+
+def test_available_now_reads_what_a_broker_holds_that_came_back() -> None:
+    """Its queues were missing when the target was taken."""
+    before = FakeCluster()
+    end = before.start()
+    cluster = restarted(before, end, queueRefreshMs="0")
+    away = cluster.table.pop(B)
+    cluster.source.prepare_available_now()
+    looks: list[int] = []
+
+    def queues(**_: object) -> list[MessageQueue]:
+        looks.append(1)
+        if len(looks) == 3:
+            cluster.table[B] = [away[0], 90]
+        return sorted(cluster.table)
+
+    cluster.queues = queues  # type: ignore[method-assign]
+    assert cluster.latest(end).ends == {A: 100, B: 90}
+
+
+def test_a_planned_batch_of_a_queue_that_is_gone_is_a_loss_or_left_out(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A replay after a restart; refused for ever it could never get on."""
+    strict = FakeCluster(queueRefreshMs="0")
+    start = strict.start()
+    planned = StreamOffset({A: 120, B: 60})
+    strict.table[A][1] = 120
+    del strict.table[B]
+    strict.clock.advance(200)
+    with pytest.raises(DataLossError, match=r"queue 1: offsets 50 to 59 of a micro-batch already"):
+        strict.source.ranges(start, planned)
+    easy = restarted(strict, start, **READ_ON)
+    with caplog.at_level(logging.WARNING, "rocketstream.spark"):
+        assert easy.source.ranges(start, planned) == [QueueRange(A, 100, 120)]
+    assert "offsets 50 to 59" in caplog.text
+
+
+# --- shorter --------------------------------------------------------------------------------------
+
+
+def test_a_queue_that_ends_before_it_did_is_a_loss() -> None:
+    """Covers failOnDataLoss=true."""
+    strict = FakeCluster(retryTimeoutMs="0")
+    end = strict.start()
+    strict.table[A] = [0, 10]
+    with pytest.raises(DataLossError, match="read up to offset 100, but the queue now ends at 10"):
+        strict.latest(end)
+
+
+def test_a_shorter_topic_of_the_same_name_is_read_from_its_beginning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Covers failOnDataLoss=false; it used to be ignored until it outgrew the old end."""
+    cluster = FakeCluster(**READ_ON)
+    end = cluster.start()
+    cluster.again(A, 10)
+    with caplog.at_level(logging.WARNING, "rocketstream.spark"):
+        grown = cluster.latest(end)
+    assert (grown.ends, dict(grown.base)) == ({A: 10, B: 50}, {A: 0})
+    assert cluster.source.ranges(end, grown) == [QueueRange(A, 0, 10)]
+    assert "It is read from offset 0 on" in caplog.text
+    cluster.table[A][1] = 12
+    assert cluster.source.ranges(grown, cluster.latest(grown)) == [QueueRange(A, 10, 12)]
+
+
+def test_an_empty_new_topic_is_read_from_its_first_row() -> None:
+    """Nothing to plan yet; the wait is not repeated, and no row is passed over."""
+    cluster = FakeCluster(**READ_ON)
+    end = cluster.start()
+    cluster.again(A, 0)
+    assert cluster.latest(end) is end
+    cluster.clock.advance(2_000)
+    before = cluster.clock.monotonic_ms()
+    assert cluster.latest(end) is end
+    assert cluster.clock.monotonic_ms() - before < 3_000
+    cluster.table[A][1] = 3
+    assert cluster.source.ranges(end, cluster.latest(end)) == [QueueRange(A, 0, 3)]
+
+
+def test_a_queue_made_anew_twice_is_noticed_twice() -> None:
+    """The second is shorter than where the first went on."""
+    cluster = FakeCluster(**READ_ON)
+    end = cluster.start()
+    cluster.again(A, 95, begin=90)
+    cluster.table[A][1] = 90
+    assert cluster.latest(end) is end
+    cluster.again(A, 4)
+    assert cluster.source.ranges(end, cluster.latest(end)) == [QueueRange(A, 0, 4)]
+
+
+def test_after_a_lost_tail_only_what_is_new_is_read() -> None:
+    """A broker that lost unflushed messages: what was read before them is not read again."""
+    cluster = FakeCluster(**READ_ON)
+    end = cluster.start()
+    cluster.again(A, 95, begin=90)
+    grown = cluster.latest(end)
+    assert cluster.source.ranges(end, grown) == [QueueRange(A, 90, 95)]
+
+
+def test_without_a_mark_a_shorter_queue_is_read_from_its_beginning() -> None:
+    """A checkpoint of an earlier version."""
+    cluster = FakeCluster(**READ_ON)
+    old = StreamOffset.from_json({"v": 1, "q": {"T": {"broker": {"0": 100, "1": 50}}}})
+    cluster.again(A, 95, begin=90)
+    assert cluster.source.ranges(old, cluster.latest(old)) == [QueueRange(A, 0, 95)]
+
+
+# --- grown past -----------------------------------------------------------------------------------
+
+
+def test_a_recreated_topic_that_outgrew_the_checkpoint_is_a_loss() -> None:
+    """Its rows before the old end would never be read."""
+    before = FakeCluster()
+    end = before.start()
+    before.again(A, 130)
+    cluster = restarted(before, end)
+    with pytest.raises(
+        DataLossError,
+        match=r"queue 0: the last row read, offset 99, was stored .* recreated.*before offset 100",
+    ):
+        cluster.latest(end)
+
+
+def test_a_recreated_topic_of_the_same_length_is_a_loss() -> None:
+    """Nothing is new, and yet everything."""
+    before = FakeCluster()
+    end = before.start()
+    before.again(B, 50)
+    with pytest.raises(DataLossError, match="the last row read, offset 49"):
+        restarted(before, end).latest(end)
+
+
+def test_a_topic_recreated_while_the_stream_runs_is_a_loss() -> None:
+    """A batch may take longer than the new topic takes to grow."""
+    cluster = FakeCluster()
+    end = cluster.start()
+    assert cluster.latest(end) is end
+    cluster.again(A, 130)
+    with pytest.raises(DataLossError, match="the last row read, offset 99"):
+        cluster.latest(end)
+
+
+def test_a_recreated_topic_is_read_from_its_beginning_when_losses_are_accepted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """All of its rows, each once, under a limit too."""
+    before = FakeCluster()
+    end = before.start()
+    before.again(A, 130)
+    cluster = restarted(before, end, **READ_ON)
+    seen: list[QueueRange] = []
+    with caplog.at_level(logging.WARNING, "rocketstream.spark"):
+        while (further := cluster.latest(end, 50)) is not end:
+            seen += cluster.source.ranges(end, further)
+            end = further
+    assert seen == [QueueRange(A, 0, 50), QueueRange(A, 50, 100), QueueRange(A, 100, 130)]
+    assert caplog.text.count("the last row read") == 1
+
+
+def test_the_same_topic_is_not_asked_about_when_nothing_is_new() -> None:
+    """Two rows a queue and batch, none while idle."""
+    cluster = FakeCluster()
+    end = cluster.start()
+    cluster.latest(end)
+    asked = len(cluster.marked)
+    cluster.clock.advance(2_000)
+    cluster.latest(end)
+    assert len(cluster.marked) == asked
+    cluster.table[A][1] = 110
+    cluster.latest(end)
+    assert cluster.marked[asked:] == [{A: 99}, {A: 109}]
+
+
+def test_a_last_row_that_was_deleted_says_nothing() -> None:
+    """Retention: what was read may go."""
+    cluster = FakeCluster()
+    end = cluster.start()
+    cluster.table[A] = [100, 110]
+    assert cluster.latest(end).ends == {A: 110, B: 50}
+
+
+def test_a_new_queue_made_anew_before_its_first_row_was_read_is_read_whole() -> None:
+    """Where it began when it appeared no longer counts."""
+    cluster = FakeCluster(queueRefreshMs="0")
+    end = cluster.start()
+    cluster.table[C] = [7, 7]
+    assert cluster.latest(end) is end
+    cluster.table[C] = [0, 9]
+    assert cluster.source.ranges(end, cluster.latest(end)) == [QueueRange(C, 0, 9)]
