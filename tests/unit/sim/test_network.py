@@ -223,6 +223,21 @@ def test_lost_machine_is_silent_until_it_is_back_and_refuses() -> None:
     assert [type(error) for error in client.lost] == [ConnectionResetError]
 
 
+def test_lost_machine_refuses_even_if_its_first_refusal_is_lost() -> None:
+    net = Net()
+    client, _ = net.connected()
+    net.there.die()
+    net.network.hosts[THERE].lose_power()
+    net.network.hosts[THERE].boot()
+    net.network.block(THERE, HERE)
+    client.transport.write(b"anybody there?")
+    net.run(5)
+    assert client.lost == []
+    net.network.unblock(THERE, HERE)
+    net.run(5)
+    assert [type(error) for error in client.lost] == [ConnectionResetError]
+
+
 def test_reader_that_does_not_read_is_felt_by_the_writer() -> None:
     net = Net()
     client, server = net.connected()

@@ -131,7 +131,8 @@ class Network:
     def unblock(self, source: str, target: str) -> None:
         """Let everything through again; what was held up is sent again a moment later."""
         self._blocked.discard((source, target))
-        self._retry(lambda stream: stream.way == (source, target))
+        # The other direction too: what went unanswered there is sent again.
+        self._retry(lambda stream: stream.way in ((source, target), (target, source)))
 
     def slow_down(self, source: str, target: str, extra_s: float) -> None:
         """Add up to so much latency in one direction; 0 ends it."""
@@ -589,9 +590,9 @@ class Stream:
     def _arrive(self, kind: str, data: bytes) -> None:
         if self.is_over:
             return
-        if self.held or self._network.is_blocked(self.way):
-            if self._is_lost:
-                return  # nobody is left to send it again
+        if self.held or self._gets_stuck():
+            if self._is_lost or kind == "reset":
+                return  # nobody is left to send it again, and resets are sent once
             if not self.held:
                 give_up_s = self._network.settings.give_up_s
                 self._network.scheduler.call_later(give_up_s, self._give_up, data)
@@ -601,10 +602,15 @@ class Stream:
 
     def release(self) -> None:
         """Deliver what was held up, unless the way is blocked still."""
-        if self._network.is_blocked(self.way):
-            return
-        while self.held and not self.is_over:
+        while self.held and not self.is_over and not self._gets_stuck():
             self._deliver(*self.held.popleft())
+
+    def _gets_stuck(self) -> bool:
+        """Whether a segment is lost on its way, or the refusal that answers it is."""
+        network = self._network
+        if network.is_blocked(self.way):
+            return True
+        return self.target.is_gone and network.is_blocked((self.way[1], self.way[0]))
 
     def stall(self, seconds: float) -> None:
         """Lose the next segment: it and all behind it come when it is sent again."""
@@ -661,15 +667,12 @@ class Stream:
 
     def _refuse(self) -> None:
         """Bytes for a connection the target does not have: it answers with a reset."""
-        answer = self.target.out
         self._finish()
-        if answer is not None and not answer.is_over:
-            answer.send_reset()
-        elif not self.source.is_gone:
-            scheduler = self._network.scheduler
-            back = self.way[1], self.way[0]
+        if not self.source.is_gone:
+            network, back = self._network, (self.way[1], self.way[0])
+            network.note(f"refused {self.source.local} > {self.target.local}")
             error = ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
-            scheduler.call_later(self._network.latency_s(back), self.source.broken, error)
+            network.scheduler.call_later(network.latency_s(back), self.source.broken, error)
 
     def _give_up(self, first: bytes) -> None:
         if self.held and self.held[0][1] is first and not self.is_over:
