@@ -101,6 +101,8 @@ ASYNC_SENDS_IN_FLIGHT_MAX: Final = 10_000
 """Messages one producer has on their way at once; more callers wait."""
 ASYNC_SEND_BYTES_IN_FLIGHT_MAX: Final = 32 * 1024 * 1024
 """Their bodies together; half of what one connection buffers."""
+OUTAGES_MAX: Final = 1_024
+"""Failures of one client that are remembered, to be told once; more forget the oldest."""
 TOPIC_QUEUES_MAX: Final = 65_536
 """Queues of one broker in one topic; a route that names more is refused."""
 

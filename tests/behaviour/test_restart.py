@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
-from rocketstream import Message, Producer
+import pytest
+
+from rocketstream import ClientConfig, Message, Producer
 from rocketstream.errors import SendError
 from rocketstream.server.embedded import SMALL_STORE, EmbeddedCluster
 from tests.behaviour.support import Seen, consumer_of, numbered
@@ -60,3 +63,51 @@ def _sent(producer: Producer) -> bool:
     except SendError:
         return False
     return True
+
+
+def test_an_outage_is_told_when_it_begins_and_when_it_ends(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Covers C-230: eight queues, heartbeats, commits and look-ups fail; two servers are told."""
+    store = tmp_path / "store"
+    with EmbeddedCluster(store, store_config=SMALL_STORE) as cluster:
+        namesrv, broker = cluster.namesrv_addr, cluster.broker_addr
+        cluster.create_topic("T", queues=8)
+        seen = Seen()
+        consumer = consumer_of(
+            namesrv,
+            "g",
+            "T",
+            seen,
+            config=ClientConfig(
+                namesrv_addr=namesrv,
+                pull_time_delay_ms_when_exception=20,
+                poll_name_server_interval_ms=50,
+                persist_consumer_offset_interval_ms=50,
+            ),
+        )
+        caplog.set_level(logging.WARNING, "rocketstream.client")
+        consumer.start()
+        with Producer("pg", namesrv_addr=namesrv) as producer:
+            producer.send(Message("T", b"x"))
+        seen.wait_consumed(1)
+        wait_until(lambda: len(consumer.assigned_queues()) >= 8, "all queues")
+        caplog.clear()
+    assert consumer._engine is not None
+    outages = consumer._engine.instance.outages._outages._open
+    wait_until(lambda: sum(each.failures for each in outages.values()) > 100, "many failures")
+    with EmbeddedCluster(
+        store,
+        store_config=SMALL_STORE,
+        namesrv_port=int(namesrv.rpartition(":")[2]),
+        broker_port=int(broker.rpartition(":")[2]),
+    ):
+        wait_until(lambda: not outages, "the end of every outage")
+        consumer.shutdown()
+    told = [
+        each.getMessage()
+        for each in caplog.records
+        if each.name == "rocketstream.client" and each.levelno >= logging.WARNING
+    ]
+    assert sum("cannot be reached" in each for each in told) == 2, told
+    assert len(told) <= 6, told

@@ -9,10 +9,13 @@ import random
 from collections.abc import Sequence
 
 from rocketstream.client.config import ClientConfig
+from rocketstream.client.core.routes import check_route
+from rocketstream.client.outage_log import NAME_SERVERS, OutageLog
 from rocketstream.errors import (
     BrokerError,
     ConnectError,
     OffsetNotFoundError,
+    RemoteProtocolError,
     TransportError,
     broker_error,
 )
@@ -57,8 +60,9 @@ def vip_address(address: str) -> str:
 class MQClientAPI:
     """Typed requests over the connections of one instance; belongs to its loop."""
 
-    def __init__(self, remoting: RemotingClient, config: ClientConfig) -> None:
+    def __init__(self, remoting: RemotingClient, config: ClientConfig, outages: OutageLog) -> None:
         self.remoting = remoting
+        self._outages = outages
         self._timeout_ms = config.api_timeout_ms
         self._vip = config.vip_channel_enabled
         self._name_servers: list[str] = []
@@ -93,6 +97,7 @@ class MQClientAPI:
             TransportError: no connection, connection lost, or no answer in time.
         """
         answer = await self.remoting.request(address, command, timeout_ms)
+        self._outages.answered(address)
         if answer.code != ResponseCode.SUCCESS:
             raise broker_error(answer.code, answer.remark, address)
         return answer
@@ -102,23 +107,39 @@ class MQClientAPI:
     async def route(self, topic: str) -> TopicRouteData:
         """Ask for a topic's route (105), each name server once until one answers.
 
+        An answer that makes no sense is passed over like none at all.
+
         Raises:
             TopicNotExistError: the name server does not know the topic.
             ConnectError: no name server answered; the text names every address tried and why.
+            RemoteProtocolError: the only answers there are make no sense; likewise.
         """
         header = GetRouteInfoRequestHeader(topic=topic)
         failures: list[str] = []
+        senseless = ""
         servers = self._name_servers
         for _ in servers:
             address = servers[self._preferred % len(servers)]
             command = RemotingCommand.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
             try:
                 answer = await self.invoke(address, command, self._timeout_ms)
-            except TransportError as error:
+                route = TopicRouteData.decode(bytes(answer.body))
+                check_route(topic, route)
+            except (TransportError, RemoteProtocolError) as error:
+                if isinstance(error, RemoteProtocolError):
+                    senseless = address
                 failures.append(f"{address} ({error})")
                 self._preferred += 1
                 continue
-            return TopicRouteData.decode(bytes(answer.body))
+            self._outages.worked(*NAME_SERVERS)
+            return route
+        if senseless:
+            raise RemoteProtocolError(
+                f"the route of topic {topic!r} cannot be used: {'; '.join(failures)}; check that "
+                "the address is a name server's, and what it answers",
+                topic=topic,
+                address=senseless,
+            )
         if not servers:
             raise ConnectError(
                 f"no name server is known to ask for the route of topic {topic!r}: the address "

@@ -6,18 +6,16 @@ Law: on the loop; failures are logged, the next beat tries again (C-118, C-142 t
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 from collections.abc import Sequence
 
 from rocketstream.client.api import MQClientAPI
 from rocketstream.client.core.routes import RouteTable
 from rocketstream.client.groups import ConsumerInner, Groups
+from rocketstream.client.outage_log import OutageLog
 from rocketstream.errors import TransportError
 from rocketstream.protocol.bodies import ConsumerData, HeartbeatData, SubscriptionData
 from rocketstream.protocol.subscription import EXPRESSION_TAG
-
-logger = logging.getLogger("rocketstream.client")
 
 _TOLD = "told who lives here"
 
@@ -26,12 +24,18 @@ class Heartbeats:
     """The heartbeats of one client instance."""
 
     def __init__(
-        self, client_id: str, groups: Groups, api: MQClientAPI, routes: RouteTable
+        self,
+        client_id: str,
+        groups: Groups,
+        api: MQClientAPI,
+        routes: RouteTable,
+        outages: OutageLog,
     ) -> None:
         self._client_id = client_id
         self._groups = groups
         self._api = api
         self._routes = routes
+        self._outages = outages
         self._versions: dict[str, int] = {}
         self._one_at_a_time = asyncio.Lock()
         self._is_due = False
@@ -73,11 +77,12 @@ class Heartbeats:
         for address, result in zip(addresses, results, strict=True):
             if isinstance(result, int):
                 self._versions[address] = result
+                self._outages.worked("heartbeat to", address)
                 connection = self._api.remoting.connected(address)
                 if connection is not None:
                     connection.attributes[_TOLD] = True
             elif isinstance(result, Exception):
-                logger.info("heartbeat to %s failed: %s", address, result)
+                self._outages.failed(("heartbeat to", address), result)
 
     def claim(self) -> bool:
         """Whether the caller is the one to run ``send_due``: the first to want a beat (C-580)."""

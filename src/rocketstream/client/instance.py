@@ -22,6 +22,7 @@ from rocketstream.client.groups import ConsumerInner, Groups, ProducerInner
 from rocketstream.client.heartbeats import Heartbeats
 from rocketstream.client.links import BrokerLinks
 from rocketstream.client.observe.stats import SAMPLE_INTERVAL_MS, ConsumerStats
+from rocketstream.client.outage_log import OutageLog
 from rocketstream.client.route_updates import RouteUpdates
 from rocketstream.client.rpc_hook import after_response_of, before_request_of
 from rocketstream.client.service_state import ServiceState
@@ -56,13 +57,18 @@ class MQClientInstance:
             on_open=lambda connection: self._links.made(connection),
             on_close=lambda connection: self._links.lost(connection, self.remoting),
         )
-        self.api = MQClientAPI(self.remoting, config)
+        self.outages = OutageLog(clock)
+        self.api = MQClientAPI(self.remoting, config, self.outages)
         self.stats = ConsumerStats(clock, config.effective_namespace())
         self.callbacks = CallbackExecutor(config.callback_threads())
         self._groups = Groups()
-        self._heartbeats = Heartbeats(client_id, self._groups, self.api, self.routes)
-        self._links = BrokerLinks(self._groups, self.routes, self._heartbeats, self.run_soon)
-        self._updates = RouteUpdates(self._groups, self.api, self.routes, self.rebalance_soon)
+        self._heartbeats = Heartbeats(client_id, self._groups, self.api, self.routes, self.outages)
+        self._links = BrokerLinks(
+            self._groups, self.routes, self._heartbeats, self.outages, self.run_soon
+        )
+        self._updates = RouteUpdates(
+            self._groups, self.api, self.routes, self.outages, self.rebalance_soon
+        )
         self._tasks: list[asyncio.Task[None]] = []
         self._rebalance_wanted = asyncio.Event()
         self._background: set[asyncio.Task[None]] = set()
@@ -355,7 +361,7 @@ class MQClientInstance:
         try:
             await work
         except RocketMQError as error:
-            logger.warning("background work failed: %s", error)
+            self.outages.failed(("work in the background",), error)
         except Exception:
             logger.exception("background work failed")
 

@@ -7,17 +7,15 @@ long as the connection it came over; whoever builds on it is told when that is l
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 from collections.abc import Callable, Coroutine
 
 from rocketstream.client.core.routes import RouteTable
 from rocketstream.client.groups import Groups
 from rocketstream.client.heartbeats import Heartbeats
+from rocketstream.client.outage_log import OutageLog
 from rocketstream.errors import RocketMQError
 from rocketstream.transport.aio import Connection, RemotingClient
-
-logger = logging.getLogger("rocketstream.client")
 
 RECONNECT_MS = (500, 1_000, 2_000, 5_000)
 """Pauses before a broker whose connection was lost is tried again; the last one stays. Each is cut
@@ -30,11 +28,17 @@ class BrokerLinks:
     """The connections of one client instance, seen from its groups."""
 
     def __init__(
-        self, groups: Groups, routes: RouteTable, heartbeats: Heartbeats, run_soon: RunSoon
+        self,
+        groups: Groups,
+        routes: RouteTable,
+        heartbeats: Heartbeats,
+        outages: OutageLog,
+        run_soon: RunSoon,
     ) -> None:
         self._groups = groups
         self._routes = routes
         self._heartbeats = heartbeats
+        self._outages = outages
         self._run_soon = run_soon
         self._losses: dict[str, int] = {}
         self._retries: dict[str, asyncio.TimerHandle] = {}
@@ -96,5 +100,5 @@ class BrokerLinks:
         try:
             await remoting.connection(address)
         except RocketMQError as error:
-            logger.debug("%s is not back yet: %s", address, error)
+            self._outages.failed(("a connection",), error)
             self._retry_later(address, remoting, tries)

@@ -6,15 +6,13 @@ Law: on the loop; what a route means is ``core.routes``' (C-134 to C-139).
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 
 from rocketstream.client.api import MQClientAPI
 from rocketstream.client.core.routes import RouteTable, default_topic_route
 from rocketstream.client.groups import Groups
+from rocketstream.client.outage_log import OutageLog
 from rocketstream.errors import RouteNotFoundError, TopicNotExistError
-
-logger = logging.getLogger("rocketstream.client")
 
 _Key = tuple[str, int | None]
 
@@ -27,11 +25,13 @@ class RouteUpdates:
         groups: Groups,
         api: MQClientAPI,
         routes: RouteTable,
+        outages: OutageLog,
         queues_changed: Callable[[], None],
     ) -> None:
         self._groups = groups
         self._api = api
         self._routes = routes
+        self._outages = outages
         self._queues_changed = queues_changed
         self._running: dict[_Key, asyncio.Task[bool]] = {}
 
@@ -60,6 +60,10 @@ class RouteUpdates:
                 return False
         known = self._routes.subscribe_queues(topic)
         changed = self._routes.apply(topic, route)
+        if self._outages:
+            self._outages.worked("route of topic", topic)
+            for broker in route.broker_datas:
+                self._outages.worked("broker", broker.broker_name)
         if changed and known is not None and known != self._routes.subscribe_queues(topic):
             self._queues_changed()
         return True
@@ -92,7 +96,7 @@ class RouteUpdates:
         )
         for topic, result in zip(topics, results, strict=True):
             if isinstance(result, Exception):
-                logger.warning("route of topic %s could not be refreshed: %s", topic, result)
+                self._outages.failed(("route of topic", topic), result)
 
     async def close(self) -> None:
         """Cancel what is on its way."""

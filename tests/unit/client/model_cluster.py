@@ -23,6 +23,7 @@ from rocketstream.client.core.process_queue import ProcessQueue
 from rocketstream.client.core.routes import BrokerAddress
 from rocketstream.client.core.settings import PushConsumerSettings
 from rocketstream.client.observe.hooks import FilterHooks
+from rocketstream.client.outage_log import OutageLog
 from rocketstream.errors import RequestTimeoutError
 from rocketstream.model import ConsumeFromWhere, MessageModel, MessageQueue
 from rocketstream.protocol.command import RemotingCommand
@@ -305,6 +306,7 @@ class _Instance:
         self.client_id = member.client_id
         self.clock = member.world.clock
         self.api = self.routes = self.remoting = self.stats = self
+        self.outages = OutageLog(cast(Any, self.clock))
         self.config = SimpleNamespace(
             pull_time_delay_ms_when_exception=1_000, unit_mode=False,
             effective_namespace=lambda: None,
@@ -328,6 +330,10 @@ class _Instance:
 
     def channel(self, address: str) -> str:
         return address
+
+    @property
+    def name_servers(self) -> list[str]:
+        return [ADDRESS]
 
     def losses(self, address: str) -> int:
         return self._world.losses

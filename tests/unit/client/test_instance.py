@@ -16,6 +16,7 @@ from rocketstream.client import engine as engines
 from rocketstream.client.address_server import fetch_name_servers
 from rocketstream.client.api import MQClientAPI, vip_address
 from rocketstream.client.instance import MQClientInstance
+from rocketstream.client.outage_log import OutageLog
 from rocketstream.errors import ClientStateError, ConnectError, RequestTimeoutError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.bodies import ConsumerData, HeartbeatData, SubscriptionData
@@ -553,7 +554,7 @@ def test_all_but_pulls_heartbeats_and_goodbyes_use_the_vip_channel(
     config = ClientConfig(namesrv_addr="n:1", vip_channel_enabled=enabled)
 
     async def run() -> None:
-        api = MQClientAPI(recorder, config)  # type: ignore[arg-type]
+        api = MQClientAPI(recorder, config, OutageLog(ManualClock()))  # type: ignore[arg-type]
         mq, address = MessageQueue("T", "b", 0), "b:10911"
         await api.heartbeat(address, HeartbeatData("id"))
         await api.unregister(address, "id", producer=None, consumer="g")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from rocketstream import ClientConfig, ConsumeFromWhere, LitePullConsumer, MessageExt, MessageQueue
+from rocketstream.client.consumer.lite.lite_pull_service import LitePullService
 from rocketstream.errors import ConnectError, RocketMQError
 from rocketstream.protocol.bodies import (
     ConsumerRunningInfo,
@@ -341,6 +343,31 @@ def test_a_broker_that_does_not_hold_is_not_asked_in_a_tight_loop(broker: FakeBr
         broker.wait_for(PULL, 3)
         first, *_, last = broker.asked(PULL)
         assert pull_header(first).queue_offset == pull_header(last).queue_offset == 0
+
+
+def test_answers_that_lead_nowhere_are_asked_for_less_and_less(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Covers C-512, C-514: told once; messages before the offset asked for are left out."""
+    pauses: list[float] = []
+
+    def later(self: LitePullService, delay_ms: float, work: Callable[[], None]) -> None:
+        pauses.append(delay_ms)
+        self._loop.call_soon(work)
+
+    monkeypatch.setattr(LitePullService, "later", later)
+    broker.offsets[0] = 5
+    answers = itertools.cycle(
+        [found([3, 4], next_offset=4), pull_answer(20, 5), pull_answer(21, 5, 9)]
+    )
+    with lite(broker) as consumer:
+        for count in range(1, 11):
+            broker.reply(broker.wait_pull(5, count), next(answers))
+        broker.reply(broker.wait_pull(5, 11), found([4, 5]))
+        assert offsets(consumer.poll(20_000)) == [5]
+        broker.wait_pull(6)
+    assert pauses == [20, 40, 80, 160, 320, 640, 1280, 2560, 3000, 3000]
+    assert caplog.text.count("leads nowhere") == 1
 
 
 def test_a_filtered_tail_is_committed_by_the_timer(broker: FakeBroker) -> None:

@@ -34,6 +34,7 @@ from rocketstream.client.consumer.queue_locks import QueueLocks
 from rocketstream.client.core.orderly import OrderlyProcessQueue, OrderlyTimes
 from rocketstream.client.core.process_queue import ProcessQueue
 from rocketstream.client.observe.hooks import ConsumeHooks
+from rocketstream.client.outage_log import OutageLog
 from rocketstream.errors import RequestTimeoutError
 from rocketstream.model import ConsumeOrderlyStatus, MessageQueue
 from rocketstream.protocol.bodies import (
@@ -257,6 +258,7 @@ class _Wire:
         self._world = world
         self.client_id = client_id
         self.clock = world.clock
+        self.outages = OutageLog(cast(Any, world.clock))
         self.api = self.routes = self
 
     def master(self, broker_name: str) -> str:

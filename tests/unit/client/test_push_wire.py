@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from rocketstream import ClientConfig, MessageExt, MessageModel, MessageSelector, PushConsumer
-from rocketstream.client.consumer.push.pull_service import BROKER_SUSPEND_MS, PULL_TIMEOUT_MS
+from rocketstream.client.consumer.push.pull_service import (
+    BROKER_SUSPEND_MS,
+    PULL_TIMEOUT_MS,
+    PullService,
+)
 from rocketstream.client.core.pull_decision import FLOW_CONTROL_DELAY_MS, SUSPENDED_DELAY_MS
 from rocketstream.errors import BrokerError
 from rocketstream.protocol.bodies import HeartbeatData, SubscriptionData
@@ -191,15 +196,53 @@ def test_answers_after_the_shutdown_are_discarded(broker: FakeBroker) -> None:
     assert not seen.deliveries
 
 
-def test_odd_offsets_are_only_logged(broker: FakeBroker, caplog: pytest.LogCaptureFixture) -> None:
-    """Covers C-224: "[BUG] pull message result maybe data wrong"."""
+def test_messages_before_the_asked_offset_are_left_out_and_told_once(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Covers C-224: they were consumed before; upstream logs "[BUG]" and consumes them again."""
     broker.offsets[0] = 10
     seen = Seen()
     with caplog.at_level(logging.WARNING), started(broker, seen):
         broker.reply(broker.wait_pull(10), found([8, 9, 10]))
-        seen.wait_consumed(3)
-        broker.wait_pull(11)
-    assert "[BUG] pull message result maybe data wrong" in caplog.text
+        broker.reply(broker.wait_pull(11), found([9, 10, 11], next_offset=9))
+        broker.wait_pull(12)
+        seen.wait_consumed(2)
+    assert seen.bodies == ["10", "11"]
+    assert caplog.text.count("was asked for 10 and answers from 8 on") == 1
+
+
+def test_a_broker_that_leads_nowhere_is_asked_less_and_less_and_told_once(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Covers C-225, C-226, C-228: found, filtered or moved to the offset that was asked for."""
+    broker.offsets[0] = 5
+    pauses: list[float] = []
+
+    def measure(monkeypatch: pytest.MonkeyPatch) -> None:
+        real = PullService._after
+
+        def after(self: PullService, delay_ms: float, work: Callable[[], None]) -> None:
+            pauses.append(delay_ms)
+            real(self, 0, work)
+
+        monkeypatch.setattr(PullService, "_after", after)
+
+    answers = itertools.cycle(
+        [found([3, 4], next_offset=5), pull_answer(20, 5), pull_answer(21, 5, 9)]
+    )
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        measure(monkeypatch)
+        with caplog.at_level(logging.WARNING), started(broker, Seen(), pull_interval_ms=0):
+            for count in range(1, 13):
+                broker.reply(broker.wait_pull(5, count), next(answers))
+            last = broker.wait_pull(5, 13)
+            told = caplog.text.count("leads nowhere")
+            broker.reply(last, found([5]))
+            broker.wait_pull(6)
+            wait_until(lambda: "progress of" in caplog.text, "the end to be told")
+    assert pauses == [20, 40, 80, 160, 320, 640, 1280, 2560, *[3000] * 4]
+    assert told == 1
+    assert caplog.text.count("leads nowhere") == 1
 
 
 def test_flow_control_says_so_now_and_then(
@@ -307,24 +350,22 @@ def test_a_broker_that_only_forgot_us_is_no_mistake_of_the_group(
     assert "do not subscribe alike" not in caplog.text
 
 
-def test_a_name_server_that_is_gone_is_told_once_per_look_up(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """Covers C-214: many failing pulls share the look-up, and the line in the log."""
+def test_a_name_server_that_is_gone_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Covers C-214: many failing pulls share the look-up, and the outage is one line."""
     with FakeBroker(queues=8) as broker:
         broker.offsets = dict.fromkeys(range(8), 0)
         config = ClientConfig(
-            namesrv_addr=broker.address, api_timeout_ms=200, pull_time_delay_ms_when_exception=1
+            namesrv_addr=broker.address, api_timeout_ms=20, pull_time_delay_ms_when_exception=1
         )
         consumer = PushConsumer(GROUP, config=config, listener=Seen(), subscription={TOPIC: "*"})
         with caplog.at_level(logging.WARNING, "rocketstream.client"), consumer:
             consumer.start()
             broker.wait_for(PULL, 8)
+            known = len(broker.asked(RequestCode.GET_ROUTEINFO_BY_TOPIC))
             broker.on[RequestCode.GET_ROUTEINFO_BY_TOPIC] = lambda _: None
             broker.on[PULL] = lambda _: RemotingCommand.response(0)  # no header: not understood
             for asked in broker.asked(PULL):
                 broker.reply(asked, RemotingCommand.response(0))
-            wait_until(lambda: caplog.text.count("background work failed") >= 2, "failed look-ups")
-        lines = caplog.text.count("background work failed")
-        assert lines <= len(broker.asked(RequestCode.GET_ROUTEINFO_BY_TOPIC))
-        assert caplog.text.count("pull of MessageQueue") > 2 * lines
+            broker.wait_for(RequestCode.GET_ROUTEINFO_BY_TOPIC, known + 4)
+        assert caplog.text.count("the name servers cannot be reached") == 1
+        assert caplog.text.count("pull of MessageQueue") <= 8

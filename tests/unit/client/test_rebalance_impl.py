@@ -10,7 +10,7 @@ import pytest
 from rocketstream.client.consumer.consume.consume_run import PullRequest
 from rocketstream.errors import RequestTimeoutError
 from rocketstream.model import MessageQueue
-from tests.unit.client.model_cluster import BROKER, QUEUES, TOPIC, Member, World
+from tests.unit.client.model_cluster import ADDRESS, BROKER, QUEUES, TOPIC, Member, World
 
 ALL = [MessageQueue(TOPIC, BROKER, number) for number in range(QUEUES)]
 
@@ -97,7 +97,7 @@ def test_a_member_the_broker_does_not_list_gives_up_and_asks_again(
     assert own(one) == [0, 1, 2, 3]
 
 
-def test_a_lost_route_is_told_once(one: Watched) -> None:
+def test_a_lost_route_is_told_once(one: Watched, caplog: pytest.LogCaptureFixture) -> None:
     """Covers C-158, C-164: with empty lists; the queues stay until the route says otherwise."""
     one.rebalance()
     instance = one.queues._instance
@@ -114,6 +114,8 @@ def test_a_lost_route_is_told_once(one: Watched) -> None:
     assert own(one) == [0, 1, 2, 3]
     instance.routes.subscribe_queues = known  # type: ignore[method-assign]
     assert one.rebalance()
+    assert caplog.text.count(f"topic {TOPIC} is unknown to name server {ADDRESS}") == 1
+    assert caplog.text.count(f"topic {TOPIC}: works again") == 1
 
 
 def test_a_queue_whose_lock_is_another_s_is_taken_later(one: Watched) -> None:
@@ -201,7 +203,7 @@ def test_one_topic_s_failure_is_not_another_s(
     with caplog.at_level(logging.WARNING):
         assert not one.world.run(one.queues.rebalance(["A", TOPIC]))
     assert own(one) == [0, 1, 2, 3]
-    assert "rebalance of topic A failed" in caplog.text
+    assert "dividing the queues of A failed" in caplog.text
 
 
 def test_an_expired_pull_loop_is_begun_anew_and_its_late_answer_discarded(

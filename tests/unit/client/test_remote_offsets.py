@@ -10,8 +10,10 @@ import pytest
 
 from rocketstream.client.consumer.offsets.offset_store import RemoteBrokerOffsetStore
 from rocketstream.client.core.routes import BrokerAddress
+from rocketstream.client.outage_log import OutageLog
 from rocketstream.errors import RequestTimeoutError, RouteNotFoundError, SystemBusyError
 from rocketstream.model import MessageQueue
+from rocketstream.testing import ManualClock
 
 MASTER = "10.0.0.1:10911"
 
@@ -32,6 +34,7 @@ class Brokers:
         self.refuse: list[Exception] = []
         self.now = self.most = 0
         self.lost = 0
+        self.outages = OutageLog(ManualClock())
 
     def channel(self, address: str) -> str:
         return address

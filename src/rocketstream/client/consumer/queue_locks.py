@@ -6,7 +6,6 @@ Law: on the loop; a broker that does not answer has neither given nor refused (C
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
@@ -20,8 +19,6 @@ from rocketstream.protocol.bodies import (
 )
 from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.command import RemotingCommand
-
-logger = logging.getLogger("rocketstream.client")
 
 LOCK_TIMEOUT_MS = 1_000
 
@@ -81,8 +78,9 @@ class QueueLocks:
             answer = await self._instance.api.invoke(address, command, LOCK_TIMEOUT_MS)
             held = LockBatchResponseBody.decode(bytes(answer.body)).lock_ok_mq_set
         except RocketMQError as error:
-            logger.warning("broker %s did not answer for the locks of %s: %s", broker, mqs, error)
+            self._instance.outages.failed(("locks of", self._group, "at", broker), error)
             return
+        self._instance.outages.worked("locks of", self._group, "at", broker)
         answers.held |= held & mqs
         answers.refused |= mqs - held
 
@@ -99,7 +97,9 @@ class QueueLocks:
             address = self._address(broker)
             await self._instance.api.invoke(address, command, LOCK_TIMEOUT_MS)
         except RocketMQError as error:
-            logger.warning("broker %s did not take back the locks of %s: %s", broker, mqs, error)
+            self._instance.outages.failed(("unlocking for", self._group, "at", broker), error)
+        else:
+            self._instance.outages.worked("unlocking for", self._group, "at", broker)
 
     def _address(self, broker: str) -> str:
         address = self._instance.routes.master(broker)

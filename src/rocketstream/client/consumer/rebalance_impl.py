@@ -144,7 +144,7 @@ class RebalanceImpl:
                     balanced = await self._rebalance_topic(topic) and balanced
                 except RocketMQError as error:
                     balanced = False
-                    logger.warning("rebalance of topic %s failed: %s", topic, error)
+                    self._instance.outages.failed(("dividing the queues of", topic), error)
             gone = plan_unsubscribed(self._queues(), topics)
             return await self._revoke(gone) and balanced
 
@@ -178,9 +178,21 @@ class RebalanceImpl:
         queues = routes.subscribe_queues(topic)
         if queues is None and await self._instance.update_route(topic):
             queues = routes.subscribe_queues(topic)
+        outages = self._instance.outages
         if queues is not None:
             self._routed.add(topic)
+            if outages:
+                outages.worked("dividing the queues of", topic)
+                outages.worked("topic", topic)
             return sorted(queues)
+        if not topic.startswith(RETRY_PREFIX):
+            servers = ", ".join(self._instance.api.name_servers)
+            outages.began(
+                ("topic", topic),
+                f"topic {topic} is unknown to name server {servers}: group "
+                f"{self._settings.group} gets nothing of it; check its name, or create it "
+                "(rocketstream topic create)",
+            )
         if topic in self._routed and not topic.startswith(RETRY_PREFIX):
             self._routed.discard(topic)
             await self._owner.queues_changed(topic, [], [])  # C-164
@@ -237,9 +249,11 @@ class RebalanceImpl:
     async def _ask_members(self, address: str) -> list[str] | None:
         group = self._settings.group
         try:
-            return sorted_members(await self._instance.api.consumer_ids(address, group))
+            members = await self._instance.api.consumer_ids(address, group)
+            self._instance.outages.worked("asking for the members of", group)
+            return sorted_members(members)
         except RocketMQError as error:
-            logger.info("members of group %s are unknown at %s: %s", group, address, error)
+            self._instance.outages.failed(("asking for the members of", group), error)
             return None
 
     def _queues(self) -> dict[MessageQueue, ProcessQueue]:
@@ -300,10 +314,11 @@ class RebalanceImpl:
         requests: list[PullRequest] = []
         for mq, start in zip(mqs, starts, strict=True):
             if isinstance(start, RocketMQError):
-                logger.warning("where to start %s is unknown, not taken yet: %s", mq, start)
+                self._instance.outages.failed(("asking where to start", mq), start)
             elif isinstance(start, BaseException):
                 raise start
             elif not self._closed:
+                self._instance.outages.worked("asking where to start", mq)
                 requests.append(self._enter(mq, start))
         # Locked at the broker and then not taken: nobody else could have them for a minute.
         await self._owner.given_up([mq for mq in mqs if mq not in self._table])

@@ -36,6 +36,34 @@ _STALE_SUBSCRIPTION = frozenset(
 )
 
 
+STALL_MS = 20
+"""Pause after the first answer that brings a queue no further; each further one doubles it."""
+STALL_MS_MAX = 3_000
+STALLS_TOLD = 8
+"""So many of them in a row are told."""
+
+
+class Stall:
+    """A queue whose pulls are answered, but bring it no further.
+
+    Attributes:
+        answers: how many did not.
+        offset: the furthest one asked for; past it the stall is over.
+    """
+
+    __slots__ = ("answers", "offset")
+
+    def __init__(self) -> None:
+        self.answers = 0
+        self.offset = -1
+
+    def stood(self, offset: int) -> int:
+        """An answer to a pull at ``offset`` led nowhere; return the pause before the next, ms."""
+        self.answers += 1
+        self.offset = max(self.offset, offset)
+        return min(STALL_MS << min(self.answers - 1, 16), STALL_MS_MAX)
+
+
 class AfterFailure(enum.Enum):
     """What to do about a failed pull besides trying again."""
 
@@ -85,3 +113,19 @@ def keep_tagged(messages: list[MessageExt], tags: Collection[str]) -> list[Messa
     if not tags:
         return messages
     return [message for message in messages if message.tags in tags]
+
+
+def not_before(messages: list[MessageExt], offset: int) -> list[MessageExt]:
+    """Return the messages from ``offset`` on: what lies before it was not asked for.
+
+    Those were pulled before, and consumed maybe; a broker that answers with them is mistaken.
+    """
+    if messages and messages[0].queue_offset < offset:
+        return [message for message in messages if message.queue_offset >= offset]
+    return messages
+
+
+def offset_after(messages: list[MessageExt], asked: int, told: int) -> int:
+    """Return where to pull next: where the broker says, but never back, nor the same again."""
+    last = messages[-1].queue_offset + 1 if messages else 0
+    return max(asked, told, last)

@@ -8,10 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from rocketstream import limits
-from rocketstream.errors import RemoteProtocolError
+from rocketstream.errors import ConfigurationError, RemoteProtocolError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.bodies import QueueData, TopicRouteData
 from rocketstream.protocol.codes import Perm
+from rocketstream.transport.addresses import parse_address
 
 MASTER_ID = 0
 
@@ -77,6 +78,26 @@ def default_topic_route(route: TopicRouteData, queue_nums: int) -> TopicRouteDat
             for nums in [min(queue_nums, data.read_queue_nums)]
         ],
     )
+
+
+def check_route(topic: str, route: TopicRouteData) -> None:
+    """Check that a route can be used, before anything of it is.
+
+    Raises:
+        RemoteProtocolError: impossible numbers of queues, addresses that are none, an order
+            configuration that is not ``broker:count;…``.
+    """
+    _check_sizes(topic, route)
+    publish_info(topic, route)
+    for broker in route.broker_datas:
+        for address in broker.broker_addrs.values():
+            try:
+                parse_address(address)
+            except ConfigurationError as error:
+                raise RemoteProtocolError(
+                    f"the route of topic {topic!r} gives broker {broker.broker_name!r} the address "
+                    f"{address!r}, which is not host:port"
+                ) from error
 
 
 def _check_sizes(topic: str, route: TopicRouteData) -> None:

@@ -312,7 +312,7 @@ class OrderlyService(ABC):
         try:
             overtaken = await self._book.is_overtaken(mq)
         except RocketMQError as error:
-            logger.info("whether somebody else had %s is not known yet: %s", mq, error)
+            logger.debug("whether somebody else had %s is not known yet: %s", mq, error)
             return False
         if overtaken and not queue.dropped:
             logger.warning("%s was consumed by somebody else meanwhile; it is taken anew", mq)

@@ -180,6 +180,10 @@ class LitePullConsumerImpl:
 
     async def persist_offsets(self) -> None:
         """Commit automatically if it is time, and store what changed."""
+        if not self._plan.subscriptions and self._plan.assigned is None:
+            self.instance.outages.unsubscribed(self.group)
+        else:
+            self.instance.outages.subscribed(self.group)
         with self.lock:
             self.commit_if_due()
             mine = list(self.cache.queues)
@@ -303,6 +307,7 @@ class LitePullConsumerImpl:
                 self.cache.drop(mq)
                 self._stored.pop(mq, None)
                 self._kernel.forget(mq)
+                self.pulls.forget(mq)
 
     def subscription(self, topic: str) -> SubscriptionData | None:
         """Return what is wanted of a topic."""
@@ -357,18 +362,19 @@ class LitePullConsumerImpl:
             try:
                 await self.instance.update_route(topic)
             except RocketMQError as error:
-                logger.warning("route of topic %s: %s", topic, error)
+                self.instance.outages.failed(("route of topic", topic), error)
 
     async def _begin_assigned(self, mq: MessageQueue) -> None:
         self._starting[mq] = None
         try:
             offset = await self.queues.compute_pull_from_where(mq)
         except RocketMQError as error:
-            logger.warning("where to start %s is unknown, asked again soon: %s", mq, error)
+            self.instance.outages.failed(("asking where to start", mq), error)
             self.pulls.later(START_RETRY_MS, lambda: self.instance.run_soon(self._begin_again(mq)))
             return
         finally:
             del self._starting[mq]
+        self.instance.outages.worked("asking where to start", mq)
         if mq in (self._plan.assigned or ()) and self.running:
             self.store.update_offset(mq, offset)
             self._begin(mq, offset)

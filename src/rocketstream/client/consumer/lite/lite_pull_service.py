@@ -13,8 +13,14 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from rocketstream.client.consumer.pull.pull_kernel import PullKernel
+from rocketstream.client.consumer.pull.stall_watch import QUICK_ANSWER_MS, StallWatch
 from rocketstream.client.core.lite_pull import LiteCache, LiteQueue
-from rocketstream.client.core.pull_decision import AfterFailure, after_failure
+from rocketstream.client.core.pull_decision import (
+    AfterFailure,
+    after_failure,
+    not_before,
+    offset_after,
+)
 from rocketstream.client.core.pull_settings import LitePullConsumerSettings
 from rocketstream.client.core.routes import BrokerAddress
 from rocketstream.client.instance import MQClientInstance
@@ -29,8 +35,6 @@ from rocketstream.protocol.subscription import EXPRESSION_TAG
 logger = logging.getLogger("rocketstream.client")
 
 _SYS_FLAG = PullSysFlag.SUSPEND | PullSysFlag.SUBSCRIPTION | PullSysFlag.LITE_PULL
-_QUICK_ANSWER_MS = 5
-_QUICK_ANSWER_DELAY_MS = 20
 
 
 class LitePullOwner(Protocol):
@@ -67,6 +71,7 @@ class LitePullService:
         self._namespace = instance.config.effective_namespace()
         self._loop = asyncio.get_running_loop()
         self._now = instance.clock.monotonic_ms
+        self._stalls = StallWatch(instance)
         self._timers: set[asyncio.TimerHandle] = set()
         self._stopped = False
         self._refreshing: set[str] = set()
@@ -128,8 +133,12 @@ class LitePullService:
             try:
                 if answer is None:
                     raise error or InternalError("a pull ended without answer")
+                if self._instance.outages:
+                    self._instance.outages.answered(address)
                 result = self._kernel.result(mq, subscription, answer, address)
-                self._answered(queue, epoch, offset, sent_ms, result, len(answer.body))
+                if self._instance.outages:
+                    self._instance.outages.worked("pull of", mq)
+                self._answered(queue, epoch, offset, sent_ms, result, len(answer.body), address)
             except RocketMQError as failure:
                 self._failed(queue, epoch, failure)
             except Exception as bug:
@@ -164,10 +173,16 @@ class LitePullService:
         sent_ms: float,
         result: PullResult,
         body_bytes: int,
+        address: str,
     ) -> None:
-        messages, next_offset = result.msg_found_list, result.next_begin_offset
-        if result.pull_status is PullStatus.OFFSET_ILLEGAL:
+        mq, status = queue.message_queue, result.pull_status
+        messages = not_before(result.msg_found_list, offset)
+        if status is PullStatus.OFFSET_ILLEGAL:
             next_offset = self._corrected(queue, offset, result)
+            stands = mq in self._stalls or next_offset == offset
+        else:
+            next_offset = offset_after(messages, offset, result.next_begin_offset)
+            stands = next_offset == offset
         if self._namespace:
             self._unwrap(messages)
         with self._owner.lock:
@@ -176,13 +191,21 @@ class LitePullService:
             return
         if messages:
             self._owner.has_arrived()
-            self._count(queue.message_queue, len(messages), sent_ms)
-        # The broker holds the request while there is nothing; one that does not must not be asked
-        # in a tight loop.
-        elif next_offset == offset and self._now() - sent_ms < _QUICK_ANSWER_MS:
-            self._later(queue, epoch, _QUICK_ANSWER_DELAY_MS)
+            self._count(mq, len(messages), sent_ms)
+        held = status is PullStatus.NO_NEW_MSG and self._now() - sent_ms >= QUICK_ANSWER_MS
+        if (stands and not held) or status is PullStatus.OFFSET_ILLEGAL:
+            # The broker holds the request while there is nothing; one that does not must not be
+            # asked in a tight loop.
+            pause_ms = self._stalls.stood(mq, offset, status, address)
+            self._later(queue, epoch, pause_ms if stands else 0)
             return
+        if self._stalls:
+            self._stalls.moved(mq, None if held else next_offset)
         self.pull(queue, epoch)
+
+    def forget(self, mq: MessageQueue) -> None:
+        """Forget what went wrong with a queue that was given up."""
+        self._stalls.forget(mq)
 
     def _unwrap(self, messages: Sequence[MessageExt]) -> None:
         outside = self._instance.config.without_namespace
@@ -194,7 +217,8 @@ class LitePullService:
         corrected = result.next_begin_offset
         if offset > result.max_offset > corrected:
             corrected = result.max_offset  # old brokers would replay everything (C-564)
-        logger.warning(
+        if queue.message_queue not in self._stalls:
+            logger.warning(
             "offset %d of %s is not in the queue (%d to %d); continuing at %d",
             offset, queue.message_queue, result.min_offset, result.max_offset, corrected,
         )  # fmt: skip
@@ -210,7 +234,7 @@ class LitePullService:
             return
         mq = queue.message_queue
         retry = after_failure(error, self._exception_delay_ms)
-        logger.warning("pull of %s failed, again in %d ms: %s", mq, retry.delay_ms, error)
+        self._instance.outages.failed(("pull of", mq), error)
         if retry.after is AfterFailure.HEARTBEAT:
             self._instance.heartbeat_soon()
         elif retry.after is AfterFailure.ROUTE:

@@ -66,7 +66,7 @@ class TopicWatch:
         try:
             await self._instance.update_route(topic)
         except RocketMQError as error:
-            logger.warning("route of topic %s: %s", topic, error)
+            self._instance.outages.failed(("route of topic", topic), error)
             return None
         return tuple(sorted(self._instance.routes.subscribe_queues(topic) or ()))
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import enum
-import logging
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
@@ -16,8 +15,6 @@ from typing import Protocol
 from rocketstream.client.instance import MQClientInstance
 from rocketstream.errors import RocketMQError, RouteNotFoundError
 from rocketstream.model import MessageQueue
-
-logger = logging.getLogger("rocketstream.client")
 
 NO_OFFSET = -1
 """``OffsetStore.read_offset``: there is no offset (C-302)."""
@@ -222,11 +219,11 @@ class RemoteBrokerOffsetStore:
         known = set(self._tables)
         for mq, offset in changed:
             if self._table_of(mq) not in known:
-                self._note_failure(mq, offset, await self._try_send(mq, offset))
+                self._note_failure(mq, await self._try_send(mq, offset))
         rest = [pair for pair in changed if self._table_of(pair[0]) in known]
         results = await asyncio.gather(*(self._try_send(mq, offset) for mq, offset in rest))
-        for (mq, offset), error in zip(rest, results, strict=True):
-            self._note_failure(mq, offset, error)
+        for (mq, _), error in zip(rest, results, strict=True):
+            self._note_failure(mq, error)
 
     def committable(self, mq: MessageQueue) -> int:
         """Return the offset a pull may carry, 0 while the broker has no commit of the topic."""
@@ -312,12 +309,11 @@ class RemoteBrokerOffsetStore:
             self._said.add(mq)
         return None
 
-    def _note_failure(self, mq: MessageQueue, offset: int, error: RocketMQError | None) -> None:
+    def _note_failure(self, mq: MessageQueue, error: RocketMQError | None) -> None:
         if error is not None:
-            logger.warning(
-                "offset %d of %s in group %s could not be stored: %s",
-                offset, mq, self._group, error,
-            )  # fmt: skip
+            self._instance.outages.failed(("storing offsets of", self._group, "in", mq), error)
+        else:
+            self._instance.outages.worked("storing offsets of", self._group, "in", mq)
 
     @staticmethod
     def _table_of(mq: MessageQueue) -> tuple[str, str]:

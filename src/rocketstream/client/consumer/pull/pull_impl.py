@@ -6,8 +6,8 @@ DefaultMQPullConsumerImpl and RebalancePullImpl, C-123, C-124, C-490 to C-499).
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from rocketstream.client.consumer.consume.consume_run import PullRequest
 from rocketstream.client.consumer.offsets.offset_store import Offsets, RemoteBrokerOffsetStore
@@ -18,6 +18,7 @@ from rocketstream.client.consumer.queue_listener import QueueListener, Teller
 from rocketstream.client.consumer.rebalance_impl import RebalanceImpl, RebalanceSettings
 from rocketstream.client.core.kinds import check_offset
 from rocketstream.client.core.process_queue import ProcessQueue
+from rocketstream.client.core.pull_decision import not_before
 from rocketstream.client.core.pull_settings import PullConsumerSettings
 from rocketstream.client.instance import MQClientInstance
 from rocketstream.client.mq_admin import MQAdmin
@@ -41,8 +42,6 @@ from rocketstream.protocol.bodies.client import CONSUME_ACTIVELY
 from rocketstream.protocol.codes import PullSysFlag
 from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.protocol.subscription import build_subscription
-
-logger = logging.getLogger("rocketstream.client")
 
 
 class PullConsumerImpl:
@@ -119,7 +118,12 @@ class PullConsumerImpl:
             try:
                 await self.instance.update_route(topic)
             except RocketMQError as error:
-                logger.warning("route of topic %s: %s", topic, error)
+                self.instance.outages.failed(("route of topic", topic), error)
+            # Its queues may be ours already, by pulls before: nothing would change for the listener.
+            mine = self.message_queues_in_balance(topic)
+            if mine:
+                every = sorted(self.instance.routes.subscribe_queues(topic) or ())
+                await self.queues_changed(topic, every, mine)
         await self.instance.heartbeat()
         self.instance.rebalance_soon()
 
@@ -158,7 +162,9 @@ class PullConsumerImpl:
         try:
             await self._introduce(mq.topic for mq in self._noted)
         except RocketMQError as error:
-            logger.warning("brokers could not be told of group %s: %s", self.group, error)
+            self.instance.outages.failed(("telling brokers of", self.group), error)
+        else:
+            self.instance.outages.worked("telling brokers of", self.group)
         await self.store.persist(list(self._noted))
 
     def connection_lost(self, address: str) -> None:
@@ -300,7 +306,10 @@ class PullConsumerImpl:
         )
         answer = await self.instance.remoting.request(address, command, timeout_ms)
         result = self._kernel.result(mq, subscription, answer, address)
-        self._hand_out(mq, result.msg_found_list)
+        messages = not_before(result.msg_found_list, offset)
+        if messages is not result.msg_found_list:
+            result = replace(result, msg_found_list=messages)
+        self._hand_out(mq, messages)
         return result
 
     def _hand_out(self, mq: MessageQueue, messages: list[MessageExt]) -> None:

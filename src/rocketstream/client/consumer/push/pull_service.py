@@ -14,6 +14,7 @@ from typing import Protocol
 
 from rocketstream.client.consumer.consume.consume_run import ConsumeService, PullRequest
 from rocketstream.client.consumer.offsets.offset_store import Offsets
+from rocketstream.client.consumer.pull.stall_watch import QUICK_ANSWER_MS, StallWatch
 from rocketstream.client.consumer.push.subscription_watch import SubscriptionWatch
 from rocketstream.client.core.flow_control import FlowControl, Thresholds, flow_control
 from rocketstream.client.core.process_queue import ProcessQueue
@@ -22,6 +23,8 @@ from rocketstream.client.core.pull_decision import (
     AfterFailure,
     after_failure,
     keep_tagged,
+    not_before,
+    offset_after,
     pull_status,
 )
 from rocketstream.client.core.settings import PushConsumerSettings
@@ -47,8 +50,6 @@ logger = logging.getLogger("rocketstream.client")
 
 BROKER_SUSPEND_MS = 15_000
 PULL_TIMEOUT_MS = 30_000
-_QUICK_ANSWER_MS = 5
-_QUICK_ANSWER_DELAY_MS = 20
 _FLOW_LOG_EVERY = 1_000
 
 
@@ -88,6 +89,7 @@ class PullService:
         self._now = instance.clock.monotonic_ms
         self._watch = SubscriptionWatch(instance, owner.group)
         self._suggested: dict[MessageQueue, int] = {}
+        self._stalls = StallWatch(instance)
         self._timers: set[asyncio.TimerHandle] = set()
         # Count and size share one counter, as upstream has it (C-205).
         self._flow_hits = {True: 0, False: 0}
@@ -108,8 +110,9 @@ class PullService:
             self._loop.call_soon_threadsafe(self.pull, request)
 
     def forget(self, mq: MessageQueue) -> None:
-        """Forget which broker a queue's last reply suggested."""
+        """Forget which broker a queue's last reply suggested, and what went wrong with it."""
         self._suggested.pop(mq, None)
+        self._stalls.forget(mq)
 
     def pull(self, request: PullRequest) -> None:
         """Send the next pull of a queue, or see to it that it is sent later (C-203)."""
@@ -231,29 +234,39 @@ class PullService:
         sent_ms: float,
         address: str,
     ) -> None:
+        outages = self._instance.outages
+        if outages:
+            outages.answered(address)
         status = pull_status(answer.code, answer.remark, address)
         header = answer.header(PullMessageResponseHeader)
         mq = request.process_queue.message_queue
         self._suggested[mq] = header.suggest_which_broker_id
+        if outages:
+            outages.worked("pull of", mq)
         if self._is_resubscribed(subscription):
             # The broker may have selected by either subscription; the tags of one must not be
             # tested on what the other selected.
             self.pull(request)
             return
         if status is PullStatus.OFFSET_ILLEGAL:
-            self._offset_moved(request, offset, header)
+            self._offset_moved(request, offset, header, address)
             return
         if status is PullStatus.FOUND:
             self._instance.stats.inc_pull_rt(self._group, mq.topic, self._now() - sent_ms)
             self._found(request, subscription, answer, header)
             delay_ms = self._owner.settings.pull_interval_ms
         else:
-            self._no_message(request, header.next_begin_offset)
+            self._no_message(request, max(offset, header.next_begin_offset))
+            delay_ms = 0
+        if request.next_offset > offset:
+            if self._stalls:
+                self._stalls.moved(mq, request.next_offset)
+        elif status is PullStatus.NO_NEW_MSG and self._now() - sent_ms >= QUICK_ANSWER_MS:
+            self._stalls.moved(mq)
+        else:
             # The broker holds the request while there is nothing; one that does not must not be
             # asked in a tight loop.
-            quick = self._now() - sent_ms < _QUICK_ANSWER_MS
-            stands = request.next_offset == offset
-            delay_ms = _QUICK_ANSWER_DELAY_MS if quick and stands else 0
+            delay_ms = max(delay_ms, self._stalls.stood(mq, offset, status, address))
         if delay_ms:
             self._later(request, delay_ms)
         else:
@@ -281,14 +294,9 @@ class PullService:
             PROPERTY_MAX_OFFSET: str(header.max_offset),
         }
         messages = decode_messages(answer.body, mq.broker_name, extra_properties=extra)
-        next_offset = header.next_begin_offset
-        if next_offset < request.next_offset or (
-            messages and messages[0].queue_offset < request.next_offset
-        ):
-            logger.warning(
-                "[BUG] pull message result maybe data wrong, %s asked at %d: next is %d",
-                mq, request.next_offset, next_offset,
-            )  # fmt: skip
+        asked = request.next_offset
+        messages = self._asked_for(messages, mq, asked)
+        next_offset = offset_after(messages, asked, header.next_begin_offset)
         messages = self._wanted(messages, mq, subscription)
         if messages:
             self._instance.stats.inc_pull_tps(self._group, mq.topic, len(messages))
@@ -300,6 +308,19 @@ class PullService:
             self._note_passed(queue, next_offset)
         if added:
             self._submit(request, added)
+
+    def _asked_for(
+        self, messages: list[MessageExt], mq: MessageQueue, asked: int
+    ) -> list[MessageExt]:
+        """Return the messages that were asked for, and tell once if others came."""
+        kept = not_before(messages, asked)
+        if kept is not messages:
+            self._instance.outages.began(
+                ("answers for", mq),
+                f"{mq} was asked for {asked} and answers from {messages[0].queue_offset} on; what "
+                "lies before is left out, it was consumed here already",
+            )
+        return kept
 
     def _wanted(
         self, messages: list[MessageExt], mq: MessageQueue, subscription: SubscriptionData
@@ -346,24 +367,37 @@ class PullService:
                 self._note_passed(queue, next_offset)
 
     def _offset_moved(
-        self, request: PullRequest, offset: int, header: PullMessageResponseHeader
+        self,
+        request: PullRequest,
+        offset: int,
+        header: PullMessageResponseHeader,
+        address: str,
     ) -> None:
-        """Repair an offset outside the queue at once (C-228, C-565)."""
+        """Repair an offset outside the queue, at once unless that has just led nowhere (C-228)."""
         mq = request.process_queue.message_queue
         corrected = header.next_begin_offset
         if offset > header.max_offset > corrected:
             corrected = header.max_offset  # old brokers would replay everything (C-564)
-        logger.warning(
-            "offset %d of %s is not in the queue (%d to %d); continuing at %d",
-            offset, mq, header.min_offset, header.max_offset, corrected,
-        )  # fmt: skip
+        is_new = mq not in self._stalls
+        pause_ms = self._stalls.stood(mq, offset, PullStatus.OFFSET_ILLEGAL, address)
+        if is_new:
+            logger.warning(
+                "offset %d of %s is not in the queue (%d to %d); continuing at %d",
+                offset, mq, header.min_offset, header.max_offset, corrected,
+            )  # fmt: skip
         if corrected >= offset:
             # The queue's beginning was deleted: what is cached stays valid, only the next pull
             # moves.
             self._no_message(request, corrected)
-            self._later(request, _QUICK_ANSWER_DELAY_MS if corrected == offset else 0)
-        else:
+            self._later(request, 0 if is_new and corrected > offset else pause_ms)
+        elif is_new:
             self._owner.repair_soon(request, corrected)
+        else:
+            self._after(pause_ms, lambda: self._repair_late(request, corrected))
+
+    def _repair_late(self, request: PullRequest, offset: int) -> None:
+        if not request.process_queue.dropped:
+            self._owner.repair_soon(request, offset)
 
     def _failed(self, request: PullRequest, error: Exception) -> None:
         queue = request.process_queue
@@ -372,7 +406,7 @@ class PullService:
         mq = request.process_queue.message_queue
         retry = after_failure(error, self._exception_delay_ms)
         if mq.topic != self._retry_topic:
-            logger.warning("pull of %s failed, again in %d ms: %s", mq, retry.delay_ms, error)
+            self._instance.outages.failed(("pull of", mq), error)
         if retry.after is AfterFailure.HEARTBEAT:
             self._instance.heartbeat_soon()
             self._doubt(mq, error)
@@ -399,9 +433,12 @@ class PullService:
             self._refreshing.discard(topic)
 
     def _later(self, request: PullRequest, delay_ms: float) -> None:
+        self._after(delay_ms, lambda: self.pull(request))
+
+    def _after(self, delay_ms: float, work: Callable[[], None]) -> None:
         def due() -> None:
             self._timers.discard(timer)
-            self.pull(request)
+            work()
 
         timer = self._loop.call_later(delay_ms / 1000, due)
         self._timers.add(timer)

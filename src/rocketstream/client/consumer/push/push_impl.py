@@ -160,6 +160,8 @@ class PushConsumerImpl:
 
     async def _announce(self) -> None:
         wanted = [topic for topic in self.subscriptions if not topic.startswith(RETRY_PREFIX)]
+        if not wanted:
+            self.instance.outages.unsubscribed(self.group)
         await self._learn_routes(wanted)
         await self.instance.check_client_in_broker(self)
         await self.instance.heartbeat()
@@ -193,8 +195,8 @@ class PushConsumerImpl:
         for topic, result in zip(topics, results, strict=True):
             if isinstance(result, ConnectError):
                 raise result
-            if isinstance(result, BaseException):
-                logger.warning("route of topic %s: %s", topic, result)
+            if isinstance(result, Exception):
+                self.instance.outages.failed(("route of topic", topic), result)
 
     # --- subscriptions ----------------------------------------------------------------------------
 
@@ -215,6 +217,7 @@ class PushConsumerImpl:
             else:
                 self.subscriptions[subscription.topic] = before
             raise
+        self.instance.outages.subscribed(self.group)
         await self.instance.heartbeat()
         self.instance.rebalance_soon()
 

@@ -1,0 +1,99 @@
+"""One line when something begins to fail and one when it works again, however often it is tried.
+
+Law: on the loop; ``core.outages`` knows what is open, this finds the words. Whatever fails because
+a server cannot be reached is one outage, that server's.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from rocketstream._util.clock import Clock
+from rocketstream.client.core.outages import Outages
+from rocketstream.errors import RouteNotFoundError, TransportError
+
+logger = logging.getLogger("rocketstream.client")
+
+What = tuple[object, ...]
+"""What was tried, as words of a log line: ("pull of", queue)."""
+
+NO_SUBSCRIPTION: What = ("a subscription of group",)
+NAME_SERVERS: What = ("the name servers",)
+
+
+class OutageLog:
+    """The outages of one client instance."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._now = clock.monotonic_ms
+        self._outages = Outages()
+
+    def __bool__(self) -> bool:
+        """Whether anything fails now; while nothing does, successes need not be told."""
+        return bool(self._outages)
+
+    def failed(self, what: What, error: Exception) -> None:
+        """Something that is tried again by and by has failed."""
+        server = _server_of(error)
+        if server is None:
+            self.began(what, f"{_text(what)} failed: {error}; it is tried again")
+        else:
+            self.began(
+                server,
+                f"{_text(server)} cannot be reached: {error}; {_text(what)} and all else that "
+                "needs it is tried again",
+            )
+
+    def began(self, what: What, line: str) -> None:
+        """Say ``line`` unless the outage is known."""
+        if self._outages.failed(what, self._now()):
+            logger.warning("%s", line)
+
+    def unsubscribed(self, group: str) -> None:
+        """A consumer runs that has nothing to consume."""
+        self.began(
+            (*NO_SUBSCRIPTION, group),
+            f"group {group} subscribes no topic, so it gets nothing: call subscribe()",
+        )
+
+    def subscribed(self, group: str) -> None:
+        """It has something now."""
+        if self._outages:
+            self.forget(*NO_SUBSCRIPTION, group)
+
+    def worked(self, *what: object) -> None:
+        """Something has worked: if it failed before, say that it is over."""
+        outage = self._outages.worked(what)
+        if outage is not None:
+            seconds = (self._now() - outage.began_ms) / 1000
+            logger.warning(
+                "%s: works again after %.1f s and %d failures",
+                _text(what), seconds, outage.failures,
+            )  # fmt: skip
+
+    def answered(self, address: str) -> None:
+        """The server at ``address`` has answered."""
+        if self._outages:
+            self.worked("server", address)
+
+    def forget(self, *what: object) -> None:
+        """Nobody tries it any more."""
+        self._outages.worked(what)
+
+
+def _server_of(error: Exception) -> What | None:
+    """Return the server whose outage an error is part of; None for a failure of its own."""
+    if isinstance(error, RouteNotFoundError):
+        queue = error.parameters.get("queue")
+        name = error.parameters.get("broker") or getattr(queue, "broker_name", None)
+        return None if name is None else ("broker", name)
+    if not isinstance(error, TransportError):
+        return None
+    if "addresses" in error.parameters:
+        return NAME_SERVERS
+    address = error.parameters.get("address")
+    return ("server", address) if address else None
+
+
+def _text(what: What) -> str:
+    return " ".join(map(str, what))

@@ -1,0 +1,90 @@
+"""What fails is told when it begins and when it ends, however often it is tried in between."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from rocketstream import limits
+from rocketstream.client.core.outages import Outages
+from rocketstream.client.outage_log import OutageLog
+from rocketstream.errors import BrokerError, ConnectError, RequestTimeoutError, RouteNotFoundError
+from rocketstream.model import MessageQueue
+from rocketstream.testing import ManualClock
+
+ADDRESS = "10.0.0.1:10911"
+QUEUES = [MessageQueue("T", "broker-a", number) for number in range(4)]
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def log(clock: ManualClock, caplog: pytest.LogCaptureFixture) -> OutageLog:
+    caplog.set_level(logging.INFO, "rocketstream.client")
+    return OutageLog(clock)
+
+
+def test_an_outage_is_one_line_when_it_begins_and_one_when_it_ends(
+    log: OutageLog, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(261):
+        log.failed(("pull of", QUEUES[0]), BrokerError(16, "no", ADDRESS))
+    clock.advance(30_000)
+    log.worked("pull of", QUEUES[0])
+    log.worked("pull of", QUEUES[0])
+    first, last = caplog.messages
+    assert "pull of MessageQueue" in first
+    assert "CODE: 16" in first
+    assert last.endswith("works again after 30.0 s and 261 failures")
+
+
+def test_all_that_needs_a_server_is_one_outage_of_that_server(
+    log: OutageLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    for mq in QUEUES:
+        log.failed(("pull of", mq), ConnectError("refused", address=ADDRESS))
+        log.failed(
+            ("storing offsets of", "g", "in", mq), RequestTimeoutError("no", address=ADDRESS)
+        )
+    log.failed(("heartbeat to", ADDRESS), ConnectError("refused", address=ADDRESS))
+    assert len(caplog.messages) == 1
+    assert f"server {ADDRESS} cannot be reached: refused" in caplog.text
+    log.answered("10.0.0.2:10911")
+    assert log
+    log.answered(ADDRESS)
+    assert not log
+    assert len(caplog.messages) == 2
+
+
+def test_name_servers_and_a_broker_without_route_are_outages_of_their_own(
+    log: OutageLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    for mq in QUEUES:
+        log.failed(("route of topic", "T"), ConnectError("none", addresses=["a:1", "b:2"]))
+        log.failed(("pull of", mq), RouteNotFoundError("The broker[broker-a] not exist", queue=mq))
+        log.failed(("locks",), RouteNotFoundError("not exist", broker="broker-a"))
+    assert len(caplog.messages) == 2
+    log.worked("the name servers")
+    log.worked("broker", "broker-a")
+    assert len(caplog.messages) == 4
+
+
+def test_what_nobody_tries_any_more_is_forgotten_in_silence(
+    log: OutageLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    log.failed(("pull of", QUEUES[0]), BrokerError(1, "x"))
+    log.forget("pull of", QUEUES[0])
+    assert not log
+    assert len(caplog.messages) == 1
+
+
+def test_outages_are_bounded() -> None:
+    outages = Outages()
+    for number in range(limits.OUTAGES_MAX + 5):
+        assert outages.failed(number, 0.0)
+    assert outages.worked(4) is None
+    assert outages.worked(5) is not None
