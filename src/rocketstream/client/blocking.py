@@ -15,11 +15,13 @@ from typing import Self, TypeVar
 
 from rocketstream import limits
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream.client.core.routes import check_route
 from rocketstream.errors import (
     ConfigurationError,
     ConnectError,
     ConnectionLostError,
     OffsetNotFoundError,
+    RemoteProtocolError,
     RouteNotFoundError,
     TopicNotExistError,
     TransportError,
@@ -155,6 +157,7 @@ class BlockingAdminClient:
 
         Raises:
             RouteNotFoundError: no name server knows the topic.
+            RemoteProtocolError: the answer of the name server, which is named, makes no sense.
         """
         now = self._clock.monotonic_ms()
         with self._lock:
@@ -172,7 +175,16 @@ class BlockingAdminClient:
                 "check its spelling or create it (rocketstream topic create)",
                 topic=topic,
             ) from error
-        data = TopicRouteData.decode(answer.body)
+        try:
+            data = TopicRouteData.decode(answer.body)
+            check_route(topic, data)
+        except RemoteProtocolError as error:
+            address = self.name_servers[self._preferred]
+            raise RemoteProtocolError(
+                f"the route of topic {topic!r} from name server {address} cannot be used: {error}",
+                topic=topic,
+                address=address,
+            ) from error
         with self._lock:
             self._routes[topic] = (now, data)
             self._remember(data.broker_datas)

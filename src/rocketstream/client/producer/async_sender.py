@@ -117,6 +117,7 @@ class AsyncSender:
         Raises:
             SendRouteError: the topic has no route and cannot be created.
             SendConnectError: no name server answered.
+            SendError: one refused, or answered nonsense.
         """
         info = self.instance.routes.publish_info(topic)
         if info is None:
@@ -129,6 +130,12 @@ class AsyncSender:
             except ConnectError as error:
                 raise SendConnectError(
                     str(error), SendOutcome.NOT_SENT, **error.parameters
+                ) from error
+            except SendError:
+                raise
+            except RocketMQError as error:  # a name server that refuses, or answers nonsense
+                raise SendError(
+                    str(error), SendOutcome.NOT_SENT, **{"topic": topic, **error.parameters}
                 ) from error
             info = self.instance.routes.publish_info(topic)
         if info is None:
@@ -201,6 +208,10 @@ class _Sending:
             queues = await self._sender.publish_queues(self._prepared.topic)
         except SendError as error:
             self._give_up(error)
+            return
+        except Exception as error:  # whoever waits for the message must still be told
+            text = f"the route of topic {self._prepared.topic!r} cannot be used: {error!r}"
+            self._give_up(SendError(text, SendOutcome.NOT_SENT, topic=self._prepared.topic))
             return
         self._try(queues)
 
