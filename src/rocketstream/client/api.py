@@ -9,8 +9,8 @@ import random
 from collections.abc import Sequence
 
 from rocketstream.client.config import ClientConfig
-from rocketstream.client.core.routes import check_route
 from rocketstream.client.outage_log import NAME_SERVERS, OutageLog
+from rocketstream.client.route_check import check_route
 from rocketstream.errors import (
     BrokerError,
     ConnectError,

@@ -15,7 +15,7 @@ from typing import Self, TypeVar
 
 from rocketstream import limits
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
-from rocketstream.client.core.routes import check_route
+from rocketstream.client.route_check import check_route
 from rocketstream.errors import (
     ConfigurationError,
     ConnectError,

@@ -8,11 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from rocketstream import limits
-from rocketstream.errors import ConfigurationError, RemoteProtocolError
+from rocketstream.errors import RemoteProtocolError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.bodies import QueueData, TopicRouteData
 from rocketstream.protocol.codes import Perm
-from rocketstream.transport.addresses import parse_address
 
 MASTER_ID = 0
 
@@ -80,27 +79,12 @@ def default_topic_route(route: TopicRouteData, queue_nums: int) -> TopicRouteDat
     )
 
 
-def check_route(topic: str, route: TopicRouteData) -> None:
-    """Check that a route can be used, before anything of it is.
+def check_sizes(topic: str, route: TopicRouteData) -> None:
+    """Check the numbers of queues.
 
     Raises:
-        RemoteProtocolError: impossible numbers of queues, addresses that are none, an order
-            configuration that is not ``broker:count;…``.
+        RemoteProtocolError: more than a topic can have, or less than none.
     """
-    _check_sizes(topic, route)
-    publish_info(topic, route)
-    for broker in route.broker_datas:
-        for address in broker.broker_addrs.values():
-            try:
-                parse_address(address)
-            except ConfigurationError as error:
-                raise RemoteProtocolError(
-                    f"the route of topic {topic!r} gives broker {broker.broker_name!r} the address "
-                    f"{address!r}, which is not host:port"
-                ) from error
-
-
-def _check_sizes(topic: str, route: TopicRouteData) -> None:
     for data in route.queue_datas:
         most = max(data.read_queue_nums, data.write_queue_nums)
         least = min(data.read_queue_nums, data.write_queue_nums)
@@ -144,7 +128,7 @@ class RouteTable:
         known = self._routes.get(topic)
         if known is not None and _same(known, route):
             return False
-        _check_sizes(topic, route)
+        check_sizes(topic, route)
         publish = publish_info(topic, route)
         for broker in route.broker_datas:
             self._brokers[broker.broker_name] = dict(broker.broker_addrs)

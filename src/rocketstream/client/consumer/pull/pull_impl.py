@@ -119,7 +119,7 @@ class PullConsumerImpl:
                 await self.instance.update_route(topic)
             except RocketMQError as error:
                 self.instance.outages.failed(("route of topic", topic), error)
-            # Its queues may be ours already, by pulls before: nothing would change for the listener.
+            # Its queues may be ours by pulls before: nothing would change for the listener.
             mine = self.message_queues_in_balance(topic)
             if mine:
                 every = sorted(self.instance.routes.subscribe_queues(topic) or ())
