@@ -76,6 +76,8 @@ BLOCKING_CONNECTIONS_PER_BROKER_MAX: Final = 16
 COMMIT_LOG_FILE_BYTES: Final = 1024 * 1024 * 1024
 CONSUME_QUEUE_FILE_BYTES: Final = 300_000 * 20
 COMMIT_LOG_END_BLANK_BYTES: Final = 8
+QUEUE_MAPS_MAX: Final = 4_096
+"""Consume queue files in memory at once, where the system allows four times as many descriptors."""
 SYNC_FLUSH_TIMEOUT_MS: Final = 5_000
 
 # --- broker ---------------------------------------------------------------------------------------

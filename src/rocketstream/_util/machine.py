@@ -6,8 +6,10 @@ Law: asks the system, decides nothing.
 from __future__ import annotations
 
 import os
+import sys
 
 _MEMORY_BYTES_UNKNOWN = 8 * 1024 * 1024 * 1024
+_OPEN_FILES_UNKNOWN = 512
 
 
 def memory_bytes() -> int:
@@ -16,3 +18,13 @@ def memory_bytes() -> int:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
         return _MEMORY_BYTES_UNKNOWN
+
+
+def open_files_max() -> int:
+    """Return how many descriptors this process may have; 512 where the system does not say."""
+    if sys.platform == "win32":
+        return _OPEN_FILES_UNKNOWN
+    import resource
+
+    limit: int = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return limit if limit > 0 else 1 << 20

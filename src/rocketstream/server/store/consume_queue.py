@@ -12,17 +12,20 @@ from pathlib import Path
 from rocketstream.errors import StoreDamagedError
 from rocketstream.server.store.files import FileMap, Files
 from rocketstream.server.store.mapped_file import (
-    MappedFile,
     based_name,
     list_based_files,
     no_room,
+    size_error,
 )
+from rocketstream.server.store.queue_file import QueueFile, QueueMaps
 
 UNIT_BYTES = 20
 UNIT = struct.Struct(">qiq")
 """commitLogOffset, size, tagsCode."""
 FILLER_SIZE = 0x7FFFFFFF
 _FILLER = UNIT.pack(0, FILLER_SIZE, 0)
+_NOWHERE = -(1 << 60)
+"""A first offset no unit lies in the file of."""
 
 
 class ConsumeQueue:
@@ -32,10 +35,10 @@ class ConsumeQueue:
         "_file_bytes",
         "_files",
         "_limit",
+        "_maps",
         "_segments",
         "_tail_first",
         "_tail_map",
-        "_tail_reserved",
         "_via",
         "created",
         "directory",
@@ -49,7 +52,14 @@ class ConsumeQueue:
     )
 
     def __init__(
-        self, topic: str, queue_id: int, directory: Path, file_bytes: int, files: Files, via: Path
+        self,
+        topic: str,
+        queue_id: int,
+        directory: Path,
+        file_bytes: int,
+        files: Files,
+        via: Path,
+        maps: QueueMaps,
     ) -> None:
         self.topic = topic
         self.queue_id = queue_id
@@ -65,14 +75,14 @@ class ConsumeQueue:
         self._file_bytes = file_bytes
         self._files = files
         self._via = via
-        self._segments: list[MappedFile] = []
+        self._maps = maps
+        self._segments: list[QueueFile] = []
         self._tail_map: FileMap | bytearray = bytearray()
-        self._tail_first = 0  # logical offset of the tail file's first unit
-        self._tail_reserved = False
+        self._tail_first = _NOWHERE  # logical offset of the tail file's first unit
         self._limit = 0  # first logical offset that :meth:`reserve` has to do something for
 
     def load(self) -> None:
-        """Map the files found and find where the units end.
+        """Note the files found and find where the units end.
 
         Raises:
             StoreDamagedError: a wrong size or name, or a file missing in between.
@@ -87,16 +97,30 @@ class ConsumeQueue:
                     f"{path.name}: delete the directory of this queue and open with repair",
                     path=str(path),
                 )
-            self._segments.append(MappedFile.open(path, base, self._file_bytes, self._files))
+            size = self._files.file_size(path)
+            if size != self._file_bytes:
+                raise size_error(path, size, self._file_bytes)
+            self._segments.append(self._file(base))
         self._set_max(self._find_max())
-        for segment in self._segments:
-            segment.release_fd()
+
+    def _file(self, base: int) -> QueueFile:
+        path = self.directory / based_name(base)
+        return QueueFile(path, base, self._file_bytes, self._files, self._maps, self)
+
+    def unmapped(self, file: QueueFile) -> None:
+        """A file leaves the memory: the next unit has to bring it back first."""
+        if file.map is self._tail_map:
+            self._tail_map = bytearray()
+            self._tail_first = _NOWHERE
+            self._limit = 0
 
     def _find_max(self) -> int:
         if not self._segments:
             return 0
         low = self._segments[0].base // UNIT_BYTES
-        high = (self._segments[-1].base + self._file_bytes) // UNIT_BYTES
+        # Where the file system knows of no data there is none: looking there would make some.
+        high = self._segments[-1].base // UNIT_BYTES
+        high += -(-self._segments[-1].data_end_max() // UNIT_BYTES)
         return self._bisect(low, high, lambda physical, size: physical >= 0 and size > 0)
 
     def _bisect(self, low: int, high: int, before: Callable[[int, int], bool]) -> int:
@@ -124,48 +148,33 @@ class ConsumeQueue:
             DiskFullError: another file is needed and there is no room.
         """
         while self.max_offset + count > self._limit:
-            self._extend()
+            self._extend(self.max_offset + count)
 
-    def _extend(self) -> None:
-        if self._segments and not self._tail_reserved:
-            self._reserve_tail()
-            return
-        base = self.capacity * UNIT_BYTES
-        if not self._segments:
-            base = self.max_offset * UNIT_BYTES
-            base -= base % self._file_bytes
-        path = self.directory / based_name(base)
-        segment = MappedFile.create(path, base, self._file_bytes, self._files, via=self._via)
-        segment.release_fd()
-        self._segments.append(segment)
-        self.created = self._tail_reserved = True
-        self._limit = self.capacity
-        self._set_tail(self.max_offset)
-
-    def _reserve_tail(self) -> None:
-        # The file may have been made or copied sparse; a unit written through the map where the
-        # disk has no room would kill the process.
-        tail = self._segments[-1]
+    def _extend(self, end: int) -> None:
+        """Do the next thing that writing the units before ``end`` needs."""
+        at = max(self.max_offset, self._limit)
+        segment = self._segment_at(at) or self._make_file(at)
+        first = segment.base // UNIT_BYTES
+        need = min((end - first) * UNIT_BYTES, self._file_bytes)
+        reserved = segment.reserve((at - first) * UNIT_BYTES, need)
         try:
-            with tail.opened() as fd:
-                self._files.reserve(fd, 0, self._file_bytes)
+            self._set_tail(self.max_offset)
         except OSError as error:
-            raise no_room(tail.path, self._file_bytes, error) from error
-        self._tail_reserved = True
-        self._limit = self.capacity
-        self._set_tail(self.max_offset)
+            raise no_room(segment.path, need, error) from error
+        self._limit = first + reserved // UNIT_BYTES
 
-    @property
-    def capacity(self) -> int:
-        """First logical offset behind the last file."""
-        if not self._segments:
-            return 0
-        return (self._segments[-1].base + self._file_bytes) // UNIT_BYTES
+    def _make_file(self, at: int) -> QueueFile:
+        base = at * UNIT_BYTES
+        segment = self._file(base - base % self._file_bytes)
+        segment.create(self._via, base - segment.base + UNIT_BYTES)
+        self._segments.append(segment)
+        self.created = True
+        return segment
 
     def _set_tail(self, offset: int) -> None:
         tail = self._segment_at(offset)
         if tail is not None:
-            self._tail_map = tail.map
+            self._tail_map = tail.data()
             self._tail_first = tail.base // UNIT_BYTES
 
     def append(self, physical: int, size: int, tags_code: int) -> None:
@@ -174,7 +183,7 @@ class ConsumeQueue:
         position = (offset - self._tail_first) * UNIT_BYTES
         if position >= self._file_bytes:
             self._set_tail(offset)
-            position = 0
+            position = (offset - self._tail_first) * UNIT_BYTES
         UNIT.pack_into(self._tail_map, position, physical, size, tags_code)
         self.max_offset = offset + 1
 
@@ -205,7 +214,7 @@ class ConsumeQueue:
 
     def _drop_segment(self, index: int) -> None:
         segment = self._segments.pop(index)
-        segment.close()
+        segment.unmap()
         self._files.unlink(segment.path)
 
     def truncate_physical(self, physical: int) -> int:
@@ -220,10 +229,9 @@ class ConsumeQueue:
     def _set_max(self, offset: int) -> None:
         self.max_offset = offset
         self.min_offset = min(self.min_offset, offset)
-        self._tail_reserved = False
         self._limit = 0
-        self._tail_first = self.first_offset
-        self._set_tail(max(offset - 1, 0))
+        self._tail_map = bytearray()
+        self._tail_first = _NOWHERE
 
     def last_unit(self) -> tuple[int, int] | None:
         """Return log offset and size of the newest unit that is not a filler, None without one."""
@@ -235,7 +243,7 @@ class ConsumeQueue:
 
     # --- reading ------------------------------------------------------------------------------
 
-    def _segment_at(self, offset: int) -> MappedFile | None:
+    def _segment_at(self, offset: int) -> QueueFile | None:
         segments = self._segments
         if not segments:
             return None
@@ -248,7 +256,7 @@ class ConsumeQueue:
         if segment is None:
             return 0, 0, 0
         unit: tuple[int, int, int] = UNIT.unpack_from(
-            segment.map, offset * UNIT_BYTES - segment.base
+            segment.data(), offset * UNIT_BYTES - segment.base
         )
         return unit
 
@@ -259,7 +267,7 @@ class ConsumeQueue:
             return b""
         position = offset * UNIT_BYTES - segment.base
         count = min(count_max, self.max_offset - offset)
-        return segment.map[position : position + count * UNIT_BYTES]
+        return segment.data()[position : position + count * UNIT_BYTES]
 
     def shown_below(self, physical: int) -> int:
         """Return the first offset whose record does not end at or before a log offset.
@@ -311,7 +319,7 @@ class ConsumeQueue:
         dropped = 0
         while len(self._segments) > 1:
             segment = self._segments[0]
-            physical, size, _ = UNIT.unpack_from(segment.map, self._file_bytes - UNIT_BYTES)
+            physical, size, _ = UNIT.unpack_from(segment.data(), self._file_bytes - UNIT_BYTES)
             if size != FILLER_SIZE and physical >= log_min:
                 break
             self._drop_segment(0)
@@ -321,10 +329,8 @@ class ConsumeQueue:
     def close(self) -> None:
         """Unmap everything."""
         for segment in self._segments:
-            segment.close()
+            segment.unmap()
         self._segments.clear()
-        self._tail_map = bytearray()
-        self._limit = 0
 
     def remove(self) -> None:
         """Close and delete the files and the directory."""

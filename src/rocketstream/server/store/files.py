@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -139,9 +139,11 @@ class Files:
         self._reserve_by_writing(handle, start, size)
 
     def _reserve_by_writing(self, handle: int, start: int, size: int) -> None:
-        position = max(start, self.size(handle))
+        # A sparse file has no space where it has zeros: what is there is written once more.
+        position = start
         while position < start + size:
-            chunk = _ZEROS[: start + size - position]
+            count = min(len(_ZEROS), start + size - position)
+            chunk = self.pread(handle, count, position) or _ZEROS[:count]
             position += self.pwrite(handle, chunk, position)
 
     def sync(self, handle: int) -> None:
@@ -158,10 +160,19 @@ class Files:
             return mmap.mmap(handle, size, trackfd=False)
         return mmap.mmap(handle, size)
 
-    def sync_map(self, handle: int, mapped: FileMap) -> None:
-        """Put on the disk what was written by offset and what was written through the map."""
+    def expect_random(self, mapped: FileMap) -> None:
+        """Say that single pages will be used: reading ahead in a sparse file takes milliseconds."""
+        if isinstance(mapped, mmap.mmap) and hasattr(mmap, "MADV_RANDOM"):
+            mapped.madvise(mmap.MADV_RANDOM)
+
+    def sync_map(self, handle: int, mapped: FileMap | None) -> None:
+        """Put on the disk what was written by offset and what was written through the map.
+
+        Another thread may close the map meanwhile: what was written is the file's then.
+        """
         if sys.platform != "linux" and isinstance(mapped, mmap.mmap):
-            mapped.flush()
+            with suppress(ValueError):
+                mapped.flush()
         self.sync(handle)
 
     def extents(self, handle: int, start: int, size: int) -> list[tuple[int, int]]:

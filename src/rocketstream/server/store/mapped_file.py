@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rocketstream.errors import DiskFullError, StoreDamagedError, StoreError
-from rocketstream.server.store.files import Files
+from rocketstream.server.store.files import FileMap, Files
 
 _ZEROS = bytes(1024 * 1024)
 _FULL = (errno.ENOSPC, errno.EDQUOT) if hasattr(errno, "EDQUOT") else (errno.ENOSPC,)
@@ -66,24 +66,11 @@ class MappedFile:
             DiskFullError: no room; nothing is left behind.
             StoreError: it cannot be made for another reason.
         """
-        fd = -1
+        fd = make_file(path, size, files, via=via, reserve=reserve)
         try:
-            fd = files.open(via, create=True, truncate=True)
-            if reserve is not None:
-                files.truncate(fd, size)
-            files.reserve(fd, 0, size if reserve is None else reserve)
-            files.make_directory(path.parent)
-            if sys.platform == "win32":
-                files.close(fd)
-                files.replace(via, path)
-                fd = files.open(path)
-            else:
-                files.replace(via, path)
             return cls(path, base, size, files, fd)
         except OSError as error:
-            if fd >= 0:
-                files.close(fd)
-            files.unlink(via, missing_ok=True)
+            files.close(fd)
             raise no_room(path, size, error) from error
 
     def write(self, position: int, data: bytes | bytearray) -> None:
@@ -112,15 +99,8 @@ class MappedFile:
 
     def data_chunks(self, start: int) -> list[tuple[int, int]]:
         """Return the ranges from ``start`` on, at most 1 MiB each, that are not all zero."""
-        chunks = []
         with self.opened() as fd:
-            extents = self._files.extents(fd, start, self.size)
-        for low, high in extents:
-            for position in range(low, high, len(_ZEROS)):
-                end = min(position + len(_ZEROS), high)
-                if self.map[position:end] != _ZEROS[: end - position]:
-                    chunks.append((position, end))
-        return chunks
+            return data_chunks(fd, self.map, self._files, start)
 
     def data_end(self, start: int) -> int:
         """Return where the last non-zero byte at or after ``start`` ends, ``start`` if none."""
@@ -137,14 +117,53 @@ class MappedFile:
         """
         end = self.data_end(start)
         with self.opened() as fd:
-            for low, high in reversed(self.data_chunks(start)):
-                self._files.write_all(fd, _ZEROS[: high - low], low)
+            zero_from(fd, self.map, self._files, start)
         return end - start
 
     def close(self) -> None:
         """Unmap and close."""
         self.map.close()
         self.release_fd()
+
+
+def data_chunks(handle: int, mapped: FileMap, files: Files, start: int) -> list[tuple[int, int]]:
+    """Return the ranges of a file from ``start`` on, at most 1 MiB each, that are not all zero."""
+    chunks = []
+    for low, high in files.extents(handle, start, len(mapped)):
+        for position in range(low, high, len(_ZEROS)):
+            end = min(position + len(_ZEROS), high)
+            if mapped[position:end] != _ZEROS[: end - position]:
+                chunks.append((position, end))
+    return chunks
+
+
+def zero_from(handle: int, mapped: FileMap, files: Files, start: int) -> None:
+    """Zero everything of a file from ``start`` on, the end first."""
+    for low, high in reversed(data_chunks(handle, mapped, files, start)):
+        files.write_all(handle, _ZEROS[: high - low], low)
+
+
+def make_file(path: Path, size: int, files: Files, *, via: Path, reserve: int | None = None) -> int:
+    """Make a file of zeros and return its handle; arguments and errors as MappedFile.create."""
+    fd = -1
+    try:
+        fd = files.open(via, create=True, truncate=True)
+        if reserve is not None:
+            files.truncate(fd, size)
+        files.reserve(fd, 0, size if reserve is None else reserve)
+        files.make_directory(path.parent)
+        if sys.platform == "win32":
+            files.close(fd)
+            files.replace(via, path)
+            fd = files.open(path)
+        else:
+            files.replace(via, path)
+        return fd
+    except OSError as error:
+        if fd >= 0:
+            files.close(fd)
+        files.unlink(via, missing_ok=True)
+        raise no_room(path, size, error) from error
 
 
 def size_error(path: Path, actual: int, size: int) -> StoreDamagedError:

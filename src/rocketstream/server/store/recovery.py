@@ -5,7 +5,9 @@ Law: nothing that follows damage is ever deleted; what cannot be told safely is 
 
 from __future__ import annotations
 
+import itertools
 import logging
+import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,6 +44,9 @@ _log = logging.getLogger(__name__)
 _MARGIN_MS = 3000
 """Upstream trusts a checkpoint up to this much before its timestamps (W 5.6)."""
 _MAGICS = tuple(magic.to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2))
+_GROUPED_RECORDS = 32_768
+_UNGROUPED_QUEUES_MAX = 64
+_queue_of = operator.attrgetter("topic", "queue_id")
 Queues = dict[tuple[str, int], ConsumeQueue]
 MakeQueue = Callable[[str, int], ConsumeQueue]
 
@@ -242,6 +247,8 @@ def start_after_close(log: CommitLog, queues: Queues, config: StoreConfig) -> in
     ends = [unit[0] + unit[1] for queue in queues.values() if (unit := queue.last_unit())]
     target = max(ends, default=0) - config.verify_bytes_max
     best = log.min_offset
+    if target < best:
+        return best
     for queue in queues.values():
         low, high = queue.first_offset, queue.max_offset
         while low < high:
@@ -333,7 +340,7 @@ class Recovery:
 
     def _check_after_close(self) -> Outcome:
         end = WalkEnd(start_after_close(self._log, self._queues, self._config))
-        for entry in walk(self._log, end):
+        for entry in self._grouped(walk(self._log, end)):
             self._check_unit(entry)
         return self._settle(end)
 
@@ -356,8 +363,18 @@ class Recovery:
         return outcome
 
     def _dispatch_from(self, start: int) -> None:
-        for entry in walk(self._log, WalkEnd(start), crc=False):
+        for entry in self._grouped(walk(self._log, WalkEnd(start), crc=False)):
             self._dispatch(entry)
+
+    def _grouped(self, entries: Iterator[DispatchEntry]) -> Iterator[DispatchEntry]:
+        """Yield the entries, of many queues those of one together: not all fit in memory at once.
+
+        The order within a queue stays.
+        """
+        while block := list(itertools.islice(entries, _GROUPED_RECORDS)):
+            if len(self._queues) > _UNGROUPED_QUEUES_MAX:
+                block.sort(key=_queue_of)
+            yield from block
 
     def _checked_end_after_crash(self, start: int) -> WalkEnd:
         """Walk, and see what was not flushed and is torn where no body's CRC covers it.

@@ -32,6 +32,8 @@ class StoreConfig:
             the broker delays by.
         memory_bytes: how far behind the end of the log a record still counts as in memory
             (C-361, C-370); None takes 40 % of the machine's memory.
+        queue_maps_max: how many files of queues are in memory at once; None takes what the limit of
+            open files allows.
         verify_bytes_max: how much of the log's end is checked after a clean shutdown.
     """
 
@@ -46,6 +48,7 @@ class StoreConfig:
     index_entries: int = 20_000_000
     delay_levels_ms: tuple[int, ...] = DELAY_LEVELS_MS_DEFAULT
     memory_bytes: int | None = None
+    queue_maps_max: int | None = None
     transfer_bytes_in_memory_max: int = limits.TRANSFER_BYTES_IN_MEMORY_MAX
     transfer_count_in_memory_max: int = limits.TRANSFER_COUNT_IN_MEMORY_MAX
     transfer_bytes_on_disk_max: int = 65_536

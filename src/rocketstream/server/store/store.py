@@ -11,8 +11,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import quote
 
+from rocketstream import limits
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
-from rocketstream._util.machine import memory_bytes
+from rocketstream._util.machine import memory_bytes, open_files_max
 from rocketstream._util.workers import ThreadWorkers, Workers
 from rocketstream.errors import DiskFullError, FlushFailedError, StoreError
 from rocketstream.protocol.record import stamp_record
@@ -33,6 +34,7 @@ from rocketstream.server.store.files import Files
 from rocketstream.server.store.flusher import FlushCallback, LogFlusher
 from rocketstream.server.store.keeper import Keeper
 from rocketstream.server.store.key_index import PENDING_MAX, KeyIndex
+from rocketstream.server.store.queue_file import QueueMaps
 from rocketstream.server.store.results import (
     GetMessageStatus,
     GetResult,
@@ -88,6 +90,9 @@ class MessageStore:
             root / "commitlog", config.commit_log_file_bytes, self._files, via_log
         )
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
+        self._maps = QueueMaps(
+            config.queue_maps_max or min(limits.QUEUE_MAPS_MAX, open_files_max() // 4)
+        )
         self._index: KeyIndex | None = None
         if config.index_enabled:
             self._index = KeyIndex(
@@ -249,6 +254,7 @@ class MessageStore:
             self.config.consume_queue_file_bytes,
             self._files,
             self._via_queue,
+            self._maps,
         )
         self._queues[topic, queue_id] = queue
         return queue
