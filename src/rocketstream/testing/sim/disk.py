@@ -466,7 +466,7 @@ class SimFiles(Files):
             raise ValueError("mmap length is greater than file size")
         return inode.data
 
-    def sync_map(self, handle: int, mapped: FileMap) -> None:
+    def sync_map(self, handle: int, mapped: FileMap | None) -> None:
         """See ``Files``."""
         self.sync(handle)
 
