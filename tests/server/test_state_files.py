@@ -16,6 +16,7 @@ from rocketstream.protocol.bodies import (
     DelayOffsetTable,
     LockBatchRequestBody,
     LockBatchResponseBody,
+    TopicConfigSerializeWrapper,
     UnlockBatchRequestBody,
 )
 from rocketstream.protocol.codes import RequestCode
@@ -199,6 +200,20 @@ def test_queue_that_was_given_up_is_free_after_a_restart(tmp_path: Path) -> None
         assert peer.call(RequestCode.UNLOCK_BATCH_MQ, body=body).code == 0
     with running(tmp_path) as cluster, Peer(cluster.broker_addr) as peer:
         assert lock(peer, "c2", 0, 1) == [0]
+
+
+def test_dead_letters_are_found_after_a_kill(tmp_path: Path) -> None:
+    """Their topic is made on the way, and written down a moment later."""
+    with running(tmp_path) as cluster, Peer(cluster.broker_addr) as peer:
+        peer.send("T1", b"bad")
+        assert peer.send_back("cg", peer.messages("T1")[0], level=-1).code == 0
+        kill(cluster)
+    file = tmp_path / CONFIG / "topics.json"
+    table = TopicConfigSerializeWrapper.decode(file.read_text())
+    table.topic_config_table.pop("%DLQ%cg", None)
+    file.write_text(table.encode(pretty=True).decode())
+    with running(tmp_path) as cluster, Peer(cluster.broker_addr) as peer:
+        assert [message.body for message in peer.messages("%DLQ%cg")] == [b"bad"]
 
 
 # --- offsets and their queues ---------------------------------------------------------------------

@@ -15,6 +15,7 @@ from pathlib import Path
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream._util.workers import ThreadWorkers, Workers
 from rocketstream.errors import ConfigurationError
+from rocketstream.protocol import names
 from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.record import pack_host
@@ -58,6 +59,12 @@ EXPIRE_INTERVAL_S = 10.0
 RETENTION_INTERVAL_S = 10.0
 RETENTION_FIRST_S = 60.0
 SAMPLE_INTERVAL_S = 1.0
+OWN_TOPIC_PREFIXES = (
+    names.RETRY_PREFIX,
+    names.DLQ_PREFIX,
+    names.UNDELIVERED_TOPIC,
+    names.TRANS_CHECK_MAX_TIME_TOPIC,
+)
 
 
 class Broker:
@@ -192,6 +199,7 @@ class Broker:
         controller, config = self.controller, self.config
         self._persistence.load()
         controller.saver = self._persistence
+        self._find_lost_topics()
         for moved in controller.offsets.clamp(self.store.max_offset):
             logger.warning("condition=OFFSET_BEYOND_QUEUE moved to the end: %s", moved)
         now_ms = controller.now_ms()
@@ -208,6 +216,18 @@ class Broker:
             self._persistence.save_topics()
         if controller.groups.ensure_system_groups(now_ms):
             self._persistence.save_groups()
+
+    def _find_lost_topics(self) -> None:
+        """Bring back topics of the broker's own that a kill left without an entry.
+
+        They are made on the way of a message and written down a moment later.
+        """
+        controller = self.controller
+        for topic in self.store.topics():
+            if topic.startswith(OWN_TOPIC_PREFIXES) and controller.topics.get(topic) is None:
+                queues = self.store.queue_ids(topic)[-1] + 1
+                controller.topics.ensure(topic, queues, controller.now_ms())
+                logger.info("topic %s was not written down, and is known again", topic)
 
     def _build(self) -> None:
         controller = self.controller

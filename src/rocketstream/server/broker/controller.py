@@ -165,20 +165,13 @@ class BrokerController:
     def ensure_topic(self, topic: str, queue_nums: int, *, unit: bool = False) -> TopicConfig:
         """Return a topic of the broker's own, created if missing.
 
-        It counts, and is announced, even while it cannot be written down: whoever needs it makes it
-        again after a restart, and consumers must be able to work a full disk off.
+        It counts, and is announced, before it is written down: whoever needs it makes it again
+        after a restart, and consumers must be able to work a full disk off.
         """
         config, is_new = self.topics.ensure(topic, queue_nums, self.now_ms(), unit=unit)
         if is_new:
-            self._try(self.saver.save_topics)
             self.registrar.announce((topic,))
         return config
-
-    def _try(self, save: Callable[[], None]) -> None:
-        try:
-            save()
-        except StoreError as error:
-            logger.warning("not written down yet, will be tried again: %s", error)
 
     def ensure_retry_topic(
         self, group: SubscriptionGroupConfig, *, unit: bool = False
@@ -187,11 +180,8 @@ class BrokerController:
         return self.ensure_topic(retry_topic(group.group_name), group.retry_queue_nums, unit=unit)
 
     def find_group(self, group: str) -> SubscriptionGroupConfig | None:
-        """Return a group's settings, created if allowed (C-350)."""
-        config, is_new = self.groups.find(group, self.now_ms())
-        if is_new:
-            self._try(self.saver.save_groups)
-        return config
+        """Return a group's settings, created if allowed (C-350) and written down soon."""
+        return self.groups.find(group, self.now_ms())[0]
 
     # --- members ---------------------------------------------------------------------------------
 
