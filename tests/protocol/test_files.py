@@ -91,6 +91,10 @@ def test_topics_file() -> None:
     )
     assert table.encode(pretty=True).decode() == TOPICS
     assert TopicConfigSerializeWrapper.decode(TOPICS) == table
+    table.topic_config_table["%RETRY%\u7ec4"] = TopicConfig(
+        "%RETRY%\u7ec4", 1, 2, 7, "MULTI_TAG", 3, True
+    )
+    assert table.encode(pretty=True) == Body.encode(table, pretty=True)
 
 
 def test_local_offsets_file() -> None:
