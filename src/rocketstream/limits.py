@@ -83,6 +83,18 @@ SYNC_FLUSH_TIMEOUT_MS: Final = 5_000
 # --- broker ---------------------------------------------------------------------------------------
 HELD_PULLS_MAX: Final = 100_000
 """Parked long polls; upstream's pull queue capacity."""
+TOPICS_MAX: Final = 20_000
+"""Topics of one broker, retry topics included; as many as one registration can name."""
+GROUPS_MAX: Final = 20_000
+"""Consumer groups of one broker; most come by themselves, with a heartbeat or a pull."""
+CONSUMER_OFFSETS_MAX: Final = 500_000
+"""Offsets one broker keeps, each of a group in a queue; a million bytes of file for 80,000."""
+NAMESRV_BROKERS_MAX: Final = 1_000
+NAMESRV_TOPICS_MAX: Final = 200_000
+"""Topics of all brokers a name server knows."""
+NAMESRV_SETTINGS_MAX: Final = 10_000
+NAMESRV_SETTINGS_CHARS_MAX: Final = 4 * 1024 * 1024
+"""Settings of a name server, and their names and values together: all are written at once."""
 LOCK_LIVE_MS: Final = 60_000
 LOCK_GRACE_MS: Final = 30_000
 """How long a queue waits for its old holder after a restart of the broker: as long as clients,

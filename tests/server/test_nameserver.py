@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -274,6 +275,32 @@ def test_write_permission_is_wiped_and_given_back(namesrv: Peer) -> None:
     assert (ext(answer), perm()) == ({"wipeTopicCount": "2"}, 4)
     answer = namesrv.call(RequestCode.ADD_WRITE_PERM_OF_BROKER, ext=fields)
     assert (ext(answer), perm()) == ({"addTopicCount": "2"}, 6)
+
+
+def test_settings_survive_a_restart(tmp_path: Path) -> None:
+    """Covers codes 100 and 102: kvConfig.json, as upstream's, written before the answer."""
+    path = tmp_path / "namesrv" / "kvConfig.json"
+    where = {"namespace": "ORDER_TOPIC_CONFIG", "key": "T1"}
+
+    def run(*calls: tuple[int, dict[str, str]]) -> list[RemotingCommand]:
+        thread = LoopThread("rocketstream-test")
+        server = NameServer(port=0, settings_path=path)
+        thread.run(server.start())
+        try:
+            with Peer(server.address) as peer:
+                return [peer.call(code, ext=fields) for code, fields in calls]
+        finally:
+            thread.run(server.close())
+            thread.close()
+
+    (put,) = run((RequestCode.PUT_KV_CONFIG, {**where, "value": "broker-a:4"}))
+    assert put.code == 0
+    assert '"T1":"broker-a:4"' in path.read_text()
+    found, deleted = run((RequestCode.GET_KV_CONFIG, where), (RequestCode.DELETE_KV_CONFIG, where))
+    assert ext(found) == {"value": "broker-a:4"}
+    assert deleted.code == 0
+    (gone,) = run((RequestCode.GET_KV_CONFIG, where))
+    assert gone.code == ResponseCode.QUERY_NOT_FOUND
 
 
 def test_settings_by_namespace(namesrv: Peer) -> None:

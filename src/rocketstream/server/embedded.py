@@ -287,6 +287,9 @@ class EmbeddedCluster:
             port=self._namesrv_port,
             clock=self._clock,
             ssl_context=config.ssl_context,
+            settings_path=self.store_dir / "namesrv" / "kvConfig.json",
+            files=self._files,
+            workers=self._workers,
         )
         await nameserver.start()
         self._nameserver = nameserver

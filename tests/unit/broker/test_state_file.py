@@ -11,7 +11,7 @@ import pytest
 
 from rocketstream._util.workers import Step, Worker
 from rocketstream.errors import StoreError
-from rocketstream.server.broker.state_file import PAUSE_PER_COST, SOON_S, StateFile
+from rocketstream.server.state_file import PAUSE_PER_COST, SOON_S, StateFile
 from rocketstream.server.store import ConfigFile, Files
 
 INTERVAL_MS = 5_000

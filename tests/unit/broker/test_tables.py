@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from rocketstream.errors import BrokerError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.bodies import TopicConfig
 from rocketstream.server.broker.core.groups import GroupTable
@@ -139,6 +140,43 @@ def test_offsets_beyond_their_queues_are_moved_to_the_end() -> None:
     assert offsets.of("g", "T") == {0: 5, 1: 5, 2: 0}
     assert offsets.generation == before + 1
     assert offsets.clamp(lambda _topic, _queue_id: 9) == []
+
+
+def test_tables_have_bounds() -> None:
+    """A peer that makes up names is refused before the broker runs out of memory."""
+    table = TopicTable(auto_create=True, topics_max=2)
+    table.put(TopicConfig("TBW102", 8, 8, 7), NOW)
+    config = table.create_by_send("T1", "TBW102", 4, NOW)
+    with pytest.raises(BrokerError, match="T2 is not created: this broker keeps 2 topics"):
+        table.create_by_send("T2", "TBW102", 4, NOW)
+    with pytest.raises(BrokerError, match="%RETRY%g is not created"):
+        table.ensure("%RETRY%g", 1, NOW)
+    assert table.ensure("T1", 4, NOW) == (config, False)
+    assert table.ensure("SCHEDULE_TOPIC_XXXX", 18, NOW)[1]
+
+    groups = GroupTable(auto_create=True, groups_max=1)
+    assert groups.find("g1", NOW)[1]
+    with pytest.raises(BrokerError, match="g2 is not created: this broker keeps 1 groups"):
+        groups.find("g2", NOW)
+    assert not groups.find("g1", NOW)[1]
+
+    offsets = ConsumerOffsets(offsets_max=2)
+    offsets.commit("g", "T", 0, 1)
+    offsets.commit("g", "T", 1, 1)
+    assert offsets.no_room("g", "T", 1) is None
+    assert "keeps 2 offsets" in (offsets.no_room("g", "T", 2) or "")
+    assert "256 characters" in (offsets.no_room("g" * 256, "T", 0) or "")
+    offsets.clone("g", "h", "T")
+    offsets.remove_group("g")
+    assert offsets.no_room("g", "T", 0) is not None
+    offsets.remove_topic("T")
+    assert offsets.no_room("g", "T", 0) is None
+
+    locks = QueueLocks(held_max=1)
+    queues = [MessageQueue("T", "b", number) for number in range(2)]
+    assert locks.lock("g", "c1", queues, NOW) == {queues[0]}
+    locks.unlock("g", "c1", queues)
+    assert locks.lock("g", "c1", queues[1:], NOW) == {queues[1]}
 
 
 def test_lease_is_renewed_refused_and_taken_over() -> None:

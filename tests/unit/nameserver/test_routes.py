@@ -107,6 +107,31 @@ def test_filter_servers_are_part_of_the_route() -> None:
     assert route.filter_server_table == {}
 
 
+def test_registrations_have_bounds() -> None:
+    """What is known may be told again; what is new is refused, with the number kept."""
+    table = RouteTable(brokers_max=1, topics_max=2)
+    register(table, "T1", "T2")
+    known, other = BrokerIdentity("C1", "a", 0, "a0:1"), BrokerIdentity("C1", "b", 0, "b0:1")
+    assert table.no_room(known, {"T1": TopicConfig("T1")}) is None
+    assert "keeps 2 topics" in (table.no_room(known, {"T3": TopicConfig("T3")}) or "")
+    assert "keeps 1 brokers" in (table.no_room(other, None) or "")
+
+
+def test_settings_have_bounds() -> None:
+    table = KeyValueTable(count_max=2, chars_max=20)
+    assert table.put("n", "k", "v") is None
+    assert "20 characters" in (table.put("n", "k", "v" * 19) or "")
+    assert table.put("n", "k", "v" * 10) is None
+    assert table.put("n", "l", "v") is None
+    assert "keeps 2 settings" in (table.put("n", "m", "v") or "")
+    table.delete("n", "l")
+    assert table.put("n", "m", "v") is None
+    restored = KeyValueTable(count_max=2, chars_max=20)
+    restored.load(table.snapshot())
+    assert restored.namespace("n") == {"k": "v" * 10, "m": "v"}
+    assert "keeps 2 settings" in (restored.put("n", "o", "v") or "")
+
+
 def test_settings_of_a_namespace_are_a_copy() -> None:
     table = KeyValueTable()
     assert table.namespace("n") is None

@@ -157,7 +157,12 @@ class BrokerController:
         return self.registrar.announce((topic,))
 
     def put_topic(self, config: TopicConfig) -> asyncio.Future[None]:
-        """Create or replace a topic; as :meth:`topic_changed`."""
+        """Create or replace a topic; as :meth:`topic_changed`.
+
+        Raises:
+            BrokerError: it is new, and there is no room for another.
+        """
+        self.topics.check_room(config.topic_name)
         before = self.topics.get(config.topic_name)
         self.topics.put(config, self.now_ms())
         return self.topic_changed(config.topic_name, before)

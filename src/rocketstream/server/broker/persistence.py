@@ -23,7 +23,7 @@ from rocketstream.protocol.bodies import (
     TopicConfigSerializeWrapper,
 )
 from rocketstream.server.broker.controller import BrokerController
-from rocketstream.server.broker.state_file import (
+from rocketstream.server.state_file import (
     SOON_S,
     Barrier,
     Encodable,

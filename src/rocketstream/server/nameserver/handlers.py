@@ -5,6 +5,7 @@ Law: thin. Decode, ask the tables, encode; no sockets beyond the connection hand
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from rocketstream._util.clock import Clock
@@ -49,9 +50,21 @@ FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 
 
 class NameServerHandlers:
-    """The handlers over one pair of tables."""
+    """The handlers over one pair of tables.
 
-    def __init__(self, routes: RouteTable, settings: KeyValueTable, clock: Clock) -> None:
+    Args:
+        settings_written: writes the settings down and says whether they were; None when nobody
+            keeps them.
+    """
+
+    def __init__(
+        self,
+        routes: RouteTable,
+        settings: KeyValueTable,
+        clock: Clock,
+        settings_written: Callable[[], asyncio.Future[bool]] | None = None,
+    ) -> None:
+        self._settings_written = settings_written
         self._routes = routes
         self._settings = settings
         self._clock = clock
@@ -90,12 +103,17 @@ class NameServerHandlers:
         if header.body_crc32 and header.body_crc32 != body_crc(body):
             raise refusal(ResponseCode.SYSTEM_ERROR, "crc32 not match")
         wrapper, filter_servers = _topics_of(body, bool(header.compressed))
+        identity = BrokerIdentity(
+            header.cluster_name, header.broker_name, header.broker_id, header.broker_addr
+        )
+        topics = wrapper.topic_config_table if wrapper else None
+        problem = self._routes.no_room(identity, topics)
+        if problem is not None:
+            raise refusal(ResponseCode.SYSTEM_ERROR, problem)
         result = self._routes.register(
-            BrokerIdentity(
-                header.cluster_name, header.broker_name, header.broker_id, header.broker_addr
-            ),
+            identity,
             ha_server_address=header.ha_server_addr,
-            topics=wrapper.topic_config_table if wrapper else None,
+            topics=topics,
             data_version=wrapper.data_version if wrapper else None,
             filter_servers=filter_servers,
             channel=connection,
@@ -206,11 +224,32 @@ class NameServerHandlers:
         count = self._routes.add_write_permission(header.broker_name)
         return ok(AddWritePermOfBrokerResponseHeader(add_topic_count=count))
 
-    def put_setting(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """Code 100."""
+    def put_setting(
+        self, connection: Connection, request: RemotingCommand
+    ) -> RemotingCommand | None:
+        """Code 100: answered when it is written down."""
         header = request.header(PutKVConfigRequestHeader)
-        self._settings.put(header.namespace, header.key, header.value)
-        return ok()
+        problem = self._settings.put(header.namespace, header.key, header.value)
+        if problem is not None:
+            raise refusal(ResponseCode.SYSTEM_ERROR, problem)
+        return self._answer_written(connection, request)
+
+    def _answer_written(
+        self, connection: Connection, request: RemotingCommand
+    ) -> RemotingCommand | None:
+        if self._settings_written is None:
+            return ok()
+
+        def done(written: asyncio.Future[bool]) -> None:
+            if not written.cancelled() and written.result():
+                connection.reply(request, ok())
+                return
+            text = "the setting holds until the name server ends: it cannot be written down"
+            answer = RemotingCommand.response(ResponseCode.SYSTEM_ERROR, text)
+            connection.reply(request, answer)
+
+        self._settings_written().add_done_callback(done)
+        return None
 
     def get_setting(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """Code 101."""
@@ -221,11 +260,13 @@ class NameServerHandlers:
             raise refusal(ResponseCode.QUERY_NOT_FOUND, text)
         return ok(GetKVConfigResponseHeader(value=value))
 
-    def delete_setting(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """Code 102."""
+    def delete_setting(
+        self, connection: Connection, request: RemotingCommand
+    ) -> RemotingCommand | None:
+        """Code 102: answered when it is written down."""
         header = request.header(DeleteKVConfigRequestHeader)
         self._settings.delete(header.namespace, header.key)
-        return ok()
+        return self._answer_written(connection, request)
 
     def get_settings(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """Code 219."""

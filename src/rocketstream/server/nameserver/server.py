@@ -8,16 +8,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+from pathlib import Path
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream._util.workers import ThreadWorkers, Workers
+from rocketstream.errors import StoreError
+from rocketstream.protocol.bodies import KVConfigSerializeWrapper
 from rocketstream.server.dispatch import Dispatcher
 from rocketstream.server.nameserver.core.routes import KeyValueTable, RouteTable
 from rocketstream.server.nameserver.handlers import NameServerHandlers
+from rocketstream.server.state_file import StateFile
+from rocketstream.server.store import ConfigFile, Files
 from rocketstream.transport.aio import Connection, RemotingServer
 
 logger = logging.getLogger("rocketstream.server")
 
 SCAN_INTERVAL_S = 10.0
+SETTINGS_INTERVAL_MS = 5_000
 
 
 class NameServer:
@@ -28,6 +35,10 @@ class NameServer:
         port: 0 takes a free one; see ``address`` after ``start``.
         clock: where the time of registrations comes from.
         ssl_context: serves TLS and plain text on the same port when given (W 1.6).
+        settings_path: the file that keeps the settings of codes 100 and 102 (upstream's
+            kvConfigPath); None keeps them in memory only.
+        files: the disk; the machine's by default.
+        workers: who writes that file; a thread by default.
     """
 
     def __init__(
@@ -37,12 +48,26 @@ class NameServer:
         port: int = 9876,
         clock: Clock = SYSTEM_CLOCK,
         ssl_context: ssl.SSLContext | None = None,
+        settings_path: Path | None = None,
+        files: Files | None = None,
+        workers: Workers | None = None,
     ) -> None:
         self.routes = RouteTable()
         self.settings = KeyValueTable()
         self._clock = clock
+        self._workers = workers or ThreadWorkers("rocketstream-namesrv")
+        self._file: StateFile | None = None
+        if settings_path is not None:
+            self._file = StateFile(
+                ConfigFile(settings_path, files),
+                lambda: self.settings.generation,
+                self.settings.snapshot,
+                self._workers,
+                SETTINGS_INTERVAL_MS,
+            )
+        written = self._file.written if self._file else None
         self.dispatcher = Dispatcher(
-            "name server", NameServerHandlers(self.routes, self.settings, clock).table()
+            "name server", NameServerHandlers(self.routes, self.settings, clock, written).table()
         )
         self._server = RemotingServer(
             self.dispatcher,
@@ -65,11 +90,16 @@ class NameServer:
         return self._server.port
 
     async def start(self) -> None:
-        """Listen.
+        """Read the settings, and listen.
 
         Raises:
             PortInUseError: the port is taken.
+            StoreDamagedError: the file of the settings and its backup cannot be read.
         """
+        settings = self._file.load(KVConfigSerializeWrapper.decode) if self._file else None
+        if self._file and settings is not None:
+            self.settings.load(settings)
+            self._file.loaded()
         await self._server.start()
         self._scan_later()
 
@@ -79,12 +109,21 @@ class NameServer:
             self._scan.cancel()
             self._scan = None
         await self._server.close()
+        if self._file:
+            self._file.stop()
+            self._workers.close()
+            try:
+                self._file.close()
+            except StoreError as error:
+                logger.error("%s", error)
 
     def _scan_later(self) -> None:
         self._scan = asyncio.get_running_loop().call_later(SCAN_INTERVAL_S, self._scan_now)
 
     def _scan_now(self) -> None:
         self.expire()
+        if self._file:
+            self._file.tick(asyncio.get_running_loop().time())
         self._scan_later()
 
     def expire(self) -> None:

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rocketstream.errors import ConfigurationError
+from rocketstream.errors import BrokerError, ConfigurationError
+from rocketstream.limits import GROUPS_MAX
 from rocketstream.protocol import names
 from rocketstream.protocol.bodies import (
     DataVersion,
     SubscriptionGroupConfig,
     SubscriptionGroupWrapper,
 )
+from rocketstream.protocol.codes import ResponseCode
 
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 SYSTEM_GROUPS = (
@@ -30,8 +32,9 @@ SYSTEM_GROUPS = (
 class GroupTable:
     """Group name to settings, with a data version."""
 
-    def __init__(self, *, auto_create: bool) -> None:
+    def __init__(self, *, auto_create: bool, groups_max: int = GROUPS_MAX) -> None:
         self._auto_create = auto_create
+        self._groups_max = groups_max
         self._table: dict[str, SubscriptionGroupConfig] = {}
         self._counter = 0
         self._changed_ms = 0
@@ -63,6 +66,9 @@ class GroupTable:
         """Return a group's settings, made with defaults if allowed, and whether they are new.
 
         A name that breaks the rules for names is never created (C-351).
+
+        Raises:
+            BrokerError: there is no room for another group.
         """
         known = self._table.get(group)
         if known is not None:
@@ -73,9 +79,23 @@ class GroupTable:
             names.check_consumer_group(group)
         except ConfigurationError:
             return None, False
+        self.check_room(group)
         config = SubscriptionGroupConfig(group_name=group)
         self.put(config, now_ms)
         return config, True
+
+    def check_room(self, group: str) -> None:
+        """Check that there is room for a group.
+
+        Raises:
+            BrokerError: it is new, and the broker has as many as it keeps.
+        """
+        if len(self._table) >= self._groups_max and group not in self._table:
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR,
+                f"group {group} is not created: this broker keeps {self._groups_max} groups; "
+                "delete some first",
+            )
 
     def put(self, config: SubscriptionGroupConfig, now_ms: int) -> None:
         """Create or replace a group's settings."""

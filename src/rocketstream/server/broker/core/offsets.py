@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Set
 
+from rocketstream.limits import CONSUMER_OFFSETS_MAX, GROUP_CHARS_MAX
 from rocketstream.protocol.bodies import ConsumerOffsetTable
 
 SEPARATOR = "@"
@@ -20,22 +21,34 @@ class ConsumerOffsets:
     ``generation`` moves with every change, so that a writer knows what it has saved.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, offsets_max: int = CONSUMER_OFFSETS_MAX) -> None:
+        self._offsets_max = offsets_max
         self._table: dict[str, dict[int, int]] = {}
+        self._count = 0
         self.generation = 0
 
     def load(self, table: ConsumerOffsetTable) -> None:
         """Take over what a file holds."""
         self._table = {key: dict(queues) for key, queues in table.offset_table.items()}
+        self._count = sum(map(len, self._table.values()))
 
     def snapshot(self) -> ConsumerOffsetTable:
         """Return a copy for a file or a reply."""
         return ConsumerOffsetTable({key: dict(queues) for key, queues in self._table.items()})
 
+    def no_room(self, group: str, topic: str, queue_id: int) -> str | None:
+        """Return why an offset cannot be kept beside the others, None when it can."""
+        if len(group) > GROUP_CHARS_MAX:
+            return f"the group has {len(group)} characters where {GROUP_CHARS_MAX} are the most"
+        if self._count < self._offsets_max or self.query(group, topic, queue_id) is not None:
+            return None
+        return f"this broker keeps {self._offsets_max} offsets; delete groups or topics first"
+
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> int | None:
         """Store an offset, smaller ones too (a reset); return what was there before (C-324)."""
         queues = self._table.setdefault(f"{topic}{SEPARATOR}{group}", {})
         before = queues.get(queue_id)
+        self._count += before is None
         if before != offset:
             queues[queue_id] = offset
             self.generation += 1
@@ -85,6 +98,7 @@ class ConsumerOffsets:
         """Give a group the offsets another has in a topic; nothing when it has none (C-330)."""
         queues = self._table.get(f"{topic}{SEPARATOR}{source}")
         if queues is not None:
+            self._count += len(queues) - len(self.of(target, topic))
             self._table[f"{topic}{SEPARATOR}{target}"] = dict(queues)
             self.generation += 1
 
@@ -98,7 +112,7 @@ class ConsumerOffsets:
 
     def _remove(self, keys: list[str]) -> None:
         for key in keys:
-            del self._table[key]
+            self._count -= len(self._table.pop(key))
             self.generation += 1
 
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from rocketstream.errors import BrokerError
+from rocketstream.limits import TOPICS_MAX
 from rocketstream.protocol import names
 from rocketstream.protocol.bodies import DataVersion, TopicConfig, TopicConfigSerializeWrapper
-from rocketstream.protocol.codes import Perm, TopicSysFlag
+from rocketstream.protocol.codes import Perm, ResponseCode, TopicSysFlag
 
 READ_WRITE = Perm.READ | Perm.WRITE
 SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
@@ -61,8 +63,9 @@ def _config(name: str, queues: int, perm: int = READ_WRITE) -> TopicConfig:
 class TopicTable:
     """Topic name to configuration, with the data version the name server compares."""
 
-    def __init__(self, *, auto_create: bool) -> None:
+    def __init__(self, *, auto_create: bool, topics_max: int = TOPICS_MAX) -> None:
         self._auto_create = auto_create
+        self._topics_max = topics_max
         self._table: dict[str, TopicConfig] = {}
         self._counter = 0
         self._changed_ms = 0
@@ -100,6 +103,19 @@ class TopicTable:
         """Whether administration may neither create nor delete the topic."""
         return topic in self._system or names.is_system_topic(topic)
 
+    def check_room(self, topic: str) -> None:
+        """Check that there is room for a topic that somebody outside asks for.
+
+        Raises:
+            BrokerError: it is new, and the broker has as many as it keeps.
+        """
+        if len(self._table) >= self._topics_max and topic not in self._table:
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR,
+                f"topic {topic} is not created: this broker keeps {self._topics_max} topics, those "
+                "of retries and dead letters included; delete some first",
+            )
+
     def put(self, config: TopicConfig, now_ms: int) -> TopicConfig:
         """Create or replace a topic."""
         self._table[config.topic_name] = config
@@ -133,7 +149,11 @@ class TopicTable:
         *,
         unit: bool = False,
     ) -> TopicConfig | None:
-        """Create the topic a producer sends to from its template, or return None (C-422)."""
+        """Create the topic a producer sends to from its template, or return None (C-422).
+
+        Raises:
+            BrokerError: there is no room for another topic.
+        """
         known = self._table.get(topic)
         if known is not None:
             return known
@@ -142,6 +162,7 @@ class TopicTable:
             return None
         if default_topic == AUTO_CREATE_TOPIC and not self._auto_create:
             return None
+        self.check_room(topic)
         queues = max(0, min(queue_nums, template.write_queue_nums))
         config = replace(
             template,
@@ -159,10 +180,15 @@ class TopicTable:
         """Return a topic, made with the given queues if missing, and whether that changed it.
 
         ``unit`` marks a retry topic as one that belongs to a unit's consumers.
+
+        Raises:
+            BrokerError: the topic is of a group, and there is no room for another.
         """
         known = self._table.get(topic)
         flag = TopicSysFlag.UNIT_SUB if unit else 0
         if known is None:
+            if topic.startswith((names.RETRY_PREFIX, names.DLQ_PREFIX)):
+                self.check_room(topic)
             return self.put(replace(_config(topic, queue_nums), topic_sys_flag=flag), now_ms), True
         if flag & ~known.topic_sys_flag:
             config = replace(known, topic_sys_flag=known.topic_sys_flag | flag)

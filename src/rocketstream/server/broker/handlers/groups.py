@@ -52,6 +52,7 @@ class GroupHandlers:
             names.check_consumer_group(config.group_name)
         except ConfigurationError as error:
             raise refusal(ResponseCode.SYSTEM_ERROR, error.message) from None
+        self._controller.groups.check_room(config.group_name)
         self._controller.groups.put(config, self._controller.now_ms())
         self._controller.saver.save_groups()
         return ok()

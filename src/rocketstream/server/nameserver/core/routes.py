@@ -9,11 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 
-from rocketstream.limits import BROKER_EXPIRED_MS
+from rocketstream.limits import (
+    BROKER_EXPIRED_MS,
+    NAMESRV_BROKERS_MAX,
+    NAMESRV_SETTINGS_CHARS_MAX,
+    NAMESRV_SETTINGS_MAX,
+    NAMESRV_TOPICS_MAX,
+)
 from rocketstream.protocol.bodies import (
     BrokerData,
     ClusterInfo,
     DataVersion,
+    KVConfigSerializeWrapper,
     QueueData,
     TopicConfig,
     TopicRouteData,
@@ -55,7 +62,11 @@ class LiveBroker:
 class RouteTable:
     """All registrations of one name server."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, brokers_max: int = NAMESRV_BROKERS_MAX, topics_max: int = NAMESRV_TOPICS_MAX
+    ) -> None:
+        self._brokers_max = brokers_max
+        self._topics_max = topics_max
         self._queues: dict[str, dict[str, QueueData]] = {}
         self._brokers: dict[str, BrokerData] = {}
         self._clusters: dict[str, set[str]] = {}
@@ -90,6 +101,23 @@ class RouteTable:
         else:
             self._filter_servers.pop(identity.address, None)
         return self._answer(identity)
+
+    def no_room(
+        self, identity: BrokerIdentity, topics: Mapping[str, TopicConfig] | None
+    ) -> str | None:
+        """Return why a registration cannot be taken, None when it can."""
+        if identity.address not in self._live and len(self._live) >= self._brokers_max:
+            return (
+                f"broker {identity.name} at {identity.address} is not taken: this name server "
+                f"keeps {self._brokers_max} brokers; give it a name server of its own"
+            )
+        grows = sum(topic not in self._queues for topic in topics or ())
+        if grows and len(self._queues) + grows > self._topics_max:
+            return (
+                f"the topics of broker {identity.name} are not taken, {grows} of them new: this "
+                f"name server keeps {self._topics_max} topics; delete some first"
+            )
+        return None
 
     def _join(self, identity: BrokerIdentity) -> bool:
         self._clusters.setdefault(identity.cluster, set()).add(identity.name)
@@ -259,14 +287,53 @@ class RouteTable:
 
 
 class KeyValueTable:
-    """Small settings by namespace and key, such as the order configuration of topics."""
+    """Small settings by namespace and key, such as the order configuration of topics.
 
-    def __init__(self) -> None:
+    ``generation`` moves with every change, so that a writer knows what it has saved.
+    """
+
+    def __init__(
+        self,
+        count_max: int = NAMESRV_SETTINGS_MAX,
+        chars_max: int = NAMESRV_SETTINGS_CHARS_MAX,
+    ) -> None:
+        self._count_max = count_max
+        self._chars_max = chars_max
         self._table: dict[str, dict[str, str]] = {}
+        self._count = self._chars = 0
+        self.generation = 0
 
-    def put(self, namespace: str, key: str, value: str) -> None:
-        """Set a value."""
+    def load(self, wrapper: KVConfigSerializeWrapper) -> None:
+        """Take over what a file holds."""
+        self._table = {name: dict(pairs) for name, pairs in wrapper.config_table.items()}
+        self._count = sum(map(len, self._table.values()))
+        self._chars = sum(
+            _chars(name, key, value)
+            for name, pairs in self._table.items()
+            for key, value in pairs.items()
+        )
+
+    def snapshot(self) -> KVConfigSerializeWrapper:
+        """Return a copy for a file."""
+        return KVConfigSerializeWrapper({name: dict(v) for name, v in self._table.items()})
+
+    def put(self, namespace: str, key: str, value: str) -> str | None:
+        """Set a value; return why not when there is no room for it."""
+        before = self.get(namespace, key)
+        grows = _chars(namespace, key, value)
+        if before is not None:
+            grows -= _chars(namespace, key, before)
+        elif self._count >= self._count_max:
+            return f"a name server keeps {self._count_max} settings; delete some first"
+        if self._chars + grows > self._chars_max and grows > 0:
+            return (
+                f"a name server keeps settings of {self._chars_max} characters; delete some first"
+            )
+        self._count += before is None
+        self._chars += grows
         self._table.setdefault(namespace, {})[key] = value
+        self.generation += before != value
+        return None
 
     def get(self, namespace: str, key: str) -> str | None:
         """Return a value, or None."""
@@ -274,9 +341,17 @@ class KeyValueTable:
 
     def delete(self, namespace: str, key: str) -> None:
         """Remove a value if there."""
-        self._table.get(namespace, {}).pop(key, None)
+        value = self._table.get(namespace, {}).pop(key, None)
+        if value is not None:
+            self._count -= 1
+            self._chars -= _chars(namespace, key, value)
+            self.generation += 1
 
     def namespace(self, namespace: str) -> dict[str, str] | None:
         """Return all pairs of a namespace, or None when it was never used."""
         found = self._table.get(namespace)
         return dict(found) if found is not None else None
+
+
+def _chars(*texts: str) -> int:
+    return sum(map(len, texts))

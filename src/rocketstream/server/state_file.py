@@ -1,4 +1,4 @@
-"""One table of the broker on disk: written soon after it changed, and never ahead of the log.
+"""One table of a server on disk: written soon after it changed, and never ahead of the log.
 
 Law: knows when to write and what may be relied on; what a table means is its owner's business.
 """
@@ -143,7 +143,7 @@ class StateFile:
             try:
                 loop.call_soon_threadsafe(self._flushed, loop, generation, snapshot, error)
             except RuntimeError:
-                logger.info("a flush ended after the broker's loop did")
+                logger.info("a flush ended after the server's loop did")
 
         self._barrier(flushed)
 
