@@ -4,6 +4,7 @@
 #   make check    lint, types, structure
 #   make interop  the suites against the real Apache RocketMQ (needs Maven)
 #   make simulate  SEEDS=50000: RocketMQ in simulation, under faults drawn from each seed
+#   make simulate-mutants  plant two dozen defects, and find each in simulation
 #   make bench    the measurements, paired with their peers where Maven is available
 PYTHON ?= python3
 VENV   := .venv
@@ -16,7 +17,7 @@ PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 SEEDS ?= 2000
 
-.PHONY: demo test check lint interop simulate bench env clean format
+.PHONY: demo test check lint interop simulate simulate-mutants bench env clean format
 
 env: $(STAMP)
 
@@ -54,6 +55,9 @@ interop: $(STAMP)
 
 simulate: $(STAMP)
 	$(BIN)/python -m rocketstream.testing.sim --seeds $(SEEDS) --processes $(WORKERS) $(MORE)
+
+simulate-mutants: $(STAMP)
+	$(BIN)/python -m tests.mutants --processes $(WORKERS) $(MORE)
 
 bench: $(STAMP)
 	@$(BIN)/python scripts/need_java.py

@@ -38,6 +38,7 @@ def run(words: list[str], folder: Path) -> str:
         ),
         ("aio_echo.py", "500 of 500 messages came back"),
         ("pull.py", "pulled 100 messages of 4 queues"),
+        ("simulate_listener.py", "careful: 50 seeds, nothing found"),
         ("transaction.py", "30 tickets for 50 customers: 27 committed at once, 3 when the broker"),
     ],
 )

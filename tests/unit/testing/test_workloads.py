@@ -16,10 +16,10 @@ from rocketstream.testing.history.events import (
     SendInvoked,
     TransactionDecided,
 )
-from rocketstream.testing.sim.campaign import run_world, simulated
 from rocketstream.testing.sim.cluster import Cluster
 from rocketstream.testing.sim.options import Options, draw_options
 from rocketstream.testing.sim.producing import delay_of_level
+from rocketstream.testing.sim.runs import run_world, simulated
 from rocketstream.testing.sim.workload import WORKLOADS
 
 ALL = sorted(WORKLOADS)
@@ -48,7 +48,7 @@ def test_a_calm_run_keeps_every_promise(scenario: str, seed: int) -> None:
 
 def test_a_run_is_the_same_again() -> None:
     """The digest covers every event, so a failing seed can be looked into."""
-    from rocketstream.testing.sim.campaign import run_seed
+    from rocketstream.testing.sim.runs import run_seed
 
     first, second = run_seed(7, "clustering"), run_seed(7, "clustering")
     assert first.digest == second.digest

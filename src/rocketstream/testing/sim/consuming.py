@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -160,12 +161,14 @@ class SimGroup:
         if manners.retries is not None:
             settings["max_reconsume_times"] = manners.retries
         consumer = aio.PushConsumer(manners.group, **settings)
-        listener = _Listener(self, node, recorder)
-        if manners.orderly:
-            consumer.register_message_listener(listener.in_order, orderly=True)
-        else:
-            consumer.register_message_listener(listener.at_once)
+        listener = self.listener(node, recorder)
+        consumer.register_message_listener(listener, orderly=manners.orderly)
         return consumer
+
+    def listener(self, node: Node, recorder: Recorder) -> Callable[..., Awaitable[Any]]:
+        """Return the listener of a member, which writes down what it is given."""
+        own = _Listener(self, node, recorder)
+        return own.in_order if self.manners.orderly else own.at_once
 
     def fails(self, message: MessageExt) -> bool:
         """Tell whether a message fails this time; the same for the same message and seed."""

@@ -6,6 +6,7 @@ Law: a workload adds its processes and watches; all it needs of chance comes fro
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 from rocketstream.model import MessageQueue
 from rocketstream.testing.history import Anomaly, AnomalyKind, Rules, check
@@ -22,7 +23,7 @@ from rocketstream.testing.history.events import (
 )
 from rocketstream.testing.sim.consuming import Manners, SimGroup, SimLiteGroup, SimPullGroup
 from rocketstream.testing.sim.producing import Habits, SimProducer
-from rocketstream.testing.sim.world import START_MS, World
+from rocketstream.testing.sim.world import START_MS, Node, World
 
 BROKER = "broker-a"
 TOPIC = "T"
@@ -40,6 +41,22 @@ _FOLLOWS_DAMAGE = {
 _SLOW_DISKS = {"EIO on write", "EIO on read", "EIO on sync", "disk full", "short writes"}
 
 
+class Sends(Protocol):
+    """What a workload asks of a producer."""
+
+    node: Node
+
+    @property
+    def sent(self) -> int:
+        """How many sends were begun."""
+        ...
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it sends nothing more."""
+        ...
+
+
 class BaseWorkload:
     """Producers, groups, an eye on the broker's offsets, and the verdict.
 
@@ -50,7 +67,7 @@ class BaseWorkload:
     def __init__(self, world: World) -> None:
         self.world = world
         self.chance = world.random("workload")
-        self.producers: list[SimProducer] = []
+        self.producers: list[Sends] = []
         self.groups: list[SimGroup] = []
         self._committed: dict[tuple[str, MessageQueue], int] = {}
         self._acknowledged: set[str] = set()

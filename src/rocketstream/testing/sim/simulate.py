@@ -1,0 +1,350 @@
+"""Your own listener in a simulated cluster, through crashes, partitions and pauses.
+
+Law: what a process keeps in memory dies with it, what it puts into the database stays; everything
+is drawn from the seed, so a finding happens again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rocketstream import aio
+from rocketstream.client.consumer.listener import listener_of
+from rocketstream.errors import RocketMQError
+from rocketstream.model import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus, Message
+from rocketstream.testing.history import Recorder
+from rocketstream.testing.history.events import (
+    BrokerDied,
+    Disturbed,
+    Event,
+    ListenerReturned,
+    MessageDelivered,
+    ProcessDied,
+    SendAcknowledged,
+)
+from rocketstream.testing.sim.cluster import Cluster
+from rocketstream.testing.sim.consuming import Manners, SimGroup
+from rocketstream.testing.sim.options import Options
+from rocketstream.testing.sim.runs import run_world, simulated
+from rocketstream.testing.sim.workload import TOPIC, BaseWorkload
+from rocketstream.testing.sim.world import Node, World
+
+GROUP = "listeners"
+FAULTS = (
+    "broker killed",
+    "client killed",
+    "client paused",
+    "delay",
+    "name server killed",
+    "partition",
+    "reset",
+)
+"""What befalls a simulated listener unless told otherwise."""
+STORY_LINES_MAX = 40
+CALM_MS = 5_000.0
+"""So long after everything was consumed the check has its look."""
+_DONE = {
+    None,
+    ConsumeConcurrentlyStatus.CONSUME_SUCCESS,
+    ConsumeOrderlyStatus.SUCCESS,
+    ConsumeOrderlyStatus.COMMIT,
+}
+
+Listener = Callable[..., Any]
+Check = Callable[[Any, Sequence[str]], None]
+
+
+@dataclass(frozen=True)
+class Process:
+    """One life of one of your processes.
+
+    Attributes:
+        name: the same after a crash.
+        life: 1, and one more after each crash.
+        database: what survives crashes, shared by all your processes.
+        random: chance of this life; use no other.
+    """
+
+    name: str
+    life: int
+    database: Any
+    random: random.Random
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A seed with which something went wrong.
+
+    Attributes:
+        seed: runs it again: ``simulate(..., first_seed=seed, seeds=1)``.
+        what: what went wrong.
+        story: what happened, in virtual milliseconds.
+        options: the knobs that were drawn.
+    """
+
+    seed: int
+    what: str
+    story: str
+    options: Options
+
+    def __str__(self) -> str:
+        return f"seed {self.seed}: {self.what}\n{self.story}\n{self.options}"
+
+
+@dataclass(frozen=True)
+class Report:
+    """What came of a simulation.
+
+    Attributes:
+        seeds: how many seeds ran.
+        finding: the first that went wrong; None when none did.
+        deliveries: messages given to listeners, over all seeds.
+        crashes: processes of yours that were killed, over all seeds.
+    """
+
+    seeds: int
+    finding: Finding | None
+    deliveries: int
+    crashes: int
+
+    def __str__(self) -> str:
+        if self.finding is not None:
+            return f"after {self.seeds} seeds: {self.finding}"
+        return (
+            f"{self.seeds} seeds, nothing found: {self.deliveries} deliveries, "
+            f"{self.crashes} crashes of listeners"
+        )
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What is simulated with every seed; see ``simulate``."""
+
+    make_listener: Callable[[Process], Listener]
+    check: Check | None
+    database: Callable[[], Any]
+    members: int
+    messages: int
+    orderly: bool
+    max_reconsume_times: int
+    sharding_key: Callable[[int], str] | None
+
+
+def simulate(
+    make_listener: Callable[[Process], Listener],
+    *,
+    check: Check | None = None,
+    database: Callable[[], Any] = dict,
+    seeds: int = 100,
+    first_seed: int = 0,
+    members: int = 2,
+    messages: int = 40,
+    orderly: bool = False,
+    max_reconsume_times: int = 16,
+    sharding_key: Callable[[int], str] | None = None,
+    faults: Sequence[str] = FAULTS,
+) -> Report:
+    """Run a listener through many simulated runs until something goes wrong; blocks.
+
+    Each run sends messages with the keys ``order-1``, ``order-2``, … to a cluster in which
+    ``members`` processes of yours consume them, while faults happen. Then the faults end,
+    everything is consumed, and ``check`` has a look.
+
+    Args:
+        make_listener: called when a process of yours starts, again after each crash; returns the
+            listener: a coroutine function or a function, of messages or messages and context.
+            Time in it is virtual: ``await asyncio.sleep(60)`` takes none.
+        check: called at the end with the database and the keys of all acknowledged messages;
+            raises ``AssertionError`` when something is wrong.
+        database: makes the database of a run.
+        seeds: most runs.
+        first_seed: the first of them.
+        members: how many processes consume.
+        messages: how many messages a run sends.
+        orderly: consume queues in order.
+        max_reconsume_times: how often a message may fail before it is dead-lettered.
+        sharding_key: gives the sharding key of a message by its number, for order.
+        faults: what happens; names of ``rocketstream.testing.sim.options.FAULT_KINDS``.
+    """
+    scene = Scene(
+        make_listener, check, database, members, messages, orderly, max_reconsume_times,
+        sharding_key,
+    )  # fmt: skip
+    deliveries = crashes = 0
+    for number, seed in enumerate(range(first_seed, first_seed + seeds), 1):
+        with simulated(seed, _options(scene, seed, faults)) as world:
+            Cluster(world)
+            workload = _Simulation(world, scene)
+            result = run_world(world, workload)
+            deliveries += sum(isinstance(e, MessageDelivered) for e in world.history)
+            crashes += world.faults["client killed"]
+            what = workload.broken or result.failure
+            if what:
+                story = _story(world.history, what)
+                finding = Finding(seed, what, story, world.options)
+                return Report(number, finding, deliveries, crashes)
+    return Report(seeds, None, deliveries, crashes)
+
+
+def _options(scene: Scene, seed: int, faults: Sequence[str]) -> Options:
+    chance = random.Random(f"simulate {seed}")
+    return Options(
+        seed=seed,
+        scenario="simulate",
+        queues=chance.choice((1, 2, 4)),
+        messages=scene.messages,
+        members=scene.members,
+        fault_ms=chance.choice((3_000, 8_000, 20_000)),
+        fault_interval_ms=chance.choice((300, 1_000)),
+        faults=tuple(faults),
+        latency_ms=chance.choice((0.5, 5.0, 20.0)),
+        heartbeat_ms=chance.choice((1_000, 5_000)),
+        rebalance_ms=chance.choice((1_000, 5_000)),
+        client_persist_ms=chance.choice((200, 1_000, 5_000)),
+        pull_batch=chance.choice((4, 32)),
+        consume_batch=chance.choice((1, 1, 4)),
+    )
+
+
+class _Simulation(BaseWorkload):
+    """A producer, the user's group, and the user's check at the end."""
+
+    def __init__(self, world: World, scene: Scene) -> None:
+        self._scene = scene
+        self.database = scene.database()
+        self.broken = ""
+        self._done_since: float | None = None
+        super().__init__(world)
+
+    def build(self) -> None:
+        scene = self._scene
+        self.producers.append(_Orders(self.world, scene))
+        manners = Manners(
+            GROUP, TOPIC, scene.members, orderly=scene.orderly, retries=scene.max_reconsume_times
+        )
+        self.groups.append(_Listeners(self.world, manners, scene, self.database))
+
+    def is_done(self) -> bool:
+        """Done for a while: what listeners left to a later moment may still be done."""
+        if not super().is_done():
+            self._done_since = None
+            return False
+        if self._done_since is None:
+            self._done_since = self.world.now_ms
+        return self.world.now_ms - self._done_since >= CALM_MS
+
+    def check(self) -> list[Any]:
+        acknowledged = sorted(
+            {event.key for event in self.world.history if isinstance(event, SendAcknowledged)},
+            key=lambda key: (len(key), key),
+        )
+        if self._scene.check is not None:
+            try:
+                self._scene.check(self.database, acknowledged)
+            except AssertionError as error:
+                self.broken = str(error) or "the check failed without a word"
+        return super().check()
+
+
+class _Orders:
+    """Sends ``order-1``, ``order-2``, … one after another."""
+
+    def __init__(self, world: World, scene: Scene) -> None:
+        self._world, self._scene = world, scene
+        self.node = world.add_node("producer", self._main)
+        self.node.kept.update(sent=0, busy=True)
+
+    @property
+    def sent(self) -> int:
+        return int(self.node.kept["sent"])
+
+    @property
+    def is_done(self) -> bool:
+        return not self.node.kept["busy"]
+
+    async def _main(self, node: Node) -> None:
+        kept, chance = node.kept, self._world.random(f"orders {node.incarnation}")
+        recorder = Recorder(lambda: self._world.now_ms, node.record)
+        producer = aio.Producer("orders", **node.client())
+        await producer.start()
+        pause_s = 1.5 * self._world.options.fault_ms / self._scene.messages / 1000
+        while kept["sent"] < self._scene.messages and not self._world.healed:
+            kept["sent"] += 1
+            await self._send(producer, recorder, kept["sent"])
+            await asyncio.sleep(chance.random() * pause_s)
+        kept["busy"] = False
+
+    async def _send(self, producer: aio.Producer, recorder: Recorder, number: int) -> None:
+        key = f"order-{number}"
+        shard = self._scene.sharding_key(number) if self._scene.sharding_key else None
+        sending = recorder.sending(key, TOPIC, tries_max=1 if shard else 3)
+        try:
+            result = await producer.send(Message(TOPIC, key, keys=key), sharding_key=shard)
+        except RocketMQError as error:
+            sending.failed(error)
+        else:
+            sending.acknowledged(result)
+
+
+class _Listeners(SimGroup):
+    """The user's listener in each member, made anew for each life."""
+
+    def __init__(self, world: World, manners: Manners, scene: Scene, database: Any) -> None:
+        self._scene, self._database = scene, database
+        super().__init__(world, manners)
+
+    def listener(self, node: Node, recorder: Recorder) -> Callable[..., Awaitable[Any]]:
+        chance = self.world.random(f"{node.name} {node.incarnation}")
+        process = Process(node.name, node.incarnation, self._database, chance)
+        users = listener_of(self._scene.make_listener(process), orderly=self.manners.orderly)
+
+        async def listener(messages: list[Any], context: Any) -> Any:
+            with recorder.listening(self.manners.group, node.name, messages) as returned:
+                status = (
+                    users.call(messages, context) if users.takes_context else users.call(messages)
+                )
+                if users.is_async:
+                    status = await status
+                success = status in _DONE
+                returned(success)
+                self.note(messages, success=success)
+            return status
+
+        return listener
+
+
+def _story(history: Sequence[Event], what: str) -> str:
+    """Return what happened to the messages that are named, and to the processes."""
+    named = {word.strip(".,:;'\"()[]{}") for word in what.split()}
+    lines: list[str] = []
+    for event in history:
+        line = _line(event, named)
+        if line:
+            lines.append(f"  {event.at:9.1f} ms  {line}")
+    if len(lines) > STORY_LINES_MAX:
+        left_out = len(lines) - STORY_LINES_MAX
+        lines = [f"  … {left_out} lines before", *lines[-STORY_LINES_MAX:]]
+    return "\n".join(lines)
+
+
+def _line(event: Event, named: set[str]) -> str:
+    if isinstance(event, ProcessDied):
+        return f"{event.process} is killed"
+    if isinstance(event, BrokerDied):
+        return "the broker is killed"
+    if isinstance(event, Disturbed):
+        told = event.what.endswith(("killed", "loses power", " paused"))  # by another event
+        return "" if told else event.what.split(":")[0]
+    if isinstance(event, SendAcknowledged) and event.key in named:
+        return f"{event.key} is acknowledged"
+    if isinstance(event, MessageDelivered) and event.key in named:
+        again = f", retry {event.reconsume_times}" if event.reconsume_times else ""
+        return f"{event.key} is given to {event.member}{again}"
+    if isinstance(event, ListenerReturned) and event.delivery.key in named:
+        result = "success" if event.success else "later"
+        return f"{event.delivery.member} returns {result} for {event.delivery.key}"
+    return ""

@@ -1,0 +1,228 @@
+"""Planted defects: each a promise broken in one or two places of the product's source.
+
+Law: texts only; a text that is to be replaced stands exactly once in its module. Most are defects
+the original had, or this project before it was broken on purpose.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+CLIENT, BROKER, STORE = (
+    "rocketstream.client",
+    "rocketstream.server.broker",
+    "rocketstream.server.store",
+)
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A text of a module, and what stands there instead."""
+
+    module: str
+    old: str
+    new: str
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A planted defect.
+
+    Attributes:
+        name: in a word.
+        breaks: what it breaks, in one line.
+        scenario: the workload that is to find it.
+        edits: where it is planted.
+    """
+
+    name: str
+    breaks: str
+    scenario: str
+    edits: tuple[Edit, ...]
+
+
+def _mutant(name: str, breaks: str, scenario: str, *edits: tuple[str, str, str]) -> Mutant:
+    return Mutant(name, breaks, scenario, tuple(Edit(*edit) for edit in edits))
+
+
+MUTANTS = (
+    _mutant(
+        "commit-the-largest",
+        "the offset to commit is the largest unfinished one, not the smallest (C-241)",
+        "clustering",
+        (f"{CLIENT}.core.process_queue", "        return order[0]\n\n    def __c",
+         "        return order[-1]\n\n    def __c"),
+    ),
+    _mutant(
+        "lost-send-back-counts",
+        "a failed message counts as done although its send-back failed (C-273)",
+        "clustering",
+        (f"{CLIENT}.consumer.push.send_back", "        if stored:\n            self._book.finish",
+         "        if True:\n            self._book.finish"),
+    ),
+    _mutant(
+        "unsure-means-end",
+        "an offset query that fails means the end of the queue (C-561)",
+        "clustering",
+        (f"{CLIENT}.consumer.rebalance_impl",
+         "        stored = await self._store.read_store(mq)\n",
+         "        try:\n"
+         "            stored = await self._store.read_store(mq)\n"
+         "        except RocketMQError:\n"
+         "            address = self._instance.routes.master(mq.broker_name)\n"
+         "            return await self._instance.api.max_offset(address, mq)\n"),
+    ),
+    _mutant(
+        "one-too-far",
+        "a queue that is worked off is committed one message too far (C-240)",
+        "clustering",
+        (f"{CLIENT}.core.process_queue", "            return max(self.queue_offset_max + 1, self.passed_to)",
+         "            return max(self.queue_offset_max + 2, self.passed_to)"),
+    ),
+    _mutant(
+        "confirmed-for-ever",
+        "what a broker confirmed is never sent again, though it died before writing it (section 2)",
+        "pulling",
+        (f"{CLIENT}.consumer.offsets.offset_store",
+         "        names = {name for name, confirmed in self._addresses.items() if confirmed == address}\n",
+         "        names: set[str] = set()\n"),
+    ),
+    _mutant(
+        "lite-commits-the-cache",
+        "a lite pull consumer commits what it has cached, not what was polled (C-513)",
+        "pulling",
+        (f"{CLIENT}.core.lite_pull", "            queue.acked = queue.position\n            self._handed = None",
+         "            queue.acked = queue.pull_offset\n            self._handed = None"),
+    ),
+    _mutant(
+        "last-queues-nobodys",
+        "the queues left over by an even division belong to nobody (C-166)",
+        "clustering",
+        (f"{CLIENT}.core.allocate", "        return mq_all[start : start + share + (index < extra)]",
+         "        return mq_all[start : start + share]"),
+    ),
+    _mutant(
+        "suspend-means-done",
+        "an orderly batch that asks for a pause counts as consumed (C-285)",
+        "orderly",
+        (f"{CLIENT}.core.orderly", "        return Step.COMMIT\n    return Step.AGAIN",
+         "        return Step.COMMIT\n    return Step.COMMIT"),
+    ),
+    _mutant(
+        "lock-for-everybody",
+        "the broker grants a queue's lock to whoever asks (C-354)",
+        "orderly",
+        (f"{BROKER}.core.locks", "            elif lock.client_id != client_id and not self._is_expired(lock, now_ms):",
+         "            elif self._count < 0:"),
+    ),
+    _mutant(
+        "locks-forgotten",
+        "a restarted broker grants every lock anew, and members trust their leases (section 2)",
+        "orderly",
+        (f"{BROKER}.core.locks", "        for group, holders in table.lock_table.items():",
+         "        for group, holders in dict[str, dict[MessageQueue, str]]().items():"),
+        (f"{CLIENT}.core.orderly", "        self.locked_ms = -math.inf", "        return"),
+    ),
+    _mutant(
+        "left-in-mid-listener",
+        "an orderly queue is given up while its listener runs (C-556)",
+        "orderly",
+        (f"{CLIENT}.consumer.rebalance_impl", "        ready = set(await self._owner.give_up(requests))",
+         "        await self._owner.give_up(requests)\n"
+         "        ready = {effect.message_queue for effect in effects}"),
+    ),
+    _mutant(
+        "ack-before-flush",
+        "with flush=sync a send is acknowledged before it is on the disk (C-434)",
+        "clustering",
+        (f"{BROKER}.flush_gate",
+         "        self._waiting.append(_Waiting(end_offset, self._loop.time() + self._timeout_s, done))",
+         "        return done(None)"),
+    ),
+    _mutant(
+        "one-level-early",
+        "a delay level means the one before it (C-403)",
+        "delayed",
+        (f"{BROKER}.core.schedule", "        return self._delays_ms[level - 1]",
+         "        return self._delays_ms[max(level - 2, 0)]"),
+    ),
+    _mutant(
+        "delays-delivered-again",
+        "a restarted broker forgets which delayed messages it delivered (section 2)",
+        "delayed",
+        (f"{BROKER}.core.schedule", "        self._offsets = dict(table.offset_table)",
+         "        self._offsets = {}"),
+    ),
+    _mutant(
+        "due-skipped",
+        "a delayed message is taken for delivered when its delivery fails (C-407)",
+        "delayed",
+        (f"{BROKER}.schedule_service", "        for entry in work.deliver:\n            self._deliver(entry)\n            self._schedule.delivered(level, entry.queue_offset + 1)",
+         "        for entry in work.deliver:\n            self._schedule.delivered(level, entry.queue_offset + 1)\n            self._deliver(entry)"),
+    ),
+    _mutant(
+        "retries-not-counted",
+        "a message sent back does not count its retries, and never ends (C-401)",
+        "clustering",
+        (f"{BROKER}.handlers.send_back", "        message.reconsume_times = attempts + 1",
+         "        message.reconsume_times = attempts"),
+    ),
+    _mutant(
+        "given-up-one-early",
+        "a message goes to the dead letters one retry early (C-592)",
+        "clustering",
+        (f"{BROKER}.handlers.send_back", "        if attempts >= most or header.delay_level < 0:",
+         "        if attempts + 1 >= most or header.delay_level < 0:"),
+    ),
+    _mutant(
+        "unknown-means-commit",
+        "a local transaction that is not decided yet is committed (C-484)",
+        "transactions",
+        (f"{CLIENT}.core.transaction", "    LocalTransactionState.UNKNOW: MessageSysFlag.TRANSACTION_NOT,",
+         "    LocalTransactionState.UNKNOW: MessageSysFlag.TRANSACTION_COMMIT,"),
+    ),
+    _mutant(
+        "rollback-means-commit",
+        "a transaction that is rolled back is delivered (C-416)",
+        "transactions",
+        (f"{BROKER}.handlers.transactions", "            if header.commit_or_rollback == MessageSysFlag.TRANSACTION_COMMIT:",
+         "            if header.commit_or_rollback:"),
+    ),
+    _mutant(
+        "end-not-written",
+        "the end of a transaction is not written down: it is committed again (C-417)",
+        "transactions",
+        (f"{BROKER}.transaction_service", "        self._put_op(current)\n        self._queue.ended((current,))",
+         "        self._queue.ended((current,))"),
+    ),
+    _mutant(
+        "asked-once",
+        "an undecided transaction is given up after one question (C-418)",
+        "transactions",
+        (f"{BROKER}.core.transactions", "    if half.check_times >= rules.check_max or",
+         "    if half.check_times >= 1 or"),
+    ),
+    _mutant(
+        "offsets-not-read",
+        "a restarted broker knows no offset of any group (C-327)",
+        "pulling",
+        (f"{BROKER}.persistence", "            controller.offsets.load(offsets)\n", "            pass\n"),
+    ),
+    _mutant(
+        "pull-skips-one",
+        "the next pull begins one message late (C-227)",
+        "clustering",
+        (f"{BROKER}.handlers.pull", "            \"nextBeginOffset\": str(result.next_begin_offset),",
+         "            \"nextBeginOffset\": str(\n"
+         "                result.next_begin_offset + (result.next_begin_offset % 7 == 3)\n            ),"),
+    ),
+    _mutant(
+        "tail-cut-too-far",
+        "recovery cuts the last whole record with a torn tail (W 5.7)",
+        "clustering",
+        (f"{STORE}.recovery",
+         "        if end.last is not None and end.offset > flushed and end.last.properties.endswith(b\"\\0\"):",
+         "        if end.last is not None:"),
+    ),
+)  # fmt: skip
+"""Every planted defect."""

@@ -1,0 +1,40 @@
+"""Planted defects are where they say, and the quick ones are found; `make simulate-mutants` finds
+them all."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from tests.mutants.__main__ import find, table
+from tests.mutants.catalogue import MUTANTS, Edit, Mutant
+from tests.mutants.plant import edited, source_of
+
+QUICK = ("commit-the-largest", "suspend-means-done", "rollback-means-commit")
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])
+def test_a_mutant_stands_where_it_says_and_is_python(mutant: Mutant) -> None:
+    """When this fails the product's text has changed: give the mutant the new one."""
+    for module in {edit.module for edit in mutant.edits}:
+        edits = [edit for edit in mutant.edits if edit.module == module]
+        text = source_of(module)
+        assert ast.dump(ast.parse(edited(text, edits))) != ast.dump(ast.parse(text))
+
+
+def test_there_are_twenty_mutants_with_names_of_their_own() -> None:
+    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) >= 20
+
+
+def test_a_text_that_stands_twice_is_no_place_for_a_mutant() -> None:
+    with pytest.raises(ValueError, match="2 times 'a'"):
+        edited("a a", [Edit("m", "a", "b")])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", QUICK)
+def test_a_quick_mutant_is_found(name: str) -> None:
+    mutant = next(mutant for mutant in MUTANTS if mutant.name == name)
+    found = find(mutant, seeds=50)
+    assert found.seeds is not None, table([found])
