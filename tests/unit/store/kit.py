@@ -124,7 +124,8 @@ def opened(root: Path, config: StoreConfig | None = None, **options: Any) -> Ite
     """A store that is closed in the end, or let go of when it cannot be closed."""
     clock = options.get("clock") or ManualClock()
     files = options.get("files") or QuickFiles()
-    store = MessageStore(root, config or small_config(), clock, files)
+    workers = options.get("workers")
+    store = MessageStore(root, config or small_config(), clock, files, workers)
     store.open()
     try:
         yield store

@@ -77,6 +77,7 @@ def test_removed_files_move_the_minimum_of_queues(tmp_path: Path) -> None:
         for number in range(60):
             put(store, b"%03d" % number * 100, keys=f"k{number} w")
         store.query_by_key("T1", "w", 1, 0, 1 << 60)
+        store.flush()
         files = sorted((tmp_path / "commitlog").iterdir())
         for path in files:
             os.utime(path, (clock.now_ms() / 1000 - 73 * 3600,) * 2)

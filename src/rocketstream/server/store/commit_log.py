@@ -5,12 +5,14 @@ Law: bytes by offset; knows the blank marker, not what a record means, and syncs
 
 from __future__ import annotations
 
+import errno
 import logging
 import struct
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
-from rocketstream.errors import StoreDamagedError, StoreError
+from rocketstream.errors import FlushFailedError, StoreDamagedError, StoreError
 from rocketstream.limits import COMMIT_LOG_END_BLANK_BYTES
 from rocketstream.protocol.record import MAGIC_BLANK
 from rocketstream.server.store.files import Files
@@ -31,6 +33,10 @@ Records are written by offset, so space that is missing after all is an error, n
 """
 
 
+def _not_synced(error: OSError) -> StoreError:
+    return FlushFailedError(f"the directory of the commit log cannot be synced: {error}")
+
+
 class CommitLog:
     """Appends from one thread; readers of the same thread; files may be allocated by another."""
 
@@ -39,6 +45,8 @@ class CommitLog:
         self.file_bytes = file_bytes
         self.end = 0
         """Offset the next record gets, before a roll; what is before it can be read and flushed."""
+        self.sync_failed: Callable[[OSError], StoreError] = _not_synced
+        """Takes note of a sync that failed; returns the error to raise."""
         self._files = files
         self._via = via
         self._segments: list[MappedFile] = []
@@ -53,7 +61,7 @@ class CommitLog:
         Raises:
             StoreDamagedError: a wrong size or name, or a file missing in between.
         """
-        found = list_based_files(self.directory, self._files)
+        found = list_based_files(self.directory, self._files, ignore_strays=False)
         if found and self._files.file_size(found[-1][1]) == 0:
             # Upstream 5.x does the same: the file was being made when the machine stopped.
             self._files.unlink(found.pop()[1])
@@ -204,7 +212,14 @@ class CommitLog:
                 via=self._via,
                 reserve=min(RESERVE_STEP_BYTES, self.file_bytes),
             )
-            self._files.sync_directory(self.directory)
+            try:
+                self._files.sync_directory(self.directory)
+            except OSError as error:
+                segment.close()
+                if error.errno in (errno.EMFILE, errno.ENFILE):
+                    raise no_room(path, self.file_bytes, error) from error
+                # The name may be lost, and with it what would be acknowledged in the file.
+                raise self.sync_failed(error) from error
             self._segments.append(segment)
             return segment
 
@@ -269,9 +284,10 @@ class CommitLog:
 
     def release_before(self, offset: int) -> None:
         """Give back the descriptors of files that end before an offset and are on the disk."""
-        for segment in self.segments:
-            if segment.base + self.file_bytes <= offset:
-                segment.release_fd()
+        with self._allocation:
+            for segment in self._segments:
+                if segment.base + self.file_bytes <= offset:
+                    segment.release_fd()
 
     def older_files(self) -> list[LogFile]:
         """Return the files before the active one, oldest first."""
@@ -285,14 +301,19 @@ class CommitLog:
         ]
 
     def drop_first(self) -> Path:
-        """Remove the oldest file (retention); never the active one."""
-        segment = self._segments[0]
-        assert segment is not self._active
+        """Remove the oldest file (retention); never the active one, and none not flushed.
+
+        Its memory goes when nobody holds it any more: the index may just be reading there.
+        """
         with self._allocation:
+            segment = self._segments[0]
+            assert segment is not self._active
             del self._segments[0]
-        segment.close()
-        self._files.unlink(segment.path)
-        return segment.path
+            segment.release_fd()
+        path = segment.path
+        del segment
+        self._files.unlink(path)
+        return path
 
     def close(self) -> None:
         """Unmap everything."""

@@ -15,6 +15,7 @@ from rocketstream.server.store.mapped_file import (
     based_name,
     list_based_files,
     no_room,
+    remove_empty,
     size_error,
 )
 from rocketstream.server.store.queue_file import QueueFile, QueueMaps
@@ -87,7 +88,7 @@ class ConsumeQueue:
         Raises:
             StoreDamagedError: a wrong size or name, or a file missing in between.
         """
-        found = list_based_files(self.directory, self._files)
+        found = list_based_files(self.directory, self._files, ignore_strays=True)
         if found and self._files.file_size(found[-1][1]) == 0:
             self._files.unlink(found.pop()[1])
         for base, path in found:
@@ -340,8 +341,7 @@ class ConsumeQueue:
         self.created = False
         for path in paths:
             self._files.unlink(path, missing_ok=True)
-        if self._files.is_dir(self.directory):
-            self._files.remove_directory(self.directory)
+        remove_empty(self.directory, self._files)
 
 
 def is_filler(size: int) -> bool:

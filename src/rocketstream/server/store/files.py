@@ -148,6 +148,8 @@ class Files:
 
     def sync(self, handle: int) -> None:
         """Put the data of the file on the disk; blocks, without the GIL."""
+        if _sync_through(handle):
+            return
         if hasattr(os, "fdatasync"):
             os.fdatasync(handle)
         else:
@@ -237,7 +239,8 @@ class Files:
             return
         handle = os.open(path, os.O_RDONLY)
         try:
-            os.fsync(handle)
+            if not _sync_through(handle):
+                os.fsync(handle)
         finally:
             os.close(handle)
 
@@ -338,6 +341,9 @@ def _in_use(root: Path, holder: str) -> StoreLockedError:
 if sys.platform == "win32":
     import msvcrt
 
+    def _sync_through(fd: int) -> bool:
+        return False
+
     def _lock_first_byte(fd: int) -> None:
         os.lseek(fd, 0, os.SEEK_SET)
         msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
@@ -348,6 +354,20 @@ if sys.platform == "win32":
 
 else:
     import fcntl
+
+    _FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
+
+    def _sync_through(fd: int) -> bool:
+        """Sync through the cache of the drive, where fsync stops before it (macOS)."""
+        if _FULL_SYNC is None:
+            return False
+        try:
+            fcntl.fcntl(fd, _FULL_SYNC)
+        except OSError as error:
+            if error.errno not in (errno.ENOTSUP, errno.EINVAL, errno.ENOTTY):
+                raise
+            return False  # a file system that does not know it, such as a network's
+        return True
 
     def _lock_first_byte(fd: int) -> None:
         fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0, os.SEEK_SET)

@@ -89,17 +89,19 @@ class LogFlusher:
             if end > self.flushed_offset:
                 try:
                     self._sync(self.flushed_offset, end)
-                except OSError as error:
-                    self._fail(error)
-                    raise self.error or error from error
+                except Exception as error:  # whatever it was: nothing is vouched for any more
+                    raise self.fail(error) from error
             with self._guard:
                 self.flushed_timestamp = timestamp
                 self.flushed_offset = end
         self._tell(None)
 
-    def _fail(self, error: OSError) -> None:
+    def fail(self, error: Exception) -> FlushFailedError:
+        """Take what went wrong, here or elsewhere in the store, as final; returns the first one."""
+        if self.error is not None:
+            return self.error
         failure = FlushFailedError(
-            f"fsync of the commit log failed: {error}; messages from offset {self.flushed_offset} "
+            f"fsync of the store failed: {error}; messages from offset {self.flushed_offset} "
             "on may be lost; the store takes no more writes: check the disk, then restart",
             flushed_offset=self.flushed_offset,
         )
@@ -107,11 +109,7 @@ class LogFlusher:
             self.error = failure
         _log.error("condition=%s %s", failure.condition, failure)
         self._tell(failure)
-
-    def fail(self, error: OSError) -> None:
-        """Take an fsync that failed elsewhere in the store as final too."""
-        if self.error is None:
-            self._fail(error)
+        return failure
 
     def _tell(self, failure: FlushFailedError | None) -> None:
         # Callbacks run without the lock: they may call when_flushed again.

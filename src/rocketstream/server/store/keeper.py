@@ -81,15 +81,23 @@ class Keeper:
             self._worker = None
 
     def _step(self) -> float | None:
+        try:
+            return self._work()
+        except FlushFailedError:
+            return None
+        except Exception as error:
+            # Without this worker no checkpoint is written: going on in silence would be worse.
+            _log.exception("INTERNAL the keeper of the store failed")
+            self._flusher.fail(error)
+            return None
+
+    def _work(self) -> float:
         self._waited_ms += self._pause_ms
         self._log.prepare_ahead()
         more = self._index is not None and self._index.step(_INDEX_RECORDS)
         if self._waited_ms >= self._interval_ms:
             self._waited_ms = 0
-            try:
-                self.keep()
-            except FlushFailedError:
-                return None
+            self.keep()
         self._pause_ms = _INDEX_PAUSE_MS if more else self._poll_ms
         return self._pause_ms / 1000
 
@@ -109,8 +117,7 @@ class Keeper:
                 # Nothing was synced in vain, and nothing is claimed: the next round tries again.
                 _log.warning("queues not synced now: %s", error)
                 return
-            self._flusher.fail(error)
-            raise self._flusher.error or error from error
+            raise self._flusher.fail(error) from error
 
     def _keep(self) -> None:
         # Taken before syncing: a unit written meanwhile is not covered by the marks.

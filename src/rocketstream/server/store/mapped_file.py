@@ -6,6 +6,7 @@ Law: one file, or the names of a directory of them; knows no formats.
 from __future__ import annotations
 
 import errno
+import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from pathlib import Path
 from rocketstream.errors import DiskFullError, StoreDamagedError, StoreError
 from rocketstream.server.store.files import FileMap, Files
 
+_log = logging.getLogger(__name__)
 _ZEROS = bytes(1024 * 1024)
 _FULL = (errno.ENOSPC, errno.EDQUOT) if hasattr(errno, "EDQUOT") else (errno.ENOSPC,)
 
@@ -189,8 +191,13 @@ def no_room(path: Path, size: int, error: OSError) -> StoreError:
     return StoreError(f"cannot make {path} ({size} bytes): {error}", path=str(path), size=size)
 
 
-def list_based_files(directory: Path, files: Files) -> list[tuple[int, Path]]:
+def list_based_files(
+    directory: Path, files: Files, *, ignore_strays: bool
+) -> list[tuple[int, Path]]:
     """Return the files of a directory whose names are their starting offsets, in order.
+
+    Args:
+        ignore_strays: leave alone what is named otherwise; hidden files always are.
 
     Raises:
         StoreDamagedError: a name that is not 20 digits.
@@ -200,12 +207,30 @@ def list_based_files(directory: Path, files: Files) -> list[tuple[int, Path]]:
         if not files.is_file(path):
             continue
         if len(path.name) != 20 or not path.name.isdigit():
+            if ignore_strays or path.name.startswith("."):
+                warn_of_stray(path)
+                continue
             raise StoreDamagedError(
                 f"{path} does not belong there: file names are 20 digits; move it away",
                 path=str(path),
             )
         found.append((int(path.name), path))
     return sorted(found)
+
+
+def warn_of_stray(path: Path) -> None:
+    """Tell of a file that is not the store's; it is left alone."""
+    _log.warning("%s does not belong there; it is ignored", path)
+
+
+def remove_empty(directory: Path, files: Files) -> None:
+    """Remove a directory, unless it holds what is not the store's."""
+    if not files.is_dir(directory):
+        return
+    try:
+        files.remove_directory(directory)
+    except OSError as error:
+        _log.warning("%s stays: %s", directory, error)
 
 
 def based_name(base: int) -> str:

@@ -34,6 +34,7 @@ from rocketstream.server.store.files import Files
 from rocketstream.server.store.flusher import FlushCallback, LogFlusher
 from rocketstream.server.store.keeper import Keeper
 from rocketstream.server.store.key_index import PENDING_MAX, KeyIndex
+from rocketstream.server.store.mapped_file import remove_empty, warn_of_stray
 from rocketstream.server.store.queue_file import QueueMaps
 from rocketstream.server.store.results import (
     GetMessageStatus,
@@ -121,6 +122,8 @@ class MessageStore:
         )
         self._memory_bytes = config.memory_bytes or int(memory_bytes() * _MEMORY_SHARE)
         self._last_timestamp = 0
+        self._log.sync_failed = self._flusher.fail
+        self._names_fold = False
         self._is_open = False
         self._takes_writes = False
         self._disk_too_full = False
@@ -238,15 +241,24 @@ class MessageStore:
         )
 
     def _load_queues(self) -> None:
+        # Made in lower case a moment ago: where this is found too, names are folded.
+        self._names_fold = self._files.exists(self.root / "COMMITLOG")
         for topic_directory in self._files.list_directory(self.root / "consumequeue"):
+            topic = topic_directory.name
+            if not (self._files.is_dir(topic_directory) and _is_topic(topic)):
+                warn_of_stray(topic_directory)
+                continue
             for directory in self._files.list_directory(topic_directory):
-                if directory.name.isdigit():
-                    queue = self._make_queue(topic_directory.name, int(directory.name))
-                    queue.load()
+                if directory.name.isdigit() and self._files.is_dir(directory):
+                    self._make_queue(topic, int(directory.name)).load()
+                else:
+                    warn_of_stray(directory)
 
     def _make_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
-        if queue_id < 0 or quote(topic, safe="%|") != topic or topic in ("", ".", ".."):
+        if queue_id < 0 or not _is_topic(topic):
             raise StoreError(f"{topic!r}/{queue_id} cannot be the name of a queue's directory")
+        if self._names_fold:
+            self._check_case(topic)
         queue = ConsumeQueue(
             topic,
             queue_id,
@@ -258,6 +270,17 @@ class MessageStore:
         )
         self._queues[topic, queue_id] = queue
         return queue
+
+    def _check_case(self, topic: str) -> None:
+        folded = topic.lower()
+        for other, _ in self._queues:
+            if other != topic and other.lower() == folded:
+                raise StoreError(
+                    f"topic {topic!r} differs from {other!r} only in case, and the disk of "
+                    f"{self.root} does not tell them apart: choose another name, or keep the "
+                    "store on a disk that does",
+                    topic=topic,
+                )
 
     def close(self) -> None:
         """Index and flush what is left, write the checkpoint, remove ``abort``; blocks.
@@ -554,9 +577,7 @@ class MessageStore:
         with self._keeper.queues_guard:
             for key in [key for key in self._queues if key[0] == topic]:
                 self._queues.pop(key).remove()
-            directory = self.root / "consumequeue" / topic
-            if self._files.is_dir(directory):
-                self._files.remove_directory(directory)
+            remove_empty(self.root / "consumequeue" / topic, self._files)
 
     def delete_expired(self, *, manual: bool = False, disk_used_ratio: float | None = None) -> int:
         """Remove old commit log files and what only points at them; returns how many log files.
@@ -571,8 +592,10 @@ class MessageStore:
         if disk_used_ratio is None:
             disk_used_ratio = self.disk_used_ratio()
         now_ms = self._clock.now_ms()
+        # The flusher must not find a file gone.
+        flushed = self._flusher.flushed_offset - self._log.file_bytes
         plan = plan_retention(
-            self._log.older_files(),
+            [file for file in self._log.older_files() if file.base <= flushed],
             self.config.retention,
             now_ms=now_ms,
             hour=datetime.fromtimestamp(now_ms / 1000, UTC).astimezone().hour,
@@ -626,6 +649,10 @@ class MessageStore:
     def last_store_timestamp(self) -> int:
         """Store timestamp of the newest record in ms, 0 when there is none."""
         return self._last_timestamp
+
+
+def _is_topic(name: str) -> bool:
+    return quote(name, safe="%|") == name and name not in ("", ".", "..")
 
 
 def _log_report(root: Path, report: RecoveryReport) -> None:
