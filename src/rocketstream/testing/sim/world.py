@@ -28,6 +28,7 @@ Main = Callable[["Node"], Awaitable[None]]
 START_MS = 1_700_000_000_000
 """Wall clock of every machine at the beginning: 2023-11-14 22:13:20 UTC."""
 RESTART_S = 0.1
+_ASK_S = 0.25
 BROKER_NODE, BROKER_NAME = "broker", "broker-a"
 """Name of the broker's process, and of the broker."""
 _MONTH_MS = 28 * 86_400_000
@@ -323,12 +324,12 @@ class World:
     # --- time -------------------------------------------------------------------------------------
 
     def run(self, seconds: float, is_over: Callable[[], bool] | None = None) -> bool:
-        """Let virtual time pass; tell whether ``is_over`` ended it, which is asked every 50 ms."""
+        """Let virtual time pass; tell whether ``is_over`` ended it, which is asked now and then."""
         end = self.scheduler.now + seconds
         while self.scheduler.now < end and self.failure is None:
             if is_over is not None and is_over():
                 return True
-            self.scheduler.run(min(end, self.scheduler.now + 0.05))
+            self.scheduler.run(min(end, self.scheduler.now + _ASK_S))
         return is_over is not None and self.failure is None and is_over()
 
     # --- what went wrong --------------------------------------------------------------------------
