@@ -247,7 +247,10 @@ class Faults:
 
 
 def _some_body(disk: Disk, where: float) -> tuple[str, int] | None:
-    """Return a byte inside a message body of the commit log that is known to be on the disk."""
+    """Return a byte inside a message body of the commit log that is known to be on the disk.
+
+    Not in the last record: what is wrong there is taken for torn, and said to be.
+    """
     names = sorted(name for name in disk.files if _LOG in name)
     marks = disk.files.get(_CHECKPOINT)
     if not names or marks is None:
@@ -263,4 +266,5 @@ def _some_body(disk: Disk, where: float) -> tuple[str, int] | None:
             break
         places.append(at + _BODY_AT + 4 + body // 2)
         at += size
+    places = places[:-1]
     return (name, places[int(where * len(places))]) if places else None

@@ -284,7 +284,8 @@ class OrderlyService(ABC):
         """Ask for locks and take the answers in."""
         answers = await locks.lock(mqs)
         now_ms = self._now()
-        held = [mq for mq in answers.held if mq in self._ledgers]
+        # In the order asked, not that of a set: a simulated run is to be the same each time.
+        held = [mq for mq in mqs if mq in answers.held and mq in self._ledgers]
         doubted = [
             mq for mq in held if (lease := self._ledgers[mq].lease) and not lease.is_valid(now_ms)
         ]
@@ -296,7 +297,7 @@ class OrderlyService(ABC):
                 continue
             if locks.still_stands(mq, answers):
                 queue.lease.renew(answers.asked_ms)
-        for mq in answers.refused:
+        for mq in [mq for mq in mqs if mq in answers.refused]:
             queue = self._ledgers.get(mq)
             if queue is not None and queue.lease is not None and not queue.dropped:
                 # Somebody else has consumed it meanwhile: what is cached here may be done there.
