@@ -9,6 +9,8 @@ from __future__ import annotations
 import enum
 from typing import Any, ClassVar, Self
 
+from rocketstream import limits
+
 __all__ = [
     "BrokerError",
     "ClientStateError",
@@ -16,6 +18,7 @@ __all__ = [
     "ConnectError",
     "ConnectionLostError",
     "ConsumerNotOnlineError",
+    "DamagedMessageError",
     "DataLossError",
     "DiskFullError",
     "FlushFailedError",
@@ -61,6 +64,14 @@ def _rebuild(cls: type[RocketMQError], message: str, state: dict[str, Any]) -> R
     return error
 
 
+def _cut(text: str, chars_max: int) -> str:
+    """Return a text with its middle left out where it is too long; both ends say something."""
+    if len(text) <= chars_max:
+        return text
+    half = chars_max // 2
+    return f"{text[:half]} … ({len(text) - 2 * half} characters left out) … {text[-half:]}"
+
+
 class RocketMQError(Exception):
     """Base of every error of this package.
 
@@ -74,7 +85,7 @@ class RocketMQError(Exception):
     retriable: bool = False
 
     def __init__(self, message: str, **parameters: Any) -> None:
-        super().__init__(message)
+        super().__init__(_cut(message, limits.ERROR_TEXT_CHARS_MAX))
         self.parameters: dict[str, Any] = parameters
 
     @property
@@ -159,6 +170,12 @@ class RemoteProtocolError(ProtocolError):
     condition = "PROTOCOL_REMOTE"
 
 
+class DamagedMessageError(RemoteProtocolError):
+    """A message whose body does not match its CRC; it is neither handed out nor passed over."""
+
+    condition = "DAMAGED_MESSAGE"
+
+
 class MalformedFrameError(RemoteProtocolError):
     """A frame whose lengths, header or serialize type are impossible."""
 
@@ -220,9 +237,12 @@ class BrokerError(RocketMQError):
     condition = "BROKER"
 
     def __init__(self, code: int, remark: str | None, address: str = "") -> None:
-        text = remark or "no remark"
+        text = _cut(remark, limits.REMARK_CHARS_MAX) if remark else "no remark"
         where = f" from {address}" if address else ""
-        super().__init__(f"CODE: {code}{where}: {text}", code=code, remark=remark, address=address)
+        super().__init__(
+            f"CODE: {code}{where}: {text}", code=code, remark=text if remark else remark,
+            address=address,
+        )  # fmt: skip
         self.code = code
         self.remark = remark or ""
         self.address = address

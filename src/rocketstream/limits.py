@@ -115,6 +115,10 @@ ASYNC_SENDS_IN_FLIGHT_MAX: Final = 10_000
 """Messages one producer has on their way at once; more callers wait."""
 ASYNC_SEND_BYTES_IN_FLIGHT_MAX: Final = 32 * 1024 * 1024
 """Their bodies together; half of what one connection buffers."""
+ERROR_TEXT_CHARS_MAX: Final = 8_192
+"""Text of one error: what a peer sent may be quoted in it, and goes into logs."""
+REMARK_CHARS_MAX: Final = 1_024
+"""Of a peer's remark in the text of an error; the whole remark is its attribute."""
 OUTAGES_MAX: Final = 1_024
 """Failures of one client that are remembered, to be told once; more forget the oldest."""
 TOPIC_QUEUES_MAX: Final = 65_536

@@ -160,7 +160,9 @@ def test_whatever_is_no_status_means_later(
     assert all(f"topic={names.topic}" in line and "msgId=" in line for line in lines)
 
 
-def test_a_hopeless_message_becomes_a_dead_letter(cluster: Cluster, names: Names) -> None:
+def test_a_hopeless_message_becomes_a_dead_letter(
+    cluster: Cluster, names: Names, caplog: pytest.LogCaptureFixture
+) -> None:
     """Covers C-274, C-275, C-399: N = 2 gives three deliveries, then %DLQ% with the count 3."""
     cluster.create_topic(names.topic, 1)
     seen = Seen(lambda message: LATER if message.body == b"1" else SUCCESS)
@@ -182,6 +184,9 @@ def test_a_hopeless_message_becomes_a_dead_letter(cluster: Cluster, names: Names
     assert deliveries == [0, 1, 2]
     (letter,) = dead.consumed
     assert (letter.body, letter.reconsume_times) == (b"1", 3)
+    (told,) = [each for each in caplog.messages if "is given up" in each]
+    assert f"of topic {names.topic} is given up by group {names.group} after 3 tries" in told
+    assert letter.msg_id in told
     assert letter.properties["RETRY_TOPIC"] == names.topic
 
 

@@ -92,7 +92,7 @@ def test_a_suspended_queue_waits_and_the_others_go_on(cluster: Cluster, names: N
 
 
 def test_a_message_that_fails_too_often_becomes_a_dead_letter(
-    cluster: Cluster, names: Names
+    cluster: Cluster, names: Names, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Covers C-287, C-289 to C-291, C-587, C-590, C-592: N = 2 gives deliveries 0, 1, 2.
 
@@ -133,6 +133,8 @@ def test_a_message_that_fails_too_often_becomes_a_dead_letter(
     assert (letter.reconsume_times, letter.properties["MAX_RECONSUME_TIMES"]) == (2, "2")
     assert "ORIGIN_MESSAGE_ID" in letter.properties
     assert cluster.committed(names.group, names.topic, 1) == [4]
+    (told,) = [each for each in caplog.messages if "is given up" in each]
+    assert f"of topic {names.topic} is given up by group {names.group} after 3 tries" in told
 
 
 def test_manual_commit_keeps_and_rolls_back_everything_since_the_last(

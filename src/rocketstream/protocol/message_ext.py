@@ -7,10 +7,11 @@ everything else (body, properties, hosts, ids) on first use.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
+from zlib import crc32
 
-from rocketstream.errors import RemoteProtocolError
+from rocketstream.errors import DamagedMessageError, RemoteProtocolError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.codes import MessageSysFlag
 from rocketstream.protocol.compression import decompress
@@ -42,6 +43,8 @@ _TOTAL_SIZE, _CRC, _QUEUE_ID, _FLAG, _QUEUE_OFFSET, _PHYSICAL_OFFSET = 0, 2, 3, 
 _SYS_FLAG, _BORN_TIMESTAMP, _BORN_HOST, _STORE_TIMESTAMP, _STORE_HOST = 7, 8, 9, 10, 11
 _RECONSUME_TIMES, _PREPARED_OFFSET, _BODY_SIZE = 12, 13, 14
 
+_COPIED_BYTES_MAX: Final = 8_192
+"""A shorter body is copied out to be checked, and kept; a longer one is looked at in its place."""
 _TOPICS_MAX: Final = 4096
 _topics: dict[bytes, str] = {}
 
@@ -378,6 +381,46 @@ def _new_topic(key: bytes, data: bytes) -> str:
         _topics.clear()
     _topics[key] = topic
     return topic
+
+
+def undamaged(messages: Sequence[MessageExt]) -> int:
+    """Return how many messages, from the first on, have bodies that match their CRC."""
+    whole = 0
+    for message in messages:
+        head, start = message._head, message._body_start
+        size = head[14]
+        if size < _COPIED_BYTES_MAX:
+            body: bytes | memoryview = message._buffer[start : start + size]
+            if not head[7] & 1:
+                message._body = body  # type: ignore[assignment]
+        else:
+            body = memoryview(message._buffer)[start : start + size]
+        if crc32(body) & 0x7FFFFFFF != head[2]:
+            break
+        whole += 1
+    return whole
+
+
+def check_bodies(messages: list[MessageExt], queue: MessageQueue) -> list[MessageExt]:
+    """Return the messages before the first whose body does not match its CRC, mostly all.
+
+    Raises:
+        DamagedMessageError: the first one does not.
+    """
+    whole = undamaged(messages)
+    if whole == len(messages):
+        return messages
+    if whole:
+        return messages[:whole]
+    bad = messages[0]
+    raise DamagedMessageError(
+        f"the body of message {bad.offset_msg_id}, offset {bad.queue_offset} of {queue}, does not "
+        f"match its CRC: {body_crc(bad.stored_body)}, stored is {bad.body_crc}. It may be damaged "
+        "on its way, so it is pulled again; if it stays so, the broker's disk is damaged: skip it "
+        "(rocketstream group reset), or take it as it is (check_crc=False)",
+        queue=queue,
+        offset=bad.queue_offset,
+    )
 
 
 def is_compressed(message: MessageExt) -> bool:

@@ -10,7 +10,7 @@ import pytest
 
 from rocketstream import ClientConfig, Message, Producer, PushConsumer, limits
 from rocketstream.client.blocking import BlockingAdminClient
-from rocketstream.errors import RemoteProtocolError, SendError, SendOutcome
+from rocketstream.errors import RemoteProtocolError, SendError, SendOutcome, broker_error
 from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.command import RemotingCommand
 from tests.behaviour.support import Seen
@@ -112,3 +112,15 @@ def test_a_consumer_without_subscription_and_one_of_an_unknown_topic_say_so_once
             broker.wait_for(ROUTE, 10, lambda a: a.ext["topic"] == "Mispelled")
         text = f"topic Mispelled is unknown to name server {broker.address}"
         assert caplog.text.count(text) == 1
+
+
+def test_a_long_remark_is_cut_in_the_text_of_an_error() -> None:
+    """A peer may send a megabyte; logs and tracebacks get both its ends."""
+    remark = "begin" + "x" * 1_000_000 + "end"
+    error = broker_error(1, remark, "a:1")
+    assert len(error.message) < 2 * limits.REMARK_CHARS_MAX
+    assert "begin" in error.message
+    assert "end" in error.message
+    assert error.remark == remark
+    assert len(repr(error)) < 2 * limits.REMARK_CHARS_MAX
+    assert len(RemoteProtocolError(remark).message) < 2 * limits.ERROR_TEXT_CHARS_MAX

@@ -47,6 +47,7 @@ def test_defaults_of_the_pull_consumer() -> None:
         "message_queue_listener": None,
         "max_reconsume_times": 16,
         "unit_mode": False,
+        "check_crc": True,
         "offset_store": None,
     }
 
@@ -77,6 +78,7 @@ def test_defaults_of_the_lite_pull_consumer() -> None:
         "message_queue_listener": None,
         "offset_store": None,
         "unit_mode": False,
+        "check_crc": True,
     }
 
 

@@ -45,6 +45,7 @@ class PullConsumerSettings:
     max_reconsume_times: int = 16
     unit_mode: bool = False
     offset_store: Any = None
+    check_crc: bool = True
 
     def check(self) -> None:
         """Check every value.
@@ -88,6 +89,7 @@ class LitePullConsumerSettings:
     message_queue_listener: Any = None
     offset_store: Any = None
     unit_mode: bool = False
+    check_crc: bool = True
 
     def check(self) -> None:
         """Check every value.

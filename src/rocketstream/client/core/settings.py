@@ -56,6 +56,8 @@ class PushConsumerSettings:
         consume_timeout_minutes: age at which a message still in its listener is sent back.
         await_termination_ms_when_shutdown: how long ``shutdown`` waits for running listeners.
         local_retry_delay_ms: pause before messages whose send-back failed are consumed again.
+        check_crc: compare bodies with their CRC; a damaged message is pulled again until it is
+            whole, the queue stands there, and the log says so.
     """
 
     consumer_group: str
@@ -82,6 +84,7 @@ class PushConsumerSettings:
     consume_timeout_minutes: float = 15
     await_termination_ms_when_shutdown: int = 30_000
     local_retry_delay_ms: int = 5_000
+    check_crc: bool = True
 
     def check(self, check_listener: Callable[[], object] = lambda: None) -> None:
         """Check every value; the first wrong one in upstream's order is reported.

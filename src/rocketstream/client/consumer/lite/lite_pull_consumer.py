@@ -53,7 +53,8 @@ class LitePullConsumer(LitePullConsumerBase):
             ``consume_from_where`` (LAST_OFFSET), ``consume_timestamp``, ``message_model``,
             ``allocate_message_queue_strategy``, ``broker_suspend_max_time_ms`` (20000),
             ``consumer_timeout_ms_when_suspend`` (30000), ``message_queue_listener``,
-            ``offset_store``, ``unit_mode``. ``pull_thread_nums`` is accepted and needed for
+            ``offset_store``, ``unit_mode``, ``check_crc`` (True: a damaged message is pulled again
+            until it is whole). ``pull_thread_nums`` is accepted and needed for
             nothing: no queue occupies a thread.
 
     Raises:

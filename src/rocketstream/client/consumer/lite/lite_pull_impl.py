@@ -81,7 +81,9 @@ class LitePullConsumerImpl:
         self._settings = settings
         self._plan = plan
         self._unit_mode = settings.unit_mode or instance.config.unit_mode
-        kernel = PullKernel(instance, group, filter_hooks, unit_mode=self._unit_mode)
+        kernel = PullKernel(
+            instance, group, filter_hooks, unit_mode=self._unit_mode, check_crc=settings.check_crc
+        )
         self._kernel = kernel
         self.pulls = LitePullService(self, instance, settings, kernel)
         self._teller = Teller(instance, threaded=threaded)

@@ -59,7 +59,7 @@ class PullConsumer(PullConsumerBase):
             ``consumer_timeout_ms_when_suspend`` (30000, not less), ``consumer_pull_timeout_ms``
             (10000), ``message_model``, ``allocate_message_queue_strategy``, ``register_topics``,
             ``message_queue_listener``, ``max_reconsume_times`` (16), ``unit_mode``,
-            ``offset_store``.
+            ``offset_store``, ``check_crc`` (True: pulling a damaged message is an error).
 
     Raises:
         ConfigurationError: a setting out of its range; the text names it and the range.

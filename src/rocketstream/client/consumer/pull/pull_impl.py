@@ -73,7 +73,9 @@ class PullConsumerImpl:
         self._noted: dict[MessageQueue, None] = {}
         self._consume_hooks = consume_hooks
         self._unit_mode = settings.unit_mode or instance.config.unit_mode
-        self._kernel = PullKernel(instance, group, filter_hooks, unit_mode=self._unit_mode)
+        self._kernel = PullKernel(
+            instance, group, filter_hooks, unit_mode=self._unit_mode, check_crc=settings.check_crc
+        )
         self._teller = Teller(instance, threaded=threaded)
         self._back = SingleSendBack(instance, settings.max_reconsume_times)
         self._running = False

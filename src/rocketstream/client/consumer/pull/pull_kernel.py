@@ -16,7 +16,7 @@ from rocketstream.protocol.bodies import SubscriptionData
 from rocketstream.protocol.codes import VERSION_SQL92, PullSysFlag, RequestCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import PullMessageRequestHeader, PullMessageResponseHeader
-from rocketstream.protocol.message_ext import MessageExt, decode_messages
+from rocketstream.protocol.message_ext import MessageExt, check_bodies, decode_messages
 from rocketstream.protocol.properties import PROPERTY_MAX_OFFSET, PROPERTY_MIN_OFFSET
 from rocketstream.protocol.subscription import EXPRESSION_TAG
 
@@ -31,11 +31,13 @@ class PullKernel:
         filter_hooks: FilterHooks,
         *,
         unit_mode: bool = False,
+        check_crc: bool = True,
     ) -> None:
         self._instance = instance
         self._group = group
         self._hooks = filter_hooks
         self._unit_mode = unit_mode
+        self._check_crc = check_crc
         self._suggested: dict[MessageQueue, int] = {}
 
     def forget(self, mq: MessageQueue) -> None:
@@ -114,11 +116,13 @@ class PullKernel:
         Raises:
             BrokerError: a code that is no pull status.
             RemoteProtocolError: bytes that make no sense.
+            DamagedMessageError: the first message's body is damaged; one behind it ends the result.
         """
         status = pull_status(answer.code, answer.remark, address)
         header = answer.header(PullMessageResponseHeader)
         self._suggested[mq] = header.suggest_which_broker_id
         messages: list[MessageExt] = []
+        next_offset = header.next_begin_offset
         if status is PullStatus.FOUND:
             extra = {
                 PROPERTY_MIN_OFFSET: str(header.min_offset),
@@ -126,11 +130,14 @@ class PullKernel:
             }
             messages = decode_messages(answer.body, mq.broker_name, extra_properties=extra)
             messages = keep_tagged(messages, subscription.tags_set)
+            if messages and self._check_crc:
+                whole = check_bodies(messages, mq)
+                if whole is not messages:
+                    next_offset = messages[len(whole)].queue_offset
+                    messages = whole
             if self._hooks:
                 messages = self._filtered(mq, messages)
-        return PullResult(
-            status, header.next_begin_offset, header.min_offset, header.max_offset, messages
-        )
+        return PullResult(status, next_offset, header.min_offset, header.max_offset, messages)
 
     def _filtered(self, mq: MessageQueue, messages: list[MessageExt]) -> list[MessageExt]:
         context = FilterMessageContext(self._group, list(messages), mq, unit_mode=self._unit_mode)

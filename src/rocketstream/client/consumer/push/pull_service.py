@@ -30,13 +30,13 @@ from rocketstream.client.core.pull_decision import (
 from rocketstream.client.core.settings import PushConsumerSettings
 from rocketstream.client.instance import MQClientInstance
 from rocketstream.client.observe.hooks import FilterHooks, FilterMessageContext
-from rocketstream.errors import NotSupportedError, RocketMQError, RouteNotFoundError
+from rocketstream.errors import BrokerError, NotSupportedError, RocketMQError, RouteNotFoundError
 from rocketstream.model import MessageQueue, PullStatus
 from rocketstream.protocol.bodies import SubscriptionData
 from rocketstream.protocol.codes import VERSION_SQL92, PullSysFlag, RequestCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import PullMessageRequestHeader, PullMessageResponseHeader
-from rocketstream.protocol.message_ext import MessageExt, decode_messages
+from rocketstream.protocol.message_ext import MessageExt, check_bodies, decode_messages
 from rocketstream.protocol.names import retry_topic
 from rocketstream.protocol.namespace import without_namespace
 from rocketstream.protocol.properties import (
@@ -241,8 +241,6 @@ class PullService:
         header = answer.header(PullMessageResponseHeader)
         mq = request.process_queue.message_queue
         self._suggested[mq] = header.suggest_which_broker_id
-        if outages:
-            outages.worked("pull of", mq)
         if self._is_resubscribed(subscription):
             # The broker may have selected by either subscription; the tags of one must not be
             # tested on what the other selected.
@@ -258,6 +256,8 @@ class PullService:
         else:
             self._no_message(request, max(offset, header.next_begin_offset))
             delay_ms = 0
+        if outages:
+            outages.worked("pull of", mq)
         if request.next_offset > offset:
             if self._stalls:
                 self._stalls.moved(mq, request.next_offset)
@@ -297,7 +297,13 @@ class PullService:
         asked = request.next_offset
         messages = self._asked_for(messages, mq, asked)
         next_offset = offset_after(messages, asked, header.next_begin_offset)
-        messages = self._wanted(messages, mq, subscription)
+        messages = keep_tagged(messages, subscription.tags_set)
+        if messages and self._owner.settings.check_crc:
+            whole = check_bodies(messages, mq)
+            if whole is not messages:
+                next_offset = messages[len(whole)].queue_offset
+                messages = whole
+        messages = self._wanted(messages, mq)
         if messages:
             self._instance.stats.inc_pull_tps(self._group, mq.topic, len(messages))
         with request.lock:
@@ -322,11 +328,8 @@ class PullService:
             )
         return kept
 
-    def _wanted(
-        self, messages: list[MessageExt], mq: MessageQueue, subscription: SubscriptionData
-    ) -> list[MessageExt]:
+    def _wanted(self, messages: list[MessageExt], mq: MessageQueue) -> list[MessageExt]:
         """Return the messages listeners are to see, as they are to see them (C-220)."""
-        messages = keep_tagged(messages, subscription.tags_set)
         if mq.topic == self._retry_topic:
             for message in messages:
                 # Listeners see the topic a retried message was first sent to (C-256).
@@ -405,7 +408,7 @@ class PullService:
             return
         mq = request.process_queue.message_queue
         retry = after_failure(error, self._exception_delay_ms)
-        if mq.topic != self._retry_topic:
+        if mq.topic != self._retry_topic or not isinstance(error, BrokerError):
             self._instance.outages.failed(("pull of", mq), error)
         if retry.after is AfterFailure.HEARTBEAT:
             self._instance.heartbeat_soon()

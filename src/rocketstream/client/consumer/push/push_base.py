@@ -38,6 +38,7 @@ _TIMESTAMP_BACK_MS = 30 * 60_000
 
 CHANGEABLE = frozenset(
     {
+        "check_crc",
         "consume_concurrently_max_span",
         "post_subscription_when_pull",
         "pull_batch_size",
@@ -102,6 +103,7 @@ class PushConsumerBase(StaysHere):
     consume_timeout_minutes = Setting[float]()
     await_termination_ms_when_shutdown = Setting[int]()
     local_retry_delay_ms = Setting[int]()
+    check_crc = Setting[bool]()
 
     def __init__(
         self,

@@ -39,12 +39,14 @@ from rocketstream.protocol.codes import MessageSysFlag, RequestCode, ResponseCod
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import ConsumerSendMsgBackRequestHeader
 from rocketstream.protocol.message_ext import MessageExt
-from rocketstream.protocol.names import CLIENT_INNER_PRODUCER_GROUP
+from rocketstream.protocol.names import CLIENT_INNER_PRODUCER_GROUP, dlq_topic
 from rocketstream.protocol.properties import encode_properties
 
 logger = logging.getLogger("rocketstream.client")
 
 FALLBACK_TIMEOUT_MS = 3_000
+_SEND_BACK = ("sending back failed messages of group",)
+_SEND_ANEW = ("sending anew what could not be sent back, kept here meanwhile, of group",)
 _KEPT_SYS_FLAGS = MessageSysFlag.COMPRESSED | MessageSysFlag.COMPRESSION_MASK
 
 Resubmit = Callable[[PullRequest, list[MessageExt]], None]
@@ -64,7 +66,8 @@ class SendBack:
     ) -> None:
         self._instance = instance
         self._with_namespace = instance.config.with_namespace
-        self._group = settings.consumer_group
+        self.outages = instance.outages
+        self.group = self._group = settings.consumer_group
         self._max_times = max_reconsume_times(settings.max_reconsume_times)
         self._orderly_max_times = orderly_max_reconsume_times(settings.max_reconsume_times)
         self._local_delay_s = settings.local_retry_delay_ms / 1000
@@ -146,11 +149,26 @@ class SendBack:
                     "%s could not be sent to the dead-letter topic of %s, it is consumed again: %s",
                     message.msg_id, self._group, error,
                 )  # fmt: skip
+            else:
+                self.note_dead_letter(message)
             if not done.done():
                 done.set_result(result is not None)
 
         self._sender.send(prepared, ANY_QUEUE, FALLBACK_TIMEOUT_MS, sent)
         return await done
+
+    def note_dead_letter(self, message: MessageExt) -> None:
+        """Say that a message was given up: nobody consumes the dead-letter topic by itself."""
+        logger.warning(
+            "message %s of topic %s is given up by group %s after %d tries: it is in the "
+            "dead-letter topic %s now",
+            message.msg_id, message.topic, self._group, message.reconsume_times + 1,
+            dlq_topic(self._group),
+        )  # fmt: skip
+
+    def is_last_try(self, message: MessageExt, level: int) -> bool:
+        """Whether the broker puts what is sent back into the dead-letter topic (C-401)."""
+        return level < 0 or message.reconsume_times >= self._max_times
 
     async def drain(self) -> None:
         """Wait until everything submitted is answered, then take no more local retries.
@@ -337,15 +355,14 @@ class Returning:
         elif answer.code != ResponseCode.SUCCESS:
             self._fall_back(broker_error(answer.code, answer.remark))
         else:
-            self._on_done(True, None)
+            owner = self._owner
+            if owner.outages:
+                owner.outages.worked(*_SEND_BACK, owner.group)
+            self._stored()
 
     def _fall_back(self, error: Exception | None) -> None:
-        logger.warning(
-            "send-back of %s (%s) failed, sending it anew: %s",
-            self._message.msg_id,
-            self._message.message_queue,
-            error,
-        )
+        owner = self._owner
+        owner.outages.failed((*_SEND_BACK, owner.group), error or _no_answer(self._message))
         try:
             prepared = self._owner.anew(self._message, self._level)
         except Exception as bad:
@@ -362,12 +379,19 @@ class Returning:
 
     def _sent_anew(self, result: SendResult | None, error: SendError | None) -> None:
         if error is not None:
-            logger.warning(
-                "%s could not be sent anew either, it is consumed again here later: %s",
-                self._message.msg_id,
-                error,
-            )
-        self._on_done(result is not None, error)
+            self._owner.outages.failed((*_SEND_ANEW, self._owner.group), error)
+        if result is not None:
+            self._stored()
+        else:
+            self._on_done(False, error)
+
+    def _stored(self) -> None:
+        owner = self._owner
+        if owner.outages:
+            owner.outages.worked(*_SEND_ANEW, owner.group)
+        if self._owner.is_last_try(self._message, self._level):
+            self._owner.note_dead_letter(self._message)
+        self._on_done(True, None)
 
     def _dropped(self) -> None:
         self._on_done(False, None)
