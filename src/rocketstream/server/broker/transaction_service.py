@@ -258,7 +258,11 @@ class TransactionService:
             if self._closed:
                 return
             if self._queue.is_pending(offset):
-                self._check_one(offset)
+                try:
+                    self._check_one(offset)
+                except LocalProtocolError as error:
+                    # One message must not keep the others from being asked about.
+                    logger.error("half message %d cannot be put back: %s", offset, error)
             if number % CHECKS_PER_TURN == 0:
                 await asyncio.sleep(0)
 
