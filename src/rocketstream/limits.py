@@ -12,8 +12,9 @@ FRAME_BYTES_MAX: Final = 16_777_216
 """A frame including its 4 length bytes; upstream com.rocketmq.remoting.frameMaxLength."""
 FRAME_PREFIX_BYTES: Final = 4
 HEADER_BYTES_MAX: Final = 262_144
-"""The header of a frame; upstream 16 MiB. The longest that can be needed carries 32,767 bytes of
-properties, each of which may be written as six."""
+"""The header of a frame a server receives; upstream 16 MiB. The longest request carries 32,767
+bytes of properties, each of which may be written as six. An answer may be longer: that to a batch
+names each of its messages."""
 HEADER_FIELDS_MAX: Final = 1_024
 """Fields of one header; upstream's fullest has 15."""
 HEADER_LENIENT_BYTES_MAX: Final = 8_192
@@ -39,6 +40,14 @@ MESSAGE_BODY_BYTES_MAX: Final = 4 * 1024 * 1024
 PROPERTIES_BYTES_MAX: Final = 32_767
 TOPIC_CHARS_MAX: Final = 127
 GROUP_CHARS_MAX: Final = 255
+BATCH_MESSAGES_MAX: Final = 16_384
+"""Messages of one batch."""
+BATCH_STORED_BYTES_MAX: Final = 8 * 1024 * 1024
+"""Records made of one batch, together: the properties of a batch are copied to each of its
+messages. Upstream allows little more than the greatest body, 4 MiB."""
+KEYS_MAX: Final = 256
+"""Keys by which one message can be found; upstream has no bound. Those beyond it stay in its
+properties but are not indexed."""
 FILE_NAME_BYTES_MAX: Final = 255
 """A topic is a directory: longer names no file system takes."""
 DECOMPRESSED_BODY_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -95,6 +104,12 @@ NAMESRV_TOPICS_MAX: Final = 200_000
 NAMESRV_SETTINGS_MAX: Final = 10_000
 NAMESRV_SETTINGS_CHARS_MAX: Final = 4 * 1024 * 1024
 """Settings of a name server, and their names and values together: all are written at once."""
+HELD_PULLS_OF_CONNECTION_MAX: Final = 20_000
+"""Of one connection: one for each queue and group it consumes. More are answered at once."""
+HELD_PULLS_OF_QUEUE_MAX: Final = 256
+"""Of one connection for one queue: one for each of its groups. More are answered at once."""
+SCAN_UNITS_MAX: Final = 32_768
+"""Entries of a queue's index looked at for one pull, however many messages it asks for."""
 LOCK_LIVE_MS: Final = 60_000
 LOCK_GRACE_MS: Final = 30_000
 """How long a queue waits for its old holder after a restart of the broker: as long as clients,
@@ -130,6 +145,23 @@ SQL_EXPRESSION_CHARS_MAX: Final = 65_536
 SQL_DEPTH_MAX: Final = 64
 """Parentheses, signs and comparisons nested in one SQL92 condition: compiling and evaluating
 recurse this deep; AND and OR do not nest however many parts they join."""
+
+SQL_TOKENS_MAX: Final = 12_000
+"""Words of one SQL92 condition: what compiling costs goes by them."""
+
+SQL_PARTS_MAX: Final = 6_144
+"""Parts of one SQL92 condition: what evaluating it for one message costs goes by them. A search
+within a text counts as 32."""
+
+FILTER_STEPS_PER_PULL: Final = 32_768
+"""Parts of conditions evaluated for one pull; then it is answered with what was found, and the
+next one goes on from there. Reading a message counts too, by its size."""
+
+FILTER_STEPS_PER_ARRIVAL: Final = 2_000
+"""The same for the pulls that wait when a message arrives; those not looked at are answered."""
+
+CONDITION_CHARS_MAX: Final = 4 * 1024 * 1024
+"""All SQL92 conditions of the subscribers of one broker, together."""
 
 TRACE_CONTEXTS_MAX: Final = 1_024
 """Sends and listener calls whose trace waits to be sent; more are dropped and counted (C-541)."""

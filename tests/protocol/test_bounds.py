@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from rocketstream import limits
-from rocketstream.errors import LocalProtocolError, MalformedFrameError, RemoteProtocolError
+from rocketstream.errors import MalformedFrameError, RemoteProtocolError
 from rocketstream.protocol import fastjson
 from rocketstream.protocol.bodies import HeartbeatData, RegisterBrokerBody
 from rocketstream.protocol.command import RemotingCommand
@@ -31,23 +31,29 @@ def unreadable(*_: object) -> object:
 def test_header_over_its_bound_is_refused_before_it_is_read() -> None:
     """The header says how long it is; nothing of it is parsed when that is too much."""
     header = b" " * (limits.HEADER_BYTES_MAX + 1)
+    decoder = FrameDecoder(header_bytes_max=limits.HEADER_BYTES_MAX)
+    frame = struct.pack(">i", len(header) + 4) + json_frame(header)
     with pytest.raises(MalformedFrameError, match="header of 262145 bytes is over the maximum"):
-        decode_frame(json_frame(header))
+        decoder.feed(frame)
 
 
 def test_header_with_the_longest_properties_is_read() -> None:
     """32,767 bytes of properties fit however they are written in JSON."""
     command = RemotingCommand.request(310)
     command.ext_fields = {"i": "\x01" * limits.PROPERTIES_BYTES_MAX, "b": "x" * 127}
-    (read,) = FrameDecoder().feed(encode_frame(command))
+    decoder = FrameDecoder(header_bytes_max=limits.HEADER_BYTES_MAX)
+    (read,) = decoder.feed(encode_frame(command))
     assert read.ext_fields == command.ext_fields
 
 
-def test_header_over_its_bound_is_not_sent() -> None:
-    command = RemotingCommand.request(1)
-    command.ext_fields = {"a": "x" * limits.HEADER_BYTES_MAX}
-    with pytest.raises(LocalProtocolError, match="with one of 262144"):
-        encode_frame(command)
+def test_answer_to_the_greatest_batch_is_longer_than_any_request() -> None:
+    """It names each message by 32 characters in its header."""
+    answer = RemotingCommand.response(0)
+    answer.ext_fields = {"msgId": ",".join(["0" * 32] * limits.BATCH_MESSAGES_MAX)}
+    frame = encode_frame(answer)
+    assert len(frame) > limits.HEADER_BYTES_MAX
+    (read,) = FrameDecoder().feed(frame)
+    assert read.ext_fields == answer.ext_fields
 
 
 def test_long_header_that_is_no_json_is_refused_unread(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,6 +31,7 @@ _SHORT: Final = struct.Struct(">h")
 _join = "".join
 _BINARY_HEAD: Final = struct.Struct(">hBhii")
 
+_HEADER_BYTES_MAX: Final = 0xFFFFFF
 _HEADER_FIELDS_MAX: Final = limits.HEADER_FIELDS_MAX
 _JSON: Final = SerializeType.JSON
 _ROCKETMQ: Final = SerializeType.ROCKETMQ
@@ -63,10 +64,9 @@ def encode_frame_head(command: RemotingCommand, body_bytes: int) -> bytes:
         header = _encode_binary(command)
         word = 0x1000000 | len(header)
     length = 4 + len(header) + body_bytes
-    if length > limits.FRAME_BYTES_MAX - 4 or len(header) > limits.HEADER_BYTES_MAX:
+    if length > limits.FRAME_BYTES_MAX - 4 or len(header) > _HEADER_BYTES_MAX:
         raise LocalProtocolError(
-            f"a frame of {length + 4} bytes with a header of {len(header)} is over the maximum of"
-            f" {limits.FRAME_BYTES_MAX} with one of {limits.HEADER_BYTES_MAX}",
+            f"a frame of {length + 4} bytes is over the maximum of {limits.FRAME_BYTES_MAX}",
             frame_bytes=length + 4,
         )
     return _PREFIX.pack(length, word) + header
@@ -125,16 +125,16 @@ def decode_frame(frame: bytes | memoryview) -> RemotingCommand:
     data = frame if isinstance(frame, bytes) else bytes(frame)
     if len(data) < 4:
         raise MalformedFrameError(f"a frame of {len(data)} bytes has no header length")
-    return _decode(data, 0, len(data))
+    return _decode(data, 0, len(data), _HEADER_BYTES_MAX)
 
 
-def _decode(data: bytes, start: int, end: int) -> RemotingCommand:
+def _decode(data: bytes, start: int, end: int, header_bytes_max: int) -> RemotingCommand:
     (word,) = _unpack_word(data, start)
     header_start = start + 4
     body_start = header_start + (word & 0xFFFFFF)
-    if word & 0xFFFFFF > limits.HEADER_BYTES_MAX:
+    if word & 0xFFFFFF > header_bytes_max:
         raise MalformedFrameError(
-            f"a header of {word & 0xFFFFFF} bytes is over the maximum of {limits.HEADER_BYTES_MAX}"
+            f"a header of {word & 0xFFFFFF} bytes is over the maximum of {header_bytes_max}"
         )
     if body_start > end:
         raise MalformedFrameError(
@@ -306,10 +306,23 @@ class FrameDecoder:
     Memory is bounded by one frame plus what the last ``put`` brought.
     """
 
-    __slots__ = ("_data", "_error", "_frame_bytes_max", "_needed", "_partial", "_position")
+    __slots__ = (
+        "_data",
+        "_error",
+        "_frame_bytes_max",
+        "_header_bytes_max",
+        "_needed",
+        "_partial",
+        "_position",
+    )
 
-    def __init__(self, frame_bytes_max: int = limits.FRAME_BYTES_MAX) -> None:
+    def __init__(
+        self,
+        frame_bytes_max: int = limits.FRAME_BYTES_MAX,
+        header_bytes_max: int = _HEADER_BYTES_MAX,
+    ) -> None:
         self._frame_bytes_max = frame_bytes_max
+        self._header_bytes_max = header_bytes_max
         self._data = b""
         self._position = 0
         self._partial = bytearray()
@@ -383,7 +396,7 @@ class FrameDecoder:
             return None
         self._position = end = position + 4 + length
         try:
-            return _decode(data, position + 4, end)
+            return _decode(data, position + 4, end, self._header_bytes_max)
         except RemoteProtocolError as error:
             self._error = error
             raise

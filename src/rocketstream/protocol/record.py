@@ -370,11 +370,13 @@ def encode_batch(items: Iterable[BatchItem | tuple[int, bytes, bytes]]) -> bytes
     return b"".join(parts)
 
 
-def decode_batch(body: bytes | memoryview) -> list[BatchItem]:
+def decode_batch(
+    body: bytes | memoryview, *, messages_max: int = limits.BATCH_MESSAGES_MAX
+) -> list[BatchItem]:
     """Read the body of a batch send.
 
     Raises:
-        RemoteProtocolError: lengths that do not add up.
+        RemoteProtocolError: lengths that do not add up, or more messages than ``messages_max``.
     """
     data = body if isinstance(body, bytes) else bytes(body)
     items: list[BatchItem] = []
@@ -391,6 +393,11 @@ def decode_batch(body: bytes | memoryview) -> list[BatchItem]:
         (properties_size,) = _SHORT.unpack_from(data, stop)
         if properties_size < 0 or stop + 2 + properties_size != end:
             raise RemoteProtocolError(f"lengths of the batch message at {position} do not add up")
+        if len(items) >= messages_max:
+            raise RemoteProtocolError(
+                f"a batch has more than the maximum of {messages_max} messages; send several",
+                messages_max=messages_max,
+            )
         items.append(BatchItem(flag, data[start:stop], data[stop + 2 : end]))
         position = end
     return items

@@ -53,12 +53,14 @@ class ConnectionLimits:
         requests_in_flight_max: own requests waiting for an answer.
         write_buffer_bytes_max: bytes queued for a peer that does not read; more closes.
         frame_bytes_max: longest frame accepted.
+        header_bytes_max: longest header accepted.
     """
 
     idle_close_ms: float = limits.IDLE_CLOSE_MS
     requests_in_flight_max: int = limits.REQUESTS_IN_FLIGHT_MAX
     write_buffer_bytes_max: int = limits.WRITE_BUFFER_BYTES_MAX
     frame_bytes_max: int = limits.FRAME_BYTES_MAX
+    header_bytes_max: int = limits.FRAME_BYTES_MAX
 
 
 DEFAULT_LIMITS = ConnectionLimits()
@@ -117,7 +119,7 @@ class Connection(asyncio.Protocol):
         self._after_response = after_response
         self._on_open = on_open
         self._on_close = on_close
-        self._decoder = FrameDecoder(bounds.frame_bytes_max)
+        self._decoder = FrameDecoder(bounds.frame_bytes_max, bounds.header_bytes_max)
         self._transport: asyncio.Transport | None = None
         self._closed = True
         self._lost: asyncio.Future[None] = loop.create_future()
@@ -607,7 +609,7 @@ class Connection(asyncio.Protocol):
         """Forget what was not done, and tell the owner that the connection is gone."""
         self._steps = None
         self._is_gone = False
-        self._decoder = FrameDecoder(self._bounds.frame_bytes_max)
+        self._decoder = FrameDecoder()
         if self._on_close is not None:
             self._on_close(self)
 

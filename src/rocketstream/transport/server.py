@@ -98,7 +98,9 @@ class RemotingServer:
         self._ssl = None if tls_mode == "disabled" else ssl_context
         self._tls_mode = tls_mode
         self._connections_max = connections_max
-        self._bounds = bounds or ConnectionLimits(idle_close_ms=idle_close_ms)
+        self._bounds = bounds or ConnectionLimits(
+            idle_close_ms=idle_close_ms, header_bytes_max=limits.HEADER_BYTES_MAX
+        )
         self._sharing = sharing
         self._own_sharing: Sharing | None = None
         self._clock = clock

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketstream.protocol.bodies import ConsumerFilterTable, SubscriptionData
+from rocketstream.server.broker.core import consumer_filters
 from rocketstream.server.broker.core.consumer_filters import DEAD_KEPT_MS, ConsumerFilters
 
 CONDITIONS = ["n = 1", "n = 2", "n ="]
@@ -126,3 +128,20 @@ def test_the_file_brings_everything_back_as_dead(steps: list[Heartbeat | Leave])
         key: (text, version, False) for key, (text, version, _) in state(filters).items()
     }
     assert loaded.snapshot(START_MS + 60_000 + DEAD_KEPT_MS) == ConsumerFilterTable()
+
+
+def test_all_conditions_together_have_one_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiled they take fifty times their size; what a group gives up is free for others."""
+    monkeypatch.setattr(consumer_filters, "CONDITION_CHARS_MAX", 30)
+    filters = ConsumerFilters()
+
+    def register(group: str, condition: str, version: int = 1) -> list[str]:
+        data = SubscriptionData("T1", condition, set(), set(), version, "SQL92")
+        return [error.message for error in filters.register(group, [data], START_MS)]
+
+    assert register("a", "n = 1 AND m = 2 AND k = 3") == []
+    (refused,) = register("b", "n = 123456")
+    assert "all consumers together are over the maximum of 30 characters" in refused
+    assert filters.get("T1", "b") is None
+    assert register("a", "n = 1", 2) == []
+    assert register("b", "n = 123456", 2) == []

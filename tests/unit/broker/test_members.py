@@ -62,8 +62,9 @@ def test_closed_channel_leaves_all_its_groups() -> None:
     for group in ("g1", "g2"):
         members.register(data(group=group), member("a"))
     members.register(data(group="g2"), member("b"))
-    assert members.channel_closed("a") == {"g1": [], "g2": ["b"]}
-    assert members.channel_closed("a") == {}
+    left = {name: members.unregister(name, "a") for name in members.groups_of_channel("a")}
+    assert left == {"g1": [], "g2": ["b"]}
+    assert members.groups_of_channel("a") == []
 
 
 def test_expired_members_go_and_the_rest_is_known() -> None:

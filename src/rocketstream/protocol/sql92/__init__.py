@@ -15,6 +15,9 @@ from rocketstream.protocol.sql92.parser import parse
 __all__ = ["Expression", "compile_expression"]
 
 _COMPILED_MAX = 256
+_SHORT_CHARS_MAX = 2_048
+_LONG_COMPILED_MAX = 8
+"""A compiled condition of 64 KB takes megabytes."""
 
 
 class Expression:
@@ -22,12 +25,14 @@ class Expression:
 
     Attributes:
         text: what it was compiled from.
+        parts: what evaluating it costs at most, in comparisons of two numbers.
     """
 
-    __slots__ = ("_evaluate", "text")
+    __slots__ = ("_evaluate", "parts", "text")
 
-    def __init__(self, text: str, root: Node) -> None:
+    def __init__(self, text: str, root: Node, parts: int) -> None:
         self.text = text
+        self.parts = parts
         self._evaluate = root.evaluate
 
     def evaluate(self, properties: Mapping[str, str]) -> bool | None:
@@ -50,7 +55,6 @@ class Expression:
         return f"Expression({self.text!r})"
 
 
-@lru_cache(maxsize=_COMPILED_MAX)
 def compile_expression(text: str) -> Expression:
     """Return the compiled form of a condition.
 
@@ -61,4 +65,14 @@ def compile_expression(text: str) -> Expression:
         SubscriptionError: it is not a condition; ``parameters["position"]`` says from which
             character on, counted from 0.
     """
-    return Expression(text, parse(text))
+    return _compile_long(text) if len(text) > _SHORT_CHARS_MAX else _compile_short(text)
+
+
+@lru_cache(maxsize=_COMPILED_MAX)
+def _compile_short(text: str) -> Expression:
+    return Expression(text, *parse(text))
+
+
+@lru_cache(maxsize=_LONG_COMPILED_MAX)
+def _compile_long(text: str) -> Expression:
+    return Expression(text, *parse(text))

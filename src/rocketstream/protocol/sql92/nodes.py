@@ -25,6 +25,8 @@ Properties = Mapping[str, str]
 Evaluate = Callable[[Properties], Any]
 
 _INT_MAX, _LONG_MAX = 2**31 - 1, 2**63 - 1
+_TEXT_TEST_WEIGHT = 32
+"""A search through a property of 32 KB."""
 _SIGNS: dict[str, Callable[[int], bool]] = {
     ">": lambda sign: sign > 0,
     ">=": lambda sign: sign >= 0,
@@ -42,7 +44,7 @@ class CheckError(Exception):
     """The parts do not go together; the text says why."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Node:
     """A part of a condition.
 
@@ -52,6 +54,9 @@ class Node:
         text: how it is shown in errors.
         is_constant: whether it is a literal, of this ``value``.
         height: how many parts it is nested.
+        weight: what evaluating it costs besides its parts, in comparisons of two numbers.
+
+    Nobody changes one; it is not frozen because making frozen ones takes three times as long.
     """
 
     kind: Kind
@@ -60,6 +65,7 @@ class Node:
     is_constant: bool = False
     value: Any = None
     height: int = 1
+    weight: int = 1
 
 
 # --- operands -------------------------------------------------------------------------------------
@@ -85,7 +91,10 @@ def integer_node(text: str) -> Node:
 
 def float_node(text: str) -> Node:
     """A floating point literal; 0.0 is one, unlike in the original (C-388, C-583)."""
-    value = parse_double(text)
+    try:
+        value = parse_double(text)
+    except EvaluationError:
+        raise CheckError(f"a number of {len(text)} characters is too long") from None
     if math.isinf(value):
         raise CheckError(f"{text} is greater than the greatest double, 1.7976931348623157E308")
     if value == 0 and text.lower().partition("e")[0].strip("0."):
@@ -139,9 +148,9 @@ def negation(node: Node) -> Node:
     return _boolean(evaluate, node)
 
 
-def _boolean(evaluate: Evaluate, *parts: Node) -> Node:
-    height = 1 + max(part.height for part in parts)
-    return Node(Kind.BOOLEAN, evaluate, "a condition", height=height)
+def _boolean(evaluate: Evaluate, *parts: Node, weight: int = 1) -> Node:
+    height = 1 + max([part.height for part in parts])
+    return Node(Kind.BOOLEAN, evaluate, "a condition", height=height, weight=weight)
 
 
 # --- logic ----------------------------------------------------------------------------------------
@@ -263,4 +272,4 @@ def text_test(node: Node, word: str, part: str, negated: bool) -> Node:
         value = read(properties)
         return value is not None and test(value, part) is not negated
 
-    return _boolean(evaluate, node)
+    return _boolean(evaluate, node, weight=_TEXT_TEST_WEIGHT)

@@ -8,30 +8,42 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rocketstream.errors import SubscriptionError
-from rocketstream.limits import SQL_DEPTH_MAX
+from rocketstream.limits import SQL_DEPTH_MAX, SQL_PARTS_MAX
 from rocketstream.protocol.sql92 import nodes
 from rocketstream.protocol.sql92.nodes import CheckError, Node
-from rocketstream.protocol.sql92.tokens import Token, TokenKind, tokens_of, wrong
+from rocketstream.protocol.sql92.tokens import (
+    TEXT_TESTS,
+    Token,
+    TokenKind,
+    tokens_of,
+    wrong,
+)
 
 _ORDERINGS = frozenset({">", ">=", "<", "<="})
-_TEXT_TESTS = frozenset({"CONTAINS", "STARTSWITH", "ENDSWITH"})
+_SIGNS = frozenset({"+", "-", "NOT"})
+_COMPARISONS = _ORDERINGS | TEXT_TESTS | {"NOT", "BETWEEN", "IN"}
+_EQUALITIES = frozenset({"=", "<>", "IS"})
 
 
-def parse(text: str) -> Node:
-    """Return the condition a text describes.
+def parse(text: str) -> tuple[Node, int]:
+    """Return the condition a text describes, and of how many parts it is.
 
     Raises:
         SubscriptionError: it describes none; the text names the place and what is wrong there.
     """
-    return _Parser(text).whole()
+    parser = _Parser(text)
+    return parser.whole(), parser.parts
 
 
 class _Parser:
     def __init__(self, text: str) -> None:
         self._text = text
         self._tokens = tokens_of(text)
+        self._words = [token.word for token in self._tokens]
+        self._words.append("")  # one may be looked at behind the end
         self._next = 0
         self._depth = 0
+        self.parts = 0
 
     # --- tokens -----------------------------------------------------------------------------------
 
@@ -40,12 +52,7 @@ class _Parser:
         return self._tokens[self._next]
 
     def _is(self, text: str, ahead: int = 0) -> bool:
-        index = min(self._next + ahead, len(self._tokens) - 1)
-        token = self._tokens[index]
-        if token.kind is TokenKind.KEYWORD or token.kind is TokenKind.SYMBOL:
-            return token.text == text
-        # Words of 5.x are operators only where an operator may stand: 4.9 knows them as names.
-        return token.kind is TokenKind.IDENTIFIER and token.text.upper() == text in _TEXT_TESTS
+        return self._words[self._next + ahead] == text
 
     def _take(self, text: str) -> bool:
         if self._is(text):
@@ -67,6 +74,9 @@ class _Parser:
             raise wrong(self._text, start, str(failure)) from None
         if node.height > SQL_DEPTH_MAX:
             raise self._too_deep()
+        self.parts += node.weight
+        if self.parts > SQL_PARTS_MAX:
+            raise self._wrong(f"a condition may have {SQL_PARTS_MAX} parts")
         return node
 
     def _too_deep(self) -> SubscriptionError:
@@ -100,6 +110,8 @@ class _Parser:
         start = self._token.start
         left = self._comparison()
         while True:
+            if self._words[self._next] not in _EQUALITIES:
+                return left
             if self._take("="):
                 left = self._pair(start, nodes.equality, left, self._comparison())
             elif self._take("<>"):
@@ -123,8 +135,10 @@ class _Parser:
         start = self._token.start
         left = self._unary()
         while True:
-            symbol = self._token.text
-            if self._token.kind is TokenKind.SYMBOL and symbol in _ORDERINGS:
+            symbol = self._words[self._next]
+            if symbol not in _COMPARISONS:
+                return left
+            if symbol in _ORDERINGS:
                 self._next += 1
                 left = self._ordering(start, left, symbol)
                 continue
@@ -147,7 +161,7 @@ class _Parser:
             self._next += ahead + 1
             values = self._strings()
             return self._built(start, lambda: nodes.inclusion(left, values, negated))
-        for word in _TEXT_TESTS:
+        for word in TEXT_TESTS:
             if self._is(word, ahead):
                 self._next += ahead + 1
                 return self._text_test(start, left, word, negated)
@@ -182,7 +196,7 @@ class _Parser:
     def _unary(self) -> Node:
         start = self._token.start
         signs: list[str] = []
-        while self._is("+") or self._is("-") or self._is("NOT"):
+        while self._words[self._next] in _SIGNS:
             signs.append(self._token.text)
             self._next += 1
         node = self._primary()

@@ -10,7 +10,7 @@ import re
 from typing import NamedTuple
 
 from rocketstream.errors import SubscriptionError
-from rocketstream.limits import SQL_EXPRESSION_CHARS_MAX
+from rocketstream.limits import SQL_EXPRESSION_CHARS_MAX, SQL_TOKENS_MAX
 
 _SHOWN_CHARS_MAX = 20
 
@@ -28,14 +28,21 @@ class TokenKind(enum.Enum):
 
 
 class Token(NamedTuple):
-    """One word; ``text`` is upper case for keywords and decoded for strings."""
+    """One word; ``text`` is upper case for keywords and decoded for strings.
+
+    ``word`` is what the grammar knows it by: keywords, symbols, and names that are operators where
+    an operator may stand; empty for all others.
+    """
 
     kind: TokenKind
     text: str
     start: int
     end: int
+    word: str = ""
 
 
+TEXT_TESTS = frozenset({"CONTAINS", "STARTSWITH", "ENDSWITH"})
+"""Operators of 5.x; 4.9 knows them as names, and so they are wherever no operator may stand."""
 KEYWORDS = frozenset({"NOT", "AND", "OR", "BETWEEN", "IN", "TRUE", "FALSE", "NULL", "IS"})
 
 _EXPONENT = "(?:[eE][+-]?[0-9]+)?"
@@ -67,28 +74,40 @@ def tokens_of(text: str) -> list[Token]:
         )
     found: list[Token] = []
     position, length = 0, len(text)
+    match_at = _TOKEN.match
     while position < length:
         if text.startswith("/*", position):
             position = _comment_end(text, position)
             continue
-        match = _TOKEN.match(text, position)
+        match = match_at(text, position)
         if match is None:
             raise _unreadable(text, position)
         position = match.end()
         if match.lastgroup != "space":
             found.append(_token(match))
+            if len(found) > SQL_TOKENS_MAX:
+                raise wrong(text, position, f"a condition may have {SQL_TOKENS_MAX} words")
     found.append(Token(TokenKind.END, "", length, length))
     return found
 
 
+_KINDS = {kind.name: kind for kind in TokenKind}
+
+
 def _token(match: re.Match[str]) -> Token:
-    kind = TokenKind[str(match.lastgroup)]
-    word = match.group()
-    if kind is TokenKind.IDENTIFIER and word.upper() in KEYWORDS:
-        return Token(TokenKind.KEYWORD, word.upper(), match.start(), match.end())
+    kind = _KINDS[str(match.lastgroup)]
+    text = match.group()
+    if kind is TokenKind.SYMBOL:
+        return Token(kind, text, match.start(), match.end(), text)
     if kind is TokenKind.STRING:
-        word = word[1:-1].replace("''", "'")
-    return Token(kind, word, match.start(), match.end())
+        text = text[1:-1].replace("''", "'")
+    elif kind is TokenKind.IDENTIFIER:
+        upper = text.upper()
+        if upper in KEYWORDS:
+            return Token(TokenKind.KEYWORD, upper, match.start(), match.end(), upper)
+        if upper in TEXT_TESTS:
+            return Token(kind, text, match.start(), match.end(), upper)
+    return Token(kind, text, match.start(), match.end())
 
 
 def _comment_end(text: str, position: int) -> int:

@@ -20,6 +20,8 @@ _DOUBLE = re.compile(
 )
 _JAVA_SPACE = "".join(map(chr, range(0x21)))
 _DIGITS_MAX = 19
+_NUMBER_CHARS_MAX = 400
+"""A longer text is no number here; the greatest double has 309 digits."""
 
 Comparer = Callable[[Any, Any], int]
 
@@ -61,6 +63,8 @@ def parse_long(text: str) -> int:
 
 
 def _parse_within(text: str, high: int) -> int:
+    if len(text) > _NUMBER_CHARS_MAX:
+        raise EvaluationError
     if not _INTEGER.fullmatch(text) or len(text.lstrip("+-").lstrip("0")) > _DIGITS_MAX:
         raise EvaluationError
     value = int(text)
@@ -71,6 +75,8 @@ def _parse_within(text: str, high: int) -> int:
 
 def parse_double(text: str) -> float:
     """Read a double as ``Double.valueOf`` does: spaces around it, suffixes and hex included."""
+    if len(text) > _NUMBER_CHARS_MAX:
+        raise EvaluationError
     text = text.strip(_JAVA_SPACE)
     match = _DOUBLE.fullmatch(text)
     if match is None:

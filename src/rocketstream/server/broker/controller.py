@@ -30,7 +30,7 @@ from rocketstream.server.broker.core.topics import TopicTable
 from rocketstream.server.store import MessageStore
 from rocketstream.transport.addresses import format_address
 from rocketstream.transport.aio import Connection
-from rocketstream.transport.sharing import Sharing
+from rocketstream.transport.sharing import Sharing, Steps
 
 logger = logging.getLogger("rocketstream.server")
 
@@ -217,8 +217,17 @@ class BrokerController:
 
     def _member_closed(self, connection: Connection) -> None:
         self.producers.channel_closed(connection)
-        for group, left in self.consumers.channel_closed(connection).items():
-            self.member_left(group, left)
+        steps = self._leave_groups(connection)
+        if self.sharing is not None:
+            self.sharing.start(steps)
+        else:
+            for _ in steps:
+                pass
+
+    def _leave_groups(self, connection: Connection) -> Steps:
+        for group in self.consumers.groups_of_channel(connection):
+            self.member_left(group, self.consumers.unregister(group, connection))
+            yield
 
     def expire_members(self) -> None:
         """Remove clients silent for 120 s, close their connections, tell the others (C-551)."""

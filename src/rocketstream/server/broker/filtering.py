@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rocketstream.errors import RemoteProtocolError
+from rocketstream.limits import FILTER_STEPS_PER_PULL
 from rocketstream.protocol.bodies import SubscriptionData
 from rocketstream.protocol.names import RETRY_PREFIX
 from rocketstream.protocol.properties import PROPERTY_RETRY_TOPIC, decode_properties
@@ -21,14 +22,38 @@ from rocketstream.server.broker.core.long_poll import TagMatch
 logger = logging.getLogger("rocketstream.server")
 
 Accept = Callable[[bytes], bool]
+_LOOK_STEPS = 10
+"""What looking at the least message costs."""
+
+
+class Budget:
+    """How much looking at messages may still cost, in comparisons of two numbers."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, steps: int) -> None:
+        self.left = steps
+
+    def is_spent(self) -> bool:
+        """Whether it is used up; what was begun is finished."""
+        return self.left <= 0
 
 
 @dataclass(frozen=True, slots=True)
 class PullFilter:
-    """The tests of one pull; None lets everything through."""
+    """The tests of one pull; None lets everything through.
+
+    ``is_enough`` says when so much was looked at that the pull is to be answered.
+    """
 
     match: TagMatch | None = None
     accept: Accept | None = None
+    budget: Budget | None = None
+
+    @property
+    def is_enough(self) -> Callable[[], bool] | None:
+        """What tells the store to look no further."""
+        return None if self.budget is None else self.budget.is_spent
 
 
 def tag_filter(subscription: SubscriptionData) -> PullFilter:
@@ -41,24 +66,32 @@ def tag_filter(subscription: SubscriptionData) -> PullFilter:
 def condition_filter(expression: Expression) -> PullFilter:
     """Return the tests of a subscription by a condition (C-383, C-390)."""
 
+    budget = Budget(FILTER_STEPS_PER_PULL)
+
     def accept(record: bytes) -> bool:
-        properties = _properties(record)
+        properties = _properties(record, budget)
+        budget.left -= expression.parts
         return properties is not None and expression.matches(properties)
 
-    return PullFilter(accept=accept)
+    return PullFilter(accept=accept, budget=budget)
 
 
 def retry_filter(filters: ConsumerFilters, group: str) -> PullFilter:
     """Return the tests of a retry topic: the condition on each message's first topic (C-396)."""
 
+    budget = Budget(FILTER_STEPS_PER_PULL)
+
     def accept(record: bytes) -> bool:
-        properties = _properties(record)
+        properties = _properties(record, budget)
         if properties is None:
             return True
         known = filters.get(properties.get(PROPERTY_RETRY_TOPIC, ""), group)
-        return known is None or known.compiled.matches(properties)
+        if known is None:
+            return True
+        budget.left -= known.compiled.parts
+        return known.compiled.matches(properties)
 
-    return PullFilter(accept=accept)
+    return PullFilter(accept=accept, budget=budget)
 
 
 def retried_group(topic: str) -> str | None:
@@ -76,11 +109,13 @@ def is_by_tags(subscription: SubscriptionData) -> bool:
     return subscription.class_filter_mode or is_tag_type(subscription.expression_type)
 
 
-def _properties(record: bytes) -> dict[str, str] | None:
+def _properties(record: bytes, budget: Budget) -> dict[str, str] | None:
     try:
         head = read_head(record)
     except RemoteProtocolError as error:
         logger.warning("a stored record cannot be read, no condition selects it: %s", error)
         return None
+    # Bodies are only copied; properties are taken apart, which costs much more a byte.
+    budget.left -= len(record) // 1_024 + head.properties_size // 8 + _LOOK_STEPS
     start = head.properties_start
     return decode_properties(record[start : start + head.properties_size])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rocketstream.limits import KEYS_MAX
 from rocketstream.protocol.codes import MessageSysFlag
 from rocketstream.protocol.properties import (
     PROPERTY_DELAY,
@@ -47,12 +48,12 @@ class InnerMessage:
 
 
 def index_keys(properties: dict[str, str]) -> list[str]:
-    """Return the words a message is found by: its id and its keys."""
+    """Return the words a message is found by: its id and its keys, as many as are indexed."""
     unique = properties.get(PROPERTY_UNIQ_KEY)
     keys = properties.get(PROPERTY_KEYS)
     found = [unique] if unique else []
     if keys:
-        found.extend(keys.split())
+        found.extend(keys.split(None, KEYS_MAX)[:KEYS_MAX])
     return found
 
 

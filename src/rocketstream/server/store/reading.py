@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
+from rocketstream.limits import SCAN_UNITS_MAX
 from rocketstream.server.store.commit_log import CommitLog
 from rocketstream.server.store.consume_queue import FILLER_SIZE, UNIT, ConsumeQueue, is_filler
 from rocketstream.server.store.results import GetMessageStatus, GetResult, StoreConfig
@@ -43,11 +44,13 @@ def get(
     high: int,
     match: Match | None,
     accept: Accept | None = None,
+    is_enough: Callable[[], bool] | None = None,
 ) -> GetResult:
     """Read up to ``count_max`` records from an offset on, as upstream's getMessage does.
 
     Args:
         high: where the queue ends for readers.
+        is_enough: asked after each record that was tested; true ends the scan.
     """
     outside = get_bounds(queue, offset, high)
     if outside is not None:
@@ -55,18 +58,20 @@ def get(
     count_max = max(count_max, 1)
     is_filtered = match is not None or accept is not None
     scan_max = max(_SCAN_UNITS_MIN, count_max) if is_filtered else count_max
-    units = queue.units(offset, min(scan_max, high - offset))
+    units = queue.units(offset, min(scan_max, high - offset, SCAN_UNITS_MAX))
     low = queue.min_offset
     if not units:
         following = queue.next_file_offset(offset)
         return GetResult(GetMessageStatus.OFFSET_FOUND_NULL, following, low, high)
     result = GetResult(GetMessageStatus.NO_MATCHED_MESSAGE, offset, low, high)
-    _scan(units, log, config, memory_bytes, count_max, match, accept, result)
+    _scan(units, log, config, memory_bytes, count_max, match, accept, is_enough, result)
     if result.status is GetMessageStatus.MESSAGE_WAS_REMOVING and not is_filtered:
         # What is gone is skipped over as far as upstream would look, not only count_max units.
-        units = queue.units(offset, min(max(_SCAN_UNITS_MIN, count_max), high - offset))
+        units = queue.units(
+            offset, min(max(_SCAN_UNITS_MIN, count_max), high - offset, SCAN_UNITS_MAX)
+        )
         result = GetResult(GetMessageStatus.NO_MATCHED_MESSAGE, offset, low, high)
-        _scan(units, log, config, memory_bytes, count_max, match, accept, result)
+        _scan(units, log, config, memory_bytes, count_max, match, accept, is_enough, result)
     return result
 
 
@@ -78,6 +83,7 @@ def _scan(
     count_max: int,
     match: Match | None,
     accept: Accept | None,
+    is_enough: Callable[[], bool] | None,
     result: GetResult,
 ) -> None:
     on_disk_before = log.end - memory_bytes
@@ -105,6 +111,8 @@ def _scan(
                 skip_before = log.next_file(physical)
             continue
         if accept is not None and not accept(log.slice(physical, physical + size)):
+            if is_enough is not None and is_enough():
+                break
             continue
         if physical != end:
             if end >= 0:
@@ -113,6 +121,8 @@ def _scan(
         end += size
         total += size
         count += 1
+        if is_enough is not None and is_enough():
+            break
     if end >= 0:
         records.append(log.slice(start, end))
         result.status = GetMessageStatus.FOUND

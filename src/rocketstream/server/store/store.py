@@ -454,12 +454,15 @@ class MessageStore:
         max_count: int,
         match: reading.Match | None = None,
         accept: reading.Accept | None = None,
+        is_enough: Callable[[], bool] | None = None,
     ) -> GetResult:
         """Read records of a queue from an offset on (C-367 to C-370); copies, safe to keep.
 
         Args:
             match: tests a unit's tagsCode; None takes every record.
             accept: tests the record itself; None takes every one (C-395).
+            is_enough: asked after each record tested; true ends the scan, and the next read is to
+                go on behind it.
         """
         queue = self._queues.get((topic, queue_id))
         if queue is None:
@@ -474,6 +477,7 @@ class MessageStore:
             self._end_for_readers(queue),
             match,
             accept,
+            is_enough,
         )
 
     def _end_for_readers(self, queue: ConsumeQueue) -> int:

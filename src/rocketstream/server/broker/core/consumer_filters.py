@@ -5,10 +5,11 @@ Law: pure. A group's condition stays known, as dead, a day after its last member
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 
 from rocketstream.errors import SubscriptionError
+from rocketstream.limits import CONDITION_CHARS_MAX
 from rocketstream.protocol.bodies import (
     ConsumerFilterData,
     ConsumerFilterTable,
@@ -51,13 +52,15 @@ class ConsumerFilters:
     """All conditions of a broker's groups."""
 
     def __init__(self) -> None:
-        self._filters: dict[tuple[str, str], ConsumerFilter] = {}
+        self._groups: dict[str, dict[str, ConsumerFilter]] = {}
+        self._chars = 0
         self.generation = 0
         """Moves with every change, for whoever writes the table down."""
 
     def get(self, topic: str, group: str) -> ConsumerFilter | None:
         """Return a group's condition on a topic."""
-        return self._filters.get((topic, group))
+        topics = self._groups.get(group)
+        return topics.get(topic) if topics else None
 
     def register(
         self, group: str, subscriptions: Iterable[SubscriptionData], now_ms: int
@@ -67,6 +70,18 @@ class ConsumerFilters:
         Returns:
             What was wrong with conditions that do not compile; pulls for them get code 27.
         """
+        steps = self.registering(group, subscriptions, now_ms)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as done:
+                errors: list[SubscriptionError] = done.value
+                return errors
+
+    def registering(
+        self, group: str, subscriptions: Iterable[SubscriptionData], now_ms: int
+    ) -> Generator[None, None, list[SubscriptionError]]:
+        """Do what ``register`` does in steps of one condition each."""
         wanted = {data.topic: data for data in subscriptions}
         errors: list[SubscriptionError] = []
         for data in wanted.values():
@@ -75,14 +90,14 @@ class ConsumerFilters:
                     self._register_one(group, data, now_ms)
                 except SubscriptionError as error:
                     errors.append(error)
+                yield
         for known in self._of_group(group):
             if known.topic not in wanted and not known.is_dead:
                 self._die(known, now_ms)
         return errors
 
     def _register_one(self, group: str, data: SubscriptionData, now_ms: int) -> None:
-        key = (data.topic, group)
-        known = self._filters.get(key)
+        known = self.get(data.topic, group)
         if known is not None and data.sub_version <= known.client_version:
             if data.sub_version == known.client_version and known.is_dead:
                 self._revive(known)
@@ -93,18 +108,43 @@ class ConsumerFilters:
             self._revive(known)
             return
         # Whatever the outcome, the old condition is no longer what the group wants.
-        self._filters.pop(key, None)
+        self._drop(data.topic, group)
         self.generation += 1
+        if self._chars + len(data.sub_string) > CONDITION_CHARS_MAX:
+            raise SubscriptionError(
+                f"the conditions of all consumers together are over the maximum of"
+                f" {CONDITION_CHARS_MAX} characters; the one of group {group} for topic"
+                f" {data.topic} is not taken",
+                chars_max=CONDITION_CHARS_MAX,
+            )
         compiled = compiled_of(data.sub_string, data.expression_type)
-        self._filters[key] = ConsumerFilter(
-            group,
-            data.topic,
-            data.sub_string,
-            data.expression_type,
-            compiled,
-            data.sub_version,
-            now_ms,
+        self._put(
+            ConsumerFilter(
+                group,
+                data.topic,
+                data.sub_string,
+                data.expression_type,
+                compiled,
+                data.sub_version,
+                now_ms,
+            )
         )
+
+    def _put(self, known: ConsumerFilter) -> None:
+        self._drop(known.topic, known.group)
+        self._groups.setdefault(known.group, {})[known.topic] = known
+        self._chars += len(known.expression)
+
+    def _drop(self, topic: str, group: str) -> None:
+        topics = self._groups.get(group, {})
+        known = topics.pop(topic, None)
+        if known is not None:
+            self._chars -= len(known.expression)
+            if not topics:
+                del self._groups[group]
+
+    def _all(self) -> list[ConsumerFilter]:
+        return [known for topics in self._groups.values() for known in topics.values()]
 
     def unregister(self, group: str, now_ms: int) -> None:
         """The last member of a group has left."""
@@ -113,7 +153,7 @@ class ConsumerFilters:
                 self._die(known, now_ms)
 
     def _of_group(self, group: str) -> list[ConsumerFilter]:
-        return [known for known in self._filters.values() if known.group == group]
+        return list(self._groups.get(group, {}).values())
 
     def _die(self, known: ConsumerFilter, now_ms: int) -> None:
         known.dead_ms = max(now_ms, known.born_ms)
@@ -140,25 +180,27 @@ class ConsumerFilters:
                     errors.append(error)
                     continue
                 dead_ms = data.dead_time or max(data.born_time, now_ms - _LOADED_DEAD_MS)
-                self._filters[data.topic, data.consumer_group] = ConsumerFilter(
-                    data.consumer_group,
-                    data.topic,
-                    data.expression,
-                    data.expression_type,
-                    compiled,
-                    data.client_version,
-                    data.born_time,
-                    dead_ms,
+                self._put(
+                    ConsumerFilter(
+                        data.consumer_group,
+                        data.topic,
+                        data.expression,
+                        data.expression_type,
+                        compiled,
+                        data.client_version,
+                        data.born_time,
+                        dead_ms,
+                    )
                 )
         return errors
 
     def snapshot(self, now_ms: int) -> ConsumerFilterTable:
         """Return the file's content, having dropped what has been dead for a day."""
-        for key, known in list(self._filters.items()):
+        for known in self._all():
             if known.is_dead and now_ms - known.dead_ms >= DEAD_KEPT_MS:
-                del self._filters[key]
+                self._drop(known.topic, known.group)
         table = ConsumerFilterTable()
-        for known in self._filters.values():
+        for known in self._all():
             by_group = table.filter_data_by_topic.setdefault(
                 known.topic, FilterDataMapByTopic(known.topic)
             )

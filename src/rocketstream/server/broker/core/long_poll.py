@@ -13,9 +13,14 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from rocketstream.limits import HELD_PULLS_MAX
+from rocketstream.limits import (
+    HELD_PULLS_MAX,
+    HELD_PULLS_OF_CONNECTION_MAX,
+    HELD_PULLS_OF_QUEUE_MAX,
+)
 
 T = TypeVar("T")
+_STALE_DEADLINES = 1_024
 TagMatch = Callable[[int], bool]
 OffsetAccept = Callable[[int], bool]
 
@@ -40,10 +45,19 @@ class HeldPull(Generic[T]):
 class LongPolls(Generic[T]):
     """All held pulls of a broker."""
 
-    def __init__(self, held_max: int = HELD_PULLS_MAX) -> None:
+    def __init__(
+        self,
+        held_max: int = HELD_PULLS_MAX,
+        of_owner_max: int = HELD_PULLS_OF_CONNECTION_MAX,
+        of_queue_max: int = HELD_PULLS_OF_QUEUE_MAX,
+    ) -> None:
         self._held_max = held_max
-        self._queues: dict[tuple[str, int], list[HeldPull[T]]] = {}
-        self._owners: dict[Hashable, set[HeldPull[T]]] = {}
+        self._of_owner_max = of_owner_max
+        self._of_queue_max = of_queue_max
+        # Dicts for sets that keep their order: each pull is taken out in one step.
+        self._queues: dict[tuple[str, int], dict[HeldPull[T], None]] = {}
+        self._owners: dict[Hashable, dict[tuple[str, int], dict[HeldPull[T], None]]] = {}
+        self._counts: dict[Hashable, int] = {}
         self._deadlines: list[tuple[float, int, HeldPull[T]]] = []
         self._order = itertools.count()
         self._count = 0
@@ -52,12 +66,25 @@ class LongPolls(Generic[T]):
         return self._count
 
     def hold(self, held: HeldPull[T]) -> bool:
-        """Park a pull; False when the bound is reached and it must be answered now."""
-        if self._count >= self._held_max:
+        """Park a pull; False when a bound is reached and it must be answered now."""
+        key, owner = (held.topic, held.queue_id), held.owner
+        count = self._counts.get(owner, 0)
+        mine = self._owners.setdefault(owner, {}).setdefault(key, {})
+        if (
+            self._count >= self._held_max
+            or count >= self._of_owner_max
+            or len(mine) >= self._of_queue_max
+        ):
+            self._tidy(owner, key)
             return False
-        self._queues.setdefault((held.topic, held.queue_id), []).append(held)
-        self._owners.setdefault(held.owner, set()).add(held)
+        mine[held] = None
+        self._queues.setdefault(key, {})[held] = None
         heapq.heappush(self._deadlines, (held.deadline_ms, next(self._order), held))
+        if len(self._deadlines) > 2 * self._count + _STALE_DEADLINES:
+            # Those answered long before their time are forgotten, not kept until then.
+            self._deadlines = [entry for entry in self._deadlines if entry[2].is_held]
+            heapq.heapify(self._deadlines)
+        self._counts[owner] = count + 1
         self._count += 1
         return True
 
@@ -99,7 +126,7 @@ class LongPolls(Generic[T]):
 
     def owner_gone(self, owner: Hashable) -> int:
         """Forget the pulls of a closed connection; return how many."""
-        gone = list(self._owners.get(owner, ()))
+        gone = [held for queue in self._owners.get(owner, {}).values() for held in queue]
         for held in gone:
             self._release(held)
         return len(gone)
@@ -114,12 +141,20 @@ class LongPolls(Generic[T]):
     def _release(self, held: HeldPull[T]) -> None:
         held.is_held = False
         self._count -= 1
-        key = (held.topic, held.queue_id)
+        key, owner = (held.topic, held.queue_id), held.owner
         waiting = self._queues[key]
-        waiting.remove(held)
+        del waiting[held]
         if not waiting:
             del self._queues[key]
-        mine = self._owners[held.owner]
-        mine.discard(held)
+        self._counts[owner] -= 1
+        del self._owners[owner][key][held]
+        self._tidy(owner, key)
+
+    def _tidy(self, owner: Hashable, key: tuple[str, int]) -> None:
+        """Leave nothing behind of who waits for nothing."""
+        mine = self._owners[owner]
+        if not mine[key]:
+            del mine[key]
         if not mine:
-            del self._owners[held.owner]
+            del self._owners[owner]
+            self._counts.pop(owner, None)

@@ -87,10 +87,9 @@ class ConsumerMembers:
             del self._groups[name]
         return group.channels()
 
-    def channel_closed(self, channel: Hashable) -> dict[str, list[Hashable]]:
-        """Remove a channel from every group; return, by group, who stays."""
-        left = [g.name for g in self._groups.values() if channel in g.members]
-        return {name: self.unregister(name, channel) for name in left}
+    def groups_of_channel(self, channel: Hashable) -> list[str]:
+        """The groups a channel is a member of."""
+        return [group.name for group in self._groups.values() if channel in group.members]
 
     def expire(self, now_ms: float) -> tuple[list[Hashable], dict[str, list[Hashable]]]:
         """Remove members silent for 120 s; return their channels and, by group, who stays."""

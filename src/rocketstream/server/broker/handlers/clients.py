@@ -38,6 +38,7 @@ from rocketstream.server.broker.core.members import Member
 from rocketstream.server.broker.filtering import unsupported
 from rocketstream.server.dispatch import Handler, ok, refusal
 from rocketstream.transport.aio import Connection
+from rocketstream.transport.sharing import Steps
 
 logger = logging.getLogger("rocketstream.server")
 
@@ -63,15 +64,17 @@ class ClientHandlers:
 
     # --- coming and going ------------------------------------------------------------------------
 
-    def heartbeat(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """Code 34."""
+    def heartbeat(self, connection: Connection, request: RemotingCommand) -> Steps:
+        """Code 34; others are served between its groups."""
         data = HeartbeatData.decode_request(_body(request))
         for consumer in data.consumer_data_set:
+            yield
             member = self._member(connection, request, data.client_id)
-            self._register_consumer(consumer, member)
+            yield from self._register_consumer(consumer, member)
         for producer in data.producer_data_set:
             member = self._member(connection, request, data.client_id)
             self._controller.producers.register(producer.group_name, member)
+            yield
         return ok()
 
     def _member(self, connection: Connection, request: RemotingCommand, client_id: str) -> Member:
@@ -85,7 +88,7 @@ class ClientHandlers:
             controller.monotonic_ms(),
         )
 
-    def _register_consumer(self, data: ConsumerData, member: Member) -> None:
+    def _register_consumer(self, data: ConsumerData, member: Member) -> Steps:
         controller = self._controller
         try:
             names.check_consumer_group(data.group_name)
@@ -99,7 +102,10 @@ class ClientHandlers:
         changed = controller.consumers.register(data, member)
         now_ms = controller.now_ms()
         subscriptions = data.subscription_data_set
-        for wrong in controller.filters.register(data.group_name, subscriptions, now_ms):
+        found_wrong = yield from controller.filters.registering(
+            data.group_name, subscriptions, now_ms
+        )
+        for wrong in found_wrong:
             logger.warning("group %s: %s", data.group_name, wrong.message)
         group = controller.consumers.group(data.group_name)
         if changed and notify and group is not None:

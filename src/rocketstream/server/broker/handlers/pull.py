@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from dataclasses import dataclass
 
 from rocketstream.errors import LocalProtocolError, StoreError, SubscriptionError
+from rocketstream.limits import FILTER_STEPS_PER_ARRIVAL
 from rocketstream.model import MessageQueue
 from rocketstream.protocol import names
 from rocketstream.protocol.bodies import OffsetMovedEvent, SubscriptionData, TopicConfig
@@ -24,7 +26,7 @@ from rocketstream.server.broker.controller import BrokerController
 from rocketstream.server.broker.core.consumer_filters import compiled_of
 from rocketstream.server.broker.core.long_poll import HeldPull, LongPolls, OffsetAccept
 from rocketstream.server.broker.filtering import (
-    Accept,
+    Budget,
     PullFilter,
     condition_filter,
     is_by_tags,
@@ -38,6 +40,7 @@ from rocketstream.server.broker.messages import InnerMessage, MessageWriter
 from rocketstream.server.dispatch import Handler, guarded, refusal
 from rocketstream.server.store import GetMessageStatus, GetResult
 from rocketstream.transport.aio import Connection
+from rocketstream.transport.sharing import Steps
 
 logger = logging.getLogger("rocketstream.server")
 
@@ -83,7 +86,9 @@ class PullHandlers:
         self._writer = writer
         self._loop = asyncio.get_running_loop()
         self.polls: LongPolls[WaitingPull] = LongPolls()
-        self._woken: list[HeldPull[WaitingPull]] = []
+        self._woken: deque[HeldPull[WaitingPull]] = deque()
+        self._is_waking = False
+        self._arrival = Budget(0)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._closed = False
@@ -113,6 +118,7 @@ class PullHandlers:
             count_max,
             wanted.match,
             wanted.accept,
+            wanted.is_enough,
         )
         code = response_code(result.status, header.queue_offset)
         if first and header.sys_flag & PullSysFlag.COMMIT_OFFSET:
@@ -244,7 +250,7 @@ class PullHandlers:
             deadline_ms,
             pull.connection,
             pull,
-            self._offset_accept(header, wanted.accept),
+            self._offset_accept(header, wanted),
         )
         if not self.polls.hold(held):
             return False
@@ -252,14 +258,20 @@ class PullHandlers:
         return True
 
     def _offset_accept(
-        self, header: PullMessageRequestHeader, accept: Accept | None
+        self, header: PullMessageRequestHeader, wanted: PullFilter
     ) -> OffsetAccept | None:
-        if accept is None:
+        accept, budget = wanted.accept, wanted.budget
+        if accept is None or budget is None:
             return None
 
         def is_wanted(offset: int) -> bool:
+            if self._arrival.is_spent():
+                return True  # whoever waits finds out by itself, in its turn
             records = self._store.get(header.topic, header.queue_id, offset, 1).records
-            return not records or accept(bytes(records[0]))
+            before = budget.left
+            wants = not records or accept(bytes(records[0]))
+            self._arrival.left -= before - budget.left
+            return wants
 
         return is_wanted
 
@@ -274,30 +286,46 @@ class PullHandlers:
     def _expire(self) -> None:
         self._timer = None
         # Half a millisecond of grace: timers may fire a hair early on a coarse clock.
-        for held in self.polls.expired(self._loop.time() * 1000 + 0.5):
-            self._again(held)
+        self._answer_soon(self.polls.expired(self._loop.time() * 1000 + 0.5))
         deadline_ms = self.polls.next_deadline_ms()
         if deadline_ms is not None:
             self._set_timer(deadline_ms)
 
     def arrived(self, topic: str, queue_id: int, max_offset: int, tags_code: int) -> None:
         """A message was stored: wake who waits for it, once this turn of the loop is done."""
+        self._arrival.left = FILTER_STEPS_PER_ARRIVAL
         woken = self.polls.arrived(topic, queue_id, tags_code, max_offset - 1)
-        if not woken:
-            return
-        if not self._woken:
-            # Later in this turn, so that all messages that came together go in one answer.
-            self._loop.call_soon(self._wake)
+        if woken:
+            self._answer_soon(woken)
+
+    def _answer_soon(self, woken: list[HeldPull[WaitingPull]]) -> None:
         self._woken.extend(woken)
+        if self._woken and not self._is_waking:
+            # Later in this turn, so that all messages that came together go in one answer.
+            self._is_waking = True
+            self._loop.call_soon(self._wake)
 
     def _wake(self) -> None:
-        woken, self._woken = self._woken, []
-        for held in woken:
-            self._again(held)
+        sharing = self._controller.sharing
+        assert sharing is not None
+        sharing.start(self._waking())
+
+    def _waking(self) -> Steps:
+        """Answer everybody who was woken, others being served meanwhile."""
+        while self._woken:
+            self._again(self._woken.popleft())
+            yield
+        self._is_waking = False
 
     def _again(self, held: HeldPull[WaitingPull]) -> None:
         """Answer a held pull: all checks again, but neither a commit nor a second wait (C-380)."""
         pull = held.pull
+        if pull.connection.is_closed:
+            return
+        if pull.connection.is_congested and not self._closed:
+            # What it does not take would only be memory; it goes on where it stopped.
+            pull.connection.when_drained(lambda: self._again(held))
+            return
         answer = guarded(
             "broker", lambda _c, _r: self._pull(pull, first=False), pull.connection, pull.request
         )
@@ -312,8 +340,9 @@ class PullHandlers:
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
-        for held in self.polls.take_all():
+        for held in [*self._woken, *self.polls.take_all()]:
             self._again(held)
+        self._woken.clear()
 
     # --- side effects ----------------------------------------------------------------------------
 

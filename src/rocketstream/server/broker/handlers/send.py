@@ -7,6 +7,8 @@ whatever only some messages need lives in functions of its own.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Generator
+from dataclasses import dataclass, field
 
 from rocketstream.errors import (
     BrokerError,
@@ -16,7 +18,7 @@ from rocketstream.errors import (
     RocketMQError,
     StoreError,
 )
-from rocketstream.limits import PROPERTIES_BYTES_MAX
+from rocketstream.limits import BATCH_STORED_BYTES_MAX, PROPERTIES_BYTES_MAX
 from rocketstream.protocol import names
 from rocketstream.protocol.bodies import TopicConfig
 from rocketstream.protocol.codes import MessageSysFlag, RequestCode, ResponseCode
@@ -44,9 +46,10 @@ from rocketstream.server.broker.messages import (
     index_keys,
 )
 from rocketstream.server.broker.transaction_service import TransactionService
-from rocketstream.server.dispatch import Handler, refusal
+from rocketstream.server.dispatch import Answer, Handler, refusal
 from rocketstream.server.store import PutResult
 from rocketstream.transport.aio import Connection
+from rocketstream.transport.sharing import Steps
 
 TAG_CACHE_MAX = 4096
 _REFUSED = (BrokerError, StoreError, ProtocolError, ConfigurationError)
@@ -68,6 +71,24 @@ def topic_config_text(config: TopicConfig) -> str:
         f"topicFilterType={config.topic_filter_type}, topicSysFlag={config.topic_sys_flag}, "
         f"order={str(config.order).lower()}]"
     )
+
+
+def _batch_too_large() -> BrokerError:
+    return refusal(
+        ResponseCode.MESSAGE_ILLEGAL,
+        f"the records of the batch take more than {BATCH_STORED_BYTES_MAX} bytes, since the "
+        "properties of a batch are stored with each of its messages; send smaller batches",
+    )
+
+
+@dataclass(slots=True)
+class _Batch:
+    """What is to be stored of a batch."""
+
+    wants_flush: bool
+    records: list[bytearray] = field(default_factory=list)
+    codes: list[int] = field(default_factory=list)
+    keys: list[list[str]] = field(default_factory=list)
 
 
 class SendHandlers:
@@ -104,11 +125,11 @@ class SendHandlers:
             RequestCode.SEND_BATCH_MESSAGE: self.send_v2,
         }
 
-    def send_v1(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+    def send_v1(self, connection: Connection, request: RemotingCommand) -> Answer | Steps:
         """Code 10."""
         return self._answer(connection, request, request.header(SendMessageRequestHeader))
 
-    def send_v2(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+    def send_v2(self, connection: Connection, request: RemotingCommand) -> Answer | Steps:
         """Codes 310 and 320; which of the two it is, the header says."""
         ext = request.ext_fields or {}
         plain = plain_send(ext)
@@ -127,7 +148,7 @@ class SendHandlers:
 
     def _answer(
         self, connection: Connection, request: RemotingCommand, header: SendMessageRequestHeader
-    ) -> RemotingCommand | None:
+    ) -> Answer | Steps:
         try:
             return self._send(connection, request, header)
         except _REFUSED as error:
@@ -143,7 +164,7 @@ class SendHandlers:
 
     def _send(
         self, connection: Connection, request: RemotingCommand, header: SendMessageRequestHeader
-    ) -> RemotingCommand | None:
+    ) -> Answer | Steps:
         topic = header.topic
         config = self._topics.get(topic)
         if config is None or topic in names.NOT_ALLOWED_SEND_TOPICS:
@@ -158,7 +179,7 @@ class SendHandlers:
         if queue_id < 0:
             queue_id = next(self._next_queue) % max(1, config.write_queue_nums)
         if header.batch:
-            return self._send_batch(connection, request, header, config, queue_id)
+            return self._send_batch(connection, request, header, queue_id)
         properties = decode_properties(header.properties) if header.properties else {}
         sys_flag = header.sys_flag
         if config.topic_filter_type == "MULTI_TAG":
@@ -368,51 +389,73 @@ class SendHandlers:
         connection: Connection,
         request: RemotingCommand,
         header: SendMessageRequestHeader,
-        config: TopicConfig,
         queue_id: int,
-    ) -> RemotingCommand | None:
+    ) -> Steps:
         """Store every message of a batch with consecutive offsets (C-431, W 4.5)."""
+        try:
+            batch = yield from self._read_batch(connection, request, header, queue_id)
+            if batch is None:
+                return self._illegal()
+            result = self._store.put_batch(
+                header.topic, queue_id, batch.records, batch.codes, batch.keys
+            )
+        except _REFUSED as error:
+            return self._refusal_of(error)
+        self._controller.put_count.total += len(batch.records)
+        ids = ",".join([f"{self._id_prefix}{at:016X}" for at in result.physical_offsets])
+        response = self._stored(ids, queue_id, result)
+        if self._gate is None or not batch.wants_flush:
+            return response
+        self._when_flushed(connection, request, response, result)
+        return None
+
+    def _read_batch(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        header: SendMessageRequestHeader,
+        queue_id: int,
+    ) -> Generator[None, None, _Batch | None]:
+        """Return the records of a batch, or None when it cannot be stored."""
         if len(request.body) > self._body_max:
-            return self._illegal()
+            return None
         items = decode_batch(request.body)
         if not items or header.topic.startswith(names.RETRY_PREFIX):
-            return self._illegal()
+            return None
         common = decode_properties(header.properties) if header.properties else {}
         common[PROPERTY_CLUSTER] = self._cluster
-        records, codes, keys = [], [], []
+        batch = _Batch(common.get(PROPERTY_WAIT) != "false")
+        stored_bytes = 0
+        topic, born_host = header.topic.encode(), self._born_host(connection)
         for item in items:
             # A message's own properties win: 5.x clients give the batch a UNIQ_KEY of its own.
             properties = {**common, **decode_properties(item.properties)}
             if delay_level_of(properties) > 0 or PROPERTY_TRAN_MSG in properties:
-                return self._illegal()
+                return None
             text = encode_properties(properties).encode()
             if len(text) > PROPERTIES_BYTES_MAX:
-                return self._illegal()
-            records.append(
-                new_record(
-                    header.topic.encode(),
-                    queue_id,
-                    item.flag,
-                    header.sys_flag,
-                    header.born_timestamp,
-                    self._born_host(connection),
-                    self._controller.store_host_bytes,
-                    header.reconsume_times or 0,
-                    0,
-                    item.body,
-                    text,
-                )
+                return None
+            record = new_record(
+                topic,
+                queue_id,
+                item.flag,
+                header.sys_flag,
+                header.born_timestamp,
+                born_host,
+                self._controller.store_host_bytes,
+                header.reconsume_times or 0,
+                0,
+                item.body,
+                text,
             )
-            codes.append(self._tag_code(properties.get(PROPERTY_TAGS)))
-            keys.append(index_keys(properties))
-        result = self._store.put_batch(header.topic, queue_id, records, codes, keys)
-        self._controller.put_count.total += len(records)
-        ids = ",".join([f"{self._id_prefix}{at:016X}" for at in result.physical_offsets])
-        response = self._stored(ids, queue_id, result)
-        if self._gate is None or common.get(PROPERTY_WAIT) == "false":
-            return response
-        self._when_flushed(connection, request, response, result)
-        return None
+            stored_bytes += len(record)
+            if stored_bytes > BATCH_STORED_BYTES_MAX:
+                raise _batch_too_large()
+            batch.records.append(record)
+            batch.codes.append(self._tag_code(properties.get(PROPERTY_TAGS)))
+            batch.keys.append(index_keys(properties))
+            yield
+        return batch
 
     # --- replies ---------------------------------------------------------------------------------
 

@@ -1,0 +1,172 @@
+"""What one peer may cost a broker: counted in steps, bytes and entries, never in seconds."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+import pytest
+
+from rocketstream import limits
+from rocketstream.protocol.bodies import ConsumerData, HeartbeatData
+from rocketstream.protocol.codes import RequestCode, ResponseCode
+from rocketstream.protocol.command import RemotingCommand
+from rocketstream.protocol.headers import QueryMessageRequestHeader
+from rocketstream.server.embedded import EmbeddedCluster
+from tests.server.peer import Peer, ext
+
+
+def batch(count: int, body: bytes = b"") -> bytes:
+    """The body of a batch of so many messages."""
+    size = 22 + len(body)
+    item = struct.pack(">iiiii", size, 0, 0, 0, len(body)) + body + struct.pack(">h", 0)
+    return item * count
+
+
+# --- batches --------------------------------------------------------------------------------------
+
+
+def test_batch_whose_properties_multiply_is_refused(cluster: EmbeddedCluster, broker: Peer) -> None:
+    """98 KB became 98 MB: the properties of a batch are stored with each of its messages."""
+    broker.send("T1")
+    end = cluster.broker.store.physical_max_offset
+    properties = {"p": "x" * 30_000}
+    answer = broker.send("T1", batch(3_000), batch=True, properties=properties)
+    assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+    assert "take more than 8388608 bytes" in (answer.remark or "")
+    assert cluster.broker.store.physical_max_offset == end
+    assert broker.send("T1", batch(100), batch=True, properties=properties).code == 0
+
+
+def test_batch_of_more_messages_than_the_bound_is_refused(broker: Peer) -> None:
+    answer = broker.send("T1", batch(limits.BATCH_MESSAGES_MAX + 1), batch=True)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "more than the maximum of 16384 messages; send several" in (answer.remark or "")
+
+
+def test_batch_of_a_mebibyte_is_taken_whole(broker: Peer) -> None:
+    """10,000 messages of 100 bytes, as a sender that splits at 1 MiB sends them."""
+    answer = broker.send("T1", batch(10_000, b"x" * 100), batch=True)
+    assert answer.code == 0
+    assert len(ext(answer)["msgId"].split(",")) == 10_000
+    assert ext(broker.send("T1"))["queueOffset"] == "10000"
+
+
+# --- heartbeats -----------------------------------------------------------------------------------
+
+
+def test_heartbeat_of_many_groups_writes_no_file_of_its_own(
+    cluster: EmbeddedCluster, broker: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """200 groups took 2.5 s: for each of them both tables were written anew."""
+    saves: list[str] = []
+    saver = cluster.broker.controller.saver
+    monkeypatch.setattr(saver, "save_topics", lambda: saves.append("topics"))
+    monkeypatch.setattr(saver, "save_groups", lambda: saves.append("groups"))
+    groups = [ConsumerData(f"g{number}", "CONSUME_PASSIVELY") for number in range(200)]
+    answer = broker.call(RequestCode.HEART_BEAT, body=HeartbeatData("c1", [], groups).encode())
+    assert answer.code == 0
+    assert saves == []
+    topics = cluster.broker.controller.topics
+    assert all(topics.get(f"%RETRY%g{number}") is not None for number in range(200))
+
+
+# --- conditions -----------------------------------------------------------------------------------
+
+DEAR = " OR ".join(f"a = '{number}'" for number in range(2_000))
+
+
+def scan(broker: Peer, condition: str, offset: int = 0) -> RemotingCommand:
+    return broker.pull("T1", offset, expression=condition, expression_type="SQL92", count=1_000)
+
+
+def test_pull_by_a_dear_condition_is_answered_before_it_has_seen_all(broker: Peer) -> None:
+    """A condition of 60 KB took 8.5 s a pull: now each pull has its share of steps."""
+    for _ in range(40):
+        broker.send("T1")
+    pulls = offset = 0
+    while offset < 40:
+        answer = scan(broker, DEAR, offset)
+        assert answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY
+        following = int(ext(answer)["nextBeginOffset"])
+        seen = following - offset
+        assert 1 <= seen <= limits.FILTER_STEPS_PER_PULL // 6_000 + 1
+        offset, pulls = following, pulls + 1
+    assert pulls >= 6
+
+
+def test_pull_out_of_steps_gives_what_it_has_found(broker: Peer) -> None:
+    """Nothing is skipped and nothing comes twice."""
+    for number in range(20):
+        broker.send("T1", b"%d" % number, properties={"a": str(number % 2)})
+    found: list[int] = []
+    offset = 0
+    while offset < 20:
+        answer = scan(broker, f"a = '1' AND ({DEAR} OR b IS NULL)", offset)
+        offset = int(ext(answer)["nextBeginOffset"])
+        if answer.code == 0:
+            found += [int(bytes(one)) for one in bodies(answer)]
+    assert found == list(range(1, 20, 2))
+
+
+def bodies(answer: RemotingCommand) -> list[bytes]:
+    from rocketstream.protocol.message_ext import decode_messages
+
+    return [bytes(one.body) for one in decode_messages(bytes(answer.body))]
+
+
+def test_cheap_condition_still_sees_eight_hundred_messages(broker: Peer) -> None:
+    """Covers C-368. What is usual is far from the bound."""
+    for _ in range(9):
+        assert broker.send("T1", batch(100), batch=True, properties={"a": "x" * 50}).code == 0
+    assert ext(scan(broker, "a = 'y' AND b = 'z'"))["nextBeginOffset"] == "900"
+
+
+@pytest.mark.parametrize(
+    ("condition", "why"),
+    [
+        (" OR ".join(["a = 1"] * 2_990), "6144 parts"),
+        (" OR ".join(["a CONTAINS 'x'"] * 200), "6144 parts"),
+        ("a IN (" + ",".join(["''"] * 6_001) + ")", "12000 words"),
+    ],
+)
+def test_condition_of_too_many_parts_is_refused(broker: Peer, condition: str, why: str) -> None:
+    broker.send("T1")
+    answer = scan(broker, condition)
+    assert answer.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+    assert why in (answer.remark or "")
+
+
+# --- held pulls -----------------------------------------------------------------------------------
+
+
+def test_one_connection_holds_so_many_pulls_of_a_queue(broker: Peer) -> None:
+    """Those beyond the bound are answered at once, and the connection goes on."""
+    broker.send("T1")
+    pull: Callable[[], int] = lambda: broker.submit_pull("T1", 1, suspend_ms=60_000)  # noqa: E731
+    for _ in range(limits.HELD_PULLS_OF_QUEUE_MAX):
+        pull()
+    assert broker.answer(pull()).code == ResponseCode.PULL_NOT_FOUND
+
+
+def test_all_pulls_held_for_a_queue_are_answered_by_one_message(broker: Peer) -> None:
+    broker.send("T1")
+    waiting = [broker.submit_pull("T1", 1, suspend_ms=60_000) for _ in range(200)]
+    broker.send("T1", b"news")
+    assert [bodies(broker.answer(one)) for one in waiting] == [[b"news"]] * 200
+
+
+# --- keys -----------------------------------------------------------------------------------------
+
+
+def test_message_is_found_by_so_many_keys(broker: Peer) -> None:
+    """16,000 keys in one message kept the index, and all who waited for it, busy for a second."""
+    keys = " ".join(f"k{number}" for number in range(2_000))
+    broker.send("T1", properties={"KEYS": keys})
+
+    def find(key: str) -> int:
+        header = QueryMessageRequestHeader("T1", key, 10, 0, 1 << 62)
+        return broker.call(RequestCode.QUERY_MESSAGE, header).code
+
+    assert find(f"k{limits.KEYS_MAX - 1}") == 0
+    assert find(f"k{limits.KEYS_MAX}") == ResponseCode.QUERY_NOT_FOUND
