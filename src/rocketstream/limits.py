@@ -85,6 +85,9 @@ BLOCKING_CONNECTIONS_PER_BROKER_MAX: Final = 16
 COMMIT_LOG_FILE_BYTES: Final = 1024 * 1024 * 1024
 CONSUME_QUEUE_FILE_BYTES: Final = 300_000 * 20
 COMMIT_LOG_END_BLANK_BYTES: Final = 8
+STORE_STAMP_HELD_MS_MAX: Final = 10_000
+"""How far the clock may be set back before store stamps follow it; less is hidden, so that a search
+by time finds stamps in order."""
 QUEUE_MAPS_MAX: Final = 4_096
 """Consume queue files in memory at once, where the system allows four times as many descriptors."""
 SYNC_FLUSH_TIMEOUT_MS: Final = 5_000

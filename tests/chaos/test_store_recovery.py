@@ -383,6 +383,24 @@ def test_crash_long_after_a_checkpoint_dispatches_the_end_only(tmp_path: Path) -
     store.close()
 
 
+def test_crash_after_the_clock_was_set_back_dispatches_again(tmp_path: Path) -> None:
+    """What is older by its stamp than the checkpoint is not on the disk for that."""
+    clock = ManualClock()
+    store = MessageStore(tmp_path, small_config(), clock, QuickFiles())
+    store.open()
+    put(store, b"ahead")
+    store.flush()
+    clock.jump(-3_600_000)
+    for number in range(5):
+        put(store, b"m%d" % number)
+    store.abandon()
+    overwrite(tmp_path / "consumequeue" / "T1" / "0" / FIRST, 20, bytes(100))
+    store, report = reopen(tmp_path)
+    assert len(all_bodies(store)) == 6
+    assert not report.rebuilt
+    store.close()
+
+
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("lost", ["all", "queue", "second file", "last units", "first units"])
 def test_lost_queue_units_are_rebuilt(tmp_path: Path, lost: str, clean: bool) -> None:

@@ -165,7 +165,8 @@ class IndexFile:
             self.begin_timestamp = timestamp
         self.count = count + 1
         self.end_offset = offset
-        self.end_timestamp = timestamp
+        if timestamp > self.end_timestamp:  # less after the clock was set back
+            self.end_timestamp = timestamp
 
     def overlaps(self, begin: int, end: int) -> bool:
         """Tell whether entries of a time range can be here."""

@@ -45,6 +45,7 @@ from rocketstream.server.store.results import (
     StoreConfig,
 )
 from rocketstream.server.store.retention import plan_retention
+from rocketstream.server.store.retention_clock import RetentionClock
 
 _log = logging.getLogger(__name__)
 _MEMORY_SHARE = 0.4
@@ -122,6 +123,11 @@ class MessageStore:
         )
         self._memory_bytes = config.memory_bytes or int(memory_bytes() * _MEMORY_SHARE)
         self._last_timestamp = 0
+        self._retention = RetentionClock(
+            root / "config" / "retentionClock.json",
+            self._files,
+            config.retention.file_reserved_ms,
+        )
         self._log.sync_failed = self._flusher.fail
         self._names_fold = False
         self._is_open = False
@@ -154,6 +160,7 @@ class MessageStore:
         except BaseException:
             self._close_files()
             raise
+        self._start_retention()
         self._start_workers(report, marks)
         if self._shows_flushed_only:
             self._flush_what_was_found()
@@ -181,6 +188,11 @@ class MessageStore:
             raise
         for queue in self._queues.values():
             queue.shown_offset = queue.max_offset
+
+    def _start_retention(self) -> None:
+        written = [file.modified_ms for file in self._log.older_files()]
+        known_ms = max(self._last_timestamp, *written, 0)
+        self._retention.start(self._clock.now_ms(), self._clock.monotonic_ms(), known_ms)
 
     def _stop_workers(self) -> None:
         self._keeper.stop()
@@ -295,6 +307,7 @@ class MessageStore:
         try:
             self._index_all(_BACKLOG_AT_ONCE)
             self.flush()
+            self._retention.save(self._clock.monotonic_ms())
             remove_abort(self.root, self._files)
         finally:
             self._close_files()
@@ -340,7 +353,7 @@ class MessageStore:
         size = len(record)
         timestamp = self._clock.now_ms()
         if timestamp < self._last_timestamp:
-            timestamp = self._last_timestamp
+            timestamp = self._set_back(timestamp)
         queue.reserve()
         physical = log.room(size)
         in_queue = not record[39] & 4  # PREPARED and ROLLBACK records get no unit (W 5.3)
@@ -378,7 +391,9 @@ class MessageStore:
         if not records:
             raise StoreError("a batch of no records cannot be stored")
         queue = self._writable_queue(topic, queue_id)
-        timestamp = max(self._clock.now_ms(), self._last_timestamp)
+        timestamp = self._clock.now_ms()
+        if timestamp < self._last_timestamp:
+            timestamp = self._set_back(timestamp)
         queue.reserve(len(records))
         size = sum(map(len, records))
         first = self._log.room(size)
@@ -402,6 +417,15 @@ class MessageStore:
             for number, code in enumerate(tags_codes):
                 self.on_arrival(topic, queue_id, offset + number + 1, code)
         return PutResult(first, offset, timestamp, size, physical, tuple(physicals))
+
+    def _set_back(self, timestamp: int) -> int:
+        """Return the stamp of a record when the clock shows less than the last one has.
+
+        Stamps that only grow are what a search by time goes by, so a small step back is not shown;
+        but a clock that was wrong by more and is right now must be believed.
+        """
+        last = self._last_timestamp
+        return last if last - timestamp <= limits.STORE_STAMP_HELD_MS_MAX else timestamp
 
     def _writable_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
         if self._flusher.error is not None:
@@ -595,14 +619,15 @@ class MessageStore:
         """
         if disk_used_ratio is None:
             disk_used_ratio = self.disk_used_ratio()
-        now_ms = self._clock.now_ms()
+        wall_ms = self._clock.now_ms()
+        now_ms = self._retention.now_ms(wall_ms, self._clock.monotonic_ms())
         # The flusher must not find a file gone.
         flushed = self._flusher.flushed_offset - self._log.file_bytes
         plan = plan_retention(
             [file for file in self._log.older_files() if file.base <= flushed],
             self.config.retention,
             now_ms=now_ms,
-            hour=datetime.fromtimestamp(now_ms / 1000, UTC).astimezone().hour,
+            hour=datetime.fromtimestamp(wall_ms / 1000, UTC).astimezone().hour,
             disk_used_ratio=disk_used_ratio,
             manual=manual,
         )
