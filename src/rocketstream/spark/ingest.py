@@ -85,7 +85,9 @@ class IngestPlan:
     @property
     def resumes(self) -> bool:
         """Whether there is a checkpoint to continue from (then ``start`` is not used)."""
-        return (self.checkpoint / "offsets" / "0").exists()
+        # Spark keeps the last hundred: the first one is not there for ever.
+        offsets = self.checkpoint / "offsets"
+        return offsets.is_dir() and any(entry.name.isdigit() for entry in offsets.iterdir())
 
 
 @dataclass(slots=True)
