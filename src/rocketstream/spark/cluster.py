@@ -15,6 +15,7 @@ from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.errors import (
     BrokerError,
     ConfigurationError,
+    RocketMQError,
     RouteNotFoundError,
     TransportError,
     broker_error,
@@ -152,10 +153,17 @@ class Cluster:
         """Tell the brokers how far a group is, one-way.
 
         Raises:
-            TransportError: a broker cannot be reached.
+            TransportError, BrokerError, RouteNotFoundError: a broker cannot be reached; the others
+                were told.
         """
+        failure: RocketMQError | None = None
         for queue, offset in offsets.items():
-            self._client.update_consumer_offset(group, queue, offset, oneway=True)
+            try:
+                self._client.update_consumer_offset(group, queue, offset, oneway=True)
+            except (TransportError, BrokerError, RouteNotFoundError) as error:
+                failure = error
+        if failure is not None:
+            raise failure
 
     def resolve(
         self, position: Position, queues: Sequence[MessageQueue], option: str

@@ -56,6 +56,7 @@ class Continuity:
         self._ends = ends
         self._clock = clock
         self._absent: set[MessageQueue] = set()
+        self._left_out: set[str] = set()
         self._restarts: dict[MessageQueue, _Restart] = {}
         self._all_compared = False
 
@@ -69,7 +70,7 @@ class Continuity:
         held = topics_of(start.ends)
         ends = self._ends.recent(held)
         self._absent.difference_update(ends)
-        missing = [queue for queue in start.ends if queue not in ends]
+        missing = [queue for queue in self._asked_for(start) if queue not in ends]
         if set(missing) - self._absent:
             for queue in self._wait_for(missing, held):
                 self._judge_absent(queue, start.ends[queue])
@@ -96,7 +97,9 @@ class Continuity:
         """
         held = topics_of([span.queue for span in ranges])
         known = set(self._ends.queues(held))
-        missing = [span.queue for span in ranges if span.queue not in known]
+        # A batch is read as planned, also of a topic that was taken out of the options since.
+        topics = self._options.topics
+        missing = [s.queue for s in ranges if s.queue not in known and s.queue.topic in topics]
         if not missing:
             return list(ranges)
         gone = set(self._wait_for(missing, held))
@@ -106,6 +109,17 @@ class Continuity:
                 self._lost(span.queue, f"{what} cannot be read: the queue has left the route")
                 self._absent.add(span.queue)
         return [span for span in ranges if span.queue not in gone]
+
+    def _asked_for(self, start: StreamOffset) -> list[MessageQueue]:
+        """Return the queues of the topics to read; others were left out by the user."""
+        for topic in topics_of(start.ends).difference(self._options.topics, self._left_out):
+            self._left_out.add(topic)
+            logger.warning(
+                "topic %r is in the checkpoint, but not in option 'topic': nothing more of it is "
+                "read, and it keeps its place",
+                topic,
+            )
+        return [queue for queue in start.ends if queue.topic not in self._left_out]
 
     # --- queues that are not in the route ---------------------------------------------------------
 

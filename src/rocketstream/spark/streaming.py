@@ -16,7 +16,7 @@ from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.errors import BrokerError, RouteNotFoundError, TransportError
 from rocketstream.model import MessageQueue
 from rocketstream.spark.cluster import Cluster
-from rocketstream.spark.continuity import Continuity
+from rocketstream.spark.continuity import Continuity, topics_of
 from rocketstream.spark.offsets import Mark, StreamOffset, following, ranges_between
 from rocketstream.spark.options import ReadOptions
 from rocketstream.spark.planning import QueueRange, admit
@@ -28,6 +28,8 @@ IDLE_WAIT_MS: Final = 100
 IDLE_POLL_MS: Final = 20
 """While nothing is new Spark asks again after 11 ms; we look this often and answer that late."""
 IDLE_GAP_MS: Final = 1_000
+REPORT_PAUSE_MS: Final = 1_000
+"""How long progress that could not be reported is not reported again, unless a batch commits."""
 
 Ends = dict[MessageQueue, int]
 
@@ -52,6 +54,7 @@ class StreamSource:
         self._continuity = Continuity(options, cluster, self._ends, clock)
         self._starts: Ends = {}
         self._reported: Mapping[MessageQueue, int] = {}
+        self._report_at = float("-inf")
         self._idle_at = float("-inf")
         self._stopped = threading.Event()
 
@@ -62,8 +65,11 @@ class StreamSource:
         if self._initial is None:
             option = "startingOffsets"
             position = self._options.start
+            topics = frozenset(self._options.topics)
 
             def resolve() -> StreamOffset:
+                if topics != topics_of(self._ends.queues(topics)):
+                    self._ends.forget_queues()  # asked anew now, so that a wrong name is seen
                 ends = self.cluster.resolve(position, self._ends.queues(()), option)
                 return StreamOffset(ends, initial=True, marks=self._marks(ends))
 
@@ -71,8 +77,13 @@ class StreamSource:
         return self._initial
 
     def prepare_available_now(self) -> None:
-        """Make the ends of this moment the last ones ever returned."""
-        self._target = dict(self.cluster.patiently(lambda: self._ends.fresh(())))
+        """Make the ends of this moment the last ones ever returned.
+
+        Spark asks for this before it looks for a checkpoint. A topic without a route may be one the
+        checkpoint knows, whose broker is away, so ``latest`` waits for it; ``initial`` refuses it.
+        """
+        topics = frozenset(self._options.topics)
+        self._target = dict(self.cluster.patiently(lambda: self._ends.fresh(topics)))
 
     def latest(self, start: StreamOffset | None, rows_max: int | None) -> StreamOffset:
         """Return the end of the next batch, or ``start`` itself when there is nothing new.
@@ -88,7 +99,8 @@ class StreamSource:
         """
         if start is None:
             start = self._planned or self.initial()
-        self._report(start)
+        if self._clock.monotonic_ms() >= self._report_at:
+            self._report(start)
         end = self._next(start, rows_max)
         if end is start and self._target is None:
             end = self._wait_for_news(start, rows_max)
@@ -191,3 +203,4 @@ class StreamSource:
             self._reported = offset.ends
         except (TransportError, BrokerError, RouteNotFoundError) as error:
             logger.warning("progress of group=%s not reported: %s", group, error)
+            self._report_at = self._clock.monotonic_ms() + REPORT_PAUSE_MS

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Collection
 
 import pytest
 
-from rocketstream.errors import DataLossError
+from rocketstream.errors import DataLossError, RouteNotFoundError
 from rocketstream.model import MessageQueue
 from rocketstream.spark.offsets import StreamOffset
 from rocketstream.spark.planning import QueueRange
@@ -300,3 +301,52 @@ def test_a_new_queue_made_anew_before_its_first_row_was_read_is_read_whole() -> 
     assert cluster.latest(end) is end
     cluster.table[C] = [0, 9]
     assert cluster.source.ranges(end, cluster.latest(end)) == [QueueRange(C, 0, 9)]
+
+
+# --- topics that were taken out of the options ----------------------------------------------------
+
+
+def test_a_topic_taken_out_of_the_options_is_left_where_it_is(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The user's own wish: no loss, no wait, a word in the log."""
+    cluster = FakeCluster(queueRefreshMs="0")
+    end = cluster.start()
+    other = MessageQueue("U", "broker", 0)
+    logged = StreamOffset({**end.ends, other: 40}, marks=end.marks)
+    again = restarted(cluster, logged)
+    again.table[A][1] = 110
+    with caplog.at_level(logging.WARNING, "rocketstream.spark"):
+        further = again.latest(logged)
+        again.table[A][1] = 120
+        again.latest(further)
+    assert further.ends == {A: 110, B: 50, other: 40}
+    assert caplog.text.count("topic 'U' is in the checkpoint, but not in option 'topic'") == 1
+    assert again.source.ranges(end, logged) == [QueueRange(other, 0, 40)]
+
+
+def test_available_now_waits_for_a_known_topic_but_not_for_a_misspelled_one() -> None:
+    """The target is taken before anybody knows whether there is a checkpoint."""
+    before = FakeCluster()
+    end = before.start()
+
+    def run() -> FakeCluster:
+        cluster = restarted(before, end, retryTimeoutMs="2000")
+        looks: list[int] = []
+
+        def queues(*, held: Collection[str] = (), **_: object) -> list[MessageQueue]:
+            looks.append(1)
+            if len(looks) >= 4:
+                return sorted(cluster.table)
+            if "T" in held:
+                return []
+            raise RouteNotFoundError("topic 'T' is unknown")
+
+        cluster.queues = queues  # type: ignore[method-assign]
+        cluster.source.prepare_available_now()
+        return cluster
+
+    before.table[B][1] = 60
+    assert run().latest(end).ends == {A: 100, B: 60}
+    with pytest.raises(RouteNotFoundError):
+        run().source.initial()

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import ClassVar
 
 import pytest
 
 from rocketstream.errors import ConnectError, RouteNotFoundError
 from rocketstream.model import MessageQueue
+from rocketstream.spark.cluster import Cluster
 from rocketstream.spark.offsets import StreamOffset
 from rocketstream.spark.planning import QueueRange
 from rocketstream.spark.worker import Patience
@@ -131,6 +134,52 @@ def test_progress_that_cannot_be_reported_is_reported_later() -> None:
     assert cluster.reports == []
     cluster.source.commit(end)
     assert cluster.reports == [{A: 100, B: 50}]
+
+
+def test_a_report_that_fails_is_not_tried_at_every_question(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Spark asks every 11 ms; a broker that is away would fill the log."""
+    cluster = FakeCluster(group="g")
+    end = cluster.start()
+    cluster.report = refusing(cluster)  # type: ignore[method-assign]
+    with caplog.at_level(logging.WARNING, "rocketstream.spark"):
+        for _ in range(20):
+            cluster.table[A][1] += 1
+            cluster.clock.advance(100)
+            cluster.source.latest(end, None)
+    assert 1 <= caplog.text.count("not reported") <= 3
+
+
+def refusing(cluster: FakeCluster) -> Callable[..., None]:
+    """A report whose broker is away."""
+
+    def report(group: str, offsets: Mapping[MessageQueue, int]) -> None:
+        raise ConnectError("away")
+
+    return report
+
+
+def test_a_broker_that_is_away_does_not_keep_the_others_from_the_report() -> None:
+    """One queue's failure is told after all have been tried."""
+
+    class Client:
+        """Takes offsets of all brokers but one."""
+
+        taken: ClassVar[list[MessageQueue]] = []
+
+        def update_consumer_offset(
+            self, group: str, queue: MessageQueue, offset: int, oneway: bool
+        ) -> None:
+            if queue == A:
+                raise RouteNotFoundError("no master")
+            self.taken.append(queue)
+
+    cluster = FakeCluster(group="g")
+    cluster._client = Client()  # type: ignore[assignment]
+    with pytest.raises(RouteNotFoundError):
+        Cluster.report(cluster, "g", {A: 1, B: 2, C: 3})
+    assert Client.taken == [B, C]
 
 
 def test_without_a_group_nothing_is_reported() -> None:
