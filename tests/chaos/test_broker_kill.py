@@ -7,14 +7,14 @@ import signal
 import subprocess
 import sys
 import threading
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from rocketstream._util.clock import SYSTEM_CLOCK
 from rocketstream.errors import TransportError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.codes import PullSysFlag, RequestCode
@@ -26,6 +26,9 @@ from rocketstream.protocol.headers import (
 )
 from rocketstream.protocol.message_ext import MessageExt, decode_messages
 from rocketstream.protocol.properties import encode_properties
+from rocketstream.testing.history import Recorder, Sending
+from rocketstream.testing.history import check as check_history
+from rocketstream.testing.history.events import SendAcknowledged
 from rocketstream.transport.blocking import BlockingConnection
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow, pytest.mark.timeout(300)]
@@ -33,7 +36,7 @@ pytestmark = [pytest.mark.chaos, pytest.mark.slow, pytest.mark.timeout(300)]
 KILLS = 25
 QUEUES = 4
 PIPELINE = 16
-TOPIC = "chaos"
+TOPIC, BROKER = "chaos", "broker-a"
 TIMEOUT_MS = 10_000
 
 
@@ -71,26 +74,17 @@ def running(store: Path) -> Iterator[Server]:
                 server.kill()
 
 
-@dataclass
-class Ledger:
-    """What was sent, and what of it was acknowledged: digest and place by message id."""
-
-    sent: dict[str, str] = field(default_factory=dict)
-    acknowledged: dict[str, tuple[str, int, int]] = field(default_factory=dict)
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-
 class Load(threading.Thread):
     """Sends to one queue, several requests under way, until the connection breaks."""
 
     def __init__(
-        self, address: str, name: str, queue_id: int, ledger: Ledger, enough: Gate
+        self, address: str, name: str, queue_id: int, recorder: Recorder, enough: Gate
     ) -> None:
         super().__init__(name=f"load-{name}")
         self._address = address
         self._name = name
         self._queue_id = queue_id
-        self._ledger = ledger
+        self._recorder = recorder
         self._enough = enough
         self.unexpected: Exception | None = None
 
@@ -104,25 +98,21 @@ class Load(threading.Thread):
             self.unexpected = error
 
     def _send(self, connection: BlockingConnection) -> None:
-        under_way: dict[int, str] = {}
+        under_way: dict[int, Sending] = {}
         for number in range(1_000_000):
-            message_id = f"{self._name}-{number}"
-            body = message_id.encode() * (1 + number % 60)
-            with self._ledger.lock:
-                self._ledger.sent[message_id] = digest(body)
-            under_way[connection.submit(send_command(self._queue_id, message_id, body))] = (
-                message_id
-            )
+            key = f"{self._name}-{number}"
+            sending = self._recorder.sending(key, TOPIC)
+            body = body_of(key, 1 + number % 60)
+            under_way[connection.submit(send_command(self._queue_id, key, body))] = sending
             if len(under_way) >= PIPELINE:
                 self._acknowledge(connection.receive(TIMEOUT_MS), under_way)
 
-    def _acknowledge(self, answer: RemotingCommand, under_way: dict[int, str]) -> None:
-        message_id = under_way.pop(answer.opaque)
+    def _acknowledge(self, answer: RemotingCommand, under_way: dict[int, Sending]) -> None:
+        sending = under_way.pop(answer.opaque)
         assert answer.code == 0, f"send answered {answer!r}"
         ext = answer.ext_fields or {}
-        with self._ledger.lock:
-            place = (self._ledger.sent[message_id], int(ext["queueId"]), int(ext["queueOffset"]))
-            self._ledger.acknowledged[message_id] = place
+        queue = MessageQueue(TOPIC, BROKER, int(ext["queueId"]))
+        sending.acknowledged_at(queue, int(ext["queueOffset"]))
         self._enough.count()
 
 
@@ -142,8 +132,12 @@ class Gate:
                 self.opened.set()
 
 
-def digest(body: bytes) -> str:
-    return f"{len(body)}:{zlib.crc32(body)}"
+def body_of(key: str, times: int) -> bytes:
+    return key.encode() * times
+
+
+def new_recorder() -> Recorder:
+    return Recorder(SYSTEM_CLOCK.monotonic_ms)
 
 
 def send_command(queue_id: int, message_id: str, body: bytes) -> RemotingCommand:
@@ -183,7 +177,7 @@ def everything(address: str) -> dict[MessageQueue, list[MessageExt]]:
     """Read every queue from its first offset to its end."""
     with BlockingConnection(address) as connection:
         return {
-            MessageQueue(TOPIC, "broker-a", queue_id): read_queue(connection, queue_id)
+            MessageQueue(TOPIC, BROKER, queue_id): read_queue(connection, queue_id)
             for queue_id in range(QUEUES)
         }
 
@@ -212,28 +206,29 @@ def read_queue(connection: BlockingConnection, queue_id: int) -> list[MessageExt
         offset = int((answer.ext_fields or {})["nextBeginOffset"])
 
 
-def check(address: str, ledger: Ledger) -> int:
-    """Compare what the broker holds with the ledger; return how many messages it holds."""
-    stored: dict[str, tuple[str, int, int]] = {}
+def check(address: str, recorder: Recorder) -> int:
+    """Hold what the broker has against what was sent; return how many messages it has."""
+    history = list(recorder.events)
+    reader = Recorder(recorder.now, history.append)
+    held = 0
     for queue, messages in everything(address).items():
         assert [m.queue_offset for m in messages] == list(range(len(messages))), f"gap in {queue}"
         for message in messages:
             message.check_crc()
-            assert message.msg_id not in stored, f"{message.msg_id} is stored twice"
-            place = (digest(message.body), message.queue_id, message.queue_offset)
-            stored[message.msg_id] = place
-    lost = {i: p for i, p in ledger.acknowledged.items() if stored.get(i) != p}
-    assert not lost, f"{len(lost)} acknowledged messages lost or moved: {list(lost.items())[:5]}"
-    invented = {i: p for i, p in stored.items() if ledger.sent.get(i) != p[0]}
-    assert not invented, f"{len(invented)} messages never sent: {list(invented.items())[:5]}"
-    return len(stored)
+            key = message.keys or ""
+            assert message.body == body_of(key, len(message.body) // len(key)), f"{key} is changed"
+        reader.log(queue, 0, messages)
+        held += len(messages)
+    anomalies = check_history(history)
+    assert not anomalies, "\n".join(map(str, anomalies))
+    return held
 
 
-def load_until_killed(server: Server, round_: int, ledger: Ledger) -> None:
+def load_until_killed(server: Server, round_: int, recorder: Recorder) -> None:
     """Send to every queue at once and kill the server in the middle of it."""
     gate = Gate(60 + round_ * 37 % 250)
     senders = [
-        Load(server.broker_addr, f"r{round_}q{queue_id}", queue_id, ledger, gate)
+        Load(server.broker_addr, f"r{round_}q{queue_id}", queue_id, recorder, gate)
         for queue_id in range(QUEUES)
     ]
     for sender in senders:
@@ -250,28 +245,28 @@ def load_until_killed(server: Server, round_: int, ledger: Ledger) -> None:
 def test_killed_broker_keeps_every_acknowledged_message(tmp_path: Path) -> None:
     """25 times kill -9 on one store with sync flush: acknowledged messages stay where they were
     acknowledged, nothing is there twice, torn or never sent (W 5.1, 5.7)."""
-    ledger = Ledger()
+    recorder = new_recorder()
     for round_ in range(KILLS):
         with running(tmp_path / "store") as server:
             if round_ == 0:
                 create_topic(server.broker_addr)
-            check(server.broker_addr, ledger)
-            load_until_killed(server, round_, ledger)
+            check(server.broker_addr, recorder)
+            load_until_killed(server, round_, recorder)
 
     with running(tmp_path / "store") as server:
-        held = check(server.broker_addr, ledger)
-    assert len(ledger.acknowledged) >= 60 * KILLS
-    assert held >= len(ledger.acknowledged)
+        held = check(server.broker_addr, recorder)
+    acknowledged = sum(isinstance(event, SendAcknowledged) for event in recorder.events)
+    assert held >= acknowledged >= 60 * KILLS
 
 
 def test_server_killed_as_soon_as_it_is_ready_recovers(tmp_path: Path) -> None:
     """A kill right after recovery leaves the store as it was."""
-    ledger = Ledger()
+    recorder = new_recorder()
     with running(tmp_path / "store") as server:
         create_topic(server.broker_addr)
-        load_until_killed(server, 0, ledger)
+        load_until_killed(server, 0, recorder)
     for _ in range(3):
         with running(tmp_path / "store") as server:
             server.kill()
     with running(tmp_path / "store") as server:
-        check(server.broker_addr, ledger)
+        check(server.broker_addr, recorder)

@@ -43,13 +43,15 @@ class Sending:
 
     def acknowledged(self, result: SendResult | None = None) -> None:
         """It returned. Without a result the place is not known (delayed, transactional)."""
-        queue, offset = None, -1
-        if result is not None:
-            queue, offset = result.message_queue, result.queue_offset
-        now = self._recorder.now()
-        self._recorder.record(
-            SendAcknowledged(now, self._invoked.key, queue, offset, self._tries_max)
-        )
+        if result is None:
+            self.acknowledged_at(None, -1)
+        else:
+            self.acknowledged_at(result.message_queue, result.queue_offset)
+
+    def acknowledged_at(self, queue: MessageQueue | None, offset: int) -> None:
+        """It was acknowledged with this place."""
+        now, key = self._recorder.now(), self._invoked.key
+        self._recorder.record(SendAcknowledged(now, key, queue, offset, self._tries_max))
 
     def failed(self, error: Exception) -> None:
         """It raised; what is no ``SendError`` tells nothing of the message."""
