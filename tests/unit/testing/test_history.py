@@ -379,6 +379,22 @@ def test_a_crash_forgets_only_offsets_that_had_not_settled(crash_at: float, fall
     assert kinds(history, Rules(settle_ms=1_000.0)) == expected
 
 
+@pytest.mark.parametrize(("settled_at", "falls"), [(9_500.0, False), (100.0, True)])
+def test_a_former_owner_commits_no_lower_than_what_was_long_settled(
+    settled_at: float, falls: bool
+) -> None:
+    history: History = [
+        GROUP,
+        *sent("k", 10.0, 0),
+        *consumed("k", 20.0, 0),
+        CommitSeen(settled_at, "g", QUEUE, 1),
+        MemberJoined(9_000.0, "g", "n"),
+        CommitSeen(10_000.0, "g", QUEUE, 0),
+    ]
+    expected = {AnomalyKind.OFFSET_BACKWARDS} if falls else set()
+    assert kinds(history, Rules(rebalance_ms=2_000.0)) == expected
+
+
 @pytest.mark.parametrize(("crash_at", "twice"), [(700.0, False), (5_000.0, True)])
 def test_a_crash_excuses_a_copy_only_at_once(crash_at: float, twice: bool) -> None:
     """A broker that forgets its progress stores delayed messages anew after each crash."""

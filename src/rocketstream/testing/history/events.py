@@ -129,6 +129,7 @@ class GroupDeclared(Event):
         attempts_max: deliveries a message gets before it is given up (dead-lettered); 0 unlimited.
         from_first: begins with the first message; else where its first delivery or commit is.
         sends_back: what fails comes back by way of the broker; else (a pull consumer) by itself.
+        shares: members share the queues; else one process has all, and none changes hands.
     """
 
     group: str
@@ -138,6 +139,7 @@ class GroupDeclared(Event):
     attempts_max: int = 17
     from_first: bool = True
     sends_back: bool = True
+    shares: bool = True
 
 
 @dataclass(frozen=True, slots=True, eq=False)

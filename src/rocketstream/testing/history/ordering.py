@@ -20,6 +20,9 @@ from rocketstream.testing.history.story import (
     Stories,
 )
 
+LATE_COMMIT_MS = 10_000.0
+"""So long a commit of a process that was killed may be under way."""
+
 # At one moment: what ended counts first, then resets, commits, and what begins.
 _ENDED, _RESET, _COMMITTED, _BEGAN = range(4)
 
@@ -120,7 +123,7 @@ def _went_backwards(
             if not (
                 any(first.at <= reset.at <= commit.at for reset in story.resets)
                 or stories.crashed(broker, first.at, recently)
-                or _changed_hands(stories, rules, group, first.at, commit.at)
+                or _changed_hands(stories, rules, group, rising, commit)
                 or (rules.unflushed_ms != 0 and stories.power_lost(broker, first.at, commit.at))
             ):
                 text = f"{queue} went from {rising[-1].offset} back to {commit.offset}"
@@ -132,12 +135,18 @@ def _went_backwards(
 
 
 def _changed_hands(
-    stories: Stories, rules: Rules, group: GroupStory, begin: float, end: float
+    stories: Stories, rules: Rules, group: GroupStory, rising: list[CommitSeen], commit: CommitSeen
 ) -> bool:
+    """Tell whether a former owner may have committed last: not lower than what was long settled."""
     if group.declared.orderly:
         return False  # the lock passes on only when the offset is stored
-    begin -= rules.rebalance_ms
-    return group.changes.any_between(begin, end) or stories.disturbances.any_between(begin, end)
+    window_ms = rules.rebalance_ms if group.declared.shares else LATE_COMMIT_MS
+    settled = [before.offset for before in rising if before.at < commit.at - window_ms]
+    if settled and settled[-1] > commit.offset:
+        return False
+    begin = rising[0].at - rules.rebalance_ms
+    changes, disturbances = group.changes, stories.disturbances
+    return changes.any_between(begin, commit.at) or disturbances.any_between(begin, commit.at)
 
 
 def _out_of_order(

@@ -76,6 +76,7 @@ class SimGroup:
     """
 
     sends_back = True
+    shares = True
 
     def __init__(self, world: World, manners: Manners) -> None:
         self.world = world
@@ -95,6 +96,7 @@ class SimGroup:
                 manners.tags,
                 attempts,
                 sends_back=self.sends_back,
+                shares=self.shares,
             )
         )
         self.nodes = [
@@ -275,6 +277,7 @@ class SimPullGroup(SimGroup):
     """One process that pulls every queue itself and stores its offsets; needs one member."""
 
     sends_back = False
+    shares = False
 
     def owners(self, queue: MessageQueue) -> tuple[str, ...]:
         """Nobody shares: its one member has every queue."""
