@@ -32,17 +32,31 @@ class Mutant:
         name: in a word.
         breaks: what it breaks, in one line.
         scenario: the workload that is to find it.
+        shows: words one of which is in what is found; other failures do not count.
         edits: where it is planted.
     """
 
     name: str
     breaks: str
     scenario: str
+    shows: tuple[str, ...]
     edits: tuple[Edit, ...]
 
+    def is_shown_by(self, failure: str) -> bool:
+        """Tell whether a failure is one this defect makes."""
+        return any(word in failure for word in self.shows)
 
-def _mutant(name: str, breaks: str, scenario: str, *edits: tuple[str, str, str]) -> Mutant:
-    return Mutant(name, breaks, scenario, tuple(Edit(*edit) for edit in edits))
+
+def _mutant(
+    name: str, breaks: str, scenario: str, shows: str, *edits: tuple[str, str, str]
+) -> Mutant:
+    words = tuple(shows.split(", "))
+    return Mutant(name, breaks, scenario, words, tuple(Edit(*edit) for edit in edits))
+
+
+LOST = "lost, misplaced, not consumed, does not hold"
+AHEAD = "committed ahead, lost, not consumed, committed"
+ORDER = "owned twice, reordered, went backwards"
 
 
 MUTANTS = (
@@ -50,6 +64,7 @@ MUTANTS = (
         "commit-the-largest",
         "the offset to commit is the largest unfinished one, not the smallest",
         "clustering",
+        AHEAD,
         (f"{CLIENT}.core.process_queue", "        return order[0]\n\n    def __c",
          "        return order[-1]\n\n    def __c"),
     ),
@@ -57,6 +72,7 @@ MUTANTS = (
         "lost-send-back-counts",
         "a failed message counts as done although its send-back failed",
         "clustering",
+        LOST,
         (f"{CLIENT}.consumer.push.send_back", "        if stored:\n            self._book.finish",
          "        if True:\n            self._book.finish"),
     ),
@@ -64,6 +80,7 @@ MUTANTS = (
         "unsure-means-end",
         "an offset query that fails means the end of the queue",
         "clustering",
+        AHEAD,
         (f"{CLIENT}.consumer.rebalance_impl",
          "        stored = await self._store.read_store(mq)\n",
          "        try:\n"
@@ -76,6 +93,7 @@ MUTANTS = (
         "one-too-far",
         "a queue that is worked off is committed one message too far",
         "clustering",
+        AHEAD,
         (f"{CLIENT}.core.process_queue", "            return max(self.queue_offset_max + 1, self.passed_to)",
          "            return max(self.queue_offset_max + 2, self.passed_to)"),
     ),
@@ -83,6 +101,7 @@ MUTANTS = (
         "confirmed-for-ever",
         "what a broker confirmed is never sent again, though it died before writing it",
         "pulling",
+        "committed",
         (f"{CLIENT}.consumer.offsets.offset_store",
          "        names = {name for name, confirmed in self._addresses.items() if confirmed == address}\n",
          "        names: set[str] = set()\n"),
@@ -91,6 +110,7 @@ MUTANTS = (
         "lite-commits-the-cache",
         "a lite pull consumer commits what it has cached, not what was polled",
         "pulling",
+        AHEAD,
         (f"{CLIENT}.core.lite_pull", "            queue.acked = queue.position\n            self._handed = None",
          "            queue.acked = queue.pull_offset\n            self._handed = None"),
     ),
@@ -98,6 +118,7 @@ MUTANTS = (
         "last-queues-nobodys",
         "the queues left over by an even division belong to nobody",
         "clustering",
+        "owned by, not consumed",
         (f"{CLIENT}.core.allocate", "        return mq_all[start : start + share + (index < extra)]",
          "        return mq_all[start : start + share]"),
     ),
@@ -105,6 +126,7 @@ MUTANTS = (
         "suspend-means-done",
         "an orderly batch that asks for a pause counts as consumed",
         "orderly",
+        AHEAD,
         (f"{CLIENT}.core.orderly", "        return Step.COMMIT\n    return Step.AGAIN",
          "        return Step.COMMIT\n    return Step.COMMIT"),
     ),
@@ -112,6 +134,7 @@ MUTANTS = (
         "lock-for-everybody",
         "the broker grants a queue's lock to whoever asks",
         "orderly",
+        ORDER,
         (f"{BROKER}.core.locks", "            elif lock.client_id != client_id and not self._is_expired(lock, now_ms):",
          "            elif self._count < 0:"),
     ),
@@ -119,6 +142,7 @@ MUTANTS = (
         "locks-forgotten",
         "a restarted broker grants every lock anew, and members trust their leases",
         "orderly",
+        ORDER,
         (f"{BROKER}.core.locks", "        for group, holders in table.lock_table.items():",
          "        for group, holders in dict[str, dict[MessageQueue, str]]().items():"),
         (f"{CLIENT}.core.orderly", "        self.locked_ms = -math.inf", "        return"),
@@ -127,14 +151,16 @@ MUTANTS = (
         "left-in-mid-listener",
         "an orderly queue is given up while its listener runs",
         "orderly",
-        (f"{CLIENT}.consumer.rebalance_impl", "        ready = set(await self._owner.give_up(requests))",
-         "        await self._owner.give_up(requests)\n"
-         "        ready = {effect.message_queue for effect in effects}"),
+        ORDER,
+        (f"{CLIENT}.consumer.consume.orderly_turns",
+         "        return turn is not None and ledger_of(turn).in_hand",
+         "        return False"),
     ),
     _mutant(
         "ack-before-flush",
         "with flush=sync a send is acknowledged before it is on the disk",
         "clustering",
+        LOST,
         (f"{BROKER}.flush_gate",
          "        self._waiting.append(_Waiting(end_offset, self._loop.time() + self._timeout_s, done))",
          "        return done(None)"),
@@ -143,6 +169,7 @@ MUTANTS = (
         "one-level-early",
         "a delay level means the one before it",
         "delayed",
+        "before it was due",
         (f"{BROKER}.core.schedule", "        return self._delays_ms[level - 1]",
          "        return self._delays_ms[max(level - 2, 0)]"),
     ),
@@ -150,6 +177,7 @@ MUTANTS = (
         "delays-delivered-again",
         "a restarted broker forgets which delayed messages it delivered",
         "delayed",
+        "stored twice",
         (f"{BROKER}.core.schedule", "        self._offsets = dict(table.offset_table)",
          "        self._offsets = {}"),
     ),
@@ -157,6 +185,7 @@ MUTANTS = (
         "due-skipped",
         "a delayed message is taken for delivered when its delivery fails",
         "delayed",
+        LOST,
         (f"{BROKER}.schedule_service", "        for entry in work.deliver:\n            self._deliver(entry)\n            self._schedule.delivered(level, entry.queue_offset + 1)",
          "        for entry in work.deliver:\n            self._schedule.delivered(level, entry.queue_offset + 1)\n            self._deliver(entry)"),
     ),
@@ -164,6 +193,7 @@ MUTANTS = (
         "retries-not-counted",
         "a message sent back does not count its retries, and never ends",
         "clustering",
+        "not consumed, stored twice",
         (f"{BROKER}.handlers.send_back", "        message.reconsume_times = attempts + 1",
          "        message.reconsume_times = attempts"),
     ),
@@ -171,6 +201,7 @@ MUTANTS = (
         "given-up-one-early",
         "a message goes to the dead letters one retry early",
         "clustering",
+        "given up early",
         (f"{BROKER}.handlers.send_back", "        if attempts >= most or header.delay_level < 0:",
          "        if attempts + 1 >= most or header.delay_level < 0:"),
     ),
@@ -178,6 +209,7 @@ MUTANTS = (
         "unknown-means-commit",
         "a local transaction that is not decided yet is committed",
         "transactions",
+        "seen before commit",
         (f"{CLIENT}.core.transaction", "    LocalTransactionState.UNKNOW: MessageSysFlag.TRANSACTION_NOT,",
          "    LocalTransactionState.UNKNOW: MessageSysFlag.TRANSACTION_COMMIT,"),
     ),
@@ -185,6 +217,7 @@ MUTANTS = (
         "rollback-means-commit",
         "a transaction that is rolled back is delivered",
         "transactions",
+        "rolled back, but seen",
         (f"{BROKER}.handlers.transactions", "            if header.commit_or_rollback == MessageSysFlag.TRANSACTION_COMMIT:",
          "            if header.commit_or_rollback:"),
     ),
@@ -192,6 +225,7 @@ MUTANTS = (
         "end-not-written",
         "the end of a transaction is not written down: it is committed again",
         "transactions",
+        "stored twice",
         (f"{BROKER}.transaction_service", "        self._put_op(current)\n        self._queue.ended((current,))",
          "        self._queue.ended((current,))"),
     ),
@@ -199,6 +233,7 @@ MUTANTS = (
         "asked-once",
         "an undecided transaction is given up after one question",
         "transactions",
+        LOST,
         (f"{BROKER}.core.transactions", "    if half.check_times >= rules.check_max or",
          "    if half.check_times >= 1 or"),
     ),
@@ -206,12 +241,14 @@ MUTANTS = (
         "offsets-not-read",
         "a restarted broker knows no offset of any group",
         "pulling",
+        "went backwards",
         (f"{BROKER}.persistence", "            controller.offsets.load(offsets)\n", "            pass\n"),
     ),
     _mutant(
         "pull-skips-one",
         "the next pull begins one message late",
         "clustering",
+        AHEAD,
         (f"{BROKER}.handlers.pull", "            \"nextBeginOffset\": str(result.next_begin_offset),",
          "            \"nextBeginOffset\": str(\n"
          "                result.next_begin_offset + (result.next_begin_offset % 7 == 3)\n            ),"),
@@ -220,6 +257,7 @@ MUTANTS = (
         "tail-cut-too-far",
         "recovery cuts the last whole record with a torn tail",
         "clustering",
+        LOST,
         (f"{STORE}.recovery",
          "        if end.last is not None and end.offset > flushed and end.last.properties.endswith(b\"\\0\"):",
          "        if end.last is not None:"),
