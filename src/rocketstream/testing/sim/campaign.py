@@ -24,6 +24,7 @@ SEEDS_THAT_COUNT = 1_000
 FAILURES_MAX = 20
 """So many failing seeds end a campaign."""
 _CHUNK = 5
+_HASH_SEED = "PYTHONHASHSEED"
 _COLLECT_EVERY = 25
 
 
@@ -140,9 +141,16 @@ def _results(jobs: list[_Job], processes: int) -> Iterator[SeedResult]:
         yield from map(_run, jobs)
         return
     # Not a fork: each begins as a fresh program does, and sees the hash seed set here.
-    os.environ["PYTHONHASHSEED"] = "0"
-    context = multiprocessing.get_context("spawn")
-    with context.Pool(processes) as pool:
+    before = os.environ.get(_HASH_SEED)
+    os.environ[_HASH_SEED] = "0"
+    try:
+        pool = multiprocessing.get_context("spawn").Pool(processes)
+    finally:
+        if before is None:
+            del os.environ[_HASH_SEED]
+        else:
+            os.environ[_HASH_SEED] = before
+    with pool:
         yield from pool.imap_unordered(_run, jobs, chunksize=_CHUNK)
 
 

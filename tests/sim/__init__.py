@@ -1,0 +1,1 @@
+"""Seeds of the simulation that every run of the tests goes through."""

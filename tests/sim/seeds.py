@@ -1,0 +1,17 @@
+"""Running a part of the seeds; each part is a file of its own, so that processes share them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rocketstream.testing.sim.campaign import run_campaign
+
+SEEDS = 500
+
+
+def check(seeds: Iterable[int]) -> None:
+    report = run_campaign(seeds, failures_max=5)
+    failed = "\n".join(each.report() for each in report.failures)
+    assert report.ok, f"{report.text()}\n{failed}"
+    assert report.messages
+    assert report.faults
