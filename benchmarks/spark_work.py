@@ -25,9 +25,10 @@ def session(folder: str) -> Any:
     from pyspark.sql import SparkSession
 
     from rocketstream.spark.java import use_java
+    from rocketstream.spark.preparation import this_python
 
     use_java()
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = this_python()
     builder = SparkSession.builder.master("local[2]").appName("bench")
     settings = {
         "spark.ui.enabled": "false",

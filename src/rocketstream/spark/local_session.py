@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from rocketstream.errors import ConfigurationError
 from rocketstream.spark.java import Java, find_java, use_java
+from rocketstream.spark.preparation import this_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -87,9 +88,10 @@ def start_session(
     from pyspark.sql import SparkSession
 
     use_java()
+    python = this_python()
     # Workers must be this Python: it is the one that has the package.
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = python
+    os.environ["PYSPARK_DRIVER_PYTHON"] = python
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

@@ -6,6 +6,8 @@ Law: imports no Spark; changes the environment variables it names and nothing el
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -14,11 +16,14 @@ from typing import Any
 
 from rocketstream.errors import ConfigurationError
 from rocketstream.spark.java import Java, use_java
+from rocketstream.spark.launchers import launcher
 
 _PYTHON = "PYSPARK_PYTHON"
 _DRIVER_PYTHON = "PYSPARK_DRIVER_PYTHON"
 _HAS_PACKAGE = "import importlib.util as u, sys; sys.exit(u.find_spec('rocketstream') is None)"
 _START_TIMEOUT_S = 20
+# Spark asks a shell for the program without quoting it, and finds no source if that fails.
+_PLAIN = re.compile(r"[\w./+:@%,-]+", re.ASCII)
 
 
 def prepare() -> Java:
@@ -41,8 +46,17 @@ def prepare() -> Java:
         There is no Java 17 or newer; the text says what to install.
     """
     if other_python() is not None:
-        os.environ[_PYTHON] = sys.executable
+        os.environ[_PYTHON] = this_python()
     return use_java()
+
+
+def this_python() -> str:
+    """Return the program Spark can run this Python with: a launcher where the path has a blank."""
+    if _PLAIN.fullmatch(sys.executable) or os.name == "nt":
+        return sys.executable
+    text = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n'
+    folder = launcher("python3", text, fits=lambda place: _PLAIN.fullmatch(str(place)) is not None)
+    return str(folder / "bin" / "python3")
 
 
 def other_python() -> str | None:
@@ -89,6 +103,6 @@ def check_lookup(spark: Any) -> None:
         raise ConfigurationError(
             f"Spark runs its Python workers with {other}, which has no rocketstream; call "
             "rocketstream.spark.prepare() before the SparkSession is made, or set "
-            f"PYSPARK_PYTHON={sys.executable}",
+            f"PYSPARK_PYTHON={this_python()}",
             python=other,
         )

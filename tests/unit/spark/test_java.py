@@ -14,7 +14,7 @@ import pytest
 
 from rocketstream.errors import ConfigurationError
 from rocketstream.spark.java import find_java, use_java
-from rocketstream.spark.preparation import check_lookup, other_python, prepare
+from rocketstream.spark.preparation import check_lookup, other_python, prepare, this_python
 
 WHOLE = "java.base jdk.incubator.vector java.logging"
 SMALL = "java.base java.logging"
@@ -259,3 +259,23 @@ def test_registering_where_the_other_python_has_the_package_is_fine(tmp_path: Pa
     other.chmod(0o755)
     assert other_python() == str(other)
     check_lookup(object())
+
+
+def test_python_in_a_folder_with_a_blank_is_given_to_spark_by_another_name(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Spark asks `sh -c "command -v PYTHON"`, and looks no source up when that fails."""
+    blank = tmp_path / "it's a folder" / "python3"
+    blank.parent.mkdir()
+    blank.write_text('#!/bin/sh\nprintf "<%s>" "$@"\n')
+    blank.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(blank))
+    named = this_python()
+    asked = subprocess.run(["/bin/sh", "-c", f"command -v {named}"], stdout=subprocess.PIPE)
+    assert asked.returncode == 0
+    done = subprocess.run([named, "-m", "a b"], capture_output=True, check=True)
+    assert done.stdout == b"<-m><a b>"
+
+
+def test_python_with_a_plain_name_is_given_as_it_is() -> None:
+    assert this_python() == sys.executable
