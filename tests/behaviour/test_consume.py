@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from rocketstream import (
+    ClientConfig,
     ConsumeConcurrentlyContext,
     ConsumeConcurrentlyStatus,
     ConsumeFromWhere,
@@ -17,18 +18,21 @@ from rocketstream import (
     Producer,
     PushConsumer,
 )
-from rocketstream.errors import ClientStateError, ConnectError
+from rocketstream.admin import Admin
+from rocketstream.errors import ClientStateError, ConnectError, RocketMQError
 from tests.behaviour.cluster import Cluster
 from tests.behaviour.conftest import Names
 from tests.behaviour.support import (
     LATER,
     SUCCESS,
+    WAIT_S,
     Gate,
     Seen,
     consumer_of,
     numbered,
     send_all,
 )
+from tests.plugins.waiting import wait_until
 
 
 @pytest.mark.parametrize("batch", [1, 7])
@@ -485,3 +489,30 @@ def test_timestamp_and_last_offset_matter_once_the_beginning_is_gone(
     ) as consumer:
         consumer.start()
         seen.wait_consumed(3)
+
+
+def test_a_group_that_hangs_on_its_first_message_has_all_of_it_as_lag(
+    cluster: Cluster, names: Names
+) -> None:
+    """Covers C-318: where a member begins is committed, though it has finished nothing yet."""
+    cluster.create_topic(names.topic, 1)
+    send_all(cluster.namesrv_addr, numbered(names.topic, range(30)))
+    gate = Gate(lambda message: True)
+    config = ClientConfig(namesrv_addr=cluster.namesrv_addr, persist_consumer_offset_interval_ms=50)
+    with consumer_of(
+        cluster.namesrv_addr, names.group, names.topic, gate, config=config
+    ) as consumer:
+        consumer.start()
+        assert gate.entered.wait(WAIT_S)
+        with Admin(cluster.namesrv_addr) as admin:
+
+            def rows() -> list[tuple[int | None, int | None]]:
+                try:
+                    found = admin.group_lag(names.group, names.topic)
+                except RocketMQError:
+                    return []
+                return [(row.consumer_offset, row.lag) for row in found]
+
+            wait_until(lambda: rows() == [(0, 30)], "the start in the broker's table")
+        gate.opened.set()
+        gate.seen.wait_consumed(30)
