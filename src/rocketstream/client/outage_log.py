@@ -47,7 +47,7 @@ class OutageLog:
     def began(self, what: What, line: str) -> None:
         """Say ``line`` unless the outage is known."""
         if self._outages.failed(what, self._now()):
-            logger.warning("%s", line)
+            logger.warning(line)  # as its own text: the command line spares lines of one kind
 
     def unsubscribed(self, group: str) -> None:
         """A consumer runs that has nothing to consume."""
@@ -67,9 +67,8 @@ class OutageLog:
         if outage is not None:
             seconds = (self._now() - outage.began_ms) / 1000
             logger.warning(
-                "%s: works again after %.1f s and %d failures",
-                _text(what), seconds, outage.failures,
-            )  # fmt: skip
+                f"{_text(what)}: works again after {seconds:.1f} s and {outage.failures} failures"
+            )
 
     def answered(self, address: str) -> None:
         """The server at ``address`` has answered."""

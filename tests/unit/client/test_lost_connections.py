@@ -5,6 +5,7 @@ The broker here keeps its port and is asked by the real clients; what it remembe
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Iterator
 
@@ -13,15 +14,24 @@ import pytest
 from rocketstream import (
     ClientConfig,
     ConsumeOrderlyContext,
+    LitePullConsumer,
     Message,
     MessageExt,
     MessageQueue,
     Producer,
     PullConsumer,
+    PushConsumer,
 )
+from rocketstream.errors import ConnectError
+from rocketstream.protocol.bodies import BrokerData, QueueData, TopicRouteData
 from rocketstream.protocol.codes import RequestCode
-from rocketstream.protocol.headers import UpdateConsumerOffsetRequestHeader
+from rocketstream.protocol.command import RemotingCommand
+from rocketstream.protocol.headers import (
+    PullMessageResponseHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
 from tests.behaviour.orderly import SUCCESS, Ordered
+from tests.behaviour.support import Seen
 from tests.plugins.waiting import wait_until
 from tests.unit.client.fake_broker import GROUP, TOPIC, WAIT_S, FakeBroker, found, refusal
 from tests.unit.client.test_orderly_locks import LockingBroker, consumer, locked
@@ -31,6 +41,7 @@ LOCK, UPDATE, BEAT = (
     RequestCode.UPDATE_CONSUMER_OFFSET,
     RequestCode.HEART_BEAT,
 )
+PULL = RequestCode.PULL_MESSAGE
 QUEUE = MessageQueue(TOPIC, "broker-a", 0)
 
 
@@ -146,3 +157,58 @@ def test_a_producer_is_known_to_its_broker_as_soon_as_the_broker_is_back() -> No
         count = len(broker.asked(BEAT))
         broker.drop_connections()
         broker.wait_for(BEAT, count + 1)
+
+
+@pytest.fixture
+def closed_port() -> Iterator[int]:
+    """Return a loopback port that refuses connections: bound, never listening."""
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        yield holder.getsockname()[1]
+
+
+@pytest.fixture
+def with_dead_slave(broker: LockingBroker, closed_port: int) -> LockingBroker:
+    """Return a broker whose route has a slave that is gone, and which sends everybody there."""
+    addresses = {0: broker.address, 1: f"127.0.0.1:{closed_port}"}
+    route = TopicRouteData(
+        [QueueData(broker.name, 1, 1, 6, 0)], [BrokerData("c", broker.name, addresses)]
+    )
+    broker.on[RequestCode.GET_ROUTEINFO_BY_TOPIC] = lambda _: RemotingCommand.response(
+        0, body=route.encode()
+    )
+    suggestion = PullMessageResponseHeader(1, 5, 0, 5)
+    broker.on[PULL] = lambda command: (
+        RemotingCommand.response(20, None, suggestion)
+        if (command.ext_fields or {})["queueOffset"] == "0"
+        else None
+    )
+    return broker
+
+
+def test_a_slave_that_is_gone_is_not_pulled_for_ever(with_dead_slave: LockingBroker) -> None:
+    """Covers C-214: what was suggested holds until it fails; then the master is asked again."""
+    broker = with_dead_slave
+    with PullConsumer(GROUP, namesrv_addr=broker.address) as pulling:
+        pulling.start()
+        (mq,) = pulling.fetch_subscribe_message_queues(TOPIC)
+        assert pulling.pull(mq, "*", 0, 32).next_begin_offset == 5
+        with pytest.raises(ConnectError):
+            pulling.pull(mq, "*", 0, 32)
+        assert pulling.pull(mq, "*", 0, 32).next_begin_offset == 5
+
+
+@pytest.mark.parametrize("kind", ["push", "lite"])
+def test_a_pull_loop_goes_back_to_the_master(with_dead_slave: LockingBroker, kind: str) -> None:
+    """Covers C-214, C-230."""
+    broker = with_dead_slave
+    config = ClientConfig(namesrv_addr=broker.address, pull_time_delay_ms_when_exception=10)
+    made: PushConsumer | LitePullConsumer
+    if kind == "push":
+        made = PushConsumer(GROUP, config=config, listener=Seen(), subscription={TOPIC: "*"})
+    else:
+        made = LitePullConsumer(GROUP, config=config)
+        made.subscribe(TOPIC)
+    with made:
+        made.start()
+        broker.wait_pull(5)

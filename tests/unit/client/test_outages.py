@@ -7,6 +7,7 @@ import logging
 import pytest
 
 from rocketstream import limits
+from rocketstream.cli.failure import _Sparing
 from rocketstream.client.core.outages import Outages
 from rocketstream.client.outage_log import OutageLog
 from rocketstream.errors import BrokerError, ConnectError, RequestTimeoutError, RouteNotFoundError
@@ -88,3 +89,15 @@ def test_outages_are_bounded() -> None:
         assert outages.failed(number, 0.0)
     assert outages.worked(4) is None
     assert outages.worked(5) is not None
+
+
+def test_the_command_line_shows_every_outage(
+    log: OutageLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It lets one line of a kind through every few seconds: each outage is a kind of its own."""
+    for number in range(3):
+        log.failed(("pull of", number), BrokerError(1, "100 %s"))
+        log.worked("pull of", number)
+    sparing = _Sparing()
+    assert [sparing.filter(record) for record in caplog.records] == [True] * 6
+    assert "100 %s" in caplog.messages[0]

@@ -27,6 +27,7 @@ from rocketstream.client.observe.trace_hooks import (
     SendMessageTraceHook,
 )
 from rocketstream.client.observe.tracing import tracing_of
+from rocketstream.client.outage_log import OutageLog
 from rocketstream.errors import ConfigurationError, SendError, SendOutcome
 from rocketstream.model import Message, MessageQueue, SendResult, SendStatus
 from rocketstream.protocol.trace import (
@@ -46,6 +47,8 @@ class Loop:
     """Stands for the dispatcher's engine and sender: nothing is sent, calls are remembered."""
 
     def __init__(self) -> None:
+        self.instance = self
+        self.outages = OutageLog(ManualClock())
         self.calls: list[Callable[[], object]] = []
         self.sent: list[Any] = []
         self.done: list[Callable[..., object]] = []

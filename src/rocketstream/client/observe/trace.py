@@ -267,8 +267,12 @@ class AsyncTraceDispatcher:
 
     def _answered(self, _: SendResult | None, error: SendError | None) -> None:
         self._on_way -= 1
-        if error is not None:
-            logger.warning("sending trace to %s failed: %s", self.trace_topic, error)
+        outages = None if self._engine is None else self._engine.instance.outages
+        if error is None:
+            if outages:
+                outages.worked("sending trace to", self.trace_topic)
+        elif outages is not None:
+            outages.failed(("sending trace to", self.trace_topic), error)
         if self._on_way == 0 and self._all_answered is not None:
             self._all_answered.set()
 

@@ -238,6 +238,7 @@ class LitePullService:
         if retry.after is AfterFailure.HEARTBEAT:
             self._instance.heartbeat_soon()
         elif retry.after is AfterFailure.ROUTE:
+            self._kernel.forget(mq)  # a slave that is gone: the master may be there
             self._refresh_route_soon(mq.topic)
         self._later(queue, epoch, retry.delay_ms)
 

@@ -29,7 +29,12 @@ from rocketstream.client.observe.hooks import (
     ConsumeReturnType,
     FilterHooks,
 )
-from rocketstream.errors import MessageInvalidError, RocketMQError, RouteNotFoundError
+from rocketstream.errors import (
+    MessageInvalidError,
+    RocketMQError,
+    RouteNotFoundError,
+    TransportError,
+)
 from rocketstream.model import ConsumeFromWhere, MessageQueue, PullResult
 from rocketstream.protocol.bodies import (
     ConsumeMessageDirectlyResult,
@@ -306,7 +311,11 @@ class PullConsumerImpl:
             sys_flag=PullSysFlag.SUSPEND if block else 0,
             suspend_ms=self._settings.broker_suspend_max_time_ms,
         )
-        answer = await self.instance.remoting.request(address, command, timeout_ms)
+        try:
+            answer = await self.instance.remoting.request(address, command, timeout_ms)
+        except TransportError:
+            self._kernel.forget(mq)  # a slave that is gone: the master may be there
+            raise
         result = self._kernel.result(mq, subscription, answer, address)
         messages = not_before(result.msg_found_list, offset)
         if messages is not result.msg_found_list:

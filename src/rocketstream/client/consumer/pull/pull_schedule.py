@@ -20,7 +20,13 @@ from rocketstream.client.consumer.pull.aio_pull_consumer import AsyncPullConsume
 from rocketstream.client.consumer.pull.pull_base import PullConsumerBase
 from rocketstream.client.consumer.pull.pull_consumer import PullConsumer
 from rocketstream.client.service_state import ServiceState
-from rocketstream.errors import ClientStateError, ConfigurationError
+from rocketstream.errors import (
+    BrokerError,
+    ClientStateError,
+    ConfigurationError,
+    RocketMQError,
+    TransportError,
+)
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.names import check_topic
 
@@ -84,6 +90,16 @@ class _Schedule:
     def _cancellation(self, mq: MessageQueue) -> threading.Event | None:
         with self._tasks_lock:
             return self._cancelled.get(mq)
+
+    def _failed(self, mq: MessageQueue, error: Exception) -> None:
+        """Say that a task raised: once per outage of a server, else each time with its stack."""
+        engine = getattr(self._pulling, "_engine", None)
+        if engine is None or not isinstance(error, TransportError | BrokerError):
+            text = "pull task of %s failed, again in %d ms"
+            logger.error(text, mq, FAILED_DELAY_MS, exc_info=error)
+            return
+        with contextlib.suppress(RocketMQError, RuntimeError):  # shut down meanwhile
+            engine.call_soon(engine.instance.outages.failed, ("pull task of", mq), error)
 
     def _task_of(self, mq: MessageQueue) -> PullTaskCallback | None:
         callback = self._callbacks.get(mq.topic)
@@ -180,8 +196,8 @@ class MQPullConsumerScheduleService(_Schedule):
         try:
             callback(mq, context)
             delay_ms = context.pull_next_delay_ms
-        except Exception:
-            logger.exception("pull task of %s failed, again in %d ms", mq, FAILED_DELAY_MS)
+        except Exception as error:
+            self._failed(mq, error)
             delay_ms = FAILED_DELAY_MS
         if not cancelled.is_set():
             self._again(mq, cancelled, delay_ms)
@@ -273,7 +289,7 @@ class AsyncMQPullConsumerScheduleService(_Schedule):
                 if inspect.isawaitable(answer):
                     await answer
                 delay_ms = context.pull_next_delay_ms
-            except Exception:
-                logger.exception("pull task of %s failed, again in %d ms", mq, FAILED_DELAY_MS)
+            except Exception as error:
+                self._failed(mq, error)
                 delay_ms = FAILED_DELAY_MS
             await asyncio.sleep(max(delay_ms, 0) / 1000)

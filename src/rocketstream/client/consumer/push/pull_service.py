@@ -414,6 +414,7 @@ class PullService:
             self._instance.heartbeat_soon()
             self._doubt(mq, error)
         elif retry.after is AfterFailure.ROUTE:
+            self._suggested.pop(mq, None)  # a slave that is gone: the master may be there
             self._refresh_route_soon(mq.topic)
         self._later(request, retry.delay_ms)
 
