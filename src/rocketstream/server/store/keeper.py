@@ -97,6 +97,8 @@ class Keeper:
         more = self._index is not None and self._index.step(_INDEX_RECORDS)
         if self._waited_ms >= self._interval_ms:
             self._waited_ms = 0
+            if self._index is not None:
+                self._index.resume()
             self.keep()
         self._pause_ms = _INDEX_PAUSE_MS if more else self._poll_ms
         return self._pause_ms / 1000

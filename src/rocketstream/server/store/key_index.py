@@ -202,6 +202,7 @@ class KeyIndex:
         files: Files,
         via: Path,
         now_ms: Callable[[], int],
+        records_after: Callable[[int], Iterator[Pending]],
     ) -> None:
         self._directory = directory
         self._slots = slots
@@ -209,6 +210,9 @@ class KeyIndex:
         self._files = files
         self._via = via
         self._now_ms = now_ms
+        self._records_after = records_after
+        """What the log holds behind the record at an offset, up to its present end."""
+        self._done_offset = -1
         self._index_files: list[IndexFile] = []
         self._lock = threading.Lock()
         self._backlog: Iterator[Pending] | None = None
@@ -216,6 +220,7 @@ class KeyIndex:
         self.full_timestamp = 0
         """End timestamp of the newest full file that is on the disk, for the checkpoint."""
         self.failed: str | None = None
+        """Why nothing is indexed now; :meth:`resume` tries again."""
 
     def load(self, *, clean_exit: bool, safe_timestamp: int, log_end: int) -> int:
         """Map the files found; returns how many were dropped because they cannot be trusted.
@@ -254,9 +259,10 @@ class KeyIndex:
             return self._index_files[-1].end_offset
         return self._index_files[-2].end_offset if len(self._index_files) > 1 else -1
 
-    def catch_up(self, backlog: Iterator[Pending]) -> None:
-        """Index these records of the log before anything that is put."""
-        self._backlog = backlog
+    def catch_up(self) -> None:
+        """Index what the log holds and the files do not before anything that is put."""
+        self._done_offset = self.indexed_offset
+        self._backlog = self._records_after(self._done_offset)
 
     @property
     def caught_up(self) -> bool:
@@ -275,12 +281,32 @@ class KeyIndex:
                 self._backlog = None
                 self.pending.clear()
                 return False
-            try:
-                self._step(count)
-            except (OSError, StoreError) as error:
-                self.failed = str(error)
-                _log.error("condition=INDEX_STOPPED messages are no longer indexed: %s", error)
+            self._try_step(count)
         return not self.caught_up
+
+    def _try_step(self, count: int) -> None:
+        try:
+            self._step(count)
+        except (OSError, StoreError) as error:
+            if self.failed is None:
+                _log.error("condition=INDEX_STOPPED messages are not indexed for now: %s", error)
+            self.failed = str(error)
+            self._backlog = None
+            self.pending.clear()
+        else:
+            if self.failed is not None:
+                _log.info("condition=INDEX_RESUMED messages are indexed again")
+            self.failed = None
+
+    def resume(self) -> None:
+        """Try again what failed, as on a full disk: from the log, so that nothing is missing."""
+        with self._lock:
+            if self.failed is None:
+                return
+            # In this order: what is put meanwhile is in the log already, or waits from here on.
+            self.pending.clear()
+            self._backlog = self._records_after(self._done_offset)
+            self._try_step(1)
 
     def _step(self, count: int) -> None:
         for _ in range(count):
@@ -299,14 +325,20 @@ class KeyIndex:
 
     def _index(self, offset: int, timestamp: int, topic: str, keys: Sequence[str]) -> None:
         files = self._index_files
-        file = files[-1] if files else self._writable()
-        for key in keys:
-            if not key:
-                continue
-            if file.count >= file.ready:
-                file = self._writable()
-                file.reserve()
-            file.put(key_hash(topic, key), offset, timestamp)
+        first = file = files[-1] if files else self._writable()
+        before = file.end_offset
+        try:
+            for key in keys:
+                if not key:
+                    continue
+                if file.count >= file.ready:
+                    file = self._writable()
+                    file.reserve()
+                file.put(key_hash(topic, key), offset, timestamp)
+        except (OSError, StoreError):
+            first.end_offset = before  # not all of its keys are there
+            raise
+        self._done_offset = offset
 
     def _writable(self) -> IndexFile:
         last = self._index_files[-1] if self._index_files else None

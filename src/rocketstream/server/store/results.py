@@ -107,11 +107,15 @@ class GetResult:
 
 @dataclass(frozen=True, slots=True)
 class QueryResult:
-    """Records found by a key (hash collisions included, W 5.4) and how far the index reaches."""
+    """Records found by a key (hash collisions included, W 5.4) and how far the index reaches.
+
+    ``complete`` is false while the index lacks records that the log has.
+    """
 
     records: list[bytes]
     index_last_update_timestamp: int
     index_last_update_physical_offset: int
+    complete: bool = True
 
 
 @dataclass(frozen=True, slots=True)

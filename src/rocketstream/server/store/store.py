@@ -104,6 +104,7 @@ class MessageStore:
                 self._files,
                 via_index,
                 clock.now_ms,
+                lambda offset: recovery.index_backlog(self._log, offset),
             )
         self._flusher = LogFlusher(
             self._written,
@@ -234,8 +235,7 @@ class MessageStore:
                 safe_timestamp=marks.index_msg_timestamp,
                 log_end=self._log.end,
             )
-            backlog = recovery.index_backlog(self._log, self._index.indexed_offset)
-            self._index.catch_up(backlog)
+            self._index.catch_up()
         return RecoveryReport(
             clean_exit=clean_exit,
             records_checked=outcome.end.records,
@@ -305,6 +305,8 @@ class MessageStore:
         self._is_open = self._takes_writes = False
         self._stop_workers()
         try:
+            if self._index is not None:
+                self._index.resume()
             self._index_all(_BACKLOG_AT_ONCE)
             self.flush()
             self._retention.save(self._clock.monotonic_ms())
@@ -558,16 +560,19 @@ class MessageStore:
     def query_by_key(self, topic: str, key: str, max_num: int, begin: int, end: int) -> QueryResult:
         """Find records by a key (UNIQ_KEY or a word of KEYS) and a time range in ms.
 
-        Hash collisions are included: callers check topic and key of what they get (W 5.4).
+        Hash collisions are included: callers check topic and key of what they get (W 5.4). While
+        records wait to be indexed (a full disk, a crash) the result is marked as not complete.
         """
         index = self._index
         if index is None:
             return QueryResult([], 0, 0)
+        index.resume()
         self._index_all(_BACKLOG_AT_ONCE)
         count_max = min(max_num, self.config.query_messages_max)
         offsets = index.query(topic, key, count_max, begin, end)
         records = [record for offset in offsets if (record := self.read(offset)) is not None]
-        return QueryResult(records, *index.last_update)
+        complete = index.failed is None and index.backlog_done
+        return QueryResult(records, *index.last_update, complete)
 
     def first_entry_in_memory(self, topic: str, queue_id: int) -> bool:
         """Tell whether a queue's first message does not count as on disk (C-333, C-334)."""

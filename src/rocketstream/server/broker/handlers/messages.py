@@ -52,6 +52,12 @@ class MessageHandlers:
         )
         # The index knows hashes only: another key may share one.
         records = [r for r in found.records if _is_found_by(r, header.topic, header.key)]
+        if not records and not found.complete:
+            raise refusal(
+                ResponseCode.SYSTEM_ERROR,
+                "the key index lacks messages that are stored: after a crash or on a full disk it "
+                "is brought up to date in the background; ask again later",
+            )
         response = RemotingCommand.response(
             ResponseCode.SUCCESS if records else ResponseCode.QUERY_NOT_FOUND,
             None if records else "can not find message, maybe time range not correct",
