@@ -142,6 +142,22 @@ def test_offsets_beyond_their_queues_are_moved_to_the_end() -> None:
     assert offsets.clamp(lambda _topic, _queue_id: 9) == []
 
 
+def test_file_of_topics_holds_what_the_table_holds() -> None:
+    """Whatever was put, replaced, deleted or loaded: the entries kept for the file follow."""
+    table = topics()
+    table.put(TopicConfig("T1", 1, 1), NOW)
+    table.put(TopicConfig("T1", 2, 2), NOW)
+    table.put(TopicConfig("T2", 3, 3), NOW)
+    table.delete("T2", NOW)
+    table.restore("T1", TopicConfig("T1", 5, 5), NOW)
+    text = table.wrapper().encode(pretty=True)
+    assert table.snapshot().encode(pretty=True) == text
+    loaded = TopicTable(auto_create=True)
+    loaded.load(table.wrapper())
+    loaded.put(TopicConfig("T3"), NOW + 1)
+    assert loaded.snapshot().encode(pretty=True) == loaded.wrapper().encode(pretty=True)
+
+
 def test_tables_have_bounds() -> None:
     """A peer that makes up names is refused before the broker runs out of memory."""
     table = TopicTable(auto_create=True, topics_max=2)

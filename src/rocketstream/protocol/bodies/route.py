@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import struct
 import zlib
+from collections.abc import Collection
 from dataclasses import field
 from typing import Final, Self
 
@@ -165,13 +166,19 @@ class TopicConfigSerializeWrapper(Body):
         """
         if not pretty or not self.topic_config_table or self.data_version is None:
             return Body.encode(self, pretty=pretty)
-        version = fastjson.dumps({"dataVersion": self.data_version.to_json()}, pretty=True)
-        entries = [
-            f"\n\t\t{fastjson.dumps(name)}:{config.encode_pretty()}"
-            for name, config in self.topic_config_table.items()
-        ]
-        table = f'"topicConfigTable":{{{",".join(entries)}\n\t}}'
-        return f"{version[:-2]},\n\t{table}\n}}".encode()
+        entries = [topic_entry(*item) for item in self.topic_config_table.items()]
+        return topics_text(entries, self.data_version)
+
+
+def topic_entry(name: str, config: TopicConfig) -> str:
+    """Return the text of one topic of topics.json."""
+    return f"\n\t\t{fastjson.dumps(name)}:{config.encode_pretty()}"
+
+
+def topics_text(entries: Collection[str], version: DataVersion) -> bytes:
+    """Return the text of topics.json, made of at least one entry."""
+    head = fastjson.dumps({"dataVersion": version.to_json()}, pretty=True)
+    return f'{head[:-2]},\n\t"topicConfigTable":{{{",".join(entries)}\n\t}}\n}}'.encode()
 
 
 @body()

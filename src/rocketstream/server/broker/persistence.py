@@ -57,7 +57,7 @@ class Persistence:
             return StateFile(file, generation, snapshot, workers, interval_ms, barrier)
 
         self._topics = table(
-            "topics.json", lambda: controller.topics.generation, controller.topics.wrapper
+            "topics.json", lambda: controller.topics.generation, controller.topics.snapshot
         )
         self._groups = table(
             "subscriptionGroup.json",

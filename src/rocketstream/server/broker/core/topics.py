@@ -5,13 +5,14 @@ Law: pure. Upstream: TopicConfigManager (C-421 to C-424, W 5.9).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rocketstream.errors import BrokerError
 from rocketstream.limits import TOPICS_MAX
 from rocketstream.protocol import names
 from rocketstream.protocol.bodies import DataVersion, TopicConfig, TopicConfigSerializeWrapper
+from rocketstream.protocol.bodies.route import topic_entry, topics_text
 from rocketstream.protocol.codes import Perm, ResponseCode, TopicSysFlag
 
 READ_WRITE = Perm.READ | Perm.WRITE
@@ -60,6 +61,18 @@ def _config(name: str, queues: int, perm: int = READ_WRITE) -> TopicConfig:
     return TopicConfig(name, read_queue_nums=queues, write_queue_nums=queues, perm=int(perm))
 
 
+@dataclass(frozen=True, slots=True)
+class TopicsText:
+    """The entries of topics.json as they are written."""
+
+    entries: Sequence[str]
+    version: DataVersion
+
+    def encode(self, *, pretty: bool = False) -> bytes:
+        """Return the text; it has one form, the file's."""
+        return topics_text(self.entries, self.version)
+
+
 class TopicTable:
     """Topic name to configuration, with the data version the name server compares."""
 
@@ -67,6 +80,7 @@ class TopicTable:
         self._auto_create = auto_create
         self._topics_max = topics_max
         self._table: dict[str, TopicConfig] = {}
+        self._entries: dict[str, str] = {}
         self._counter = 0
         self._changed_ms = 0
         self._system: frozenset[str] = frozenset()
@@ -81,6 +95,7 @@ class TopicTable:
     def load(self, wrapper: TopicConfigSerializeWrapper) -> None:
         """Take over what a file holds."""
         self._table = dict(wrapper.topic_config_table)
+        self._entries = {name: topic_entry(name, config) for name, config in self._table.items()}
         if wrapper.data_version:
             self._counter = wrapper.data_version.counter
             self._changed_ms = wrapper.data_version.timestamp
@@ -119,6 +134,7 @@ class TopicTable:
     def put(self, config: TopicConfig, now_ms: int) -> TopicConfig:
         """Create or replace a topic."""
         self._table[config.topic_name] = config
+        self._entries[config.topic_name] = topic_entry(config.topic_name, config)
         self._next_version(now_ms)
         return config
 
@@ -132,6 +148,7 @@ class TopicTable:
     def delete(self, topic: str, now_ms: int) -> bool:
         """Remove a topic; return whether it was there."""
         found = self._table.pop(topic, None)
+        self._entries.pop(topic, None)
         if found is not None:
             self._next_version(now_ms)
         return found is not None
@@ -211,6 +228,10 @@ class TopicTable:
         if only is not None:
             table = {name: self._table[name] for name in only if name in self._table}
         return TopicConfigSerializeWrapper(dict(table), self.data_version)
+
+    def snapshot(self) -> TopicsText:
+        """Return what the file is to hold; only what changed is written out anew."""
+        return TopicsText(list(self._entries.values()), self.data_version)
 
     def system_topic_names(self) -> list[str]:
         """The topics that exist from the start."""
