@@ -14,6 +14,7 @@ import pytest
 
 from rocketstream import ConsumeConcurrentlyStatus, Message, aio
 from rocketstream.errors import ConfigurationError, RocketMQError, SimulationError
+from rocketstream.protocol.bodies import TopicConfig
 from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.testing.sim.cluster import Cluster
 from rocketstream.testing.sim.options import FAULT_KINDS, Options, draw_options
@@ -217,3 +218,27 @@ def test_two_processes_of_one_name_are_refused() -> None:
     world.add_node("one", main)
     with pytest.raises(SimulationError, match="'one' already"):
         world.add_node("one", main)
+
+
+def test_name_server_started_anew_learns_every_topic_though_a_change_comes_first() -> None:
+    world = quiet_world()
+    cluster = Cluster(world)
+    cluster.create_topic(TOPIC)
+    cluster.namesrv.start()
+    cluster.node.start()
+    assert world.run(20, lambda: cluster.is_ready)
+    cluster.namesrv.kill()
+    cluster.namesrv.start()
+    world.run(1)
+
+    async def add_topic() -> None:
+        assert cluster.broker is not None
+        await cluster.broker.controller.put_topic(TopicConfig("Later"))
+
+    task = cluster.node.loop.create_task(add_topic())
+    assert world.run(20, task.done)
+    assert task.exception() is None
+    world.run(60)
+    assert cluster.nameserver is not None
+    assert {TOPIC, "Later"} <= set(cluster.nameserver.routes.topics())
+    world.close()

@@ -21,7 +21,7 @@ from rocketstream.protocol.headers import (
 from rocketstream.protocol.record import body_crc
 from rocketstream.server.broker.controller import BrokerController
 from rocketstream.transport.addresses import format_address
-from rocketstream.transport.aio import RemotingClient
+from rocketstream.transport.aio import Connection, RemotingClient
 
 logger = logging.getLogger("rocketstream.server")
 
@@ -33,7 +33,8 @@ class NameServerRegistrar:
     """Registers one broker with all its name servers.
 
     A name server that missed a change gets the whole table next time, since a partial one with
-    the newest version would hide what was missed.
+    the newest version would hide what was missed. So does one behind a new connection: it may
+    have been started anew, and then knows nothing of what went over the old one.
     """
 
     def __init__(self, controller: BrokerController, client: RemotingClient) -> None:
@@ -42,6 +43,8 @@ class NameServerRegistrar:
         self._loop = asyncio.get_running_loop()
         self._changed: set[str] = set()
         self._needs_all: set[str] = set(controller.config.namesrv_addrs)
+        self._told: dict[str, Connection] = {}
+        """Over which connection a name server got the whole table."""
         self._waiting: list[asyncio.Future[None]] = []
         self._running = False
         self._timer: asyncio.TimerHandle | None = None
@@ -92,16 +95,21 @@ class NameServerRegistrar:
         # Written in the step that took the changes: a topic made one step later would put its
         # version on them, and be no news to the name server when its own turn comes.
         commands = {
-            address: self._command(None if address in self._needs_all else changed)
+            address: None if address in self._needs_all else self._command(changed)
             for address in self._controller.config.namesrv_addrs
             if changed or address in self._needs_all
         }
         self._needs_all.difference_update(commands)
         await asyncio.gather(*[self._register_one(*item) for item in commands.items()])
 
-    async def _register_one(self, address: str, command: RemotingCommand) -> None:
+    async def _register_one(self, address: str, command: RemotingCommand | None) -> None:
+        """Send the changes, or the whole table where there is none or they would not do."""
         try:
-            answer = await self._client.request(address, command, TIMEOUT_MS)
+            connection = await self._client.connection(address)
+            if command is None or self._told.get(address) is not connection:
+                self._told.pop(address, None)
+                command = self._command(None)
+            answer = await connection.request(command, TIMEOUT_MS)
         except RocketMQError as error:
             self._needs_all.add(address)
             logger.warning("cannot register with name server %s: %s", address, error)
@@ -109,6 +117,8 @@ class NameServerRegistrar:
         if answer.code != ResponseCode.SUCCESS:
             self._needs_all.add(address)
             logger.warning("name server %s refused: %s %s", address, answer.code, answer.remark)
+            return
+        self._told[address] = connection
 
     def _command(self, topics: set[str] | None) -> RemotingCommand:
         controller, config = self._controller, self._controller.config

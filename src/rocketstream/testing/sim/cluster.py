@@ -49,6 +49,7 @@ class Cluster:
         self._config = config
         self._topics: dict[str, int] = {}
         self.broker: Broker | None = None
+        self.nameserver: NameServer | None = None
         self.repair = False
         self.namesrv = world.add_node("namesrv", self._run_name_server)
         self.node = world.add_node("broker", self._run_broker)
@@ -73,7 +74,7 @@ class Cluster:
     # --- the processes ----------------------------------------------------------------------------
 
     async def _run_name_server(self, node: Node) -> None:
-        server = NameServer(host=node.host, port=NAMESRV_PORT, clock=node.clock)
+        server = self.nameserver = NameServer(host=node.host, port=NAMESRV_PORT, clock=node.clock)
         await server.start()
         await _for_ever()
 

@@ -100,6 +100,7 @@ class Node:
         self._machine: Host = world.network.add_host(host)
         self._chance = world.random(f"process {name}")
         self._restart: Any = None
+        self._task: asyncio.Task[None] | None = None
         self._lives = False
         self._dead_loops: list[SimLoop] = []
 
@@ -158,7 +159,8 @@ class Node:
         world.by_loop[loop] = self
         self._machine.boot()
         world.trace.add(f"{self.name} starts {self.incarnation}")
-        loop.create_task(self._run(), name=f"{self.name}-main")
+        # Held: nothing else may refer to a process that only waits.
+        self._task = loop.create_task(self._run(), name=f"{self.name}-main")
 
     async def _run(self) -> None:
         try:
