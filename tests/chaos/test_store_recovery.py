@@ -327,29 +327,72 @@ def test_hole_behind_records_of_the_future_is_seen(tmp_path: Path) -> None:
     store.close()
 
 
-def test_repair_sets_aside_what_follows_and_goes_on(tmp_path: Path) -> None:
-    """Nothing is lost for ever: all bytes from the damage on are in ``quarantine``."""
-    offsets = crash_with(tmp_path, [b"x%d" % number * 500 for number in range(8)])
-    damaged = offsets[2] + 100
-    overwrite(log_file(tmp_path), damaged, b"!")
+def test_repair_sets_the_damage_aside_and_keeps_what_follows(tmp_path: Path) -> None:
+    """One record is lost, its bytes are in ``quarantine``; every other message keeps its offset."""
+    offsets = crash_with(tmp_path, [b"x%d" % number * 500 for number in range(8)], flush=True)
+    overwrite(log_file(tmp_path), offsets[2] + 100, b"!")
     before = tree(tmp_path / "commitlog")
     store, report = reopen(tmp_path, repair=True)
-    assert all_bodies(store) == [b"x0" * 500, b"x1" * 500]
-    assert put(store, b"more").queue_offset == 2
+    kept = [b"x%d" % number * 500 for number in (0, 1, 3, 4, 5, 6, 7)]
+    assert all_bodies(store) == kept
+    assert [store.get("T1", 0, offset, 1).count for offset in range(8)] == [1] * 8
+    assert put(store, b"more").queue_offset == 8
+    assert offsets[3] == 4096  # the damaged one was the last of its file
+    assert [path.name for path in report.quarantined] == [f"{FIRST}.{offsets[2]}"]
+    assert report.quarantined[0].read_bytes() == before[FIRST][offsets[2] :].rstrip(b"\0")
     store.close()
-    first = before[FIRST][offsets[2] :].rstrip(b"\0")
-    assert [path.name for path in report.quarantined] == [
-        f"{FIRST}.{offsets[2]}",
-        f"{4096:020d}.4096",
-        f"{8192:020d}.8192",
-    ]
-    assert [path.read_bytes() for path in report.quarantined] == [
-        first,
-        before[f"{4096:020d}"].rstrip(b"\0"),
-        before[f"{8192:020d}"].rstrip(b"\0"),
-    ]
     with opened(tmp_path) as store:
-        assert all_bodies(store) == [b"x0" * 500, b"x1" * 500, b"more"]
+        assert all_bodies(store) == [*kept, b"more"]
+    shutil.rmtree(tmp_path / "consumequeue")
+    with opened(tmp_path) as store:
+        assert all_bodies(store) == [*kept, b"more"]
+
+
+@pytest.mark.parametrize("lost", [[3], [2, 3, 4], [1, 5], [0], [3, 8]])
+@pytest.mark.parametrize("how", ["body", "zeros", "head"])
+def test_repair_bridges_any_damage(tmp_path: Path, lost: list[int], how: str) -> None:
+    """One place or several, zeros or garbage, in two queues: what is whole can be read."""
+    offsets = crash_with(tmp_path, [b"m%d" % number for number in range(1)], flush=True)
+    store, _ = reopen(tmp_path)
+    for number in range(1, 10):
+        put(store, b"m%d" % number * 20, queue_id=number % 2)
+        offsets.append(store.physical_max_offset)
+    store.flush()
+    store.abandon()
+    for number in lost:
+        size = offsets[number + 1] - offsets[number]
+        at, data = {
+            "body": (offsets[number] + 89, b"?"),
+            "zeros": (offsets[number], bytes(size)),
+            "head": (offsets[number], b"\xff" * 40),
+        }[how]
+        overwrite(log_file(tmp_path), at, data)
+    with pytest.raises(StoreDamagedError):
+        reopen(tmp_path)
+    store, _ = reopen(tmp_path, repair=True)
+    texts = [b"m0", *(b"m%d" % number * 20 for number in range(1, 10))]
+    for queue_id in (0, 1):
+        ours = [number for number in range(queue_id, 10, 2) if number not in lost]
+        assert all_bodies(store, queue_id=queue_id) == [texts[number] for number in ours]
+        assert store.max_offset("T1", queue_id) == (max(ours) // 2 + 1 if ours else 0)
+    assert store.query_by_key("T1", "none", 1, 0, 1 << 60).complete
+    store.close()
+    with opened(tmp_path) as store:
+        assert sum(len(all_bodies(store, queue_id=number)) for number in (0, 1)) == 10 - len(lost)
+
+
+def test_repair_of_a_place_too_small_to_fill_cuts_there(tmp_path: Path) -> None:
+    """No record fits: as a last resort all of it is set aside."""
+    offsets = crash_with(tmp_path, [b"m%d" % number for number in range(5)], flush=True)
+    path = log_file(tmp_path)
+    data = path.read_bytes()
+    moved = bytearray(data[offsets[3] : offsets[4]])
+    struct.pack_into(">q", moved, 28, offsets[2] + 50)
+    overwrite(path, offsets[2], b"\xff" * 50 + bytes(moved) + bytes(2000))
+    store, report = reopen(tmp_path, repair=True)
+    assert all_bodies(store) == [b"m0", b"m1"]
+    assert report.quarantined[0].read_bytes()[50:].startswith(bytes(moved)[:90])
+    store.close()
 
 
 # --- consume queues -------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ Repair = Annotated[
     bool,
     typer.Option(
         "--repair",
-        help="Open a damaged store: what follows the damage is set aside in STORE/quarantine.",
+        help="Open a damaged store: what is damaged is set aside in STORE/quarantine.",
     ),
 ]
 

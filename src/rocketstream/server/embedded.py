@@ -85,7 +85,7 @@ class EmbeddedCluster:
         enable_property_filter: take SQL92 subscriptions.
         filter_support_retry: filter retried messages by the condition on their first topic too.
         vip_port: whether the broker listens two ports below its own as well.
-        repair: open a damaged store, setting what follows the damage aside.
+        repair: open a damaged store, setting what is damaged aside.
         ssl_context: both servers speak TLS as well as plain text with it, on the same ports.
         clock: where all times come from.
         files: the disk of both servers; the machine's by default.

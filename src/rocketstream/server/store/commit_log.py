@@ -25,7 +25,7 @@ from rocketstream.server.store.mapped_file import (
 from rocketstream.server.store.retention import LogFile
 
 _log = logging.getLogger(__name__)
-_BLANK = struct.Struct(">iI")
+BLANK = struct.Struct(">iI")
 RESERVE_STEP_BYTES = 16 * 1024 * 1024
 """Files have their full size at once, their space in steps: a store that holds little takes little.
 
@@ -150,7 +150,7 @@ class CommitLog:
         self._reserve_range(following, following.base, following.base + size)
         remaining = active.base + self.file_bytes - self.end
         if remaining >= COMMIT_LOG_END_BLANK_BYTES:
-            self._write(active, self.end, _BLANK.pack(remaining, MAGIC_BLANK))
+            self._write(active, self.end, BLANK.pack(remaining, MAGIC_BLANK))
         self.set_end(following.base)
 
     def _reserve(self, segment: MappedFile, need: int) -> None:

@@ -197,6 +197,12 @@ class ConsumeQueue:
             self.reserve()
             self.append(0, FILLER_SIZE, 0)
 
+    def repeat_to(self, offset: int, physical: int, size: int, tags_code: int) -> None:
+        """Fill the units up to a logical offset with that of the record which comes there."""
+        while self.max_offset < offset:
+            self.reserve()
+            self.append(physical, size, tags_code)
+
     def truncate(self, offset: int) -> int:
         """Drop all units from a logical offset on; returns how many there were.
 

@@ -118,7 +118,7 @@ def _scan(
             if end >= 0:
                 records.append(log.slice(start, end))
             start = end = physical
-        end += size
+        skip_before = end = end + size  # a lost message's unit points at the next one
         total += size
         count += 1
         if is_enough is not None and is_enough():

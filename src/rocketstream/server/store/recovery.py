@@ -13,18 +13,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rocketstream.errors import StoreDamagedError
+from rocketstream.protocol.codes import MessageSysFlag
 from rocketstream.protocol.record import (
+    MAGIC_BLANK,
     MAGIC_V1,
     MAGIC_V2,
+    RECORD_BYTES_MIN,
     SECTOR_BYTES,
     RecordCheck,
     RecordHead,
     RecordState,
     check_record,
     is_guarded,
+    new_record,
+    stamp_record,
 )
 from rocketstream.server.store.checkpoint import Checkpoint
-from rocketstream.server.store.commit_log import CommitLog
+from rocketstream.server.store.commit_log import BLANK, CommitLog
 from rocketstream.server.store.consume_queue import ConsumeQueue, is_filler
 from rocketstream.server.store.dispatch import (
     DispatchEntry,
@@ -44,6 +49,9 @@ _log = logging.getLogger(__name__)
 _MARGIN_MS = 3000
 """Upstream trusts a checkpoint up to this much before its timestamps (W 5.6)."""
 _MAGICS = tuple(magic.to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2))
+_BRIDGE_TOPIC = b"DAMAGED"
+_BRIDGE_BYTES_MIN = RECORD_BYTES_MIN + 1
+_BRIDGE_BYTES_MAX = 1024 * 1024
 _GROUPED_RECORDS = 32_768
 _UNGROUPED_QUEUES_MAX = 64
 _queue_of = operator.attrgetter("topic", "queue_id")
@@ -166,10 +174,19 @@ def find_record_after(log: CommitLog, offset: int, timestamp: int, sure_before: 
             continue
         start = max(offset - segment.base, 0)
         for low, high in segment.data_chunks(start):
-            for magic in _MAGICS:
-                found = _find_in_chunk(log, segment, low, high, magic, timestamp, sure_before)
-                if found is not None and found > offset:
-                    return found
+            found = [
+                place
+                for magic in _MAGICS
+                if (
+                    place := _find_in_chunk(
+                        log, segment, max(low, start + 1), high, magic, timestamp, sure_before
+                    )
+                )
+                is not None
+                and place > offset
+            ]
+            if found:
+                return min(found)
     return None
 
 
@@ -282,6 +299,46 @@ def _better_boundary(log: CommitLog, queue: ConsumeQueue, offset: int, best: int
 # --- recovering -----------------------------------------------------------------------------------
 
 
+Piece = tuple[MappedFile, int, bytes | bytearray]
+
+
+def bridge_pieces(log: CommitLog, offset: int, end: int, timestamp: int) -> list[Piece] | None:
+    """Return what to write from an offset up to a record so that every reader walks over it.
+
+    Nothing of a record of the original format says "skip me", but a prepared half message enters no
+    queue and no index; up to the end of a file the blank marker does. None when the room is too
+    small for either.
+    """
+    pieces: list[Piece] = []
+    for segment in log.segments:
+        low, high = max(offset, segment.base), min(end, segment.base + segment.size)
+        if low >= high:
+            continue
+        if high == segment.base + segment.size:
+            if high - low < BLANK.size:
+                return None
+            pieces.append((segment, low - segment.base, BLANK.pack(high - low, MAGIC_BLANK)))
+            continue
+        if high - low < _BRIDGE_BYTES_MIN:
+            return None
+        while low < high:
+            size = high - low
+            if size > _BRIDGE_BYTES_MAX:
+                size = _BRIDGE_BYTES_MAX - _BRIDGE_BYTES_MIN
+            pieces.append((segment, low - segment.base, _bridge_record(low, size, timestamp)))
+            low += size
+    return pieces
+
+
+def _bridge_record(offset: int, size: int, timestamp: int) -> bytearray:
+    topic = _BRIDGE_TOPIC[: size - RECORD_BYTES_MIN]
+    body = bytes(size - RECORD_BYTES_MIN - len(topic))
+    prepared, host = MessageSysFlag.TRANSACTION_PREPARED, bytes(8)
+    record = new_record(topic, 0, 0, prepared, timestamp, host, host, 0, 0, body, b"")
+    stamp_record(record, 0, offset, timestamp)
+    return record
+
+
 class Recovery:
     """One recovery of a store whose files are mapped and whose lock is held."""
 
@@ -354,7 +411,10 @@ class Recovery:
 
     def _rebuild(self) -> Outcome:
         start = self._log.min_offset
-        outcome = self._settle(self._checked_end_after_crash(start))
+        end = self._checked_end_after_crash(start)
+        bridged = self._bridge(end) if self._repair else []
+        outcome = self._settle(end)
+        outcome.quarantined = bridged + outcome.quarantined
         self._rebuilding = outcome.end.records > 0
         self._dispatched = 0
         for queue in self._queues.values():
@@ -376,22 +436,55 @@ class Recovery:
                 block.sort(key=_queue_of)
             yield from block
 
+    def _bridge(self, end: WalkEnd) -> list[Path]:
+        """Fill what is damaged so that the whole records behind it count; ``end`` moves on.
+
+        Returns:
+            Copies of what was overwritten.
+        """
+        quarantined: list[Path] = []
+        while (follower := self._follower(end)) is not None:
+            offset = end.offset
+            pieces = bridge_pieces(self._log, offset, follower, end.last_timestamp)
+            if pieces is None:
+                break
+            copies = self._quarantine(offset, follower)
+            for segment, position, data in pieces:
+                segment.write(position, data)
+            for segment in {id(segment): segment for segment, _, _ in pieces}.values():
+                segment.sync()
+            _log.error(
+                "condition=DAMAGE_BRIDGED store=%s log offsets %d to %d: %s; set aside in %s, what "
+                "follows is kept",
+                self._root,
+                offset,
+                follower,
+                end.reason or "zeros",
+                ", ".join(map(str, copies)),
+            )
+            quarantined += copies
+            self._walk_checked(end)
+        return quarantined
+
     def _checked_end_after_crash(self, start: int) -> WalkEnd:
+        end = WalkEnd(start)
+        self._walk_checked(end)
+        return end
+
+    def _walk_checked(self, end: WalkEnd) -> None:
         """Walk, and see what was not flushed and is torn where no body's CRC covers it.
 
         A kill or a power failure leaves zeros in whole sectors, and at the end of the last record
         anywhere. Properties that really hold so many carry a guard (``guard_properties``).
         """
-        end = WalkEnd(start)
         flushed = self._marks.flushed_offset
         for entry in walk(self._log, end):
             text = entry.properties
             if b"\0" in text and end.offset > flushed and self._lost_sector(entry):
                 end.step_back("a record whose properties were not written whole")
-                return end
+                return
         if end.last is not None and end.offset > flushed and end.last.properties.endswith(b"\0"):
             end.step_back("a record whose properties were not written to their end")
-        return end
 
     def _lost_sector(self, entry: DispatchEntry) -> bool:
         text = entry.properties
@@ -445,7 +538,13 @@ class Recovery:
         units_max = self._config.consume_queue_file_bytes // 20
         gap = entry.queue_offset - queue.max_offset
         if gap > 0 and (gap <= units_max or not queue.max_offset):
-            queue.skip_to(entry.queue_offset)
+            if queue.max_offset:
+                # Upstream's reader stumbles over a unit that points nowhere, and skips what is
+                # behind it: a message twice is better.
+                code = queue_code(entry, self._config.delay_levels_ms)
+                queue.repeat_to(entry.queue_offset, entry.physical_offset, entry.size, code)
+            else:
+                queue.skip_to(entry.queue_offset)
             return True
         text = (
             f"the record at log offset {entry.physical_offset} says it is number "
@@ -525,22 +624,28 @@ class Recovery:
         return StoreDamagedError(
             f"{path} is damaged at byte {position} (log offset {end.offset}): {what}, and whole "
             f"records follow from offset {follower}; {known}. Nothing was changed. Restore the "
-            "file from a copy, or open the store with repair to set everything from there on "
-            f"aside in {self._root / 'quarantine'} and go on without it",
+            "file from a copy, or open the store with repair to set what is damaged aside in "
+            f"{self._root / 'quarantine'} and go on without it",
             path=str(path),
             offset=end.offset,
             position=position,
             follower=follower,
         )
 
-    def _quarantine(self, offset: int) -> list[Path]:
-        """Copy what stands from an offset on, up to the last byte that is not zero."""
+    def _quarantine(self, offset: int, end: int | None = None) -> list[Path]:
+        """Copy what stands from an offset on, up to another or the last byte that is not zero."""
         directory = self._root / "quarantine"
         self._files.make_directory(directory)
         made = []
         for segment in self._log.segments:
             start = max(offset - segment.base, 0)
-            if start >= segment.size or (stop := segment.data_end(start)) == start:
+            if start >= segment.size or (end is not None and end <= segment.base):
+                continue
+            if end is not None and end < segment.base + segment.size:
+                stop = end - segment.base
+            else:
+                stop = segment.data_end(start)
+            if stop == start:
                 continue
             path = self._free_name(directory, f"{segment.path.name}.{segment.base + start}")
             with self._files.opened(path, create=True, exclusive=True) as target:

@@ -141,8 +141,9 @@ class MessageStore:
         """Lock, load and recover the store; blocks while it checks the end of the log.
 
         Args:
-            repair: go on where damage would be refused: everything from the damage on is copied
-                to ``quarantine/`` and cut off, and all consume queues are built anew.
+            repair: go on where damage would be refused: what is damaged is copied to
+                ``quarantine/`` and filled, so that the whole records behind it are kept at their
+                offsets, and all consume queues are built anew.
 
         Raises:
             StoreLockedError: somebody else has the directory open.
