@@ -40,6 +40,7 @@ REACHING = [
     "PIP_CERT",
     "PIP_DEFAULT_TIMEOUT",
 ]
+PIP_LIST = ["--format=json", "--disable-pip-version-check"]
 UNPINNED = {"pip", "rocketstream"}
 
 
@@ -149,7 +150,7 @@ def check_demo(machine: Machine) -> None:
 
 def check_pins(machine: Machine) -> None:
     """Check that everything in the environment is pinned, and a second set-up has nothing to do."""
-    listed = machine.run(".venv/bin/python", "-m", "pip", "list", "--format=json")
+    listed = machine.run(".venv/bin/python", "-m", "pip", "list", *PIP_LIST)
     found = {row["name"].lower().replace("_", "-"): row["version"] for row in json.loads(listed)}
     lines = (machine.clone / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pins = dict(line.lower().replace("_", "-").split("==") for line in lines if line[0] != "#")

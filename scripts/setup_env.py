@@ -149,6 +149,8 @@ class Environment:
     def end(self) -> None:
         """Note that the environment is whole."""
         self._forget_begun()
+        if os.path.exists(self.log):
+            os.remove(self.log)  # of a failure before
         self._write(self.ready, "%s\n" % os.path.abspath(self.folder))
 
     def _forget_begun(self) -> None:
