@@ -29,7 +29,8 @@ class BrokerConfig:
         flush: ``sync`` answers a send only when its bytes are on the disk.
         store: file sizes and limits of the store; its flush and delay levels are taken from here.
         delay_levels: delays of level 1, 2, …, such as ``1s 5s 10m``.
-        offset_persist_interval_ms: how often changed consumer offsets are written.
+        offset_persist_interval_ms: how long changed offsets wait at most to be written; they are
+            written sooner as long as that costs little, and so with the two intervals after it.
         repair_store: set damage of the store aside and go on, instead of refusing to start.
         trace_topic: make the topic of message trace at start (traceTopicEnable).
         trace_topic_name: what it is called (msgTraceTopicName).
