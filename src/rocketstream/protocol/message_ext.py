@@ -385,17 +385,21 @@ def _new_topic(key: bytes, data: bytes) -> str:
 
 def undamaged(messages: Sequence[MessageExt]) -> int:
     """Return how many messages, from the first on, have bodies that match their CRC."""
+    if not messages:
+        return 0
+    buffer = messages[0]._buffer
     whole = 0
     for message in messages:
         head, start = message._head, message._body_start
-        size = head[14]
-        if size < _COPIED_BYTES_MAX:
-            body: bytes | memoryview = message._buffer[start : start + size]
+        end = start + head[14]
+        if end - start < _COPIED_BYTES_MAX and message._buffer is buffer:
+            body = buffer[start:end]
             if not head[7] & 1:
-                message._body = body  # type: ignore[assignment]
+                message._body = body
+            actual = crc32(body)
         else:
-            body = memoryview(message._buffer)[start : start + size]
-        if crc32(body) & 0x7FFFFFFF != head[2]:
+            actual = crc32(memoryview(message._buffer)[start:end])
+        if actual & 0x7FFFFFFF != head[2]:
             break
         whole += 1
     return whole
