@@ -266,6 +266,21 @@ def test_messages_are_found_by_key_and_time(tmp_path: Path) -> None:
         assert store.query_by_key("T2", "same", 32, 0, 1 << 60).records == []
 
 
+def test_a_query_is_answered_in_steps(tmp_path: Path) -> None:
+    """However long a chain of equal keys is, and however much waits to be indexed."""
+    clock = ManualClock(100_000)
+    sizes = small_config(index_entries=20_000, index_slots=100)
+    with opened(tmp_path, sizes, clock=clock) as store:
+        for number in range(5_000):
+            put(store, b"%d" % number, keys="same")
+            clock.advance(1)
+        for _ in store.indexing():
+            pass
+        # The first of all, at the end of a chain of 5,000 whose times are all too late.
+        assert sum(1 for _ in store.querying_by_key("T1", "same", 64, 0, 100_000)) >= 1
+        assert len(store.query_by_key("T1", "same", 64, 0, 100_000).records) == 64
+
+
 def test_deleted_topic_begins_anew(tmp_path: Path) -> None:
     """Its queues are gone, its records stay; created again it counts from 0, after a crash too."""
     with opened(tmp_path) as store:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import struct
 import zlib
-from collections.abc import Collection
+from collections.abc import Collection, Generator
 from dataclasses import field
 from typing import Final, Self
 
@@ -202,6 +202,24 @@ class RegisterBrokerBody(Body):
             parts.append(_prefixed(topic.encode_line().encode()))
         parts.append(_prefixed(fastjson.dumps(self.filter_server_list).encode()))
         return zlib.compress(b"".join(parts), 9)
+
+    @classmethod
+    def decoding(cls, data: bytes | memoryview) -> Generator[None, None, Self]:
+        """Do what ``decode_request`` does in steps of one topic each."""
+        values = request_json(data, values_max=limits.REGISTRATION_JSON_VALUES_MAX)
+        table = values.get("topicConfigSerializeWrapper") if isinstance(values, dict) else None
+        topics = table.get("topicConfigTable") if isinstance(table, dict) else None
+        if not isinstance(table, dict) or not isinstance(topics, dict):
+            return cls.from_json(values)  # names written in another way, or none
+        found: dict[str, TopicConfig] = {}
+        for name, one in topics.items():
+            if one is not None:
+                found[_STR.read(name)] = TopicConfig.from_json(one)
+            yield
+        table["topicConfigTable"] = {}
+        read = cls.from_json(values)
+        read.topic_config_serialize_wrapper.topic_config_table = found
+        return read
 
     @classmethod
     def decode_compressed(

@@ -6,10 +6,9 @@ Law: thin. Decode, ask the tables, encode; no sockets beyond the connection hand
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 
 from rocketstream._util.clock import Clock
-from rocketstream.limits import REGISTRATION_JSON_VALUES_MAX
 from rocketstream.protocol.bodies import (
     DataVersion,
     KVTable,
@@ -42,6 +41,7 @@ from rocketstream.protocol.record import body_crc
 from rocketstream.server.dispatch import Handler, ok, refusal
 from rocketstream.server.nameserver.core.routes import BrokerIdentity, KeyValueTable, RouteTable
 from rocketstream.transport.aio import Connection
+from rocketstream.transport.sharing import Steps
 
 ORDER_NAMESPACE = "ORDER_TOPIC_CONFIG"
 STANDARD_JSON_SINCE = 401
@@ -96,13 +96,13 @@ class NameServerHandlers:
 
     # --- brokers ---------------------------------------------------------------------------------
 
-    def register_broker(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    def register_broker(self, connection: Connection, request: RemotingCommand) -> Steps:
         """Code 103."""
         header = request.header(RegisterBrokerRequestHeader)
         body = bytes(request.body)
         if header.body_crc32 and header.body_crc32 != body_crc(body):
             raise refusal(ResponseCode.SYSTEM_ERROR, "crc32 not match")
-        wrapper, filter_servers = _topics_of(body, bool(header.compressed))
+        wrapper, filter_servers = yield from _topics_of(body, bool(header.compressed))
         identity = BrokerIdentity(
             header.cluster_name, header.broker_name, header.broker_id, header.broker_addr
         )
@@ -163,36 +163,37 @@ class NameServerHandlers:
         """Code 106: always fastjson's form with bare integer keys."""
         return ok(body=self._routes.cluster_info().encode())
 
-    def get_topics(self, _: Connection, __: RemotingCommand) -> RemotingCommand:
+    def get_topics(self, _: Connection, __: RemotingCommand) -> Steps:
         """Code 206."""
-        return ok(body=TopicList(set(self._routes.topics())).encode())
+        return ok(body=(yield from TopicList(set(self._routes.topics())).encoding()))
 
-    def get_topics_by_cluster(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+    def get_topics_by_cluster(self, _: Connection, request: RemotingCommand) -> Steps:
         """Code 224."""
         header = request.header(GetTopicsByClusterRequestHeader)
         topics = self._routes.topics_of_cluster(header.cluster)
-        return ok(body=TopicList(set(topics)).encode())
+        return ok(body=(yield from TopicList(set(topics)).encoding()))
 
     def get_system_topics(self, _: Connection, __: RemotingCommand) -> RemotingCommand:
         """Code 304."""
         names, address = self._routes.system_topics()
         return ok(body=TopicList(set(names), address).encode())
 
-    def get_unit_topics(self, _: Connection, __: RemotingCommand) -> RemotingCommand:
+    def get_unit_topics(self, _: Connection, __: RemotingCommand) -> Steps:
         """Code 311."""
         return self._by_flag(lambda flag: bool(flag & TopicSysFlag.UNIT))
 
-    def get_unit_sub_topics(self, _: Connection, __: RemotingCommand) -> RemotingCommand:
+    def get_unit_sub_topics(self, _: Connection, __: RemotingCommand) -> Steps:
         """Code 312."""
         return self._by_flag(lambda flag: bool(flag & TopicSysFlag.UNIT_SUB))
 
-    def get_plain_unit_sub_topics(self, _: Connection, __: RemotingCommand) -> RemotingCommand:
+    def get_plain_unit_sub_topics(self, _: Connection, __: RemotingCommand) -> Steps:
         """Code 313."""
         both = TopicSysFlag.UNIT | TopicSysFlag.UNIT_SUB
         return self._by_flag(lambda flag: flag & both == TopicSysFlag.UNIT_SUB)
 
-    def _by_flag(self, is_wanted: Callable[[int], bool]) -> RemotingCommand:
-        return ok(body=TopicList(set(self._routes.topics_by_flag(is_wanted))).encode())
+    def _by_flag(self, is_wanted: Callable[[int], bool]) -> Steps:
+        topics = set(self._routes.topics_by_flag(is_wanted))
+        return ok(body=(yield from TopicList(topics).encoding()))
 
     # --- administration --------------------------------------------------------------------------
 
@@ -280,11 +281,11 @@ class NameServerHandlers:
 
 def _topics_of(
     body: bytes, compressed: bool
-) -> tuple[TopicConfigSerializeWrapper | None, list[str]]:
+) -> Generator[None, None, tuple[TopicConfigSerializeWrapper | None, list[str]]]:
     if not body:
         return None, []
     if compressed:
         decoded = RegisterBrokerBody.decode_compressed(body)
     else:
-        decoded = RegisterBrokerBody.decode_request(body, values_max=REGISTRATION_JSON_VALUES_MAX)
+        decoded = yield from RegisterBrokerBody.decoding(body)
     return decoded.topic_config_serialize_wrapper, decoded.filter_server_list

@@ -9,7 +9,7 @@ import logging
 import struct
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from operator import mul
@@ -27,6 +27,7 @@ _SLOT = struct.Struct(">i")
 _ENTRY = struct.Struct(">iqii")
 ENTRY_BYTES = 20
 _RESERVE_BYTES = 1024 * 1024
+_LOOK_AT_ONCE = 2_048
 PENDING_MAX = 20_000
 """Records that may wait for indexing; beyond it a put does some of the work itself."""
 
@@ -172,10 +173,15 @@ class IndexFile:
         """Tell whether entries of a time range can be here."""
         return begin <= self.end_timestamp and end >= self.begin_timestamp
 
-    def find(self, hash_value: int, begin: int, end: int) -> Iterator[int]:
-        """Yield log offsets, newest first, of entries with this hash and a time in the range."""
+    def find(self, hash_value: int, begin: int, end: int) -> Iterator[int | None]:
+        """Yield log offsets, newest first, of entries with this hash and a time in the range.
+
+        None is yielded now and then, however many entries are looked at in vain: the map may be
+        gone when this goes on, so whoever does other things meanwhile has to make sure.
+        """
         data = self.mapped.map
         (number,) = _SLOT.unpack_from(data, HEADER_BYTES + hash_value % self._slots * 4)
+        looked = 0
         while 0 < number < self.count:
             found, offset, seconds, previous = _ENTRY.unpack_from(
                 data, self._entries_at + number * ENTRY_BYTES
@@ -185,6 +191,9 @@ class IndexFile:
             time = self.begin_timestamp + seconds * 1000
             if found == hash_value and begin <= time <= end:
                 yield offset
+            looked += 1
+            if not looked % _LOOK_AT_ONCE:
+                yield None
             if time < begin or previous >= number:
                 # A chain only leads to older entries; anything else would never end.
                 return
@@ -364,21 +373,43 @@ class KeyIndex:
         file.write_header()
         return file
 
-    def query(self, topic: str, key: str, count_max: int, begin: int, end: int) -> list[int]:
-        """Return log offsets of records with this key, hash collisions included, newest first."""
+    def querying(
+        self, topic: str, key: str, count_max: int, begin: int, end: int
+    ) -> Generator[None, None, list[int]]:
+        """Return log offsets of records with this key, hash collisions included, newest first.
+
+        Done in steps: a chain of entries can be as long as the index.
+        """
         hash_value = key_hash(topic, key)
-        found: list[int] = []
+        found: dict[int, None] = {}
+        for file in reversed(self._index_files[:]):
+            is_last = file.begin_timestamp < begin
+            if file.overlaps(begin, end):
+                offsets = file.find(hash_value, begin, end)
+                while self._take(file, offsets, found, count_max):
+                    yield
+            if is_last or len(found) >= count_max:
+                break
+        return list(found)
+
+    def _take(
+        self,
+        file: IndexFile,
+        offsets: Iterator[int | None],
+        found: dict[int, None],
+        count_max: int,
+    ) -> bool:
+        """Take what is found at once; return whether there may be more."""
         with self._lock:
-            for file in reversed(self._index_files):
-                if file.overlaps(begin, end):
-                    for offset in file.find(hash_value, begin, end):
-                        if len(found) >= count_max:
-                            return found
-                        if offset not in found:
-                            found.append(offset)
-                if file.begin_timestamp < begin:
-                    break
-        return found
+            if file not in self._index_files:
+                return False  # removed meanwhile, with the records it knew
+            for offset in offsets:
+                if offset is None:
+                    return True
+                found[offset] = None
+                if len(found) >= count_max:
+                    return False
+        return False
 
     @property
     def last_update(self) -> tuple[int, int]:

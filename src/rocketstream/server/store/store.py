@@ -6,7 +6,7 @@ Law: one thread calls put and the readers; the workers started here only sync, i
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import quote
@@ -51,6 +51,7 @@ _log = logging.getLogger(__name__)
 _MEMORY_SHARE = 0.4
 """accessMessageInMemoryMaxRatio."""
 _VIA_NAMES = (".allocating-log", ".allocating-queue", ".allocating-index")
+_INDEX_STEP = 16
 _BACKLOG_AT_ONCE = 20_000
 """Records a query or close indexes of what a crash left unindexed; the rest waits its turn."""
 OnArrival = Callable[[str, int, int, int], None]
@@ -564,16 +565,40 @@ class MessageStore:
         Hash collisions are included: callers check topic and key of what they get (W 5.4). While
         records wait to be indexed (a full disk, a crash) the result is marked as not complete.
         """
+        for _ in self.indexing():
+            pass
+        steps = self.querying_by_key(topic, key, max_num, begin, end)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as done:
+                result: QueryResult = done.value
+                return result
+
+    def querying_by_key(
+        self, topic: str, key: str, max_num: int, begin: int, end: int
+    ) -> Generator[None, None, QueryResult]:
+        """Do what ``query_by_key`` does in steps, among what is indexed."""
         index = self._index
         if index is None:
             return QueryResult([], 0, 0)
-        index.resume()
-        self._index_all(_BACKLOG_AT_ONCE)
         count_max = min(max_num, self.config.query_messages_max)
-        offsets = index.query(topic, key, count_max, begin, end)
+        offsets = yield from index.querying(topic, key, count_max, begin, end)
         records = [record for offset in offsets if (record := self.read(offset)) is not None]
         complete = index.failed is None and index.backlog_done
         return QueryResult(records, *index.last_update, complete)
+
+    def indexing(self) -> Generator[None, None, None]:
+        """Index what waits, and of a long backlog after a crash a part, in steps."""
+        index, backlog_max = self._index, _BACKLOG_AT_ONCE
+        if index is not None:
+            index.resume()
+        while index is not None and (index.backlog_done or backlog_max > 0):
+            if not index.step(_INDEX_STEP):
+                return
+            if not index.backlog_done:
+                backlog_max -= _INDEX_STEP
+            yield
 
     def first_entry_in_memory(self, topic: str, queue_id: int) -> bool:
         """Tell whether a queue's first message does not count as on disk (C-333, C-334)."""

@@ -5,6 +5,8 @@ Law: thin (W 2.5).
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 from rocketstream.errors import ConfigurationError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol import names
@@ -25,6 +27,7 @@ from rocketstream.server.broker.controller import BrokerController
 from rocketstream.server.broker.core.stats import WINDOWS_MS
 from rocketstream.server.dispatch import Handler, ok, refusal
 from rocketstream.transport.aio import Connection
+from rocketstream.transport.sharing import Steps
 
 
 class GroupHandlers:
@@ -67,20 +70,21 @@ class GroupHandlers:
             controller.offsets.remove_group(header.group_name)
         return ok()
 
-    def all_configs(self, _: Connection, __: RemotingCommand) -> RemotingCommand:
+    def all_configs(self, _: Connection, __: RemotingCommand) -> Steps:
         """Code 201."""
-        return ok(body=self._controller.groups.wrapper().encode())
+        return ok(body=(yield from self._controller.groups.wrapper().encoding()))
 
-    def stats(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+    def stats(self, _: Connection, request: RemotingCommand) -> Steps:
         """Code 208: progress by queue, of one topic or of all the group has offsets in."""
         header = request.header(GetConsumeStatsRequestHeader)
         group = header.consumer_group
         topics = (
             [header.topic] if header.topic else sorted(self._controller.offsets.topics_of(group))
         )
-        return ok(body=self._stats_of(group, topics).encode())
+        stats = yield from self._stats_of(group, topics)
+        return ok(body=(yield from stats.encoding()))
 
-    def _stats_of(self, group: str, topics: list[str]) -> ConsumeStats:
+    def _stats_of(self, group: str, topics: list[str]) -> Generator[None, None, ConsumeStats]:
         controller = self._controller
         online = controller.consumers.group(group)
         stats = ConsumeStats()
@@ -90,13 +94,13 @@ class GroupHandlers:
                 continue
             config = controller.topics.get(topic)
             if config is not None:
-                self._add_topic(stats, group, topic, config.read_queue_nums)
+                yield from self._add_topic(stats, group, topic, config.read_queue_nums)
         counter = controller.group_gets.get(group)
         if counter is not None:
             stats.consume_tps = counter.rate(WINDOWS_MS[0], controller.monotonic_ms())
         return stats
 
-    def _add_topic(self, stats: ConsumeStats, group: str, topic: str, queues: int) -> None:
+    def _add_topic(self, stats: ConsumeStats, group: str, topic: str, queues: int) -> Steps:
         controller, store = self._controller, self._controller.store
         for queue_id in range(queues):
             offset = controller.offsets.query(group, topic, queue_id) or 0
@@ -107,15 +111,19 @@ class GroupHandlers:
                 consumer_offset=offset,
                 last_timestamp=max(last_ms, 0),
             )
+            yield
 
-    def broker_stats(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+    def broker_stats(self, _: Connection, request: RemotingCommand) -> Steps:
         """Code 317: the same for every group of this broker."""
         request.header(GetBrokerConsumeStatsRequestHeader)
         controller = self._controller
         found = ConsumeStatsList(broker_addr=controller.address)
         for group in sorted(controller.groups):
             topics = sorted(controller.offsets.topics_of(group))
-            per_topic = [self._stats_of(group, [topic]) for topic in topics]
+            yield
+            per_topic = []
+            for topic in topics:
+                per_topic.append((yield from self._stats_of(group, [topic])))
             per_topic = [stats for stats in per_topic if stats.offset_table]
             if per_topic:
                 found.consume_stats_list.append({group: per_topic})
@@ -124,11 +132,11 @@ class GroupHandlers:
                     for stats in per_topic
                     for wrapper in stats.offset_table.values()
                 )
-        return ok(body=found.encode())
+        return ok(body=(yield from found.encoding()))
 
-    def all_offsets(self, _: Connection, __: RemotingCommand) -> RemotingCommand:
+    def all_offsets(self, _: Connection, __: RemotingCommand) -> Steps:
         """Code 43."""
-        return ok(body=self._controller.offsets.snapshot().encode())
+        return ok(body=(yield from self._controller.offsets.snapshot().encoding()))
 
     def delay_offsets(self, _: Connection, __: RemotingCommand) -> RemotingCommand:
         """Code 45."""

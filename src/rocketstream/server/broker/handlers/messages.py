@@ -18,6 +18,7 @@ from rocketstream.server.broker.controller import BrokerController
 from rocketstream.server.broker.messages import index_keys, read_stored
 from rocketstream.server.dispatch import Handler, refusal
 from rocketstream.transport.aio import Connection
+from rocketstream.transport.sharing import Steps
 
 UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
 MESSAGES_MAX = 64
@@ -37,13 +38,14 @@ class MessageHandlers:
             RequestCode.VIEW_MESSAGE_BY_ID: self.view,
         }
 
-    def query(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
-        """Code 12."""
+    def query(self, connection: Connection, request: RemotingCommand) -> Steps:
+        """Code 12; what is not indexed yet is first, others being served meanwhile."""
         header = request.header(QueryMessageRequestHeader)
         most = header.max_num
         if (request.ext_fields or {}).get(UNIQUE_KEY_QUERY) == "true":
             most = UNIQUE_MESSAGES_MAX
-        found = self._store.query_by_key(
+        yield from self._store.indexing()
+        found = yield from self._store.querying_by_key(
             header.topic,
             header.key,
             min(max(most, 1), MESSAGES_MAX),

@@ -32,6 +32,7 @@ from rocketstream.protocol.headers import (
 from rocketstream.server.broker.controller import BrokerController
 from rocketstream.server.dispatch import Handler, ok, refusal
 from rocketstream.transport.aio import Connection
+from rocketstream.transport.sharing import Steps
 
 QUEUES_MAX = 65_536
 
@@ -112,9 +113,10 @@ class TopicHandlers:
         written.add_done_callback(lambda done: connection.reply(request, _deleted(topic, done)))
         return None
 
-    def all_configs(self, _: Connection, __: RemotingCommand) -> RemotingCommand:
+    def all_configs(self, _: Connection, __: RemotingCommand) -> Steps:
         """Code 21."""
-        response = ok(body=self._controller.topics.wrapper().encode())
+        body = yield from self._controller.topics.wrapper().encoding()
+        response = ok(body=body)
         response.ext_fields = {}
         return response
 
@@ -122,7 +124,7 @@ class TopicHandlers:
         """Code 351: unknown to 4.9 servers, but 5.x tools ask for it before they show anything."""
         return ok(body=self._known(request.header(GetTopicConfigRequestHeader).topic).encode())
 
-    def stats(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+    def stats(self, _: Connection, request: RemotingCommand) -> Steps:
         """Code 202."""
         topic = request.header(GetTopicStatsInfoRequestHeader).topic
         config = self._known(topic)
@@ -134,7 +136,8 @@ class TopicHandlers:
             table.offset_table[MessageQueue(topic, broker, queue_id)] = TopicOffset(
                 min_offset=low, max_offset=high, last_update_timestamp=max(last_ms, 0)
             )
-        return ok(body=table.encode())
+            yield
+        return ok(body=(yield from table.encoding()))
 
     def consumed_by(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """Code 300: who subscribes now, and who has progress."""
@@ -143,15 +146,15 @@ class TopicHandlers:
         groups = controller.consumers.groups_of(topic) | controller.offsets.groups_of(topic)
         return ok(body=GroupList(groups).encode())
 
-    def time_span(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+    def time_span(self, _: Connection, request: RemotingCommand) -> Steps:
         """Code 303: between which store times a group's progress lies, by queue."""
         header = request.header(QueryConsumeTimeSpanRequestHeader)
         config = self._known(header.topic)
-        spans = [
-            self._span(header.group, header.topic, queue_id)
-            for queue_id in range(config.write_queue_nums)
-        ]
-        return ok(body=QueryConsumeTimeSpanBody(spans).encode())
+        spans = []
+        for queue_id in range(config.write_queue_nums):
+            spans.append(self._span(header.group, header.topic, queue_id))
+            yield
+        return ok(body=(yield from QueryConsumeTimeSpanBody(spans).encoding()))
 
     def _span(self, group: str, topic: str, queue_id: int) -> QueueTimeSpan:
         controller, store = self._controller, self._controller.store
