@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import functools
 import struct
-from typing import Any
+from typing import Any, Final
 
 from pyspark import cloudpickle
 
 import rocketstream
+
+_PACKAGE: Final = "rocketstream"
+"""By name: a function that travels by value takes a module it mentions along, with all in it."""
 
 
 def ship_by_value() -> None:
@@ -40,7 +43,7 @@ def _reduce_struct(compiled: struct.Struct) -> tuple[type[struct.Struct], tuple[
 def _reduce_cached(cached: Any) -> Any:
     """By itself a cached function is pickled by its name, which the other side lacks of ours."""
     package = (getattr(cached, "__module__", None) or "").partition(".")[0]
-    if package != rocketstream.__name__:
+    if package != _PACKAGE:
         return cached.__reduce__()
     settings = cached.cache_parameters()
     return _cached_again, (cached.__wrapped__, settings["maxsize"], settings["typed"])

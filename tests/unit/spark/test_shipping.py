@@ -6,6 +6,8 @@ import copyreg
 import functools
 import pickle
 import struct
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -72,3 +74,19 @@ def test_constants_of_ours_travel_by_value() -> None:
     assert again.cache_parameters() == {"maxsize": 7, "typed": True}
     again(4)
     assert again.cache_info().hits == 1
+
+
+def test_no_module_travels_by_value() -> None:
+    """A module holds modules: pickling one by value goes deeper than Python lets it."""
+    program = (
+        "from pyspark import cloudpickle; "
+        "from rocketstream.spark.datasource import RocketMQDataSource; "
+        "from rocketstream.spark.shipping import ship_by_value; "
+        "ship_by_value(); "
+        "print(len(cloudpickle.dumps(RocketMQDataSource)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert 100_000 < int(done.stdout) < 2_000_000
