@@ -77,6 +77,23 @@ MUTANTS = (
          "        if True:\n            self._book.finish"),
     ),
     _mutant(
+        "unsure-means-end",
+        "an offset query that fails means the end of the queue",
+        "clustering",
+        AHEAD,
+        (f"{CLIENT}.consumer.rebalance_impl",
+         "        stored = await self._store.read_store(mq)\n",
+         "        try:\n"
+         "            stored = await self._store.read_store(mq)\n"
+         "        except RocketMQError:\n"
+         "            address = self._instance.routes.master(mq.broker_name)\n"
+         "            while True:\n"
+         "                try:\n"
+         "                    return await self._instance.api.max_offset(address, mq)\n"
+         "                except RocketMQError:\n"
+         "                    await asyncio.sleep(0.1)\n"),
+    ),
+    _mutant(
         "one-too-far",
         "a queue that is worked off is committed one message too far",
         "clustering",
