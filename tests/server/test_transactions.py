@@ -354,6 +354,41 @@ def test_restart_keeps_what_is_undecided_and_nothing_else(
         assert b"undone" not in bodies
 
 
+def test_restart_asks_again_about_what_was_put_back(
+    tmp_path: Path, rocketmq_cluster_factory: MakeCluster, clock: ManualClock
+) -> None:
+    """Covers C-418: what says that a place is left is no decision about the message, also when the
+    offsets of the check were not written any more."""
+    given = {
+        "store_dir": tmp_path / "store",
+        "clock": clock,
+        "transaction_check_interval_ms": NEVER_MS,
+    }
+    cluster = rocketmq_cluster_factory(**given)
+    with Peer(cluster.broker_addr) as broker:
+        prepare(broker, b"first", key="U1")
+        prepare(broker, b"second", key="U2")
+        broker.heartbeat("c1", producer="pg")
+        clock.advance(10_000)
+        cluster.check_transactions()
+        checked(broker)
+        asked, _ = checked(broker)
+        assert end_checked(broker, asked, ROLLBACK).code == 0
+    cluster.close()
+    (tmp_path / "store" / "config" / "consumerOffset.json").unlink()
+
+    cluster = rocketmq_cluster_factory(**given)
+    with Peer(cluster.broker_addr) as broker:
+        broker.heartbeat("c1", producer="pg")
+        clock.advance(10_000)
+        cluster.check_transactions()
+        asked, message = checked(broker)
+        assert message.body == b"first"
+        assert broker.asked == []
+        assert end_checked(broker, asked, COMMIT).code == 0
+        assert [m.body for m in broker.messages("T1", queue_id=2)] == [b"first"]
+
+
 def test_message_without_room_for_a_count_holds_up_nobody(
     cluster: EmbeddedCluster, broker: Peer, clock: ManualClock
 ) -> None:

@@ -96,6 +96,19 @@ def test_end_that_names_the_old_place_ends_the_copy() -> None:
     assert queue.advance() == (3, 3)
 
 
+def test_place_that_is_left_decides_nothing_about_the_message() -> None:
+    """Covers C-418: found at the start, before or after the copy it belongs to."""
+    queue = HalfQueue(0, 0)
+    for offset in range(3):
+        queue.stored(offset)
+    queue.stored(3, 0)
+    queue.left((0,))
+    queue.left((1,))
+    assert queue.pending() == [2, 3]
+    assert not queue.is_ended(0)
+    assert queue.advance() == (2, 2)
+
+
 def test_stored_copy_of_an_immune_message_knows_its_origin() -> None:
     """Covers C-418: what upstream puts back names the offset the producer knows."""
     queue = HalfQueue(4, 0)

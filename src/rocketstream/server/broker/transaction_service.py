@@ -55,6 +55,8 @@ logger = logging.getLogger("rocketstream.server")
 TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
 HALF_QUEUE_ID = 0
 READ_BATCH = 256
+PROPERTY_PUT_BACK = "PUT_BACK_TO"
+"""On an end of ours that only says where the message stands now; upstream ignores it."""
 CHECKS_PER_TURN = 64
 """So many messages are looked at before other requests get their turn."""
 
@@ -123,7 +125,11 @@ class TransactionService:
             queue.stored(offset, origin, now_ms - self._waited_ms(stored))
         for _, op in self._messages(names.TRANS_OP_HALF_TOPIC, queue.op_begin):
             is_end = op is not None and op.properties.get(PROPERTY_TAGS) == OP_TAG
-            queue.ended(read_op_body(op.body) if op is not None and is_end else ())
+            offsets = read_op_body(op.body) if op is not None and is_end else ()
+            if op is not None and PROPERTY_PUT_BACK in op.properties:
+                queue.left(offsets)
+            else:
+                queue.ended(offsets)
         return queue
 
     def _waited_ms(self, stored: StoredMessage) -> int:
@@ -221,14 +227,18 @@ class TransactionService:
         self._queue.stored(result.queue_offset, since_ms=self._controller.monotonic_ms())
         return result
 
-    def _put_op(self, half_offset: int) -> None:
+    def _put_op(self, half_offset: int, copy_offset: int | None = None) -> None:
+        """Store an end; with ``copy_offset``, of the place only: the message stands there now."""
         controller = self._controller
         controller.ensure_topic(names.TRANS_OP_HALF_TOPIC, 1)
+        properties = {PROPERTY_TAGS: OP_TAG, PROPERTY_WAIT: "true"}
+        if copy_offset is not None:
+            properties[PROPERTY_PUT_BACK] = str(copy_offset)
         message = InnerMessage(
             topic=names.TRANS_OP_HALF_TOPIC,
             queue_id=HALF_QUEUE_ID,
             body=op_body(half_offset),
-            properties={PROPERTY_TAGS: OP_TAG, PROPERTY_WAIT: "true"},
+            properties=properties,
             flag=0,
             sys_flag=0,
             born_timestamp=controller.now_ms(),
@@ -301,7 +311,7 @@ class TransactionService:
         """Store a message again at the end of the half queue: its place can be passed then."""
         message = copy_of(half, names.TRANS_HALF_TOPIC, HALF_QUEUE_ID)
         result = self._writer.put(message, delayed=False)
-        self._put_op(offset)
+        self._put_op(offset, result.queue_offset)
         self._queue.put_back(offset, result.queue_offset)
         return result
 

@@ -186,7 +186,13 @@ class HalfQueue:
     def put_back(self, offset: int, copy_offset: int) -> None:
         """A message was stored again at the end; its old place gets an end of its own."""
         self.stored(copy_offset, offset)
-        self._ops.append((offset,))
+        self.left((offset,))
+
+    def left(self, offsets: Sequence[int]) -> None:
+        """The next op offset says that these places are left; nothing about their messages."""
+        for offset in offsets:
+            self._pending.pop(offset, None)
+        self._ops.append(offsets)
 
     def discarded(self, offset: int) -> None:
         """A message was given up; its place gets an end of its own."""
