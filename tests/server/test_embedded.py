@@ -21,6 +21,7 @@ from rocketstream.errors import (
     StoreLockedError,
 )
 from rocketstream.protocol.codes import RequestCode
+from rocketstream.protocol.message_ext import decode_messages
 from rocketstream.server.embedded import SMALL_STORE, EmbeddedCluster, serve
 from rocketstream.server.store import ConfigFile
 from tests.server.peer import Peer, ext
@@ -224,7 +225,7 @@ def damage_first_message(store_dir: Path) -> None:
 
 
 def test_a_damaged_store_is_refused_until_repair_is_asked_for(tmp_path: Path) -> None:
-    """Nothing is deleted: what follows the damage is set aside, and the store goes on without."""
+    """Nothing is deleted: the damage is set aside, what follows is kept and the store goes on."""
     with start(tmp_path) as cluster, Peer(cluster.broker_addr) as broker:
         for body in (b"the first body", b"the second body"):
             assert broker.send("T1", body, queue_id=0).code == 0
@@ -233,8 +234,10 @@ def test_a_damaged_store_is_refused_until_repair_is_asked_for(tmp_path: Path) ->
         start(tmp_path).start()
     with start(tmp_path, repair=True) as cluster, Peer(cluster.broker_addr) as broker:
         kept = b"".join(path.read_bytes() for path in (tmp_path / "quarantine").iterdir())
-        assert b"the second body" in kept
+        assert b"?he first body" in kept
         assert broker.send("T1", b"a new one", queue_id=0).code == 0
+        left = decode_messages(bytes(broker.pull("T1", 1).body))
+        assert [m.body for m in left] == [b"the second body", b"a new one"]
 
 
 def test_expired_files_are_looked_for_a_minute_after_the_start() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from rocketstream import Producer
 from rocketstream.client.blocking import BlockingAdminClient, signer
 from rocketstream.errors import (
     BrokerError,
@@ -14,7 +15,7 @@ from rocketstream.errors import (
     ConnectError,
     RouteNotFoundError,
 )
-from rocketstream.model import MessageQueue
+from rocketstream.model import Message, MessageQueue
 from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import GetMaxOffsetRequestHeader
@@ -83,12 +84,17 @@ def test_offsets_of_an_empty_queue_are_zero(client: BlockingAdminClient) -> None
 
 
 @pytest.mark.parametrize("oneway", [False, True])
-def test_a_groups_offset_is_stored_and_read(client: BlockingAdminClient, oneway: bool) -> None:
+def test_a_groups_offset_is_stored_and_read(
+    rocketmq_cluster: EmbeddedCluster, client: BlockingAdminClient, oneway: bool
+) -> None:
     """Covers codes 14 and 15; both use one connection, so the one-way write is seen."""
-    client.update_consumer_offset("G", QUEUE, 42, oneway=oneway)
-    assert client.query_consumer_offset("G", QUEUE) == 42
-    client.update_consumer_offset("G", QUEUE, 7, oneway=oneway)
-    assert client.query_consumer_offset("G", QUEUE) == 7
+    with Producer("P", namesrv_addr=rocketmq_cluster.namesrv_addr) as producer:
+        for _ in range(3):
+            producer.send(Message("T", b"x"), queue=QUEUE)
+    client.update_consumer_offset("G", QUEUE, 3, oneway=oneway)
+    assert client.query_consumer_offset("G", QUEUE) == 3
+    client.update_consumer_offset("G", QUEUE, 1, oneway=oneway)
+    assert client.query_consumer_offset("G", QUEUE) == 1
 
 
 def test_an_error_code_is_raised_as_its_error(

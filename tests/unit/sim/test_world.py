@@ -242,3 +242,19 @@ def test_name_server_started_anew_learns_every_topic_though_a_change_comes_first
     assert cluster.nameserver is not None
     assert {TOPIC, "Later"} <= set(cluster.nameserver.routes.topics())
     world.close()
+
+
+def test_cluster_is_not_ready_before_the_broker_started_anew_is() -> None:
+    """Whoever reads the store then would read what a dead process had open."""
+    world = quiet_world()
+    cluster = Cluster(world)
+    cluster.create_topic(TOPIC)
+    cluster.namesrv.start()
+    cluster.node.start()
+    assert world.run(20, lambda: cluster.is_ready)
+    cluster.node.kill()
+    cluster.node.start()
+    assert not cluster.is_ready
+    assert cluster.stored(TOPIC) == []
+    assert world.run(20, lambda: cluster.is_ready)
+    world.close()

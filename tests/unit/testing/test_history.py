@@ -16,6 +16,7 @@ from rocketstream.model import MessageQueue
 from rocketstream.testing.history import Anomaly, AnomalyKind, Rules, check
 from rocketstream.testing.history.events import (
     BrokerDied,
+    BrokerPaused,
     ClockJumped,
     CommitSeen,
     Disturbed,
@@ -373,6 +374,21 @@ def test_a_crash_forgets_only_offsets_that_had_not_settled(crash_at: float, fall
         *consumed("k", 500.0, 0),
         CommitSeen(1_000.0, "g", QUEUE, 1),
         BrokerDied(crash_at, "b"),
+        CommitSeen(4_000.0, "g", QUEUE, 0),
+    ]
+    expected = {AnomalyKind.OFFSET_BACKWARDS} if falls else set()
+    assert kinds(history, Rules(settle_ms=1_000.0)) == expected
+
+
+@pytest.mark.parametrize(("paused_until", "falls"), [(2_900.0, False), (1_100.0, True)])
+def test_a_broker_that_stood_still_settled_nothing(paused_until: float, falls: bool) -> None:
+    history: History = [
+        GROUP,
+        *sent("k", 10.0, 0),
+        *consumed("k", 20.0, 0),
+        CommitSeen(500.0, "g", QUEUE, 1),
+        BrokerPaused(600.0, "b", paused_until),
+        BrokerDied(3_000.0, "b"),
         CommitSeen(4_000.0, "g", QUEUE, 0),
     ]
     expected = {AnomalyKind.OFFSET_BACKWARDS} if falls else set()

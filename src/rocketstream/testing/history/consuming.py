@@ -180,7 +180,7 @@ def _sent_back_once(
         broker = next(iter(copies))[0].broker_name
         moments = [d.end for d in causes] + [_stored_at(stories, place) for place in copies]
         excuses = sum(
-            stories.crashed(broker, at, at + rules.settle_ms)
+            stories.crashed(broker, at, stories.has_run(broker, at, rules.settle_ms))
             or stories.disturbances.any_between(at - rules.settle_ms, at + rules.settle_ms)
             for at in moments
             if at < NEVER

@@ -225,6 +225,14 @@ class BrokerStarted(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class BrokerPaused(Event):
+    """A broker stood still from ``at`` to ``until``, or to its death: it wrote nothing down."""
+
+    broker: str
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
 class Disturbed(Event):
     """Something lasted from ``at`` to ``until`` that may cause retries and repetitions."""
 

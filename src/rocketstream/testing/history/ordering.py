@@ -119,7 +119,7 @@ def _went_backwards(
         if rising and commit.offset < rising[-1].offset:
             higher = bisect_right([c.offset for c in rising], commit.offset)
             first = rising[higher]
-            recently = min(commit.at, first.at + rules.settle_ms)
+            recently = min(commit.at, stories.has_run(broker, first.at, rules.settle_ms))
             if not (
                 any(first.at <= reset.at <= commit.at for reset in story.resets)
                 or stories.crashed(broker, first.at, recently)

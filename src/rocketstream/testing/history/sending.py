@@ -120,8 +120,9 @@ def _stored_twice(stories: Stories, rules: Rules, key: str, send: SendStory) -> 
     if first.due_ms or first.transactional:
         # The broker writes these itself, and may do so again after a crash that came at once.
         spare -= sum(
-            stories.crashed(copy.queue.broker_name, copy.at, copy.at + rules.settle_ms)
+            stories.crashed(broker, copy.at, stories.has_run(broker, copy.at, rules.settle_ms))
             for copy in copies
+            for broker in [copy.queue.broker_name]
         )
     if spare > 0:
         text = f"{key} is stored {len(copies)} times after {send.tries} tries"

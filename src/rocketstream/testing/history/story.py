@@ -14,6 +14,7 @@ from itertools import accumulate
 from rocketstream.model import MessageQueue
 from rocketstream.testing.history.events import (
     BrokerDied,
+    BrokerPaused,
     ClockJumped,
     CommitSeen,
     Disturbed,
@@ -157,6 +158,8 @@ class Stories:
     strays: list[MessageDelivered | CommitSeen] = field(default_factory=list)
     crashes: dict[str, Moments] = field(default_factory=dict)
     power_losses: dict[str, Moments] = field(default_factory=dict)
+    pauses: dict[str, list[BrokerPaused]] = field(default_factory=dict)
+    """By broker, in the order they began."""
     disturbances: Misfortunes = field(default_factory=Misfortunes)
     clock_forward: Moments = field(default_factory=lambda: Moments([]))
     clock_back: Moments = field(default_factory=lambda: Moments([]))
@@ -183,6 +186,14 @@ class Stories:
         """Tell whether a broker died in [begin, end]."""
         found = self.crashes.get(broker)
         return found is not None and found.any_between(begin, end)
+
+    def has_run(self, broker: str, begin: float, ms: float) -> float:
+        """Return by when a broker has run so long since ``begin``; pauses do not count."""
+        end = begin + ms
+        for pause in self.pauses.get(broker, ()):
+            if pause.until > begin and pause.at < end:
+                end += pause.until - max(pause.at, begin)
+        return end
 
     def power_lost(self, broker: str, begin: float, end: float) -> bool:
         """Tell whether a broker lost its power in [begin, end]."""
@@ -217,6 +228,7 @@ class _Sorter:
             RunEnded: self._ended,
             ProcessDied: self._died,
             BrokerDied: self._deaths.append,
+            BrokerPaused: self._paused,
             Disturbed: self._disturbed,
             ClockJumped: self._jumps.append,
         }
@@ -290,6 +302,9 @@ class _Sorter:
 
     def _ended(self, event: RunEnded) -> None:
         self.stories.ended = event
+
+    def _paused(self, event: BrokerPaused) -> None:
+        self.stories.pauses.setdefault(event.broker, []).append(event)
 
     def _disturbed(self, event: Disturbed) -> None:
         self.stories.disturbances.add(event.at, event.until)

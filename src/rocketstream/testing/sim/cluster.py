@@ -55,7 +55,7 @@ class Cluster:
         self.node = world.add_node("broker", self._run_broker)
         world.namesrv_addr = f"{self.namesrv.host}:{NAMESRV_PORT}"
         world.cluster = self
-        self._ready = False
+        self._ready_incarnation = 0
 
     @property
     def namesrv_addr(self) -> str:
@@ -65,7 +65,9 @@ class Cluster:
     @property
     def is_ready(self) -> bool:
         """Whether the broker is up and has its topics."""
-        return self._ready and self.node.is_alive and not self.node.loop.is_paused
+        node = self.node
+        is_up = self._ready_incarnation == node.incarnation and node.is_alive
+        return is_up and not node.loop.is_paused
 
     def create_topic(self, name: str, queues: int | None = None) -> None:
         """Have a topic made when the broker is first up; to be called before the run."""
@@ -79,7 +81,6 @@ class Cluster:
         await _for_ever()
 
     async def _run_broker(self, node: Node) -> None:
-        self._ready = False
         broker = self.broker = Broker(
             broker_config(
                 self._world.options, node.host, self.namesrv_addr, self._config, self.repair
@@ -95,7 +96,7 @@ class Cluster:
             if controller.topics.get(name) is None:
                 config = TopicConfig(name, read_queue_nums=queues, write_queue_nums=queues)
                 await controller.put_topic(config)
-        self._ready = True
+        self._ready_incarnation = node.incarnation
         await _for_ever()
 
     # --- what a check asks ------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from typing import Any
 from rocketstream.client.engine import forget_loop
 from rocketstream.errors import RocketMQError, SimulationError
 from rocketstream.protocol.message_id import UniqueIdGenerator
-from rocketstream.testing.history.events import BrokerDied, Disturbed, ProcessDied
+from rocketstream.testing.history.events import BrokerDied, BrokerPaused, Disturbed, ProcessDied
 from rocketstream.testing.sim.disk import Disk, SimFiles
 from rocketstream.testing.sim.loop import Scheduler, SimLoop
 from rocketstream.testing.sim.network import Host, Network, NetworkSettings
@@ -223,7 +223,10 @@ class Node:
             loop = self.loop
             loop.pause()
             at = self.world.now_ms
-            self.world.history.append(Disturbed(at, at + seconds * 1000, f"{self.name} paused"))
+            until = at + seconds * 1000
+            self.world.history.append(Disturbed(at, until, f"{self.name} paused"))
+            if self.name == BROKER_NODE:
+                self.world.history.append(BrokerPaused(at, BROKER_NAME, until))
             self.world.scheduler.call_later(seconds, loop.resume)
 
     def wake(self) -> None:
