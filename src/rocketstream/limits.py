@@ -34,6 +34,8 @@ REGISTRATION_JSON_VALUES_MAX: Final = 400_000
 """Commas, colons and brackets of a broker's registration: what 20,000 topics need."""
 REGISTRATION_BYTES_MAX: Final = 8 * 1024 * 1024
 """A compressed registration, inflated."""
+REGISTRATION_TOPICS_MAX: Final = 50_000
+"""Topics one compressed registration may name; they are taken over in one go."""
 
 # --- messages (C-86, C-94, C-95, C-430) -----------------------------------------------------------
 MESSAGE_BODY_BYTES_MAX: Final = 4 * 1024 * 1024

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
+from collections.abc import Generator
+from typing import TypeVar
 
 import orjson
 import pytest
@@ -10,9 +13,17 @@ import pytest
 from rocketstream import limits
 from rocketstream.errors import MalformedFrameError, RemoteProtocolError
 from rocketstream.protocol import fastjson
-from rocketstream.protocol.bodies import HeartbeatData, RegisterBrokerBody
+from rocketstream.protocol.bodies import (
+    DataVersion,
+    HeartbeatData,
+    RegisterBrokerBody,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+)
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.framing import FrameDecoder, decode_frame, encode_frame
+
+T = TypeVar("T")
 
 
 def json_frame(header: bytes) -> bytes:
@@ -146,3 +157,37 @@ def test_plain_pairs_read_at_once_are_read_as_one_by_one(
     found = fastjson.loads(text)
     monkeypatch.setattr(fastjson._Reader, "pairs", lambda *_: None)
     assert fastjson.loads(text) == found
+
+
+def registration(count: int) -> RegisterBrokerBody:
+    table = {f"T{number}": TopicConfig(f"T{number}") for number in range(count)}
+    return RegisterBrokerBody(TopicConfigSerializeWrapper(table, DataVersion(1, 1)), [])
+
+
+def test_registrations_are_written_and_read_in_steps_of_a_topic() -> None:
+    """20,000 topics took 170 ms to write and 80 ms to read, and nobody was served meanwhile."""
+
+    def run(steps: Generator[None, None, T]) -> tuple[int, T]:
+        for count in itertools.count():
+            try:
+                next(steps)
+            except StopIteration as done:
+                return count, done.value
+        raise AssertionError
+
+    for count in (50, 0):
+        body = registration(count)
+        assert run(body.encoding()) == (count, body.encode())
+        assert run(RegisterBrokerBody.decoding_compressed(body.encode_compressed())) == (
+            count,
+            body,
+        )
+
+
+def test_compressed_registration_of_too_many_topics_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "REGISTRATION_TOPICS_MAX", 3)
+    assert RegisterBrokerBody.decode_compressed(registration(3).encode_compressed())
+    with pytest.raises(RemoteProtocolError, match="4 topics: at most 3 are taken at once"):
+        RegisterBrokerBody.decode_compressed(registration(4).encode_compressed())

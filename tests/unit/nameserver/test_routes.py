@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from rocketstream.protocol.bodies import DataVersion, TopicConfig
+from collections.abc import Generator
+from typing import NoReturn
+
+import pytest
+
+from rocketstream.errors import BrokerError
+from rocketstream.protocol.bodies import DataVersion, QueueData, TopicConfig
 from rocketstream.server.nameserver.core.routes import (
+    TOPICS_PER_STEP,
     BrokerIdentity,
     KeyValueTable,
     Registered,
@@ -115,6 +122,88 @@ def test_registrations_have_bounds() -> None:
     assert table.no_room(known, {"T1": TopicConfig("T1")}) is None
     assert "keeps 2 topics" in (table.no_room(known, {"T3": TopicConfig("T3")}) or "")
     assert "keeps 1 brokers" in (table.no_room(other, None) or "")
+
+
+def registering(
+    table: RouteTable, *topics: str, name: str = "a"
+) -> Generator[None, None, Registered]:
+    return table.registering(
+        BrokerIdentity("C1", name, 0, f"{name}0:1"),
+        ha_server_address="",
+        topics={topic: TopicConfig(topic) for topic in topics},
+        data_version=DataVersion(2, 1),
+        filter_servers=(),
+        channel=name,
+        now_ms=NOW,
+    )
+
+
+def test_long_registration_is_taken_over_in_its_last_step() -> None:
+    """20,000 topics at once held everybody up; half of them are no route for anybody."""
+    table = RouteTable()
+    topics = [f"T{number}" for number in range(4 * TOPICS_PER_STEP + 1)]
+    steps = registering(table, *topics)
+    for _ in range(4):
+        next(steps)
+        assert table.topics() == []
+    with pytest.raises(StopIteration):
+        next(steps)
+    assert table.topics() == topics
+
+
+def test_registration_given_up_halfway_leaves_no_trace() -> None:
+    table = RouteTable()
+    steps = registering(table, *[f"T{number}" for number in range(TOPICS_PER_STEP)])
+    next(steps)
+    steps.close()
+    assert table.topics() == []
+    assert table.cluster_info().broker_addr_table == {}
+
+
+def test_registrations_side_by_side_do_not_pass_the_bound() -> None:
+    table = RouteTable(topics_max=TOPICS_PER_STEP)
+    topics = [f"T{number}" for number in range(TOPICS_PER_STEP)]
+    first, second = registering(table, *topics), registering(table, *topics, "more", name="b")
+    next(first)
+    next(second)
+    with pytest.raises(StopIteration):
+        next(first)
+    with pytest.raises(BrokerError, match=r"500 topics; delete some first"):
+        next(second)
+    assert table.topics() == topics
+
+
+def test_end_of_a_broker_looks_at_its_own_topics_only() -> None:
+    """A thousand brokers that left together looked at the topics of all for each of them."""
+    table = RouteTable()
+    register(table, "T1", "T2", name="a")
+    register(table, "T2", "T3", name="b")
+    looked: list[str] = []
+
+    class Watched(dict[str, dict[str, QueueData]]):
+        def __getitem__(self, topic: str) -> dict[str, QueueData]:
+            looked.append(topic)
+            return super().__getitem__(topic)
+
+        def items(self) -> NoReturn:
+            raise AssertionError("looked at every topic")
+
+    table._queues = Watched(table._queues)
+    table.unregister(BrokerIdentity("C1", "b", 0, "b0:1"))
+    assert sorted(looked) == ["T2", "T3"]
+    assert table.topics() == ["T1", "T2"]
+
+
+def test_deleted_topic_is_no_topic_of_its_brokers_any_more() -> None:
+    table = RouteTable()
+    register(table, "T1", "T2", name="a")
+    register(table, "T2", name="b", cluster="C2")
+    table.delete_topic("T2", "C2")
+    assert (table.wipe_write_permission("b"), table.wipe_write_permission("a")) == (0, 2)
+    table.delete_topic("T1")
+    assert table.add_write_permission("a") == 1
+    table.unregister(BrokerIdentity("C1", "a", 0, "a0:1"))
+    assert table.topics() == []
 
 
 def test_settings_have_bounds() -> None:

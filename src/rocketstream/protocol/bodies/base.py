@@ -94,6 +94,8 @@ class Body:
                 continue
             if isinstance(value, (dict, list, set)):
                 text = yield from _encoding(value, field.coder)
+            elif isinstance(value, Body):
+                text = (yield from value.encoding()).decode()
             else:
                 text = fastjson.dumps(field.coder.write(value))
             fields.append(f"{fastjson.dumps(field.wire)}:{text}")

@@ -228,14 +228,35 @@ class RegisterBrokerBody(Body):
         """Read the zlib form.
 
         Raises:
-            RemoteProtocolError: damaged, cut short, or larger than ``bytes_max`` inflated.
+            RemoteProtocolError: damaged, cut short, larger than ``bytes_max`` inflated, or of too
+                many topics.
         """
+        steps = cls.decoding_compressed(data, bytes_max=bytes_max)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as done:
+                read: Self = done.value
+                return read
+
+    @classmethod
+    def decoding_compressed(
+        cls, data: bytes | memoryview, *, bytes_max: int = limits.REGISTRATION_BYTES_MAX
+    ) -> Generator[None, None, Self]:
+        """Do what ``decode_compressed`` does in steps of one topic each."""
         reader = _Parts(inflate(bytes(data), bytes_max))
         version = DataVersion.decode_request(reader.part())
         wrapper = TopicConfigSerializeWrapper({}, version)
-        for _ in range(reader.number()):
+        count = reader.number()
+        if count > limits.REGISTRATION_TOPICS_MAX:
+            raise RemoteProtocolError(
+                f"registration of {count} topics: at most {limits.REGISTRATION_TOPICS_MAX} are "
+                "taken at once; spread them over more brokers"
+            )
+        for _ in range(count):
             topic = TopicConfig.decode_line(reader.text())
             wrapper.topic_config_table[topic.topic_name] = topic
+            yield
         servers = cls.from_json({"filterServerList": request_json(reader.part())})
         return cls(wrapper, servers.filter_server_list)
 

@@ -22,6 +22,7 @@ from rocketstream.protocol.record import body_crc
 from rocketstream.server.broker.controller import BrokerController
 from rocketstream.transport.addresses import format_address
 from rocketstream.transport.aio import Connection, RemotingClient
+from rocketstream.transport.sharing import Steps
 
 logger = logging.getLogger("rocketstream.server")
 
@@ -92,24 +93,24 @@ class NameServerRegistrar:
         self._again_later()
 
     async def _register_all(self, changed: set[str]) -> None:
-        # Written in the step that took the changes: a topic made one step later would put its
+        # Copied in the step that took the changes: a topic made one step later would put its
         # version on them, and be no news to the name server when its own turn comes.
-        commands = {
-            address: None if address in self._needs_all else self._command(changed)
+        bodies = {
+            address: None if address in self._needs_all else self._body(changed)
             for address in self._controller.config.namesrv_addrs
             if changed or address in self._needs_all
         }
-        self._needs_all.difference_update(commands)
-        await asyncio.gather(*[self._register_one(*item) for item in commands.items()])
+        self._needs_all.difference_update(bodies)
+        await asyncio.gather(*[self._register_one(*item) for item in bodies.items()])
 
-    async def _register_one(self, address: str, command: RemotingCommand | None) -> None:
+    async def _register_one(self, address: str, body: RegisterBrokerBody | None) -> None:
         """Send the changes, or the whole table where there is none or they would not do."""
         try:
             connection = await self._client.connection(address)
-            if command is None or self._told.get(address) is not connection:
+            if body is None or self._told.get(address) is not connection:
                 self._told.pop(address, None)
-                command = self._command(None)
-            answer = await connection.request(command, TIMEOUT_MS)
+                body = self._body(None)
+            answer = await connection.request(await self._written(body), TIMEOUT_MS)
         except RocketMQError as error:
             self._needs_all.add(address)
             logger.warning("cannot register with name server %s: %s", address, error)
@@ -120,9 +121,27 @@ class NameServerRegistrar:
             return
         self._told[address] = connection
 
-    def _command(self, topics: set[str] | None) -> RemotingCommand:
+    def _body(self, topics: set[str] | None) -> RegisterBrokerBody:
+        return RegisterBrokerBody(self._controller.topics.wrapper(topics), [])
+
+    async def _written(self, body: RegisterBrokerBody) -> RemotingCommand:
+        """Write a table in steps: in one go it held everybody up for as long as it is."""
+        written: asyncio.Future[bytes] = self._loop.create_future()
+
+        def steps() -> Steps:
+            data = yield from body.encoding()
+            if not written.done():
+                written.set_result(data)
+
+        if self._controller.sharing is not None:
+            self._controller.sharing.start(steps())
+        else:
+            for _ in steps():
+                pass
+        return self._command(await written)
+
+    def _command(self, body: bytes) -> RemotingCommand:
         controller, config = self._controller, self._controller.config
-        body = RegisterBrokerBody(controller.topics.wrapper(topics), []).encode()
         header = RegisterBrokerRequestHeader(
             broker_name=config.broker_name,
             broker_addr=controller.address,

@@ -107,10 +107,7 @@ class NameServerHandlers:
             header.cluster_name, header.broker_name, header.broker_id, header.broker_addr
         )
         topics = wrapper.topic_config_table if wrapper else None
-        problem = self._routes.no_room(identity, topics)
-        if problem is not None:
-            raise refusal(ResponseCode.SYSTEM_ERROR, problem)
-        result = self._routes.register(
+        result = yield from self._routes.registering(
             identity,
             ha_server_address=header.ha_server_addr,
             topics=topics,
@@ -285,7 +282,7 @@ def _topics_of(
     if not body:
         return None, []
     if compressed:
-        decoded = RegisterBrokerBody.decode_compressed(body)
+        decoded = yield from RegisterBrokerBody.decoding_compressed(body)
     else:
         decoded = yield from RegisterBrokerBody.decoding(body)
     return decoded.topic_config_serialize_wrapper, decoded.filter_server_list

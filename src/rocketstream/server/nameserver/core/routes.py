@@ -6,9 +6,10 @@ grows; nothing is looked up outside. Upstream: RouteInfoManager (C-441 to C-444,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Generator, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 
+from rocketstream.errors import BrokerError
 from rocketstream.limits import (
     BROKER_EXPIRED_MS,
     NAMESRV_BROKERS_MAX,
@@ -25,9 +26,10 @@ from rocketstream.protocol.bodies import (
     TopicConfig,
     TopicRouteData,
 )
-from rocketstream.protocol.codes import Perm
+from rocketstream.protocol.codes import Perm, ResponseCode
 
 MASTER_ID = 0
+TOPICS_PER_STEP = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,8 @@ class RouteTable:
         self._brokers_max = brokers_max
         self._topics_max = topics_max
         self._queues: dict[str, dict[str, QueueData]] = {}
+        self._topics_of: dict[str, set[str]] = {}
+        """The topics of each broker, so that its end costs what it has, not what all have."""
         self._brokers: dict[str, BrokerData] = {}
         self._clusters: dict[str, set[str]] = {}
         self._live: dict[str, LiveBroker] = {}
@@ -86,12 +90,58 @@ class RouteTable:
         channel: Hashable,
         now_ms: float,
     ) -> Registered:
-        """Take one registration; topics count only from a master with news (C-442)."""
+        """Take one registration; topics count only from a master with news (C-442).
+
+        Raises:
+            BrokerError: there is no room for it; nothing has changed.
+        """
+        steps = self.registering(
+            identity,
+            ha_server_address=ha_server_address,
+            topics=topics,
+            data_version=data_version,
+            filter_servers=filter_servers,
+            channel=channel,
+            now_ms=now_ms,
+        )
+        while True:
+            try:
+                next(steps)
+            except StopIteration as done:
+                registered: Registered = done.value
+                return registered
+
+    def registering(
+        self,
+        identity: BrokerIdentity,
+        *,
+        ha_server_address: str,
+        topics: Mapping[str, TopicConfig] | None,
+        data_version: DataVersion | None,
+        filter_servers: Iterable[str],
+        channel: Hashable,
+        now_ms: float,
+    ) -> Generator[None, None, Registered]:
+        """Do what ``register`` does in steps: all but the last make ready, the last takes over.
+
+        So nobody ever sees half a registration, and one that is given up leaves no trace.
+
+        Raises:
+            BrokerError: there is no room for it; nothing has changed.
+        """
+        queues: dict[str, QueueData] = {}
+        if topics is not None and identity.id == MASTER_ID:
+            for number, config in enumerate(topics.values(), 1):
+                queues[config.topic_name] = _queue_data(identity.name, config)
+                if number % TOPICS_PER_STEP == 0:
+                    yield
+        # Here, not before the steps: others may have registered meanwhile.
+        problem = self.no_room(identity, topics)
+        if problem is not None:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, problem)
         first = self._join(identity)
-        has_news = first or self.is_changed(identity.address, data_version)
-        if topics is not None and identity.id == MASTER_ID and has_news:
-            for config in topics.values():
-                self._put_queue_data(identity.name, config)
+        if first or self.is_changed(identity.address, data_version):
+            self._put_queues(identity.name, queues)
         self._live[identity.address] = LiveBroker(
             identity, now_ms, data_version, channel, ha_server_address
         )
@@ -140,14 +190,17 @@ class RouteTable:
         live = self._live.get(master) if master else None
         return Registered(master, live.ha_server_address) if live else Registered()
 
-    def _put_queue_data(self, broker_name: str, config: TopicConfig) -> None:
-        self._queues.setdefault(config.topic_name, {})[broker_name] = QueueData(
-            broker_name=broker_name,
-            read_queue_nums=config.read_queue_nums,
-            write_queue_nums=config.write_queue_nums,
-            perm=config.perm,
-            topic_sys_flag=config.topic_sys_flag,
-        )
+    def _put_queues(self, broker_name: str, given: Mapping[str, QueueData]) -> None:
+        if not given:
+            return
+        queues = self._queues
+        for topic, data in given.items():
+            known = queues.get(topic)
+            if known is None:
+                queues[topic] = {broker_name: data}
+            else:
+                known[broker_name] = data
+        self._topics_of.setdefault(broker_name, set()).update(given)
 
     def is_changed(self, address: str, data_version: DataVersion | None) -> bool:
         """Whether the topics of the broker differ from what is known."""
@@ -185,7 +238,7 @@ class RouteTable:
         members.discard(name)
         if not members:
             self._clusters.pop(cluster, None)
-        for topic in [t for t, queues in self._queues.items() if name in queues]:
+        for topic in self._topics_of.pop(name, ()):
             self._drop_queue_data(topic, name)
 
     def _drop_queue_data(self, topic: str, broker_name: str) -> None:
@@ -193,6 +246,12 @@ class RouteTable:
         queues.pop(broker_name, None)
         if not queues:
             del self._queues[topic]
+
+    def _forget_topic_of(self, broker_name: str, topic: str) -> None:
+        topics = self._topics_of[broker_name]
+        topics.discard(topic)
+        if not topics:
+            del self._topics_of[broker_name]
 
     def channel_closed(self, channel: Hashable) -> list[BrokerIdentity]:
         """Remove what registered over a connection that is gone; return it."""
@@ -263,10 +322,12 @@ class RouteTable:
         if topic not in self._queues:
             return
         if not cluster:
-            del self._queues[topic]
+            for name in self._queues.pop(topic):
+                self._forget_topic_of(name, topic)
             return
         for name in self._clusters.get(cluster, set()) & set(self._queues[topic]):
             self._drop_queue_data(topic, name)
+            self._forget_topic_of(name, topic)
 
     def wipe_write_permission(self, broker_name: str) -> int:
         """Clear the write bit of a broker's queues; return how many topics it has (C-444)."""
@@ -283,7 +344,17 @@ class RouteTable:
         return len(found)
 
     def _queue_datas_of(self, broker_name: str) -> list[QueueData]:
-        return [queues[broker_name] for queues in self._queues.values() if broker_name in queues]
+        return [self._queues[topic][broker_name] for topic in self._topics_of.get(broker_name, ())]
+
+
+def _queue_data(broker_name: str, config: TopicConfig) -> QueueData:
+    return QueueData(
+        broker_name=broker_name,
+        read_queue_nums=config.read_queue_nums,
+        write_queue_nums=config.write_queue_nums,
+        perm=config.perm,
+        topic_sys_flag=config.topic_sys_flag,
+    )
 
 
 class KeyValueTable:
