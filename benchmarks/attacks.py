@@ -1,4 +1,4 @@
-"""What a hostile peer may do to a server: size bombs for every request code, floods, stalls.
+"""What a hostile peer may do to a server: great requests, floods, stalls.
 
 Law: bytes on raw sockets, not the client library; measures nothing.
 """
@@ -8,22 +8,24 @@ from __future__ import annotations
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from collections.abc import Callable
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 
-from rocketstream.protocol import headers
 from rocketstream.protocol.codes import PullSysFlag, RequestCode
-from rocketstream.protocol.headers import Header
 
 MIB = 1024 * 1024
 FRAME_BYTES = 16 * MIB
 ANSWER_S = 60.0
+STALL_S = 3.0
 VICTIM, WIDE, EMPTY = "Victim", "Wide", "Empty"
 CONDITION_GROUP = "conditions"
+UNKNOWN_CODE = 999
+LAST = 1 << 30
+"""Opaque number of a request whose answer tells that those before it are done with."""
 
 
 class Wire:
@@ -55,6 +57,11 @@ class Wire:
                 found.append(orjson.loads(rest[: word & 0xFFFFFF]))
         return found
 
+    def wait(self) -> None:
+        """Wait for the answer to the request marked ``LAST``: a held pull may have none."""
+        while (found := self.answers()) and found[0]["opaque"] != LAST:
+            pass
+
     def _exactly(self, count: int) -> bytes:
         parts = bytearray()
         while len(parts) < count:
@@ -76,6 +83,7 @@ class Target:
     broker: str
     namesrv: str
     codes: list[int]
+    namesrv_codes: list[int]
     stack: ExitStack = field(default_factory=ExitStack)
 
     def wire(self, address: str | None = None, *, receive_bytes: int = 0) -> Wire:
@@ -85,11 +93,10 @@ class Target:
         return wire
 
     def ask(self, *frames: bytes, address: str | None = None) -> None:
-        """Send frames on a new connection and wait for one answer, or for its end."""
-        wire = self.wire(address)
-        wire.send(*frames)
-        wire.answers()
-        wire.close()
+        """Send frames on a new connection and wait until all are done with, or for its end."""
+        with closing(Wire(address or self.broker)) as wire:
+            wire.send(*frames, request(UNKNOWN_CODE, opaque=LAST))
+            wire.wait()
 
 
 Attack = Callable[[Target], None]
@@ -112,19 +119,6 @@ def request(
     return raw_frame(orjson.dumps(header), body)
 
 
-# --- every code -----------------------------------------------------------------------------------
-
-
-def _wire_fields() -> dict[str, bool]:
-    """Every header field any request has: its wire name, and whether it is a number."""
-    fields: dict[str, bool] = {}
-    for cls in vars(headers).values():
-        if isinstance(cls, type) and issubclass(cls, Header) and cls is not Header:
-            for one in cls.header_fields:
-                fields[one.wire] = one.parse.__name__.startswith("parse_") or one.parse is float
-    return fields
-
-
 def send_ext(topic: str, queue_id: int = 0, properties: str = "", **more: str) -> dict[str, str]:
     """Return the header fields of a send, code 310."""
     return {
@@ -141,77 +135,6 @@ def pull_ext(topic: str, offset: int, flags: int, **more: str) -> dict[str, str]
         "maxMsgNums": "32", "sysFlag": str(flags), "commitOffset": "0",
         "suspendTimeoutMillis": "60000", "subVersion": "0", "subscription": "*", **more,
     }  # fmt: skip
-
-
-NUMBERS = ("-1", str(2**31 - 1), str(-(2**31)), str(2**63 - 1), "9" * 4000)
-QUEUE = b'{"brokerName":"broker-a","queueId":%d,"topic":"Victim"}'
-LISTS = (
-    "mqSet", "consumerDataSet", "producerDataSet", "subscriptionDataSet", "codeSet", "tagsSet",
-    "offsetTable", "topicConfigTable", "messageQueueTable",
-)  # fmt: skip
-
-
-def _bodies() -> Iterator[tuple[str, bytes]]:
-    """Bodies of the greatest size: deep, wide, lenient, and of plausible elements."""
-    room = FRAME_BYTES - 4096
-    yield "deep", b"[" * room
-    yield "deep objects", b'{"a":' * (room // 5)
-    yield "flat list", b"[" + b"0," * (room // 2 - 1) + b"0]"
-    yield "lists in a list", b"[" + b"[]," * (room // 3 - 1) + b"[]]"
-    yield "bare names", b"{" + b"a:1," * (room // 4 - 1) + b"}"
-    yield "one number", b'{"a":' + b"9" * (room - 8) + b"}"
-    yield "one string", b'{"a":"' + b"\\u0041" * ((room - 16) // 6) + b'"}'
-    yield "no text", b"\xff" * room
-    element = (
-        b'{"groupName":"g%d","brokerName":"b","queueId":%d,"topic":"t%d","subscriptionDataSet":[]}'
-    )
-    elements = b",".join(element % (n, n, n) for n in range(room // 90))
-    for name in LISTS:
-        head = b'{"clientID":"c","consumerGroup":"cg","%s":[' % name.encode()
-        yield name, (head + elements)[: room - 8].rsplit(b",{", 1)[0] + b"]}"
-
-
-def every_code(target: Target) -> Iterator[tuple[str, Attack]]:
-    """For each code of the dispatch table: long fields, hostile numbers, great bodies."""
-    fields = _wire_fields()
-    bodies = list(_bodies())
-    for code in target.codes:
-        yield f"code {code}: long fields", _long_fields(code, fields)
-        yield f"code {code}: numbers", _numbers(code, fields)
-        yield f"code {code}: bodies", _great_bodies(code, bodies)
-
-
-def _great_bodies(code: int, bodies: list[tuple[str, bytes]]) -> Attack:
-    def attack(target: Target) -> None:
-        for _, body in bodies:
-            known = {**send_ext(VICTIM), **pull_ext(VICTIM, 0, 4)}
-            target.ask(request(code, known, body))
-
-    return attack
-
-
-def _long_fields(code: int, fields: dict[str, bool]) -> Attack:
-    def attack(target: Target) -> None:
-        for size in (4_000_000 // len(fields), 240_000 // len(fields), 5000):
-            ext = {name: "0" if number else "x" * size for name, number in fields.items()}
-            target.ask(request(code, ext))
-        target.ask(request(code, {f"f{n}": n for n in range(20_000)}))
-
-    return attack
-
-
-def _numbers(code: int, fields: dict[str, bool]) -> Attack:
-    def attack(target: Target) -> None:
-        for topic in (VICTIM, WIDE, EMPTY):
-            base = {name: topic for name, number in fields.items() if not number}
-            base |= {"consumerGroup": "cg", "group": "cg", "defaultTopic": "TBW102", "key": "k"}
-            for number in NUMBERS:
-                ext = base | {name: number for name, is_number in fields.items() if is_number}
-                sane = {**ext, "queueId": "0", "sysFlag": "6", "offset": "0", "queueOffset": "0"}
-                target.ask(request(code, ext))
-                target.ask(request(code, sane))
-
-    return attack
 
 
 # --- what the issue names -------------------------------------------------------------------------
@@ -336,8 +259,8 @@ def _fill(wire: Wire, topic: str, count: int, properties: str, body: bytes = b"x
         wire.answers(len(part))
 
 
-def prepare(target: Target) -> None:
-    """Make the topics attacks use."""
+def make_topics(target: Target) -> None:
+    """Make the topics attacks use, or give them back their settings."""
     wire = target.wire()
     for topic, queues in ((VICTIM, 8), (WIDE, 65_536), (EMPTY, 4), ("Healthy", 4)):
         ext = {
@@ -347,9 +270,16 @@ def prepare(target: Target) -> None:
         }  # fmt: skip
         wire.send(request(17, ext))
         wire.answers()
+    wire.close()
+
+
+def prepare(target: Target, count: int = 1_000) -> None:
+    """Make the topics attacks use, with so many messages of 24 KB in one queue."""
+    make_topics(target)
+    wire = target.wire()
     big = "\x02".join(f"p{n}\x01{n}" for n in range(1500))
     properties = f"big\x01{'x' * 12_000}\x02small\x01y\x02{big}"
-    _fill(wire, VICTIM, 1_000, properties)
+    _fill(wire, VICTIM, count, properties)
     wire.close()
 
 
@@ -365,9 +295,8 @@ def _held(topic: str, count: int, **more: str) -> list[bytes]:
 def held_pulls_lost(target: Target) -> None:
     """20,000 held pulls of one connection, which is lost then."""
     wire = target.wire()
-    wire.send(*_held(EMPTY, 20_000), request(999, opaque=1 << 30))
-    while (found := wire.answers()) and found[0]["opaque"] != 1 << 30:
-        pass
+    wire.send(*_held(EMPTY, 20_000), request(UNKNOWN_CODE, opaque=LAST))
+    wire.wait()
     wire.close()
     time.sleep(0.5)
 
@@ -378,9 +307,8 @@ def held_pulls_woken(target: Target) -> None:
     topic = f"Woken{time.monotonic_ns()}"
     wire.send(request(310, send_ext(topic, 1), b"x"))
     wire.answers()
-    wire.send(*_held(topic, 20_000), request(999, opaque=1 << 30))
-    while (found := wire.answers()) and found[0]["opaque"] != 1 << 30:
-        pass
+    wire.send(*_held(topic, 20_000), request(UNKNOWN_CODE, opaque=LAST))
+    wire.wait()
     target.ask(request(310, send_ext(topic, 0), b"x"))
     wire.answers(100)
 
@@ -418,17 +346,22 @@ def half_sent_frames(count: int, size: int) -> Attack:
 
 
 def many_connections(target: Target) -> None:
-    """2,000 connections at once, each with a request."""
+    """2,000 connections at once, each with a request, for a while."""
+    connect(target)
+    time.sleep(STALL_S)
+
+
+def connect(target: Target) -> None:
+    """Connect 2,000 peers with a request each, until the attack ends."""
     wires = [target.wire() for _ in range(2_000)]
     for wire in wires:
         wire.send(request(38, {"consumerGroup": "nobody"}))
     for wire in wires:
         wire.answers()
-    time.sleep(0.5)
 
 
 def malformed_frames(target: Target) -> None:
-    """200,000 frames nobody can read, on connections of their own or many on one."""
+    """200,000 frames nobody can read, on connections of their own or many on one; great ones."""
     for junk in (b"\x7f\xff\xff\xff", b"\0\0\0\x08\0\0\0\x04oops", b"GET / HTTP/1.1\r\n"):
         for _ in range(1_000):
             wire = Wire(target.broker)
@@ -438,8 +371,51 @@ def malformed_frames(target: Target) -> None:
     bad = request(11, {"queueId": "x"}, flag=2)
     for _ in range(197):
         wire.send(*[bad] * 1_000)
-    wire.send(request(999))
-    wire.answers()
+    wire.send(request(UNKNOWN_CODE, opaque=LAST))
+    wire.wait()
+
+
+def size_bombs(target: Target) -> None:
+    """Requests as great as a frame can be, each alone, and all that the bounds let through."""
+    room = FRAME_BYTES - 4096
+    for code in (34, 41, 12, 310, 320):
+        for body in (
+            b"[" * room,
+            b"[" + b"0," * (room // 2 - 1) + b"0]",
+            b'{"clientID":"' + b"x" * (room - 32) + b'"}',
+            b"[" + b"{}," * 21_000 + b"{}]",
+        ):
+            target.ask(request(code, send_ext(EMPTY), body))
+    header_of_junk(target)
+
+
+def bad_frames(target: Target) -> None:
+    """200,000 malformed frames, and size bombs."""
+    malformed_frames(target)
+    size_bombs(target)
+
+
+def stalled_peers(target: Target) -> None:
+    """200 peers that stall: half in the middle of a frame, half without reading, for a while."""
+    stall(target)
+    time.sleep(STALL_S)
+
+
+def stall(target: Target) -> None:
+    """Connect 200 peers that stall, until the attack ends."""
+    head = struct.pack(">iI", FRAME_BYTES - 8, 100) + b"x" * MIB
+    pull = request(11, pull_ext(VICTIM, 0, PullSysFlag.SUBSCRIPTION))
+    for number in range(200):
+        wire = target.wire(receive_bytes=4096)
+        wire.socket.settimeout(0.05)
+        wire.send(*([head] if number % 2 else [pull] * 100))
+
+
+def all_at_once(target: Target) -> None:
+    """Bad frames while 200 peers stall and 2,000 more are connected."""
+    stall(target)
+    connect(target)
+    bad_frames(target)
 
 
 # --- long work that is legitimate -----------------------------------------------------------------
@@ -521,3 +497,11 @@ NAMED: dict[str, Attack] = {
     "10,000 topics": many_topics,
     "tables of 10,000 topics": ask_for_tables,
 }
+
+ISSUE: dict[str, Attack] = {
+    "200,000 malformed frames and size bombs": bad_frames,
+    "2,000 connections": many_connections,
+    "200 stalled peers": stalled_peers,
+    "all of these at once": all_at_once,
+}
+"""What must cost less than the limits of memory and of a neighbour's 99th percentile."""

@@ -142,9 +142,9 @@ class EmbeddedServer:
         return resident_mib(self.pid)
 
 
-def resident_mib(pid: int | str) -> float:
-    """Memory a process holds now, in MiB (Linux)."""
+def resident_mib(pid: int | str, word: str = "VmRSS") -> float:
+    """Memory a process holds now, in MiB (Linux); ``RssAnon``: without pages of mapped files."""
     for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines():
-        if line.startswith("VmRSS:"):
+        if line.startswith(f"{word}:"):
             return int(line.split()[1]) / 1024
     raise RuntimeError(f"no memory figure for process {pid}")

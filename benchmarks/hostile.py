@@ -7,18 +7,30 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.attacks import NAMED, Attack, Target, every_code, prepare
+from benchmarks.attacks import ISSUE, NAMED, Attack, Target, prepare
+from benchmarks.bombs import every_code
 from benchmarks.harness import ROOT, Figure
 from benchmarks.setting import Settings
+
+SAMPLES_MIN = 500
+"""Messages a neighbour must have sent before its 99th percentile says anything."""
+SAMPLES_WAIT_S = 60.0
+GROWTH_MIB_MAX = 50.0
+P99_RATIO_MAX = 3.0
+BUSY_MS_MAX = 50.0
+WORST_SHOWN = 10
+ATTACKER_NICENESS = 10
 
 
 class Child:
@@ -38,8 +50,12 @@ class Child:
 
     def take(self) -> dict[str, Any]:
         """Return the figures since the last call."""
+        return self.ask("take")
+
+    def ask(self, word: str) -> dict[str, Any]:
+        """Return the answer to a line."""
         assert self._process.stdin is not None
-        self._process.stdin.write("\n")
+        self._process.stdin.write(f"{word}\n")
         self._process.stdin.flush()
         return self.read()
 
@@ -62,54 +78,129 @@ def child(module: str, *words: str) -> Iterator[Child]:
                 process.kill()
 
 
+@dataclass
+class Phase:
+    """What was measured while something went on.
+
+    Attributes:
+        neighbour: how many messages the healthy client sent, and how long they took.
+        server: stalls of the server's loop, and the memory at the end.
+    """
+
+    neighbour: dict[str, Any]
+    server: dict[str, Any]
+
+    @property
+    def p99_ms(self) -> float:
+        """The neighbour's 99th percentile; 0 where it has too few samples to have one."""
+        has_enough = self.neighbour["count"] >= SAMPLES_MIN
+        return float(self.neighbour["p99_ms"]) if has_enough else 0.0
+
+
+class Measurement:
+    """A server, a healthy client beside it, and how both fare while it is calm."""
+
+    def __init__(self, stack: ExitStack, settings: Settings, messages: int) -> None:
+        self._server = stack.enter_context(
+            child("hostile_server", "--store", str(settings.place("hostile")))
+        )
+        where = self._server.read()
+        names = ("broker", "namesrv", "codes", "namesrv_codes")
+        self.target = Target(*(where[name] for name in names))
+        prepare(self.target, messages)
+        self._probe = stack.enter_context(child("hostile_probe", self.target.namesrv))
+        self._wait_for_samples()
+        # An attacker elsewhere takes no processor time from the server and its neighbour.
+        os.nice(ATTACKER_NICENESS)
+        self.calm = self.during(self._wait_for_samples)
+
+    def _wait_for_samples(self) -> None:
+        """Wait until the healthy client has sent enough to have a 99th percentile."""
+        deadline_s = time.monotonic() + SAMPLES_WAIT_S
+        while (count := self._probe.ask("count")["count"]) < SAMPLES_MIN:
+            if time.monotonic() > deadline_s:
+                raise RuntimeError(f"the healthy client sent {count} messages in a minute")
+            time.sleep(0.1)
+
+    def during(self, action: Callable[[], None]) -> Phase:
+        """Return what was measured while ``action`` ran."""
+        self._server.take()
+        self._probe.take()
+        action()
+        neighbour = self._probe.take()
+        return Phase(neighbour, self._server.take())
+
+    def attacked(self, name: str, attack: Attack) -> Figure:
+        """Return what an attack cost."""
+        failure: dict[str, str] = {}
+
+        def run() -> None:
+            with ExitStack() as self.target.stack:
+                try:
+                    attack(self.target)
+                except OSError as error:
+                    failure["failure"] = str(error)
+
+        before = self._server.take()
+        phase = self.during(run)
+        notes = {
+            **failure, "busy_ms": phase.server["busy_ms"], "rss_mib": phase.server["rss_mib"],
+            "rss_more_mib": round(phase.server["rss_mib"] - before["rss_mib"], 1),
+            "own_more_mib": round(phase.server["own_mib"] - before["own_mib"], 1),
+            "neighbour": phase.neighbour, "calm": self.calm.neighbour,
+            "p99_ratio": round(phase.p99_ms / self.calm.p99_ms, 2) if phase.p99_ms else None,
+        }  # fmt: skip
+        return Figure(f"hostile: {name}", "ms stall", [phase.server["gap_ms"]], notes=notes)
+
+
 def hostile(settings: Settings) -> Iterator[Figure]:
     """Every attack against the embedded server, a healthy client sending meanwhile."""
-    yield from _run(settings, NAMED.items(), with_codes=False)
+    yield from _run(settings, NAMED.items())
 
 
 def hostile_codes(settings: Settings) -> Iterator[Figure]:
-    """Size bombs for every request code of the broker."""
-    yield from _run(settings, (), with_codes=True)
+    """Size bombs for every request code of the broker and the name server."""
+    yield from _run(settings, None)
 
 
-def _run(
-    settings: Settings, attacks: Iterable[tuple[str, Attack]], *, with_codes: bool
-) -> Iterator[Figure]:
+def hostile_together(settings: Settings) -> Iterator[Figure]:
+    """Floods of bad frames, 2,000 connections and 200 stalled peers: each alone, then all."""
+    yield from _run(settings, ISSUE.items())
+
+
+def _run(settings: Settings, attacks: Iterable[tuple[str, Attack]] | None) -> Iterator[Figure]:
+    """Run attacks, or size bombs for every code when there are none."""
     with ExitStack() as stack:
-        server = stack.enter_context(
-            child("hostile_server", "--store", str(settings.place("hostile")))
-        )
-        where = server.read()
-        target = Target(where["broker"], where["namesrv"], where["codes"])
-        prepare(target)
-        probe = stack.enter_context(child("hostile_probe", target.namesrv))
-        calm, rss = _calm(server, probe)
-        yield Figure("hostile: calm", "ms", [calm], notes={"rss_mib": rss})
-        chosen = every_code(target) if with_codes else attacks
-        for name, attack in chosen:
-            with ExitStack() as open_wires:
-                target.stack = open_wires
-                try:
-                    attack(target)
-                    failure = {}
-                except OSError as error:
-                    failure = {"failure": str(error)}
-                stall, neighbour = server.take(), probe.take()
-            notes = {
-                **failure, "busy_ms": stall["busy_ms"], "rss_mib": stall["rss_mib"],
-                "rss_more_mib": round(stall["rss_mib"] - rss, 1),
-                "neighbour": neighbour, "calm_p99_ms": calm,
-            }  # fmt: skip
-            yield Figure(f"hostile: {name}", "ms stall", [stall["gap_ms"]], notes=notes)
+        found = Measurement(stack, settings, messages=1_000 if attacks is not None else 100)
+        calm = found.calm
+        notes = {"neighbour": calm.neighbour, "busy_ms": calm.server["busy_ms"],
+                 "rss_mib": calm.server["rss_mib"]}  # fmt: skip
+        yield Figure("hostile: calm", "ms stall", [calm.server["gap_ms"]], notes=notes)
+        for name, attack in every_code(found.target) if attacks is None else attacks:
+            yield found.attacked(name, attack)
 
 
-def _calm(server: Child, probe: Child) -> tuple[float, float]:
-    """Return the neighbour's p99 without any attack, and the server's memory."""
-    time.sleep(1)
-    probe.take()
-    time.sleep(3)
-    figures = probe.take()
-    return float(figures.get("p99_ms", 0)), float(server.take()["rss_mib"])
+def _text(figure: Figure) -> str:
+    """Return one line for people."""
+    notes = figure.notes
+    neighbour, ratio = notes["neighbour"], notes.get("p99_ratio")
+    return (
+        f"{figure.benchmark:44} busy {notes['busy_ms']:6.1f} ms  wall {figure.ours[0]:7.1f} ms"
+        f"  p50 {neighbour.get('p50_ms', 0):6.2f}  p99 {neighbour.get('p99_ms', 0):6.2f} ms"
+        f" of {neighbour['count']:5}{'' if ratio is None else f'  x{ratio}'}"
+        f"  RSS {notes['rss_mib']:5.0f} MiB ({notes.get('rss_more_mib', 0):+.1f},"
+        f" own {notes.get('own_more_mib', 0):+.1f}) {notes.get('failure', '')}\n"
+    )
+
+
+def _verdict(figure: Figure) -> str:
+    """Return how an attack stands to the limits."""
+    growth, ratio = figure.notes["rss_more_mib"], figure.notes["p99_ratio"]
+    kept = growth <= GROWTH_MIB_MAX and ratio is not None and ratio <= P99_RATIO_MAX
+    return (
+        f"{figure.benchmark}: RSS {growth:+.1f} MiB (limit {GROWTH_MIB_MAX:.0f}), p99 x{ratio} of"
+        f" calm (limit {P99_RATIO_MAX:.0f}): {'kept' if kept else 'NOT KEPT'}\n"
+    )
 
 
 def main() -> None:
@@ -117,20 +208,34 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.hostile")
     parser.add_argument("words", nargs="*", help="parts of names; all attacks when left out")
     parser.add_argument("--codes", action="store_true", help="size bombs for every request code")
+    parser.add_argument(
+        "--together",
+        action="store_true",
+        help="bad frames, connections, stalled peers; all at once",
+    )
     options = parser.parse_args()
     words = options.words or [""]
-    chosen = [(name, attack) for name, attack in NAMED.items() if any(w in name for w in words)]
     with tempfile.TemporaryDirectory(prefix="rocketstream-bench-") as folder:
         settings = Settings(Path(folder), 1, 1.0, with_peer=False)
-        for figure in _run(settings, chosen, with_codes=options.codes):
-            line = figure.line()
-            neighbour = line.get("neighbour", {})
-            sys.stdout.write(
-                f"{figure.benchmark:44} stall {line['ours']['median']:8.1f} ms"
-                f"  busy {line.get('busy_ms', 0):8.1f} ms  p99 {neighbour.get('p99_ms', 0):8.1f} ms"
-                f"  RSS {line['rss_mib']:6.0f} MiB {line.get('failure', '')}\n"
-            )
+        if options.codes:
+            figures = hostile_codes(settings)
+        elif options.together:
+            figures = hostile_together(settings)
+        else:
+            chosen = {name: one for name, one in NAMED.items() if any(w in name for w in words)}
+            figures = _run(settings, chosen.items())
+        shown: list[Figure] = []
+        for figure in figures:
+            sys.stdout.write(_text(figure))
             sys.stdout.flush()
+            shown.append(figure)
+    del shown[0]  # The calm.
+    if options.together:
+        sys.stdout.write("".join(map(_verdict, shown)))
+    if options.codes:
+        shown.sort(key=lambda one: -float(one.notes["busy_ms"]))
+        sys.stdout.write(f"\nworst of {len(shown)} (limit {BUSY_MS_MAX:.0f} ms busy):\n")
+        sys.stdout.write("".join(map(_text, shown[:WORST_SHOWN])))
 
 
 if __name__ == "__main__":

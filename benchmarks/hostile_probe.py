@@ -1,7 +1,7 @@
 """A healthy client beside an attack: sends one message at a time and says how long each took.
 
-Law: an ordinary peer. Every line on standard input begins a new measurement and is answered by the
-figures of the last one.
+Law: an ordinary peer. The line ``take`` on standard input begins a new measurement and is answered
+by the figures of the last one; any other line is answered by how many times it has so far.
 """
 
 from __future__ import annotations
@@ -48,9 +48,14 @@ def main() -> None:
 
     thread = threading.Thread(target=send_all, name="probe")
     thread.start()
-    for _ in sys.stdin:
-        taken, took_ms[:] = list(took_ms), []
-        sys.stdout.write(json.dumps(figures(taken)) + "\n")
+    began = 0
+    for line in sys.stdin:
+        # The sender only appends: what it adds meanwhile belongs to the next measurement.
+        count = len(took_ms)
+        found: dict[str, float] = {"count": count - began}
+        if line.strip() == "take":
+            found, began = figures(took_ms[began:count]), count
+        sys.stdout.write(json.dumps(found) + "\n")
         sys.stdout.flush()
     ended.set()
     thread.join()

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from benchmarks.harness import resident_mib
 from rocketstream._util.loops import LoopThread
-from rocketstream.server.embedded import EmbeddedCluster
+from rocketstream.server.embedded import EmbeddedCluster, spare_collector
 
 PULSE_S = 0.001
 
@@ -52,10 +52,12 @@ class Pulse:
 
 async def _start(cluster: EmbeddedCluster) -> Pulse:
     await cluster.start_async()
+    spare_collector()
     return Pulse(asyncio.get_running_loop())
 
 
 async def _take(cluster: EmbeddedCluster, pulse: Pulse) -> dict[str, float]:
+    await asyncio.sleep(5 * PULSE_S)  # What has just ended counts at the next beat.
     return {**pulse.take(), "held_pulls": cluster.broker.held_pulls}
 
 
@@ -78,10 +80,12 @@ def main() -> None:
             "broker": where.broker_addr,
             "namesrv": where.namesrv_addr,
             "codes": cluster.broker.codes,
+            "namesrv_codes": cluster.nameserver.dispatcher.codes,
         })  # fmt: skip
         for _ in sys.stdin:
             figures = thread.run(_take(cluster, pulse))
-            _say({**figures, "rss_mib": round(resident_mib("self"), 1)})
+            _say({**figures, "rss_mib": round(resident_mib("self"), 1),
+                  "own_mib": round(resident_mib("self", "RssAnon"), 1)})  # fmt: skip
         thread.run(cluster.close_async())
 
 

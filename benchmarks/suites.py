@@ -21,7 +21,7 @@ from benchmarks.harness import (
     last_json,
     run_worker,
 )
-from benchmarks.hostile import hostile, hostile_codes
+from benchmarks.hostile import hostile, hostile_codes, hostile_together
 from benchmarks.setting import Settings, fill, fresh_peer
 
 if TYPE_CHECKING:
@@ -172,4 +172,5 @@ SUITES: dict[str, Callable[[Settings], Iterator[Figure]]] = {
     "spark": spark,
     "hostile": hostile,
     "hostile-codes": hostile_codes,
+    "hostile-together": hostile_together,
 }
