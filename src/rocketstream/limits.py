@@ -28,12 +28,15 @@ JSON_LENIENT_CHARS_MAX: Final = 2 * 1024 * 1024
 REQUEST_JSON_VALUES_MAX: Final = 65_536
 """Commas, colons and brackets in the body of one request: what 3,800 subscriptions, or locks of
 8,000 queues, need."""
+REQUEST_JSON_BYTES_MAX: Final = 4 * 1024 * 1024
+"""The body of one request, where it is JSON: even looking for its commas takes a millisecond for
+each MiB. Locks of 8,000 queues with the longest topic names need 2 MiB."""
 REQUEST_JSON_LENIENT_CHARS_MAX: Final = 65_536
 """A body of a request that is no standard JSON."""
 REGISTRATION_JSON_VALUES_MAX: Final = 400_000
 """Commas, colons and brackets of a broker's registration: what 20,000 topics need."""
 REGISTRATION_BYTES_MAX: Final = 8 * 1024 * 1024
-"""A compressed registration, inflated."""
+"""A registration; a compressed one, inflated."""
 REGISTRATION_TOPICS_MAX: Final = 50_000
 """Topics one compressed registration may name; they are taken over in one go."""
 

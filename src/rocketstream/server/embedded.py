@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import gc
 import signal
 import ssl
 from collections.abc import Callable, Iterator
@@ -363,10 +364,20 @@ def serve(cluster: EmbeddedCluster, on_ready: Callable[[ReadyInfo], None]) -> No
         runner.run(_serve(cluster, on_ready))
 
 
+def spare_collector() -> None:
+    """Move what is loaded out of the garbage collector's sight; for a process that only serves.
+
+    Visiting all of it took 20 to 40 ms at moments any peer could bring about, and all waited.
+    """
+    gc.collect()
+    gc.freeze()
+
+
 async def _serve(cluster: EmbeddedCluster, on_ready: Callable[[ReadyInfo], None]) -> None:
     stop = asyncio.Event()
     with _stopping_signals(stop):
         await cluster.start_async()
+        spare_collector()
         try:
             on_ready(cluster.ready_info)
             await stop.wait()

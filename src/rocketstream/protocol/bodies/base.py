@@ -112,14 +112,18 @@ class Body:
 
     @classmethod
     def decode_request(
-        cls, data: bytes | memoryview, *, values_max: int = limits.REQUEST_JSON_VALUES_MAX
+        cls,
+        data: bytes | memoryview,
+        *,
+        values_max: int = limits.REQUEST_JSON_VALUES_MAX,
+        bytes_max: int = limits.REQUEST_JSON_BYTES_MAX,
     ) -> Self:
         """Read the JSON of a request, within the bounds that keep a server answering others.
 
         Raises:
             RemoteProtocolError: not JSON, over a bound, or fields of another kind.
         """
-        return cls.from_json(request_json(data, values_max=values_max))
+        return cls.from_json(request_json(data, values_max=values_max, bytes_max=bytes_max))
 
 
 def _encoding(
@@ -142,9 +146,17 @@ def _encoding(
 
 
 def request_json(
-    data: bytes | memoryview, *, values_max: int = limits.REQUEST_JSON_VALUES_MAX
+    data: bytes | memoryview,
+    *,
+    values_max: int = limits.REQUEST_JSON_VALUES_MAX,
+    bytes_max: int = limits.REQUEST_JSON_BYTES_MAX,
 ) -> Any:
     """Read the JSON of a request as plain values, as ``Body.decode_request`` does."""
+    if len(data) > bytes_max:
+        raise RemoteProtocolError(
+            f"a JSON body of {len(data)} bytes is over the maximum of {bytes_max};"
+            " send several requests"
+        )
     return fastjson.loads(
         data,
         values_max=values_max,

@@ -206,7 +206,11 @@ class RegisterBrokerBody(Body):
     @classmethod
     def decoding(cls, data: bytes | memoryview) -> Generator[None, None, Self]:
         """Do what ``decode_request`` does in steps of one topic each."""
-        values = request_json(data, values_max=limits.REGISTRATION_JSON_VALUES_MAX)
+        values = request_json(
+            data,
+            values_max=limits.REGISTRATION_JSON_VALUES_MAX,
+            bytes_max=limits.REGISTRATION_BYTES_MAX,
+        )
         table = values.get("topicConfigSerializeWrapper") if isinstance(values, dict) else None
         topics = table.get("topicConfigTable") if isinstance(table, dict) else None
         if not isinstance(table, dict) or not isinstance(topics, dict):
