@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import struct
+import tracemalloc
 from collections.abc import Callable, Generator
 from typing import TypeVar
 
@@ -93,6 +94,26 @@ def test_binary_header_of_too_many_fields_is_refused() -> None:
     header = struct.pack(">hBhiiii", 1, 0, 1, 1, 0, 0, len(ext)) + ext
     with pytest.raises(MalformedFrameError, match="more than the maximum of 1024 fields"):
         decode_frame(struct.pack(">I", 1 << 24 | len(header)) + header)
+
+
+def test_great_frame_is_copied_once() -> None:
+    """A frame of 16 MiB was copied twice when its last piece came, in one go."""
+    command = RemotingCommand.request(10, body=b"x" * (limits.FRAME_BYTES_MAX - 4096))
+    frame = encode_frame(command)
+    decoder = FrameDecoder()
+    tracemalloc.start()
+    try:
+        for start in range(0, len(frame), 262_144):
+            decoder.put(frame[start : start + 262_144])
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    read = decoder.next()
+    assert read is not None
+    assert type(read.body) is bytes
+    assert read.body == command.body
+    assert decoder.next() is None
+    assert most < 1.5 * len(frame)
 
 
 @pytest.mark.parametrize("unit", [b"[],", b"{},", b"0,"])

@@ -128,7 +128,9 @@ def decode_frame(frame: bytes | memoryview) -> RemotingCommand:
     return _decode(data, 0, len(data), _HEADER_BYTES_MAX)
 
 
-def _decode(data: bytes, start: int, end: int, header_bytes_max: int) -> RemotingCommand:
+def _decode(
+    data: bytes | bytearray, start: int, end: int, header_bytes_max: int
+) -> RemotingCommand:
     (word,) = _unpack_word(data, start)
     header_start = start + 4
     body_start = header_start + (word & 0xFFFFFF)
@@ -141,14 +143,16 @@ def _decode(data: bytes, start: int, end: int, header_bytes_max: int) -> Remotin
             f"header of {word & 0xFFFFFF} bytes in a frame of {end - start} bytes"
         )
     kind = word >> 24
+    # A great frame is a bytearray: its slices would be too, and bytes of them one more copy.
+    whole = data if type(data) is bytes else memoryview(data)
     if kind == 0:
-        command = _decode_json(data[header_start:body_start])
+        command = _decode_json(bytes(whole[header_start:body_start]))
     elif kind == 1:
-        command = _decode_binary(data[header_start:body_start])
+        command = _decode_binary(bytes(whole[header_start:body_start]))
     else:
         raise MalformedFrameError(f"unknown serialize type {kind}; known are 0 JSON, 1 ROCKETMQ")
     if body_start != end:
-        command.body = data[body_start:end]
+        command.body = bytes(whole[body_start:end])
     return command
 
 
@@ -323,7 +327,7 @@ class FrameDecoder:
     ) -> None:
         self._frame_bytes_max = frame_bytes_max
         self._header_bytes_max = header_bytes_max
-        self._data = b""
+        self._data: bytes | bytearray = b""
         self._position = 0
         self._partial = bytearray()
         self._needed = 0
@@ -365,9 +369,11 @@ class FrameDecoder:
             partial += data
             if len(partial) < self._needed:
                 return
-            data = bytes(partial)
-            partial.clear()
-        elif type(data) is not bytes:
+            # Handed over as it is: copying 16 MiB keeps all other connections waiting.
+            self._data, self._position = partial, 0
+            self._partial = bytearray()
+            return
+        if type(data) is not bytes:
             data = bytes(data)
         self._data = self._data[self._position :] + data if self._data else data
         self._position = 0
