@@ -159,6 +159,16 @@ class Peer:
         code = RequestCode.SEND_BATCH_MESSAGE if batch else RequestCode.SEND_MESSAGE_V2
         return self.call(code, ext=header.to_ext_v2(), body=body)
 
+    def submit_send(self, topic: str, body: bytes = b"hello") -> int:
+        """Send to queue 0 and return what the answer is known by."""
+        header = SendMessageRequestHeader(
+            "pg", topic, "TBW102", 4, 0, 0, BORN_MS, 0, encode_properties({"WAIT": "true"}),
+            0, False, None, False,
+        )  # fmt: skip
+        command = RemotingCommand.request(RequestCode.SEND_MESSAGE_V2, None, body)
+        command.ext_fields = header.to_ext_v2()
+        return self.submit(command)
+
     def send_oneway(self, topic: str, body: bytes) -> None:
         """Send to queue 0 without waiting for an answer."""
         header = SendMessageRequestHeader(

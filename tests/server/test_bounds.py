@@ -65,8 +65,8 @@ def test_heartbeat_of_many_groups_writes_no_file_of_its_own(
     """200 groups took 2.5 s: for each of them both tables were written anew."""
     saves: list[str] = []
     saver = cluster.broker.controller.saver
-    monkeypatch.setattr(saver, "save_topics", lambda: saves.append("topics"))
-    monkeypatch.setattr(saver, "save_groups", lambda: saves.append("groups"))
+    monkeypatch.setattr(saver, "topics_saved", lambda: saves.append("topics"))
+    monkeypatch.setattr(saver, "groups_saved", lambda: saves.append("groups"))
     groups = [ConsumerData(f"g{number}", "CONSUME_PASSIVELY") for number in range(200)]
     answer = broker.call(RequestCode.HEART_BEAT, body=HeartbeatData("c1", [], groups).encode())
     assert answer.code == 0

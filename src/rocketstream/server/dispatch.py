@@ -7,7 +7,7 @@ is a plain function that must not block, since a task per request would cost mor
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from types import GeneratorType
 from typing import cast
 
@@ -16,14 +16,15 @@ from rocketstream.protocol.codes import ResponseCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import Header
 from rocketstream.transport.aio import Connection
-from rocketstream.transport.sharing import Steps
+from rocketstream.transport.sharing import AnswerSteps
 
 logger = logging.getLogger("rocketstream.server")
 
 Answer = RemotingCommand | None
-Handler = Callable[[Connection, RemotingCommand], Answer | Generator[None, None, Answer]]
+Handler = Callable[[Connection, RemotingCommand], Answer | AnswerSteps]
 """Returns the reply, or None when it was or will be given by other means (a held pull, a flush).
-A handler whose work can take long is a generator: others are served at each of its yields."""
+A handler whose work can take long is a generator: others are served at each of its yields. One
+that has to wait yields the future it waits for."""
 
 
 def ok(header: Header | None = None, body: bytes = b"") -> RemotingCommand:
@@ -48,7 +49,7 @@ class Dispatcher:
         """The request codes answered, ascending."""
         return sorted(self._handlers)
 
-    def __call__(self, connection: Connection, request: RemotingCommand) -> Steps | None:
+    def __call__(self, connection: Connection, request: RemotingCommand) -> AnswerSteps | None:
         """Answer one request of a peer, or return the steps that will."""
         handler = self._handlers.get(request.code)
         if handler is None:
@@ -67,8 +68,8 @@ class Dispatcher:
         self,
         connection: Connection,
         request: RemotingCommand,
-        steps: Generator[None, None, Answer],
-    ) -> Steps:
+        steps: AnswerSteps,
+    ) -> AnswerSteps:
         """Do the steps of a handler and give its reply."""
         try:
             answer = yield from steps
@@ -80,7 +81,7 @@ class Dispatcher:
 
 def guarded(
     name: str, handler: Handler, connection: Connection, request: RemotingCommand
-) -> Answer | Generator[None, None, Answer]:
+) -> Answer | AnswerSteps:
     """Run a handler; every way it can fail becomes a reply."""
     try:
         return handler(connection, request)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from rocketstream._util.workers import Workers
+from rocketstream.errors import StoreError
 from rocketstream.server.store import ConfigFile, MessageStore
 
 logger = logging.getLogger("rocketstream.server")
@@ -76,6 +77,7 @@ class StateFile:
         self._not_before_s = 0.0
         self._is_writing = False
         self._is_failing = False
+        self._error: BaseException | None = None
         self._closed = False
         self._waiting: list[tuple[int, asyncio.Future[bool]]] = []
 
@@ -111,6 +113,24 @@ class StateFile:
         self._waiting.append((self._generation(), future))
         if not self._is_writing:
             self._begin()
+        return future
+
+    def saved(self) -> asyncio.Future[None]:
+        """As :meth:`written`; the future raises the StoreError when it is not on the disk."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def done(written: asyncio.Future[bool]) -> None:
+            if future.done():
+                return
+            if written.result():
+                future.set_result(None)
+            else:
+                error = self._error
+                if not isinstance(error, StoreError):
+                    error = StoreError(f"{self.path} cannot be written now: {error or 'closing'}")
+                future.set_exception(error)
+
+        self.written().add_done_callback(done)
         return future
 
     def save(self) -> None:
@@ -172,6 +192,7 @@ class StateFile:
         self, loop: asyncio.AbstractEventLoop, began_s: float, error: BaseException | None
     ) -> None:
         self._is_writing = False
+        self._error = error
         now_s = loop.time()
         pause_s = max((now_s - began_s) * PAUSE_PER_COST, SOON_S)
         if error is not None:

@@ -26,11 +26,11 @@ from rocketstream.protocol.codes import FLAG_ONEWAY, FLAG_RESPONSE, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.framing import FrameDecoder, encode_frame, encode_frame_head
 from rocketstream.transport.addresses import format_address
-from rocketstream.transport.sharing import Sharing, Steps
+from rocketstream.transport.sharing import AnswerSteps, Sharing
 
 logger = logging.getLogger("rocketstream.transport")
 
-RequestHandler = Callable[["Connection", RemotingCommand], Steps | None]
+RequestHandler = Callable[["Connection", RemotingCommand], AnswerSteps | None]
 """Takes a request; may leave the rest of its work as steps, done before the next request."""
 AnswerCallback = Callable[[RemotingCommand | None, Exception | None], None]
 BeforeRequest = Callable[[str, RemotingCommand], None]
@@ -141,7 +141,8 @@ class Connection(asyncio.Protocol):
         self._when_drained: list[Callable[[], None]] = []
         # What it shares with the other connections of a server (see ``Sharer``).
         self._sharing = sharing
-        self._steps: Steps | None = None
+        self._steps: AnswerSteps | None = None
+        self._awaited: asyncio.Future[Any] | None = None
         self._in_line = False
         self._is_parked = False
         self._is_gone = False
@@ -442,12 +443,16 @@ class Connection(asyncio.Protocol):
         if not more:
             self._leave_line()
         # Who waits for its peer to read needs no turn: ``resume_writing`` puts it in line again.
-        self._is_parked = more and self._paused and not self._closed and self._steps is None
+        # So does the end of what its steps wait for.
+        waits_for_peer = self._paused and not self._closed and self._steps is None
+        self._is_parked = more and (waits_for_peer or self._awaited is not None)
         return more and not self._is_parked
 
     def _work(self, until: Callable[[], bool]) -> bool:
         take = self._decoder.next
         while True:
+            if self._awaited is not None:
+                return True
             if self._steps is not None:
                 if self._take_step():
                     if until():
@@ -474,7 +479,7 @@ class Connection(asyncio.Protocol):
         """Go on with a request that is answered in steps; return whether it is not done yet."""
         assert self._steps is not None
         try:
-            next(self._steps)
+            awaited = next(self._steps)
         except StopIteration:
             self._steps = None
             return False
@@ -482,7 +487,15 @@ class Connection(asyncio.Protocol):
             self._steps = None
             logger.exception("a request of %s failed", self.peer)
             return False
+        if awaited is not None and not awaited.done():
+            self._awaited = awaited
+            awaited.add_done_callback(self._go_on)
         return True
+
+    def _go_on(self, _: asyncio.Future[Any]) -> None:
+        """What the steps waited for is done."""
+        self._awaited = None
+        self._unpark()
 
     def _answered(self, command: RemotingCommand) -> None:
         entry = self._pending.pop(command.opaque, None)
@@ -607,7 +620,7 @@ class Connection(asyncio.Protocol):
 
     def _finish(self) -> None:
         """Forget what was not done, and tell the owner that the connection is gone."""
-        self._steps = None
+        self._steps = self._awaited = None
         self._is_gone = False
         self._decoder = FrameDecoder()
         if self._on_close is not None:

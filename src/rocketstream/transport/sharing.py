@@ -20,6 +20,9 @@ logger = logging.getLogger("rocketstream.transport")
 
 Steps: TypeAlias = Generator[None, None, Any]
 """Work in steps: whoever does it may do something else at each ``yield``."""
+AnswerSteps: TypeAlias = Generator[asyncio.Future[Any] | None, None, Any]
+"""Steps that answer a request of a server's connection. After a future they ``yield`` the next step
+comes when it is done, and what the connection asks next waits too."""
 
 _SURVEY_BYTES = 1024 * 1024
 _WATCH_S = 0.5

@@ -6,7 +6,7 @@ import pytest
 
 from rocketstream.errors import BrokerError
 from rocketstream.model import MessageQueue
-from rocketstream.protocol.bodies import TopicConfig
+from rocketstream.protocol.bodies import TopicConfig, TopicConfigSerializeWrapper
 from rocketstream.server.broker.core.groups import GroupTable
 from rocketstream.server.broker.core.locks import QueueLocks
 from rocketstream.server.broker.core.offsets import ConsumerOffsets, commit_refusal
@@ -31,20 +31,21 @@ def topics(*, auto_create: bool = True) -> TopicTable:
 def test_created_topic_has_the_smaller_number_of_queues_and_no_inherit() -> None:
     """Covers C-422."""
     table = topics()
-    config = table.create_by_send("T1", "TBW102", 4, NOW)
+    config = table.wanted_by_send("T1", "TBW102", 4)
     assert config == TopicConfig("T1", 4, 4, 6)
-    assert table.create_by_send("T2", "TBW102", 99, NOW) == TopicConfig("T2", 8, 8, 6)
-    assert table.create_by_send("T3", "C1", 99, NOW) == TopicConfig("T3", 16, 16, 6)
-    assert table.create_by_send("T1", "TBW102", 1, NOW) is config
+    table.put(config, NOW)
+    assert table.wanted_by_send("T2", "TBW102", 99) == TopicConfig("T2", 8, 8, 6)
+    assert table.wanted_by_send("T3", "C1", 99) == TopicConfig("T3", 16, 16, 6)
+    assert table.wanted_by_send("T1", "TBW102", 1) is config
 
 
 def test_no_template_no_topic() -> None:
     """Covers C-422, C-421: TBW102 exists only with auto-creation."""
     table = topics(auto_create=False)
     assert table.get("TBW102") is None
-    assert table.create_by_send("T1", "TBW102", 4, NOW) is None
+    assert table.wanted_by_send("T1", "TBW102", 4) is None
     table.put(TopicConfig("TBW102", 8, 8, 7), NOW)
-    assert table.create_by_send("T1", "TBW102", 4, NOW) is None
+    assert table.wanted_by_send("T1", "TBW102", 4) is None
 
 
 def test_every_change_moves_the_data_version() -> None:
@@ -149,7 +150,8 @@ def test_file_of_topics_holds_what_the_table_holds() -> None:
     table.put(TopicConfig("T1", 2, 2), NOW)
     table.put(TopicConfig("T2", 3, 3), NOW)
     table.delete("T2", NOW)
-    table.restore("T1", TopicConfig("T1", 5, 5), NOW)
+    table.propose("T1", TopicConfig("T1", 5, 5))
+    table.accept("T1", TopicConfig("T1", 5, 5), NOW)
     text = table.wrapper().encode(pretty=True)
     assert table.snapshot().encode(pretty=True) == text
     loaded = TopicTable(auto_create=True)
@@ -158,13 +160,65 @@ def test_file_of_topics_holds_what_the_table_holds() -> None:
     assert loaded.snapshot().encode(pretty=True) == loaded.wrapper().encode(pretty=True)
 
 
+def held_by_file(table: TopicTable) -> set[str]:
+    text = table.snapshot().encode(pretty=True)
+    return set(TopicConfigSerializeWrapper.decode(text).topic_config_table)
+
+
+def test_proposed_topic_is_written_before_it_counts() -> None:
+    table, config = topics(), TopicConfig("T1", 4, 4)
+    version, generation = table.data_version, table.generation
+    table.propose("T1", config)
+    assert "T1" in held_by_file(table)
+    assert (table.get("T1"), table.data_version) == (None, version)
+    assert table.generation > generation
+    generation = table.generation
+    table.accept("T1", config, NOW)
+    assert table.get("T1") is config
+    assert table.data_version != version
+    assert table.generation == generation, "it would be written twice"
+
+
+def test_withdrawn_topic_is_what_it_was() -> None:
+    table, config = topics(), TopicConfig("T1", 4, 4)
+    table.propose("T1", config)
+    table.withdraw("T1")
+    assert "T1" not in held_by_file(table)
+    table.put(config, NOW)
+    table.propose("T1", None)
+    assert "T1" not in held_by_file(table)
+    table.withdraw("T1")
+    assert "T1" in held_by_file(table)
+
+
+def test_topic_made_anew_while_it_is_being_deleted_stays_in_the_file() -> None:
+    table, config = topics(), TopicConfig("T1", 4, 4)
+    table.put(TopicConfig("T1", 8, 8), NOW)
+    table.propose("T1", None)
+    table.propose("T1", config)
+    table.accept("T1", None, NOW)
+    assert "T1" in held_by_file(table)
+    assert table.get("T1") is None
+    table.accept("T1", config, NOW)
+    assert table.get("T1") is config
+    assert "T1" in held_by_file(table)
+
+
+def test_proposed_topics_count_for_the_bound() -> None:
+    table = TopicTable(auto_create=True, topics_max=1)
+    table.propose("T1", TopicConfig("T1"))
+    table.check_room("T1")
+    with pytest.raises(BrokerError, match="keeps 1 topics"):
+        table.check_room("T2")
+
+
 def test_tables_have_bounds() -> None:
     """A peer that makes up names is refused before the broker runs out of memory."""
     table = TopicTable(auto_create=True, topics_max=2)
     table.put(TopicConfig("TBW102", 8, 8, 7), NOW)
-    config = table.create_by_send("T1", "TBW102", 4, NOW)
+    config = table.put(TopicConfig("T1", 4, 4, 6), NOW)
     with pytest.raises(BrokerError, match="T2 is not created: this broker keeps 2 topics"):
-        table.create_by_send("T2", "TBW102", 4, NOW)
+        table.wanted_by_send("T2", "TBW102", 4)
     with pytest.raises(BrokerError, match="%RETRY%g is not created"):
         table.ensure("%RETRY%g", 1, NOW)
     assert table.ensure("T1", 4, NOW) == (config, False)

@@ -14,7 +14,7 @@ from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.framing import encode_frame
 from rocketstream.testing.clock import ManualClock
 from rocketstream.transport.connection import Connection, RequestHandler
-from rocketstream.transport.sharing import Sharing, Steps
+from rocketstream.transport.sharing import AnswerSteps, Sharing, Steps
 from tests.unit.transport.conftest import Run, echo, request
 
 
@@ -222,6 +222,51 @@ def test_request_in_steps_leaves_others_their_turn(run: Run) -> None:
         sharing.close()
         assert done == ["neighbour", "long", "short"]
         for connection in (peer, neighbour):
+            connection.connection_lost(None)
+
+    run(main())
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_request_that_waits_holds_up_its_own_connection_only(run: Run, is_lost: bool) -> None:
+    """What was asked before the peer left is still done, in order."""
+
+    async def main() -> None:
+        written = asyncio.get_running_loop().create_future()
+        done: list[str] = []
+        steps_taken = 0
+
+        def steps() -> AnswerSteps:
+            nonlocal steps_taken
+            steps_taken += 1
+            yield written
+            done.append("waited")
+
+        def handler(connection: Connection, command: RemotingCommand) -> AnswerSteps | None:
+            if command.code == 2:
+                return steps()
+            done.append("after" if connection is peer else "neighbour")
+            return None
+
+        sharing = Sharing(ManualClock())
+        peer, _ = join(sharing, handler)
+        neighbour, _ = join(sharing, handler)
+        peer.data_received(encode_frame(request(2)) + encode_frame(request(1)))
+        for _ in range(5):
+            await turn()
+        neighbour.data_received(encode_frame(request(1)))
+        assert (done, steps_taken) == (["neighbour"], 1)
+        assert not peer.is_waiting, "it would be asked in every turn of the loop"
+        if is_lost:
+            peer.connection_lost(None)
+            for _ in range(5):
+                await turn()
+            assert done == ["neighbour"]
+        written.set_result(None)
+        for _ in range(5):
+            await turn()
+        assert done == ["neighbour", "waited", "after"]
+        for connection in (neighbour,) if is_lost else (peer, neighbour):
             connection.connection_lost(None)
 
     run(main())

@@ -51,7 +51,7 @@ from rocketstream.server.dispatch import Dispatcher, Handler
 from rocketstream.server.store import Files, MessageStore, RecoveryReport
 from rocketstream.transport.aio import Connection, RemotingClient, RemotingServer
 from rocketstream.transport.connection import refuse_request
-from rocketstream.transport.sharing import Sharing, Steps
+from rocketstream.transport.sharing import AnswerSteps, Sharing
 
 logger = logging.getLogger("rocketstream.server")
 
@@ -267,14 +267,14 @@ class Broker:
         self._every("sample", SAMPLE_INTERVAL_S, controller.sample)
         self._every("retention", RETENTION_INTERVAL_S, self._delete_expired, RETENTION_FIRST_S)
 
-    def _dispatch(self, connection: Connection, request: RemotingCommand) -> Steps | None:
+    def _dispatch(self, connection: Connection, request: RemotingCommand) -> AnswerSteps | None:
         dispatcher = self._dispatcher
         if dispatcher is None:
             connection.close("the broker is not ready yet")
             return None
         return dispatcher(connection, request)
 
-    def _dispatch_vip(self, connection: Connection, request: RemotingCommand) -> Steps | None:
+    def _dispatch_vip(self, connection: Connection, request: RemotingCommand) -> AnswerSteps | None:
         if request.code == RequestCode.PULL_MESSAGE:
             refuse_request(connection, request)
             return None

@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Hashable, Iterable
 from typing import Any, Protocol
 
 from rocketstream._util.clock import Clock
-from rocketstream.errors import StoreError, TransportError
+from rocketstream.errors import TransportError
 from rocketstream.protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.command import RemotingCommand
@@ -44,14 +44,14 @@ class Registrar(Protocol):
 
 
 class Saver(Protocol):
-    """Writes the tables that are written at once."""
+    """Writes the tables that somebody waits for."""
 
-    def save_topics(self) -> None:
-        """Write topics.json."""
+    def topics_saved(self) -> asyncio.Future[None]:
+        """Write topics.json; raises StoreError when it is not."""
         ...
 
-    def save_groups(self) -> None:
-        """Write subscriptionGroup.json."""
+    def groups_saved(self) -> asyncio.Future[None]:
+        """Write subscriptionGroup.json; raises StoreError when it is not."""
         ...
 
     def offsets_written(self) -> asyncio.Future[bool]:
@@ -94,6 +94,7 @@ class BrokerController:
         self.port = config.port
         self.on_closed: list[Callable[[Connection], None]] = [self._member_closed]
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._making: dict[str, asyncio.Future[asyncio.Future[None]]] = {}
 
     @property
     def address(self) -> str:
@@ -138,34 +139,54 @@ class BrokerController:
 
     # --- topics and groups -----------------------------------------------------------------------
 
-    def topic_changed(self, topic: str, before: TopicConfig | None) -> asyncio.Future[None]:
-        """Write the topics and tell the name servers; the future is done when they know.
+    def change_topic(
+        self, topic: str, config: TopicConfig | None
+    ) -> asyncio.Future[asyncio.Future[None]]:
+        """Make a topic what is given, None deletes it, and tell the name servers.
 
-        Args:
-            topic: it was put, or deleted.
-            before: what it was; it is that again when the topics cannot be written. A topic
-                nobody wrote down would be unreachable after a kill, with all its messages.
+        It counts once it is written down, which a worker does: a topic nobody wrote down would be
+        unreachable after a kill, with all its messages.
 
-        Raises:
-            StoreError: nothing has changed.
+        Returns:
+            A future that is done when the topic counts; its result is done when the name servers
+            know. It raises a StoreError, and nothing has changed, when it cannot be written.
         """
-        try:
-            self.saver.save_topics()
-        except StoreError:
-            self.topics.restore(topic, before, self.now_ms())
-            raise
-        return self.registrar.announce((topic,))
+        counts: asyncio.Future[asyncio.Future[None]] = asyncio.get_running_loop().create_future()
+        self.topics.propose(topic, config)
 
-    def put_topic(self, config: TopicConfig) -> asyncio.Future[None]:
-        """Create or replace a topic; as :meth:`topic_changed`.
+        def saved(done: asyncio.Future[None]) -> None:
+            error = done.exception()
+            if error is None:
+                self.topics.accept(topic, config, self.now_ms())
+            else:
+                self.topics.withdraw(topic)
+            if error is None:
+                counts.set_result(self.registrar.announce((topic,)))
+            else:
+                counts.set_exception(error)
+                counts.exception()  # whoever asked may be gone
+
+        self.saver.topics_saved().add_done_callback(saved)
+        return counts
+
+    def make_topic(self, config: TopicConfig) -> asyncio.Future[asyncio.Future[None]]:
+        """Create a topic that is not there, once for all who ask meanwhile; see `change_topic`."""
+        topic = config.topic_name
+        made = self._making.get(topic)
+        if made is None:
+            made = self._making[topic] = self.change_topic(topic, config)
+            made.add_done_callback(lambda _: self._making.pop(topic))
+        return made
+
+    async def put_topic(self, config: TopicConfig) -> None:
+        """Create or replace a topic; returns when the name servers know it.
 
         Raises:
             BrokerError: it is new, and there is no room for another.
+            StoreError: it cannot be written down; nothing has changed.
         """
         self.topics.check_room(config.topic_name)
-        before = self.topics.get(config.topic_name)
-        self.topics.put(config, self.now_ms())
-        return self.topic_changed(config.topic_name, before)
+        await (await self.change_topic(config.topic_name, config))
 
     def ensure_topic(self, topic: str, queue_nums: int, *, unit: bool = False) -> TopicConfig:
         """Return a topic of the broker's own, created if missing.

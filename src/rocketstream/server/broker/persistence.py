@@ -152,6 +152,17 @@ class Persistence:
         """
         self._groups.save()
 
+    def topics_saved(self) -> asyncio.Future[None]:
+        """Write topics.json on a worker; done when it holds what is proposed or counts now.
+
+        The future raises a StoreError when it cannot be written; it will be tried again.
+        """
+        return self._topics.saved()
+
+    def groups_saved(self) -> asyncio.Future[None]:
+        """Write subscriptionGroup.json on a worker, as :meth:`topics_saved`."""
+        return self._groups.saved()
+
     def locks_written(self) -> asyncio.Future[bool]:
         """Write queueLocks.json; done when it holds what the table holds now."""
         return self._locks.written()

@@ -81,6 +81,9 @@ class TopicTable:
         self._topics_max = topics_max
         self._table: dict[str, TopicConfig] = {}
         self._entries: dict[str, str] = {}
+        """What the file is to hold: the table, and what is proposed."""
+        self._proposals: dict[str, int] = {}
+        self._generation = 0
         self._counter = 0
         self._changed_ms = 0
         self._system: frozenset[str] = frozenset()
@@ -124,7 +127,7 @@ class TopicTable:
         Raises:
             BrokerError: it is new, and the broker has as many as it keeps.
         """
-        if len(self._table) >= self._topics_max and topic not in self._table:
+        if len(self._entries) >= self._topics_max and topic not in self._entries:
             raise BrokerError(
                 ResponseCode.SYSTEM_ERROR,
                 f"topic {topic} is not created: this broker keeps {self._topics_max} topics, those "
@@ -135,20 +138,54 @@ class TopicTable:
         """Create or replace a topic."""
         self._table[config.topic_name] = config
         self._entries[config.topic_name] = topic_entry(config.topic_name, config)
+        self._generation += 1
         self._next_version(now_ms)
         return config
 
-    def restore(self, topic: str, config: TopicConfig | None, now_ms: int) -> None:
-        """Make a topic what it was; None removes it."""
-        if config is None:
-            self.delete(topic, now_ms)
+    def propose(self, topic: str, config: TopicConfig | None) -> None:
+        """Have a topic written down, or left out when None, before it counts.
+
+        Each proposal ends with :meth:`accept` or :meth:`withdraw`.
+        """
+        self._proposals[topic] = self._proposals.get(topic, 0) + 1
+        self._note(topic, config)
+
+    def accept(self, topic: str, config: TopicConfig | None, now_ms: int) -> None:
+        """What was proposed is written down, and counts from now on."""
+        if config is not None:
+            self._table[topic] = config
         else:
-            self.put(config, now_ms)
+            self._table.pop(topic, None)
+        self._next_version(now_ms)
+        self._settle(topic)
+
+    def withdraw(self, topic: str) -> None:
+        """What was proposed could not be written down: the topic is what it was."""
+        self._settle(topic)
+
+    def _settle(self, topic: str) -> None:
+        """A proposal is over; with the last the file is to hold what the table holds."""
+        left = self._proposals.pop(topic) - 1
+        if left:
+            self._proposals[topic] = left
+        else:
+            self._note(topic, self._table.get(topic))
+
+    def _note(self, topic: str, config: TopicConfig | None) -> None:
+        entry = topic_entry(topic, config) if config is not None else None
+        if entry == self._entries.get(topic):
+            return
+        if entry is not None:
+            self._entries[topic] = entry
+        else:
+            del self._entries[topic]
+        self._generation += 1
 
     def delete(self, topic: str, now_ms: int) -> bool:
         """Remove a topic; return whether it was there."""
         found = self._table.pop(topic, None)
         self._entries.pop(topic, None)
+        self._generation += 1
         if found is not None:
             self._next_version(now_ms)
         return found is not None
@@ -157,16 +194,17 @@ class TopicTable:
         self._counter += 1
         self._changed_ms = now_ms
 
-    def create_by_send(
+    def wanted_by_send(
         self,
         topic: str,
         default_topic: str,
         queue_nums: int,
-        now_ms: int,
         *,
         unit: bool = False,
     ) -> TopicConfig | None:
-        """Create the topic a producer sends to from its template, or return None (C-422).
+        """Return the topic a producer sends to, made from its template, or None (C-422).
+
+        A new one is to be proposed.
 
         Raises:
             BrokerError: there is no room for another topic.
@@ -181,7 +219,7 @@ class TopicTable:
             return None
         self.check_room(topic)
         queues = max(0, min(queue_nums, template.write_queue_nums))
-        config = replace(
+        return replace(
             template,
             topic_name=topic,
             read_queue_nums=queues,
@@ -189,7 +227,6 @@ class TopicTable:
             perm=template.perm & ~Perm.INHERIT,
             topic_sys_flag=TopicSysFlag.UNIT if unit else 0,
         )
-        return self.put(config, now_ms)
 
     def ensure(
         self, topic: str, queue_nums: int, now_ms: int, *, unit: bool = False
@@ -214,8 +251,8 @@ class TopicTable:
 
     @property
     def generation(self) -> int:
-        """Moves with every change, so that a writer knows what it has saved."""
-        return self._counter
+        """Moves with every change and proposal, so that a writer knows what it has saved."""
+        return self._generation
 
     @property
     def data_version(self) -> DataVersion:

@@ -27,7 +27,7 @@ from rocketstream.server.broker.controller import BrokerController
 from rocketstream.server.broker.core.stats import WINDOWS_MS
 from rocketstream.server.dispatch import Handler, ok, refusal
 from rocketstream.transport.aio import Connection
-from rocketstream.transport.sharing import Steps
+from rocketstream.transport.sharing import AnswerSteps, Steps
 
 
 class GroupHandlers:
@@ -48,8 +48,8 @@ class GroupHandlers:
             RequestCode.GET_ALL_DELAY_OFFSET: self.delay_offsets,
         }
 
-    def update(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """Code 200."""
+    def update(self, _: Connection, request: RemotingCommand) -> AnswerSteps:
+        """Code 200: answered when it is written down."""
         config = SubscriptionGroupConfig.decode_request(bytes(request.body))
         try:
             names.check_consumer_group(config.group_name)
@@ -57,15 +57,19 @@ class GroupHandlers:
             raise refusal(ResponseCode.SYSTEM_ERROR, error.message) from None
         self._controller.groups.check_room(config.group_name)
         self._controller.groups.put(config, self._controller.now_ms())
-        self._controller.saver.save_groups()
+        saved = self._controller.saver.groups_saved()
+        yield saved
+        saved.result()
         return ok()
 
-    def delete(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """Code 207."""
+    def delete(self, _: Connection, request: RemotingCommand) -> AnswerSteps:
+        """Code 207: answered when it is written down."""
         header = request.header(DeleteSubscriptionGroupRequestHeader)
         controller = self._controller
         if controller.groups.delete(header.group_name, controller.now_ms()):
-            controller.saver.save_groups()
+            saved = controller.saver.groups_saved()
+            yield saved
+            saved.result()
         if header.remove_offset or header.clean_offset:
             controller.offsets.remove_group(header.group_name)
         return ok()

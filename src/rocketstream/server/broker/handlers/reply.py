@@ -32,6 +32,7 @@ from rocketstream.server.broker.messages import InnerMessage, MessageWriter
 from rocketstream.server.dispatch import Handler
 from rocketstream.transport.addresses import format_address
 from rocketstream.transport.aio import Connection
+from rocketstream.transport.sharing import AnswerSteps
 
 logger = logging.getLogger("rocketstream.server")
 
@@ -57,20 +58,20 @@ class ReplyHandlers:
             RequestCode.SEND_REPLY_MESSAGE_V2: self.reply_v2,
         }
 
-    def reply_v1(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+    def reply_v1(self, connection: Connection, request: RemotingCommand) -> AnswerSteps:
         """Code 324."""
         return self._answer(connection, request, request.header(SendMessageRequestHeader))
 
-    def reply_v2(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+    def reply_v2(self, connection: Connection, request: RemotingCommand) -> AnswerSteps:
         """Code 325."""
         header = SendMessageRequestHeader.from_ext_v2(request.ext_fields or {})
         return self._answer(connection, request, header)
 
     def _answer(
         self, connection: Connection, request: RemotingCommand, header: SendMessageRequestHeader
-    ) -> RemotingCommand | None:
+    ) -> AnswerSteps:
         try:
-            queue_id = self._sends.queue_for(connection, header)
+            queue_id = yield from self._sends.queue_for(connection, header)
         except BrokerError as error:
             return self._bare(error.code, error.remark)
         except ConfigurationError as error:

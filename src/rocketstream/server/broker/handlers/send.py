@@ -6,9 +6,11 @@ whatever only some messages need lives in functions of its own.
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Generator
 from dataclasses import dataclass, field
+from typing import Any
 
 from rocketstream.errors import (
     BrokerError,
@@ -49,7 +51,7 @@ from rocketstream.server.broker.transaction_service import TransactionService
 from rocketstream.server.dispatch import Answer, Handler, refusal
 from rocketstream.server.store import PutResult
 from rocketstream.transport.aio import Connection
-from rocketstream.transport.sharing import Steps
+from rocketstream.transport.sharing import AnswerSteps, Steps
 
 TAG_CACHE_MAX = 4096
 _REFUSED = (BrokerError, StoreError, ProtocolError, ConfigurationError)
@@ -125,11 +127,11 @@ class SendHandlers:
             RequestCode.SEND_BATCH_MESSAGE: self.send_v2,
         }
 
-    def send_v1(self, connection: Connection, request: RemotingCommand) -> Answer | Steps:
+    def send_v1(self, connection: Connection, request: RemotingCommand) -> Answer | AnswerSteps:
         """Code 10."""
         return self._answer(connection, request, request.header(SendMessageRequestHeader))
 
-    def send_v2(self, connection: Connection, request: RemotingCommand) -> Answer | Steps:
+    def send_v2(self, connection: Connection, request: RemotingCommand) -> Answer | AnswerSteps:
         """Codes 310 and 320; which of the two it is, the header says."""
         ext = request.ext_fields or {}
         plain = plain_send(ext)
@@ -148,7 +150,7 @@ class SendHandlers:
 
     def _answer(
         self, connection: Connection, request: RemotingCommand, header: SendMessageRequestHeader
-    ) -> Answer | Steps:
+    ) -> Answer | AnswerSteps:
         try:
             return self._send(connection, request, header)
         except _REFUSED as error:
@@ -164,11 +166,14 @@ class SendHandlers:
 
     def _send(
         self, connection: Connection, request: RemotingCommand, header: SendMessageRequestHeader
-    ) -> Answer | Steps:
+    ) -> Answer | AnswerSteps:
         topic = header.topic
         config = self._topics.get(topic)
         if config is None or topic in names.NOT_ALLOWED_SEND_TOPICS:
-            config = self._unusual_topic(header)
+            made = self._unusual_topic(header)
+            if not isinstance(made, TopicConfig):
+                return self._send_when_made(connection, request, header, made)
+            config = made
         queue_id = header.queue_id
         if queue_id >= config.write_queue_nums and queue_id >= config.read_queue_nums:
             return self._refuse(
@@ -260,19 +265,41 @@ class SendHandlers:
 
     # --- what only some messages need ------------------------------------------------------------
 
-    def _unusual_topic(self, header: SendMessageRequestHeader) -> TopicConfig:
-        """Check the topic of a send that is unknown or not open to clients (C-425, C-422)."""
+    def _send_when_made(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        header: SendMessageRequestHeader,
+        made: asyncio.Future[Any],
+    ) -> AnswerSteps:
+        """Store the first messages of a topic once it is written down; others need not wait."""
+        yield made
+        try:
+            made.result()
+        except _REFUSED as error:
+            return self._refusal_of(error)
+        answer = self._answer(connection, request, header)
+        if isinstance(answer, Generator):
+            answer = yield from answer
+        return answer
+
+    def _unusual_topic(
+        self, header: SendMessageRequestHeader
+    ) -> TopicConfig | asyncio.Future[asyncio.Future[None]]:
+        """Check the topic of a send that is unknown or not open to clients (C-425, C-422).
+
+        A new topic is made; the future returned is done when it counts.
+        """
         topic = header.topic
         names.check_topic(topic)
         if names.is_not_allowed_send_topic(topic):
             raise refusal(
                 ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden."
             )
-        config = self._topics.create_by_send(
+        config = self._topics.wanted_by_send(
             topic,
             header.default_topic,
             header.default_topic_queue_nums,
-            self._controller.now_ms(),
             unit=bool(header.unit_mode),
         )
         if config is None and topic.startswith(names.RETRY_PREFIX):
@@ -282,19 +309,26 @@ class SendHandlers:
                 ResponseCode.TOPIC_NOT_EXIST,
                 f"topic[{topic}] not exist, apply first please!{FAQ}",
             )
-        self._controller.topic_changed(topic, None)
-        return config
+        return config if config is self._topics.get(topic) else self._controller.make_topic(config)
 
-    def queue_for(self, connection: Connection, header: SendMessageRequestHeader) -> int:
+    def queue_for(
+        self, connection: Connection, header: SendMessageRequestHeader
+    ) -> Generator[asyncio.Future[Any], None, int]:
         """Check topic and queue of what is not an ordinary send; return the queue.
 
         Raises:
             BrokerError: the answer to give instead.
             ConfigurationError: a topic name nobody may use.
+            StoreError: the topic is new and cannot be written down.
         """
         config = self._topics.get(header.topic)
         if config is None or header.topic in names.NOT_ALLOWED_SEND_TOPICS:
-            config = self._unusual_topic(header)
+            made = self._unusual_topic(header)
+            while not isinstance(made, TopicConfig):
+                yield made
+                made.result()
+                made = self._topics.get(header.topic) or self._unusual_topic(header)
+            config = made
         queue_id = header.queue_id
         if queue_id >= config.write_queue_nums and queue_id >= config.read_queue_nums:
             raise refusal(

@@ -32,7 +32,7 @@ from rocketstream.protocol.headers import (
 from rocketstream.server.broker.controller import BrokerController
 from rocketstream.server.dispatch import Handler, ok, refusal
 from rocketstream.transport.aio import Connection
-from rocketstream.transport.sharing import Steps
+from rocketstream.transport.sharing import AnswerSteps, Steps
 
 QUEUES_MAX = 65_536
 
@@ -56,7 +56,7 @@ class TopicHandlers:
             RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self.system_topics,
         }
 
-    def update(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+    def update(self, connection: Connection, request: RemotingCommand) -> AnswerSteps:
         """Code 17: answered when the name servers know the topic."""
         header = request.header(CreateTopicRequestHeader)
         self._check_name(header.topic)
@@ -69,7 +69,10 @@ class TopicHandlers:
             topic_filter_type=header.topic_filter_type,
             topic_sys_flag=header.topic_sys_flag or 0,
         )
-        known = self._controller.put_topic(config)
+        self._controller.topics.check_room(header.topic)
+        counts = self._controller.change_topic(header.topic, config)
+        yield counts
+        known = counts.result()
         known.add_done_callback(lambda _: connection.reply(request, ok()))
         return None
 
@@ -94,7 +97,7 @@ class TopicHandlers:
             text = f"perm {header.perm} is not accepted: give the sum of 4 (read) and 2 (write)"
             raise refusal(ResponseCode.SYSTEM_ERROR, text)
 
-    def delete(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+    def delete(self, connection: Connection, request: RemotingCommand) -> AnswerSteps:
         """Code 215: answered when nothing of the groups' progress is left on the disk either.
 
         A topic of the same name begins at 0 again; an old offset would skip its first messages.
@@ -102,11 +105,11 @@ class TopicHandlers:
         topic = request.header(DeleteTopicRequestHeader).topic
         self._check_name(topic)
         controller = self._controller
-        before = controller.topics.get(topic)
-        if before is None:
+        if controller.topics.get(topic) is None:
             return ok()
-        controller.topics.delete(topic, controller.now_ms())
-        controller.topic_changed(topic, before)
+        counts = controller.change_topic(topic, None)
+        yield counts
+        counts.result()
         controller.offsets.remove_topic(topic)
         controller.store.delete_topic(topic)
         written = controller.saver.offsets_written()
