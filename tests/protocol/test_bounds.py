@@ -104,6 +104,7 @@ def test_great_frame_is_copied_once() -> None:
     tracemalloc.start()
     try:
         for start in range(0, len(frame), 262_144):
+            assert decoder.next() is None
             decoder.put(frame[start : start + 262_144])
         _, most = tracemalloc.get_traced_memory()
     finally:
