@@ -425,6 +425,22 @@ def test_a_crash_excuses_a_copy_only_at_once(crash_at: float, twice: bool) -> No
     assert kinds(history, Rules(settle_ms=1_000.0)) == expected
 
 
+@pytest.mark.parametrize(("power_lost", "twice"), [(True, False), (False, True)])
+def test_only_a_loss_of_power_parts_a_transaction_from_its_end(
+    power_lost: bool, twice: bool
+) -> None:
+    history: History = [
+        SendInvoked(0.0, "k", TOPIC, transactional=True),
+        TransactionDecided(0.5, "k", True),
+        SendAcknowledged(1.0, "k"),
+        MessageStored(600.0, "k", QUEUE, 0),
+        BrokerDied(700.0, "b", power_lost),
+        MessageStored(9_000.0, "k", QUEUE, 1),
+    ]
+    expected = {AnomalyKind.STORED_TWICE} if twice else set()
+    assert kinds(history, Rules(settle_ms=1_000.0)) == expected
+
+
 @pytest.mark.parametrize(
     "cause",
     [

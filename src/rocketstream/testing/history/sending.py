@@ -6,6 +6,7 @@ Law: pure checks over ``Stories``; each yields anomalies with the events that sh
 from __future__ import annotations
 
 from collections import defaultdict
+import math
 from collections.abc import Iterator
 
 from rocketstream.errors import SendOutcome
@@ -118,9 +119,14 @@ def _stored_twice(stories: Stories, rules: Rules, key: str, send: SendStory) -> 
         return
     first = send.invoked[0]
     if first.due_ms or first.transactional:
-        # The broker writes these itself, and may do so again after a crash that came at once.
+        # The broker writes these itself, and may do so again after a crash that came at once. The
+        # end of a transaction is written with its message: only a loss of power, or a disk that
+        # fails, parts them.
+        if first.transactional and math.isinf(rules.settle_ms):
+            return
+        excuses = stories.power_lost if first.transactional else stories.crashed
         spare -= sum(
-            stories.crashed(broker, copy.at, stories.has_run(broker, copy.at, rules.settle_ms))
+            excuses(broker, copy.at, stories.has_run(broker, copy.at, rules.settle_ms))
             for copy in copies
             for broker in [copy.queue.broker_name]
         )

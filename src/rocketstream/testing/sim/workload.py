@@ -325,7 +325,11 @@ class Transactions(BaseWorkload):
         """Add transaction producers and a group."""
         options = self.world.options
         count = self.chance.choice((1, 2))
-        self.add_producers(count, pause_ms=self.pace_ms(count), transactional=True)
+        # Without further tries a second copy is always one too many.
+        retries = self.chance.choice((0, 0, 2))
+        self.add_producers(
+            count, pause_ms=self.pace_ms(count), transactional=True, retries=retries
+        )
         self.groups.append(SimGroup(self.world, Manners("buyers", TOPIC, options.members)))
 
 
