@@ -5,8 +5,8 @@ Law: pure checks over ``Stories``; each yields anomalies with the events that sh
 
 from __future__ import annotations
 
-from collections import defaultdict
 import math
+from collections import defaultdict
 from collections.abc import Iterator
 
 from rocketstream.errors import SendOutcome

@@ -5,6 +5,7 @@ Law: a workload adds its processes and watches; all it needs of chance comes fro
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
@@ -29,7 +30,7 @@ BROKER = "broker-a"
 TOPIC = "T"
 LOOK_EVERY_S = 0.1
 MARGIN_MS = 5_000.0
-_NEVER_SETTLED_MS = 1e12
+_NEVER_SETTLED_MS = math.inf
 _FOLLOWS_DAMAGE = {
     AnomalyKind.COMMITTED_AHEAD,
     AnomalyKind.LOST,
@@ -327,9 +328,7 @@ class Transactions(BaseWorkload):
         count = self.chance.choice((1, 2))
         # Without further tries a second copy is always one too many.
         retries = self.chance.choice((0, 0, 2))
-        self.add_producers(
-            count, pause_ms=self.pace_ms(count), transactional=True, retries=retries
-        )
+        self.add_producers(count, pause_ms=self.pace_ms(count), transactional=True, retries=retries)
         self.groups.append(SimGroup(self.world, Manners("buyers", TOPIC, options.members)))
 
 
