@@ -113,6 +113,15 @@ def test_close_flushes_once_more_and_answers() -> None:
     asyncio.run(play())
 
 
+def arrivals_at(store: FakeStore, gate: FlushGate, told: list[int]) -> FlushedArrivals:
+    """Readers that note the new max offset of each message they are told of."""
+    return FlushedArrivals(
+        store,  # type: ignore[arg-type]
+        gate,
+        lambda _topic, _queue, max_offset, _code: told.append(max_offset),
+    )
+
+
 def test_readers_are_told_of_messages_once_they_are_flushed() -> None:
     """One question for all messages of a turn; their order is kept."""
 
@@ -120,11 +129,7 @@ def test_readers_are_told_of_messages_once_they_are_flushed() -> None:
         store = FakeStore()
         told: list[int] = []
         gate = gate_over(store)
-        arrived = FlushedArrivals(
-            store,  # type: ignore[arg-type]
-            gate,
-            lambda _topic, _queue, max_offset, _code: told.append(max_offset),
-        )
+        arrived = arrivals_at(store, gate, told)
         for number in range(3):
             store.physical_max_offset += 100
             arrived("T1", 0, number + 1, 0)
@@ -147,11 +152,7 @@ def test_readers_are_told_although_the_disk_was_slow() -> None:
         told: list[int] = []
         gate = gate_over(store, timeout_ms=1)
         timed_out = asyncio.Event()
-        arrived = FlushedArrivals(
-            store,  # type: ignore[arg-type]
-            gate,
-            lambda _topic, _queue, max_offset, _code: told.append(max_offset),
-        )
+        arrived = arrivals_at(store, gate, told)
         store.physical_max_offset = 100
         arrived("T1", 0, 1, 0)
         await turn()
@@ -175,11 +176,7 @@ def test_readers_are_never_told_of_what_cannot_be_flushed() -> None:
         store = FakeStore()
         told: list[int] = []
         gate = gate_over(store)
-        arrived = FlushedArrivals(
-            store,  # type: ignore[arg-type]
-            gate,
-            lambda _topic, _queue, max_offset, _code: told.append(max_offset),
-        )
+        arrived = arrivals_at(store, gate, told)
         arrived("T1", 0, 1, 0)
         await turn()
         await asyncio.to_thread(store.asked[0][1], FlushFailedError("broken"))

@@ -55,23 +55,11 @@ class Habits:
     retries: int = 2
 
 
-class SimProducer:
-    """A process that sends ``habits.messages`` messages, or until faults are over.
+class Sender:
+    """A process that sends, and keeps over its crashes how far it is."""
 
-    Args:
-        world: where it lives.
-        name: of the process, and of its keys.
-        habits: how it sends.
-        decided: the table of local transactions, which all producers of the group share.
-    """
-
-    def __init__(
-        self, world: World, name: str, habits: Habits, decided: dict[str, bool] | None = None
-    ) -> None:
+    def __init__(self, world: World, name: str) -> None:
         self._world = world
-        self._habits = habits
-        self._decided = {} if decided is None else decided
-        self._chance = world.random(f"producer {name}")
         self.node = world.add_node(name, self._main)
         self.node.kept.update(sent=0, busy=True)
 
@@ -84,6 +72,29 @@ class SimProducer:
     def is_done(self) -> bool:
         """Whether it sends nothing more."""
         return not self.node.kept["busy"]
+
+    async def _main(self, node: Node) -> None:
+        """Send; called again after each crash."""
+        raise NotImplementedError
+
+
+class SimProducer(Sender):
+    """A process that sends ``habits.messages`` messages, or until faults are over.
+
+    Args:
+        world: where it lives.
+        name: of the process, and of its keys.
+        habits: how it sends.
+        decided: the table of local transactions, which all producers of the group share.
+    """
+
+    def __init__(
+        self, world: World, name: str, habits: Habits, decided: dict[str, bool] | None = None
+    ) -> None:
+        self._habits = habits
+        self._decided = {} if decided is None else decided
+        self._chance = world.random(f"producer {name}")
+        super().__init__(world, name)
 
     async def _main(self, node: Node) -> None:
         recorder = Recorder(lambda: self._world.now_ms, node.record)

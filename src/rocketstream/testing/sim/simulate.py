@@ -29,6 +29,7 @@ from rocketstream.testing.history.events import (
 from rocketstream.testing.sim.cluster import Cluster
 from rocketstream.testing.sim.consuming import Manners, SimGroup
 from rocketstream.testing.sim.options import Options
+from rocketstream.testing.sim.producing import Sender
 from rocketstream.testing.sim.runs import run_world, simulated
 from rocketstream.testing.sim.workload import TOPIC, BaseWorkload
 from rocketstream.testing.sim.world import Node, World
@@ -250,21 +251,12 @@ class _Simulation(BaseWorkload):
         return super().check()
 
 
-class _Orders:
+class _Orders(Sender):
     """Sends ``order-1``, ``order-2``, … one after another."""
 
     def __init__(self, world: World, scene: Scene) -> None:
-        self._world, self._scene = world, scene
-        self.node = world.add_node("producer", self._main)
-        self.node.kept.update(sent=0, busy=True)
-
-    @property
-    def sent(self) -> int:
-        return int(self.node.kept["sent"])
-
-    @property
-    def is_done(self) -> bool:
-        return not self.node.kept["busy"]
+        self._scene = scene
+        super().__init__(world, "producer")
 
     async def _main(self, node: Node) -> None:
         kept, chance = node.kept, self._world.random(f"orders {node.incarnation}")
