@@ -20,6 +20,11 @@ def names(pulls: list[HeldPull[str]]) -> list[str]:
     return [each.pull for each in pulls]
 
 
+def forget(polls: LongPolls[str], owner: str) -> int:
+    """Forget the pulls of a closed connection; return in how many steps."""
+    return len(list(polls.forgetting(owner)))
+
+
 def test_arrival_takes_out_every_waiter_of_its_queue_only() -> None:
     """Covers C-376."""
     polls: LongPolls[str] = LongPolls()
@@ -61,10 +66,24 @@ def test_pulls_of_a_gone_owner_are_forgotten() -> None:
     polls: LongPolls[str] = LongPolls()
     polls.hold(held("a"))
     polls.hold(held("b", owner="c2"))
-    assert polls.owner_gone("c1") == 1
-    assert polls.owner_gone("c1") == 0
+    assert forget(polls, "c1") == 1
+    assert forget(polls, "c1") == 0
     assert names(polls.arrived("T1", 0, 0)) == ["b"]
     assert polls.expired(1e9) == []
+
+
+def test_pulls_may_be_answered_while_those_of_their_connection_are_forgotten() -> None:
+    """Between two steps a message comes, and the time of another pull is up."""
+    polls: LongPolls[str] = LongPolls()
+    for number in range(6):
+        assert polls.hold(held(str(number), queue_id=number, deadline_ms=number))
+    steps = polls.forgetting("c1")
+    next(steps)
+    assert names(polls.arrived("T1", 3, 0)) == ["3"]
+    assert names(polls.expired(1)) == ["1"]
+    assert len(list(steps)) == 5
+    assert len(polls) == 0
+    assert polls.next_deadline_ms() is None
 
 
 def test_no_more_than_the_bound_is_held() -> None:
@@ -103,7 +122,7 @@ def test_gone_owner_costs_a_step_for_each_of_its_pulls() -> None:
     for number in range(3_000):
         assert polls.hold(Compared("T1", 0, None, number, "gone", str(number)))
     Compared.comparisons = 0
-    assert polls.owner_gone("gone") == 3_000
+    assert forget(polls, "gone") == 3_000
     assert len(polls) == 0
     assert Compared.comparisons < 3_000
 
@@ -114,7 +133,7 @@ def test_one_connection_holds_no_more_than_its_share() -> None:
     taken = [polls.hold(held(str(number), queue_id=number % 2)) for number in range(10)]
     assert taken == [True] * 5 + [False] * 5
     assert [polls.hold(held("x", owner="c2")) for _ in range(4)] == [True] * 3 + [False]
-    polls.owner_gone("c1")
+    forget(polls, "c1")
     assert polls.hold(held("again"))
     assert not polls.hold(held("y", owner="c2"))
 
@@ -122,7 +141,7 @@ def test_one_connection_holds_no_more_than_its_share() -> None:
 def test_refused_pull_leaves_nothing_behind() -> None:
     polls: LongPolls[str] = LongPolls(held_max=0)
     assert not polls.hold(held("a"))
-    assert polls.owner_gone("c1") == 0
+    assert forget(polls, "c1") == 0
 
 
 def test_deadlines_of_answered_pulls_are_not_kept_until_then() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Generator, Hashable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -124,12 +124,14 @@ class LongPolls(Generic[T]):
             heapq.heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else None
 
-    def owner_gone(self, owner: Hashable) -> int:
-        """Forget the pulls of a closed connection; return how many."""
+    def forgetting(self, owner: Hashable) -> Generator[None, None, None]:
+        """Forget the pulls of a closed connection, one in each step."""
         gone = [held for queue in self._owners.get(owner, {}).values() for held in queue]
         for held in gone:
-            self._release(held)
-        return len(gone)
+            # Between two steps a message may have come for it, or its time.
+            if held.is_held:
+                self._release(held)
+            yield
 
     def take_all(self) -> list[HeldPull[T]]:
         """Take out everything (the broker is closing)."""

@@ -333,7 +333,9 @@ class PullHandlers:
             pull.connection.reply(pull.request, answer)
 
     def _forget(self, connection: Connection) -> None:
-        self.polls.owner_gone(connection)
+        sharing = self._controller.sharing
+        assert sharing is not None
+        sharing.start(self.polls.forgetting(connection))
 
     def close(self) -> None:
         """Answer everything that waits; nothing is held any more."""
