@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,10 @@ from rocketstream.protocol.headers import QueryMessageRequestHeader
 from rocketstream.server.broker.registration import NameServerRegistrar
 from rocketstream.server.embedded import SMALL_STORE, EmbeddedCluster
 from rocketstream.transport.sharing import Steps
+from tests.plugins.waiting import wait_until
 from tests.server.peer import Peer, ext
+
+CONNECTIONS = 400
 
 
 def batch(count: int, body: bytes = b"") -> bytes:
@@ -158,6 +162,36 @@ def test_all_pulls_held_for_a_queue_are_answered_by_one_message(broker: Peer) ->
     waiting = [broker.submit_pull("T1", 1, suspend_ms=60_000) for _ in range(200)]
     broker.send("T1", b"news")
     assert [bodies(broker.answer(one)) for one in waiting] == [[b"news"]] * 200
+
+
+# --- connections ----------------------------------------------------------------------------------
+
+
+def test_hundreds_of_connections_are_served_at_once_and_released(cluster: EmbeddedCluster) -> None:
+    """Members, held pulls and unfinished frames of all of them: nothing is left when they go."""
+    broker = cluster.broker
+    server, sharing = broker._server, broker.controller.sharing
+    assert server is not None
+    assert sharing is not None
+    cluster.create_topic("T1")
+    half = struct.pack(">iI", 1_000_000, 100) + bytes(10_000)
+    with ExitStack() as stack:
+        peers = [stack.enter_context(Peer(cluster.broker_addr)) for _ in range(CONNECTIONS)]
+        held = [one.submit_pull("T1", 0, suspend_ms=600_000) for one in peers]
+        for number, peer in enumerate(peers):
+            assert peer.heartbeat(f"c{number}", f"g{number}", {"T1": "*"}).code == 0
+            assert not peer.has_answer(held[number])
+        assert len(server.connections) == broker.held_pulls == CONNECTIONS
+        assert len(broker.controller.consumers.names()) == CONNECTIONS
+        for peer in peers:
+            peer.send_bytes(half)
+        wait_until(lambda: sharing.bytes_held == CONNECTIONS * len(half), "a count of all bytes")
+    wait_until(lambda: not server.connections, "the end of all connections")
+    wait_until(lambda: not sharing.bytes_held, "an empty count")
+    wait_until(lambda: not broker.held_pulls, "the end of all pulls")
+    wait_until(lambda: not broker.controller.consumers.names(), "the end of all members")
+    with Peer(cluster.broker_addr) as peer:
+        assert peer.send("T1").code == 0
 
 
 # --- keys -----------------------------------------------------------------------------------------
