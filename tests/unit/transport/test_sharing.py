@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -15,194 +15,161 @@ from rocketstream.protocol.framing import encode_frame
 from rocketstream.testing.clock import ManualClock
 from rocketstream.transport.connection import Connection, RequestHandler
 from rocketstream.transport.sharing import AnswerSteps, Sharing, Steps
-from tests.unit.transport.conftest import Run, echo, request
+from tests.plugins.pipes import Pipe, turn
+from tests.unit.transport.conftest import Run, request
+
+BYTES_MAX = 10_000_000
 
 
-class Pipe(asyncio.Transport):
-    """A transport that keeps what is written, and says so when told to."""
+class Server:
+    """Connections that share, on pipes; a request costs so much and is noted, unless handled."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.kept = bytearray()
-        self.reading = True
-        self.is_aborted = False
-        self.takes = True
-        self.connection: Connection | None = None
+        self.clock = ManualClock()
+        self.sharing = Sharing(self.clock, bytes_max=BYTES_MAX)
+        self.cost_ms = 0.0
+        self.done: list[Connection] = []
+        """Whose requests were done, one after another."""
+        self._joined: list[Connection] = []
 
-    def write(self, data: Any) -> None:
-        self.kept += data
-        if not self.takes and self.connection is not None:
-            self.connection.pause_writing()
+    def join(
+        self, handler: RequestHandler | None = None, **settings: Any
+    ) -> tuple[Connection, Pipe]:
+        """Return a new connection and its transport."""
+        loop = asyncio.get_running_loop()
+        connection = Connection(loop, handler or self._toil, sharing=self.sharing, **settings)
+        self._joined.append(connection)
+        return connection, Pipe(connection)
 
-    def get_write_buffer_size(self) -> int:
-        return 0 if self.takes else len(self.kept)
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        return
-
-    def pause_reading(self) -> None:
-        self.reading = False
-
-    def resume_reading(self) -> None:
-        self.reading = True
+    def _toil(self, connection: Connection, command: RemotingCommand) -> None:
+        self.clock.advance(self.cost_ms)
+        self.done.append(connection)
 
     def close(self) -> None:
-        return
+        """Lose the connections that are left."""
+        for connection in self._joined:
+            if not connection._lost.done():
+                connection.connection_lost(None)
+        self.sharing.close()
 
-    def abort(self) -> None:
-        self.is_aborted = True
+
+Play = Callable[[Callable[[Server], Coroutine[Any, Any, None]]], None]
 
 
-def join(
-    sharing: Sharing, handler: RequestHandler = echo, **settings: Any
-) -> tuple[Connection, Pipe]:
-    """A connection of a server that shares, on a transport that is none."""
-    connection = Connection(asyncio.get_running_loop(), handler, sharing=sharing, **settings)
-    pipe = Pipe()
-    pipe.connection = connection
-    connection.connection_made(pipe)
-    return connection, pipe
+@pytest.fixture
+def play(run: Run) -> Play:
+    """Run a coroutine with a server, which is closed at the end."""
+
+    async def whole(main: Callable[[Server], Coroutine[Any, Any, None]]) -> None:
+        server = Server()
+        try:
+            await main(server)
+        finally:
+            server.close()
+
+    return lambda main: run(whole(main))
 
 
 def frames(count: int) -> bytes:
     return b"".join(encode_frame(request()) for _ in range(count))
 
 
-async def turn() -> None:
-    """Let the loop do what was due before this call."""
-    reached = asyncio.get_running_loop().create_future()
-    asyncio.get_running_loop().call_soon(reached.set_result, None)
-    await reached
-
-
-class Toil:
-    """A handler that costs so many milliseconds a request, and notes whose it was."""
-
-    def __init__(self, clock: ManualClock, cost_ms: float) -> None:
-        self.clock = clock
-        self.cost_ms = cost_ms
-        self.done: list[Connection] = []
-
-    def __call__(self, connection: Connection, command: RemotingCommand) -> Steps | None:
-        self.clock.advance(self.cost_ms)
-        self.done.append(connection)
-        return None
-
-
-def test_one_peer_works_no_longer_than_its_slice(run: Run) -> None:
+def test_one_peer_works_no_longer_than_its_slice(play: Play) -> None:
     """1,000 requests that came at once are not done at once: the loop is free in between."""
 
-    async def main() -> None:
-        clock = ManualClock()
-        toil = Toil(clock, 0.25)
-        sharing = Sharing(clock)
-        peer, pipe = join(sharing, toil)
+    async def main(server: Server) -> None:
+        server.cost_ms = 0.25
+        peer, pipe = server.join()
         peer.data_received(frames(1_000))
-        assert len(toil.done) == limits.WORK_SLICE_MS / 0.25
+        assert len(server.done) == limits.WORK_SLICE_MS / 0.25
         assert not pipe.reading, "what is not done is not read on"
         turns = 0
-        while len(toil.done) < 1_000:
-            before = len(toil.done)
+        while len(server.done) < 1_000:
+            before = len(server.done)
             await turn()
             turns += 1
-            used_ms = (len(toil.done) - before) * 0.25
+            used_ms = (len(server.done) - before) * 0.25
             assert used_ms <= limits.WORK_TURN_MS + limits.WORK_SLICE_MS
         assert turns > 50
         await turn()
         assert pipe.reading
-        peer.connection_lost(None)
 
-    run(main())
+    play(main)
 
 
-def test_neighbour_is_served_at_once_while_a_peer_has_work_for_seconds(run: Run) -> None:
-    async def main() -> None:
-        clock = ManualClock()
-        toil = Toil(clock, 0.5)
-        sharing = Sharing(clock)
-        peer, _ = join(sharing, toil)
-        neighbour, _ = join(sharing, toil)
+def test_neighbour_is_served_at_once_while_a_peer_has_work_for_seconds(play: Play) -> None:
+    async def main(server: Server) -> None:
+        server.cost_ms = 0.5
+        peer, _ = server.join()
+        neighbour, _ = server.join()
         peer.data_received(frames(2_000))
         for _ in range(5):
             await turn()
-        done = len(toil.done)
+        done = len(server.done)
         assert done < 100
         neighbour.data_received(frames(1))
-        assert toil.done[done:] == [neighbour]
-        sharing.close()
-        assert len(toil.done) == 2_001
-        for connection in (peer, neighbour):
-            connection.connection_lost(None)
+        assert server.done[done:] == [neighbour]
+        server.sharing.close()
+        assert len(server.done) == 2_001
 
-    run(main())
+    play(main)
 
 
-def test_many_peers_at_once_leave_the_loop_free_too(run: Run) -> None:
+def test_many_peers_at_once_leave_the_loop_free_too(play: Play) -> None:
     """200 peers with a dear request each are done over many turns, who came first, first."""
 
-    async def main() -> None:
-        clock = ManualClock()
-        toil = Toil(clock, 5)
-        sharing = Sharing(clock)
-        peers = [join(sharing, toil)[0] for _ in range(200)]
+    async def main(server: Server) -> None:
+        server.cost_ms = 5
+        peers = [server.join()[0] for _ in range(200)]
         for peer in peers:
             peer.data_received(frames(1))
-        assert len(toil.done) == 1
+        assert len(server.done) == 1
         await turn()
-        assert len(toil.done) <= 3
-        sharing.close()
-        assert toil.done == peers
-        for peer in peers:
-            peer.connection_lost(None)
+        assert len(server.done) <= 3
+        server.sharing.close()
+        assert server.done == peers
 
-    run(main())
+    play(main)
 
 
-def test_use_is_forgiven_with_time(run: Run) -> None:
-    async def main() -> None:
-        clock = ManualClock()
-        toil = Toil(clock, limits.WORK_CREDIT_MS)
-        sharing = Sharing(clock)
-        peer, _ = join(sharing, toil)
+def test_use_is_forgiven_with_time(play: Play) -> None:
+    async def main(server: Server) -> None:
+        server.cost_ms = limits.WORK_CREDIT_MS
+        peer, _ = server.join()
         peer.data_received(frames(1))
         await turn()
         peer.data_received(frames(1))
-        assert len(toil.done) == 1, "it has used its credit and waits in line"
+        assert len(server.done) == 1, "it has used its credit and waits in line"
         await turn()
         await turn()
-        clock.advance(limits.WORK_CREDIT_MS * 3 / limits.WORK_FORGIVEN)
+        server.clock.advance(limits.WORK_CREDIT_MS * 3 / limits.WORK_FORGIVEN)
         peer.data_received(frames(1))
-        assert len(toil.done) == 3
-        peer.connection_lost(None)
+        assert len(server.done) == 3
 
-    run(main())
+    play(main)
 
 
-def test_under_a_clock_that_stands_still_nobody_waits(run: Run) -> None:
+def test_under_a_clock_that_stands_still_nobody_waits(play: Play) -> None:
     """A simulated world is the same in every run, however fast the machine is."""
 
-    async def main() -> None:
-        sharing = Sharing(ManualClock())
-        toil = Toil(ManualClock(), 1)
-        peer, pipe = join(sharing, toil)
+    async def main(server: Server) -> None:
+        peer, pipe = server.join()
         peer.data_received(frames(1_000))
-        assert len(toil.done) == 1_000
+        assert len(server.done) == 1_000
         assert pipe.reading
-        peer.connection_lost(None)
 
-    run(main())
+    play(main)
 
 
-def test_request_in_steps_leaves_others_their_turn(run: Run) -> None:
+def test_request_in_steps_leaves_others_their_turn(play: Play) -> None:
     """Long work that is legitimate yields, and the next request of its peer waits for it."""
 
-    async def main() -> None:
-        clock = ManualClock()
+    async def main(server: Server) -> None:
         done: list[str] = []
 
         def steps() -> Steps:
             for _ in range(100):
-                clock.advance(0.5)
+                server.clock.advance(0.5)
                 yield
             done.append("long")
 
@@ -212,26 +179,23 @@ def test_request_in_steps_leaves_others_their_turn(run: Run) -> None:
             done.append("short" if connection is peer else "neighbour")
             return None
 
-        sharing = Sharing(clock)
-        peer, _ = join(sharing, handler)
-        neighbour, _ = join(sharing, handler)
+        peer, _ = server.join(handler)
+        neighbour, _ = server.join(handler)
         peer.data_received(encode_frame(request(2)) + encode_frame(request(1)))
         await turn()
         neighbour.data_received(encode_frame(request(1)))
         assert done == ["neighbour"]
-        sharing.close()
+        server.sharing.close()
         assert done == ["neighbour", "long", "short"]
-        for connection in (peer, neighbour):
-            connection.connection_lost(None)
 
-    run(main())
+    play(main)
 
 
 @pytest.mark.parametrize("is_lost", [False, True])
-def test_request_that_waits_holds_up_its_own_connection_only(run: Run, is_lost: bool) -> None:
+def test_request_that_waits_holds_up_its_own_connection_only(play: Play, is_lost: bool) -> None:
     """What was asked before the peer left is still done, in order."""
 
-    async def main() -> None:
+    async def main(server: Server) -> None:
         written = asyncio.get_running_loop().create_future()
         done: list[str] = []
         steps_taken = 0
@@ -248,9 +212,8 @@ def test_request_that_waits_holds_up_its_own_connection_only(run: Run, is_lost: 
             done.append("after" if connection is peer else "neighbour")
             return None
 
-        sharing = Sharing(ManualClock())
-        peer, _ = join(sharing, handler)
-        neighbour, _ = join(sharing, handler)
+        peer, _ = server.join(handler)
+        neighbour, _ = server.join(handler)
         peer.data_received(encode_frame(request(2)) + encode_frame(request(1)))
         for _ in range(5):
             await turn()
@@ -266,61 +229,53 @@ def test_request_that_waits_holds_up_its_own_connection_only(run: Run, is_lost: 
         for _ in range(5):
             await turn()
         assert done == ["neighbour", "waited", "after"]
-        for connection in (neighbour,) if is_lost else (peer, neighbour):
-            connection.connection_lost(None)
 
-    run(main())
+    play(main)
 
 
-def test_work_of_the_server_itself_is_done_in_slices(run: Run) -> None:
-    async def main() -> None:
-        clock = ManualClock()
+def test_work_of_the_server_itself_is_done_in_slices(play: Play) -> None:
+    async def main(server: Server) -> None:
         done: list[int] = []
 
         def steps() -> Steps:
             for number in range(100):
-                clock.advance(0.5)
+                server.clock.advance(0.5)
                 done.append(number)
                 yield
 
-        sharing = Sharing(clock)
-        sharing.start(steps())
+        server.sharing.start(steps())
         assert len(done) == 2
         while len(done) < 100:
             before = len(done)
             await turn()
             assert len(done) - before <= 6
 
-    run(main())
+    play(main)
 
 
-def test_what_was_sent_before_leaving_is_still_done(run: Run) -> None:
+def test_what_was_sent_before_leaving_is_still_done(play: Play) -> None:
     """A consumer commits one-way and closes: its commit counts, though it came in a crowd."""
 
-    async def main() -> None:
-        clock = ManualClock()
-        toil = Toil(clock, 2)
-        sharing = Sharing(clock)
+    async def main(server: Server) -> None:
+        server.cost_ms = 2
         gone: list[int] = []
-        peer, _ = join(sharing, toil, on_close=lambda _: gone.append(len(toil.done)))
+        peer, _ = server.join(on_close=lambda _: gone.append(len(server.done)))
         peer.data_received(frames(20))
         peer.connection_lost(None)
-        assert len(toil.done) < 20
+        assert len(server.done) < 20
         assert gone == []
         while not gone:
             await turn()
         assert gone == [20], "its owner hears of the end when all is done, and once"
 
-    run(main())
+    play(main)
 
 
-def test_connection_we_close_leaves_the_rest_undone(run: Run) -> None:
-    async def main() -> None:
-        clock = ManualClock()
-        toil = Toil(clock, 2)
-        sharing = Sharing(clock)
+def test_connection_we_close_leaves_the_rest_undone(play: Play) -> None:
+    async def main(server: Server) -> None:
+        server.cost_ms = 2
         gone: list[int] = []
-        peer, _ = join(sharing, toil, on_close=lambda _: gone.append(len(toil.done)))
+        peer, _ = server.join(on_close=lambda _: gone.append(len(server.done)))
         peer.data_received(frames(20))
         peer.close("enough")
         peer.connection_lost(None)
@@ -328,16 +283,16 @@ def test_connection_we_close_leaves_the_rest_undone(run: Run) -> None:
         await turn()
         assert gone == [1]
 
-    run(main())
+    play(main)
 
 
 # --- peers that do not read -----------------------------------------------------------------------
 
 
-def test_peer_that_does_not_read_is_served_no_further(run: Run) -> None:
+def test_peer_that_does_not_read_is_served_no_further(play: Play) -> None:
     """Ten readers that did not read cost 470 MB: each asked on and was answered."""
 
-    async def main() -> None:
+    async def main(server: Server) -> None:
         served = 0
 
         def handler(connection: Connection, command: RemotingCommand) -> None:
@@ -346,7 +301,7 @@ def test_peer_that_does_not_read_is_served_no_further(run: Run) -> None:
             body = bytes(1_100_000)
             connection.reply(command, RemotingCommand.response(0, None, None, body))
 
-        peer, pipe = join(Sharing(ManualClock()), handler)
+        peer, pipe = server.join(handler)
         pipe.takes = False
         peer.data_received(frames(50))
         assert served == 1
@@ -359,17 +314,15 @@ def test_peer_that_does_not_read_is_served_no_further(run: Run) -> None:
         await turn()
         assert served == 50
         assert pipe.reading
-        peer.connection_lost(None)
 
-    run(main())
+    play(main)
 
 
-def test_drained_peer_is_told_of_and_a_lost_one_is_not(run: Run) -> None:
-    async def main() -> None:
+def test_drained_peer_is_told_of_and_a_lost_one_is_not(play: Play) -> None:
+    async def main(server: Server) -> None:
         told: list[str] = []
-        sharing = Sharing(ManualClock())
-        slow, _ = join(sharing)
-        lost, _ = join(sharing)
+        slow, _ = server.join()
+        lost, _ = server.join()
         for connection, name in ((slow, "slow"), (lost, "lost")):
             connection.pause_writing()
             assert connection.is_congested
@@ -378,9 +331,8 @@ def test_drained_peer_is_told_of_and_a_lost_one_is_not(run: Run) -> None:
         slow.resume_writing()
         assert told == ["slow"]
         assert not slow.is_congested
-        slow.connection_lost(None)
 
-    run(main())
+    play(main)
 
 
 # --- memory ---------------------------------------------------------------------------------------
@@ -405,63 +357,57 @@ class Holder:
         self.reasons.append(reason)
 
 
-def test_who_holds_most_goes_first(run: Run) -> None:
+def test_who_holds_most_goes_first(play: Play) -> None:
     """One bound for all connections together; the rest are left alone."""
 
-    async def main() -> None:
-        sharing = Sharing(ManualClock(), bytes_max=10_000_000)
+    async def main(server: Server) -> None:
         small, great = [Holder(1_000_000) for _ in range(6)], Holder(9_000_000)
         for holder in (great, *small):
-            sharing.note(holder, holder.bytes_held)
+            server.sharing.note(holder, holder.bytes_held)
         assert [bool(one.reasons) for one in (great, *small)] == [True] + [False] * 6
         assert "all connections hold more than the maximum of 10000000" in great.reasons[0]
-        assert sharing.bytes_held <= 10_000_000
-        sharing.close()
+        assert server.sharing.bytes_held <= BYTES_MAX
 
-    run(main())
+    play(main)
 
 
-def test_who_holds_for_long_goes_before_who_has_just_come(run: Run) -> None:
+def test_who_holds_for_long_goes_before_who_has_just_come(play: Play) -> None:
     """A great message that arrives is not what stalled peers are excused with."""
 
-    async def main() -> None:
-        sharing = Sharing(ManualClock(), bytes_max=10_000_000)
+    async def main(server: Server) -> None:
         stalled = [Holder(1_000_000) for _ in range(9)]
         for holder in stalled:
-            sharing.note(holder, holder.bytes_held)
+            server.sharing.note(holder, holder.bytes_held)
             holder.holds_since_s -= 60
         honest = Holder(4_000_000)
-        sharing.note(honest, honest.bytes_held)
+        server.sharing.note(honest, honest.bytes_held)
         assert honest.reasons == []
         assert sum(bool(one.reasons) for one in stalled) == 3
-        sharing.close()
 
-    run(main())
+    play(main)
 
 
-def test_unread_requests_and_untaken_answers_count_alike(run: Run) -> None:
-    async def main() -> None:
-        peer, pipe = join(Sharing(ManualClock()))
+def test_unread_requests_and_untaken_answers_count_alike(play: Play) -> None:
+    async def main(server: Server) -> None:
+        peer, pipe = server.join()
         peer.data_received(struct.pack(">iI", 1_000_000, 10) + bytes(50_000))
         assert peer.bytes_held == 50_008
         pipe.takes = False
         peer.oneway(request(body=bytes(10_000)))
         await turn()
         assert peer.bytes_held == 50_008 + len(pipe.kept)
-        peer.connection_lost(None)
 
-    run(main())
+    play(main)
 
 
 # --- frames that do not end -----------------------------------------------------------------------
 
 
-def test_frame_must_be_complete_in_time(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_frame_must_be_complete_in_time(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     """Half a frame of 16 MiB could be kept for minutes by a byte now and then."""
 
-    async def main() -> None:
-        sharing = Sharing(ManualClock())
-        peer, pipe = join(sharing)
+    async def main(server: Server) -> None:
+        peer, pipe = server.join()
         half = struct.pack(">iI", 16_000_000, 10) + bytes(50_000)
         began_s = asyncio.get_running_loop().time()
         peer.data_received(half)
@@ -473,20 +419,18 @@ def test_frame_must_be_complete_in_time(run: Run, monkeypatch: pytest.MonkeyPatc
         peer.data_received(b"x")
         assert peer.frame_due_s == due_s, "a byte now and then does not put it off"
         monkeypatch.setattr(limits, "FRAME_GRACE_MS", -1e9)
-        sharing._look()
+        server.sharing._look()
         assert pipe.is_aborted
         assert peer.close_reason == "its frame was not complete in time"
-        peer.connection_lost(None)
-        sharing.close()
 
-    run(main())
+    play(main)
 
 
-def test_every_frame_has_its_own_time(run: Run) -> None:
+def test_every_frame_has_its_own_time(play: Play) -> None:
     """A stream whose reads end inside frames is not one frame that never ends."""
 
-    async def main() -> None:
-        peer, _ = join(Sharing(ManualClock()))
+    async def main(server: Server) -> None:
+        peer, _ = server.join()
         frame = encode_frame(request(body=bytes(1_000)))
         peer.data_received(frame + frame[:500])
         peer._frame_began_s -= 1_000
@@ -494,6 +438,5 @@ def test_every_frame_has_its_own_time(run: Run) -> None:
         assert peer.frame_due_s > asyncio.get_running_loop().time()
         peer.data_received(frame[500:])
         assert peer.frame_due_s == float("inf")
-        peer.connection_lost(None)
 
-    run(main())
+    play(main)
