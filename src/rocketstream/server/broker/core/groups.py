@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rocketstream.errors import BrokerError, ConfigurationError
+from rocketstream.errors import ConfigurationError
 from rocketstream.limits import GROUPS_MAX
 from rocketstream.protocol import names
 from rocketstream.protocol.bodies import (
@@ -15,7 +15,7 @@ from rocketstream.protocol.bodies import (
     SubscriptionGroupConfig,
     SubscriptionGroupWrapper,
 )
-from rocketstream.protocol.codes import ResponseCode
+from rocketstream.server.broker.core.room import check_room
 
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 SYSTEM_GROUPS = (
@@ -90,12 +90,7 @@ class GroupTable:
         Raises:
             BrokerError: it is new, and the broker has as many as it keeps.
         """
-        if len(self._table) >= self._groups_max and group not in self._table:
-            raise BrokerError(
-                ResponseCode.SYSTEM_ERROR,
-                f"group {group} is not created: this broker keeps {self._groups_max} groups; "
-                "delete some first",
-            )
+        check_room("group", group, self._table, self._groups_max)
 
     def put(self, config: SubscriptionGroupConfig, now_ms: int) -> None:
         """Create or replace a group's settings."""

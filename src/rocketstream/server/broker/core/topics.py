@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from rocketstream.errors import BrokerError
 from rocketstream.limits import TOPICS_MAX
 from rocketstream.protocol import names
 from rocketstream.protocol.bodies import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 from rocketstream.protocol.bodies.route import topic_entry, topics_text
-from rocketstream.protocol.codes import Perm, ResponseCode, TopicSysFlag
+from rocketstream.protocol.codes import Perm, TopicSysFlag
+from rocketstream.server.broker.core.room import check_room
 
 READ_WRITE = Perm.READ | Perm.WRITE
 SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
@@ -127,12 +127,8 @@ class TopicTable:
         Raises:
             BrokerError: it is new, and the broker has as many as it keeps.
         """
-        if len(self._entries) >= self._topics_max and topic not in self._entries:
-            raise BrokerError(
-                ResponseCode.SYSTEM_ERROR,
-                f"topic {topic} is not created: this broker keeps {self._topics_max} topics, those "
-                "of retries and dead letters included; delete some first",
-            )
+        note = ", those of retries and dead letters included"
+        check_room("topic", topic, self._entries, self._topics_max, note)
 
     def put(self, config: TopicConfig, now_ms: int) -> TopicConfig:
         """Create or replace a topic."""
