@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Generator
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
@@ -65,6 +64,7 @@ from rocketstream.protocol.bodies.admin import (
     QueueTimeSpan,
 )
 from rocketstream.protocol.record import body_crc
+from tests.plugins.steps import drained
 from tests.protocol import vectors
 
 CLIENT = "10.0.0.9@4242"
@@ -268,7 +268,6 @@ SAMPLES: list[tuple[Body, str]] = [
     ),
 ]
 
-T = TypeVar("T")
 CLASSES: list[type[Body]] = [
     value
     for value in vars(bodies).values()
@@ -282,17 +281,6 @@ def test_body_is_fastjsons_text_and_reads_back(body: Body, text: str) -> None:
     assert type(body).decode(text) == body
     assert type(body).decode(body.encode(pretty=True)) == body
     assert type(body).from_json(body.to_json()) == body
-
-
-def drained(steps: Generator[None, None, T]) -> tuple[T, int]:
-    """Return the outcome of work in steps, and how many they were."""
-    count = 0
-    while True:
-        try:
-            next(steps)
-        except StopIteration as done:
-            return done.value, count
-        count += 1
 
 
 @pytest.mark.parametrize(("body", "text"), SAMPLES, ids=lambda one: type(one).__name__)

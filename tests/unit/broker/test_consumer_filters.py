@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rocketstream.errors import SubscriptionError
 from rocketstream.protocol.bodies import ConsumerFilterTable, SubscriptionData
 from rocketstream.server.broker.core import consumer_filters
 from rocketstream.server.broker.core.consumer_filters import DEAD_KEPT_MS, ConsumerFilters
+from tests.plugins.steps import drained
 
 CONDITIONS = ["n = 1", "n = 2", "n ="]
 TOPICS = ["T1", "T2"]
@@ -51,6 +53,12 @@ def subscriptions(heartbeat: Heartbeat) -> list[SubscriptionData]:
         SubscriptionData(topic, text or "*", set(), set(), version, "SQL92" if text else "TAG")
         for topic, (text, version) in heartbeat.wanted.items()
     ]
+
+
+def register(
+    filters: ConsumerFilters, group: str, wanted: list[SubscriptionData], now_ms: int
+) -> list[SubscriptionError]:
+    return drained(filters.registering(group, wanted, now_ms))[0]
 
 
 class Model:
@@ -104,7 +112,7 @@ def test_the_table_is_the_models(steps: list[Heartbeat | Leave]) -> None:
         if isinstance(step, Leave):
             filters.unregister(step.group, START_MS + number)
         else:
-            errors = filters.register(step.group, subscriptions(step), START_MS + number)
+            errors = register(filters, step.group, subscriptions(step), START_MS + number)
             assert len(errors) <= len(step.wanted)
         model.take(step)
         assert state(filters) == model.known
@@ -118,7 +126,7 @@ def test_the_file_brings_everything_back_as_dead(steps: list[Heartbeat | Leave])
     filters = ConsumerFilters()
     for step in steps:
         if isinstance(step, Heartbeat):
-            filters.register(step.group, subscriptions(step), START_MS)
+            register(filters, step.group, subscriptions(step), START_MS)
         else:
             filters.unregister(step.group, START_MS)
     text = filters.snapshot(START_MS).encode(pretty=True)
@@ -135,13 +143,13 @@ def test_all_conditions_together_have_one_bound(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(consumer_filters, "CONDITION_CHARS_MAX", 30)
     filters = ConsumerFilters()
 
-    def register(group: str, condition: str, version: int = 1) -> list[str]:
+    def refused_of(group: str, condition: str, version: int = 1) -> list[str]:
         data = SubscriptionData("T1", condition, set(), set(), version, "SQL92")
-        return [error.message for error in filters.register(group, [data], START_MS)]
+        return [error.message for error in register(filters, group, [data], START_MS)]
 
-    assert register("a", "n = 1 AND m = 2 AND k = 3") == []
-    (refused,) = register("b", "n = 123456")
+    assert refused_of("a", "n = 1 AND m = 2 AND k = 3") == []
+    (refused,) = refused_of("b", "n = 123456")
     assert "all consumers together are over the maximum of 30 characters" in refused
     assert filters.get("T1", "b") is None
-    assert register("a", "n = 1", 2) == []
-    assert register("b", "n = 123456", 2) == []
+    assert refused_of("a", "n = 1", 2) == []
+    assert refused_of("b", "n = 123456", 2) == []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
@@ -16,11 +16,12 @@ from rocketstream.server.nameserver.core.routes import (
     Registered,
     RouteTable,
 )
+from tests.plugins.steps import drained
 
 NOW = 1_700_000_000_000
 
 
-def register(
+def registering(
     table: RouteTable,
     *topics: str,
     name: str = "a",
@@ -30,8 +31,8 @@ def register(
     channel: str = "ch",
     servers: tuple[str, ...] = (),
     now_ms: int = NOW,
-) -> Registered:
-    return table.register(
+) -> Generator[None, None, Registered]:
+    return table.registering(
         BrokerIdentity(cluster, name, broker_id, f"{name}{broker_id}:1"),
         ha_server_address=f"{name}{broker_id}:2",
         topics={topic: TopicConfig(topic) for topic in topics},
@@ -40,6 +41,10 @@ def register(
         channel=channel,
         now_ms=now_ms,
     )
+
+
+def register(table: RouteTable, *topics: str, **given: Any) -> Registered:
+    return drained(registering(table, *topics, **given))[0]
 
 
 def brokers(table: RouteTable, topic: str) -> set[str]:
@@ -122,20 +127,6 @@ def test_registrations_have_bounds() -> None:
     assert table.no_room(known, {"T1": TopicConfig("T1")}) is None
     assert "keeps 2 topics" in (table.no_room(known, {"T3": TopicConfig("T3")}) or "")
     assert "keeps 1 brokers" in (table.no_room(other, None) or "")
-
-
-def registering(
-    table: RouteTable, *topics: str, name: str = "a"
-) -> Generator[None, None, Registered]:
-    return table.registering(
-        BrokerIdentity("C1", name, 0, f"{name}0:1"),
-        ha_server_address="",
-        topics={topic: TopicConfig(topic) for topic in topics},
-        data_version=DataVersion(2, 1),
-        filter_servers=(),
-        channel=name,
-        now_ms=NOW,
-    )
 
 
 def test_long_registration_is_taken_over_in_its_last_step() -> None:

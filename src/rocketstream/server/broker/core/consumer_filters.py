@@ -62,26 +62,16 @@ class ConsumerFilters:
         topics = self._groups.get(group)
         return topics.get(topic) if topics else None
 
-    def register(
+    def registering(
         self, group: str, subscriptions: Iterable[SubscriptionData], now_ms: int
-    ) -> list[SubscriptionError]:
-        """Take a heartbeat's subscriptions; what is not among them is dead from now on.
+    ) -> Generator[None, None, list[SubscriptionError]]:
+        """Take a heartbeat's subscriptions, in steps of one condition each.
+
+        What is not among them is dead from now on.
 
         Returns:
             What was wrong with conditions that do not compile; pulls for them get code 27.
         """
-        steps = self.registering(group, subscriptions, now_ms)
-        while True:
-            try:
-                next(steps)
-            except StopIteration as done:
-                errors: list[SubscriptionError] = done.value
-                return errors
-
-    def registering(
-        self, group: str, subscriptions: Iterable[SubscriptionData], now_ms: int
-    ) -> Generator[None, None, list[SubscriptionError]]:
-        """Do what ``register`` does in steps of one condition each."""
         wanted = {data.topic: data for data in subscriptions}
         errors: list[SubscriptionError] = []
         for data in wanted.values():

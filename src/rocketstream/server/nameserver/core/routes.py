@@ -79,38 +79,6 @@ class RouteTable:
 
     # --- registrations ---------------------------------------------------------------------------
 
-    def register(
-        self,
-        identity: BrokerIdentity,
-        *,
-        ha_server_address: str,
-        topics: Mapping[str, TopicConfig] | None,
-        data_version: DataVersion | None,
-        filter_servers: Iterable[str],
-        channel: Hashable,
-        now_ms: float,
-    ) -> Registered:
-        """Take one registration; topics count only from a master with news (C-442).
-
-        Raises:
-            BrokerError: there is no room for it; nothing has changed.
-        """
-        steps = self.registering(
-            identity,
-            ha_server_address=ha_server_address,
-            topics=topics,
-            data_version=data_version,
-            filter_servers=filter_servers,
-            channel=channel,
-            now_ms=now_ms,
-        )
-        while True:
-            try:
-                next(steps)
-            except StopIteration as done:
-                registered: Registered = done.value
-                return registered
-
     def registering(
         self,
         identity: BrokerIdentity,
@@ -122,9 +90,10 @@ class RouteTable:
         channel: Hashable,
         now_ms: float,
     ) -> Generator[None, None, Registered]:
-        """Do what ``register`` does in steps: all but the last make ready, the last takes over.
+        """Take one registration; topics count only from a master with news (C-442).
 
-        So nobody ever sees half a registration, and one that is given up leaves no trace.
+        All steps but the last make ready, the last takes over: nobody ever sees half a
+        registration, and one that is given up leaves no trace.
 
         Raises:
             BrokerError: there is no room for it; nothing has changed.
