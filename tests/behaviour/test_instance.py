@@ -18,6 +18,7 @@ from rocketstream import (
     MessageExt,
     MessageQueue,
     Producer,
+    PullConsumer,
     PushConsumer,
     aio,
 )
@@ -367,6 +368,21 @@ def test_groups_of_one_instance_share_its_id(cluster: Cluster, names: Names) -> 
             lambda: connection_of(cluster, names.topic, f"{names.group}a") is None, "the goodbye"
         )
         assert connection_of(cluster, names.topic, f"{names.group}b") is not None
+
+
+def test_who_leaves_at_once_is_no_member_any_more(cluster: Cluster, names: Names) -> None:
+    """Covers C-119: a client that ends while its first heartbeat is still being worked on.
+
+    As a ghost it would keep its share of the queues from the others for two minutes.
+    """
+    cluster.create_topic(names.topic, 1)
+    groups = [f"{names.group}-{number}" for number in range(20)]
+    for group in groups:
+        with PullConsumer(group, namesrv_addr=cluster.namesrv_addr) as consumer:
+            consumer.start()
+            (mq,) = consumer.fetch_subscribe_message_queues(names.topic)
+            consumer.pull(mq, None, 0, 1)
+    assert [group for group in groups if connection_of(cluster, names.topic, group)] == []
 
 
 def test_the_asyncio_clients_of_a_loop_share_an_instance(cluster: Cluster, names: Names) -> None:

@@ -5,6 +5,7 @@ Law: one request each, typed in and out; retries and meaning are the callers'.
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Sequence
 
@@ -44,7 +45,7 @@ from rocketstream.protocol.headers import (
     UpdateConsumerOffsetRequestHeader,
 )
 from rocketstream.transport.addresses import format_address, parse_address
-from rocketstream.transport.aio import RemotingClient
+from rocketstream.transport.aio import Connection, RemotingClient
 
 OFFSET_TIMEOUT_MS = 5_000
 SEARCH_TIMEOUT_MS = 6_000
@@ -96,7 +97,14 @@ class MQClientAPI:
             BrokerError: an error code (a subclass where one exists).
             TransportError: no connection, connection lost, or no answer in time.
         """
-        answer = await self.remoting.request(address, command, timeout_ms)
+        return self.successful(address, await self.remoting.request(address, command, timeout_ms))
+
+    def successful(self, address: str, answer: RemotingCommand) -> RemotingCommand:
+        """Return an answer that says success.
+
+        Raises:
+            BrokerError: it says something else (a subclass where one exists).
+        """
         self._outages.answered(address)
         if answer.code != ResponseCode.SUCCESS:
             raise broker_error(answer.code, answer.remark, address)
@@ -155,10 +163,16 @@ class MQClientAPI:
 
     # --- membership -------------------------------------------------------------------------------
 
-    async def heartbeat(self, address: str, data: HeartbeatData) -> int:
-        """Tell a broker who we are (34); return its version."""
+    def heartbeat(
+        self, connection: Connection, data: HeartbeatData
+    ) -> asyncio.Future[RemotingCommand]:
+        """Tell a broker who we are (34), ahead of whatever is sent later; return what it answers.
+
+        Raises:
+            TransportError: nothing was sent.
+        """
         command = RemotingCommand.request(RequestCode.HEART_BEAT, body=data.encode())
-        return (await self.invoke(address, command, self._timeout_ms)).version
+        return connection.request_future(command, self._timeout_ms)
 
     async def unregister(
         self, address: str, client_id: str, *, producer: str | None, consumer: str | None

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
 
 from rocketstream.client.api import MQClientAPI
 from rocketstream.client.core.routes import RouteTable
@@ -15,7 +14,9 @@ from rocketstream.client.groups import ConsumerInner, Groups
 from rocketstream.client.outage_log import OutageLog
 from rocketstream.errors import TransportError
 from rocketstream.protocol.bodies import ConsumerData, HeartbeatData, SubscriptionData
+from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.subscription import EXPRESSION_TAG
+from rocketstream.transport.aio import Connection
 
 _TOLD = "told who lives here"
 
@@ -39,6 +40,7 @@ class Heartbeats:
         self._versions: dict[str, int] = {}
         self._one_at_a_time = asyncio.Lock()
         self._is_due = False
+        self._unanswered: dict[str, set[asyncio.Future[RemotingCommand]]] = {}
 
     def broker_version(self, address: str) -> int:
         """Return what a broker said of itself in its last answer, 0 if never."""
@@ -51,38 +53,67 @@ class Heartbeats:
             renewed: stands for what its group says of itself.
         """
         async with self._one_at_a_time:
-            data = self._groups.heartbeat_data(self._client_id)
-            if data is None:
-                return
-            if renewed is not None:
-                data.consumer_data_set = [
-                    renewed if each.group_name == renewed.group_name else each
-                    for each in data.consumer_data_set
-                ]
-            await self._tell(self._routes.addresses(masters_only=not data.consumer_data_set), data)
+            data = self._data(renewed)
+            if data is not None:
+                addresses = self._routes.addresses(masters_only=not data.consumer_data_set)
+                await asyncio.gather(*(self._tell(address, renewed) for address in addresses))
 
     async def introduce(self, address: str) -> None:
         """Tell one broker unless it was told over the connection that is open now."""
         async with self._one_at_a_time:
             connection = self._api.remoting.connected(address)
-            data = self._groups.heartbeat_data(self._client_id)
-            if connection is None or data is None or _TOLD in connection.attributes:
-                return
-            await self._tell([address], data)
+            if connection is not None and _TOLD not in connection.attributes:
+                await self._tell(address)
 
-    async def _tell(self, addresses: Sequence[str], data: HeartbeatData) -> None:
-        results = await asyncio.gather(
-            *(self._api.heartbeat(address, data) for address in addresses), return_exceptions=True
-        )
-        for address, result in zip(addresses, results, strict=True):
-            if isinstance(result, int):
-                self._versions[address] = result
-                self._outages.worked("heartbeat to", address)
-                connection = self._api.remoting.connected(address)
-                if connection is not None:
-                    connection.attributes[_TOLD] = True
-            elif isinstance(result, Exception):
-                self._outages.failed(("heartbeat to", address), result)
+    async def answered(self, address: str) -> None:
+        """Return when a broker has answered every heartbeat it was sent, or has run out of time.
+
+        Brokers work on requests in several threads: one that is told that a group is leaving before
+        it is done with a heartbeat that names it keeps a member that is gone.
+        """
+        unanswered = self._unanswered.get(address)
+        if unanswered:
+            await asyncio.wait(unanswered)
+
+    def _data(self, renewed: ConsumerData | None) -> HeartbeatData | None:
+        data = self._groups.heartbeat_data(self._client_id)
+        if data is not None and renewed is not None:
+            data.consumer_data_set = [
+                renewed if each.group_name == renewed.group_name else each
+                for each in data.consumer_data_set
+            ]
+        return data
+
+    async def _tell(self, address: str, renewed: ConsumerData | None = None) -> None:
+        try:
+            connection = await self._api.remoting.connection(address)
+            data = self._data(renewed)  # now: a group may have left while it connected
+            if data is None:
+                return
+            beat = self._send(connection, data)
+            # Not cancelled with whoever waits here: the broker works on what it was sent.
+            await asyncio.wait([beat])
+            self._versions[address] = self._api.successful(address, beat.result()).version
+        except Exception as error:
+            self._outages.failed(("heartbeat to", address), error)
+        else:
+            self._outages.worked("heartbeat to", address)
+            connection.attributes[_TOLD] = True
+
+    def _send(self, connection: Connection, data: HeartbeatData) -> asyncio.Future[RemotingCommand]:
+        address = connection.peer
+        beat = self._api.heartbeat(connection, data)
+        beats = self._unanswered.setdefault(address, set())
+        beats.add(beat)
+
+        def done(_: asyncio.Future[RemotingCommand]) -> None:
+            beat.exception()  # looked at, whether anybody still waits or not
+            beats.discard(beat)
+            if not beats:
+                self._unanswered.pop(address, None)
+
+        beat.add_done_callback(done)
+        return beat
 
     def claim(self) -> bool:
         """Whether the caller is the one to run ``send_due``: the first to want a beat (C-580)."""

@@ -198,21 +198,18 @@ class MQClientInstance:
             await self._unregister(group, None)
 
     async def _unregister(self, producer: str | None, consumer: str | None) -> None:
+        addresses = self.routes.addresses(masters_only=False)
+        await asyncio.gather(*(self._say_goodbye(each, producer, consumer) for each in addresses))
+
+    async def _say_goodbye(self, address: str, producer: str | None, consumer: str | None) -> None:
+        await self._heartbeats.answered(address)
         # Only brokers that know us: connecting anew just to say goodbye helps nobody.
-        addresses = [
-            address
-            for address in self.routes.addresses(masters_only=False)
-            if self.remoting.connected(address) is not None
-        ]
-        calls = [
-            self.api.unregister(address, self.client_id, producer=producer, consumer=consumer)
-            for address in addresses
-        ]
-        for address, result in zip(
-            addresses, await asyncio.gather(*calls, return_exceptions=True), strict=True
-        ):
-            if isinstance(result, Exception):
-                logger.info("unregister at %s failed: %s", address, result)
+        if self.remoting.connected(address) is None:
+            return
+        try:
+            await self.api.unregister(address, self.client_id, producer=producer, consumer=consumer)
+        except Exception as error:
+            logger.info("unregister at %s failed: %s", address, error)
 
     # --- routes -----------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import http.server
 import socket
 import threading
@@ -19,7 +20,7 @@ from rocketstream.client.instance import MQClientInstance
 from rocketstream.client.outage_log import OutageLog
 from rocketstream.errors import ClientStateError, ConnectError, RequestTimeoutError
 from rocketstream.model import MessageQueue
-from rocketstream.protocol.bodies import ConsumerData, HeartbeatData, SubscriptionData
+from rocketstream.protocol.bodies import ConsumerData, SubscriptionData
 from rocketstream.protocol.codes import RequestCode, version_ordinal, version_text
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import (
@@ -36,6 +37,7 @@ from tests.unit.client.fake_broker import GROUP, TOPIC, FakeBroker, found, ok
 
 ROUTE = RequestCode.GET_ROUTEINFO_BY_TOPIC
 BEAT = RequestCode.HEART_BEAT
+GOODBYE = RequestCode.UNREGISTER_CLIENT
 
 
 @pytest.fixture
@@ -435,6 +437,113 @@ def test_a_failed_heartbeat_harms_nobody(broker: FakeBroker) -> None:
         assert other.heartbeats
 
 
+async def idle() -> bool:
+    """Have nothing to divide and nothing to commit."""
+    return True
+
+
+async def passed(instance: MQClientInstance, address: str) -> None:
+    """Return when the broker has taken whatever was sent to it until now, and a turn later too."""
+    for _ in range(2):
+        await instance.api.max_offset(address, MessageQueue(TOPIC, "broker-a", 0))
+
+
+async def greeted(
+    broker: FakeBroker, timeout_ms: int = 60_000
+) -> tuple[MQClientInstance, asyncio.Task[None]]:
+    """Return an instance with consumer g, and its heartbeat that the broker has not answered."""
+    broker.on[BEAT] = lambda _: None
+    instance = make_instance(broker)
+    instance.register_consumer(Group(GROUP, idle))  # type: ignore[arg-type]
+    instance.register_producer("p", [TOPIC])
+    await instance.refresh_routes()
+    instance.api._timeout_ms = timeout_ms
+    beat = asyncio.create_task(instance.heartbeat())
+    await passed(instance, broker.address)
+    assert len(broker.asked(BEAT)) == 1
+    return instance, beat
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_no_goodbye_overtakes_a_heartbeat(broker: FakeBroker, cancelled: bool) -> None:
+    """Covers C-119, C-143: a broker may do the later first, and keep a member that has left.
+
+    The queues of such a ghost are nobody's until the broker forgets it, after two minutes.
+    """
+
+    async def run() -> None:
+        instance, beat = await greeted(broker)
+        if cancelled:  # nobody waits for the answer, the broker works on it all the same
+            beat.cancel()
+        leaving = asyncio.create_task(instance.unregister_consumer(GROUP))
+        await passed(instance, broker.address)
+        assert beat.cancelled() == cancelled
+        assert not broker.asked(GOODBYE)
+        (asked,) = broker.asked(BEAT)
+        asked.connection.reply(asked.command, ok())
+        await leaving
+        assert [each.ext["consumerGroup"] for each in broker.asked(GOODBYE)] == [GROUP]
+        await instance.close()
+
+    broker.thread.run(run())
+
+
+def test_a_heartbeat_without_answer_holds_a_goodbye_up_until_its_timeout(
+    broker: FakeBroker,
+) -> None:
+    """Covers C-119: a broker that answers nothing must not keep a client from ending."""
+
+    async def run() -> None:
+        instance, _ = await greeted(broker, timeout_ms=50)
+        await instance.unregister_consumer(GROUP)
+        await passed(instance, broker.address)
+        assert broker.asked(GOODBYE)
+        await instance.close()
+
+    broker.thread.run(run())
+
+
+def test_a_heartbeat_nobody_waits_for_fails_quietly(broker: FakeBroker) -> None:
+    """Covers C-143: it was cancelled, and the instance closed before there was an answer."""
+    errors: list[dict[str, Any]] = []
+
+    async def run() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, error: errors.append(error))
+        instance, beat = await greeted(broker)
+        beat.cancel()
+        await asyncio.wait([beat])
+        await instance.close()
+
+    broker.thread.run(run())
+    gc.collect()
+    assert not errors
+
+
+def test_a_heartbeat_that_waited_for_its_connection_names_nobody_who_left(
+    broker: FakeBroker,
+) -> None:
+    """Covers C-119, C-143: nothing was sent yet, so there is no goodbye to take it back."""
+
+    async def run() -> None:
+        instance = make_instance(broker)
+        instance.register_consumer(Group(GROUP, idle))  # type: ignore[arg-type]
+        instance.register_producer("p", [TOPIC])
+        await instance.refresh_routes()
+        instance.remoting.close_address(broker.address, "to be made again")
+        beat = asyncio.create_task(instance.heartbeat())
+        for _ in range(2):
+            await asyncio.sleep(0)
+        assert broker.address in instance.remoting._connecting
+        await instance.unregister_consumer(GROUP)
+        await beat
+        await instance.close()
+
+    broker.thread.run(run())
+    assert broker.heartbeats
+    assert not any(each.consumer_data_set for each in broker.heartbeats)
+    assert not broker.asked(GOODBYE)
+
+
 # --- routes ---------------------------------------------------------------------------------------
 
 
@@ -546,7 +655,7 @@ class Recorder:
 
 
 @pytest.mark.parametrize("enabled", [True, False])
-def test_all_but_pulls_heartbeats_and_goodbyes_use_the_vip_channel(
+def test_what_is_asked_of_brokers_but_goodbyes_uses_the_vip_channel(
     broker: FakeBroker, enabled: bool
 ) -> None:
     """Covers C-13: port - 2."""
@@ -556,7 +665,6 @@ def test_all_but_pulls_heartbeats_and_goodbyes_use_the_vip_channel(
     async def run() -> None:
         api = MQClientAPI(recorder, config, OutageLog(ManualClock()))  # type: ignore[arg-type]
         mq, address = MessageQueue("T", "b", 0), "b:10911"
-        await api.heartbeat(address, HeartbeatData("id"))
         await api.unregister(address, "id", producer=None, consumer="g")
         await api.query_consumer_offset(address, "g", mq)
         await api.update_consumer_offset(address, "g", mq, 1)
@@ -567,11 +675,25 @@ def test_all_but_pulls_heartbeats_and_goodbyes_use_the_vip_channel(
         await api.send_message_back(address, ConsumerSendMsgBackRequestHeader(1, "g", 1))
 
     broker.thread.run(run())
-    plain = {RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT}
     fast = "b:10909" if enabled else "b:10911"
-    assert recorder.asked == {code: "b:10911" if code in plain else fast for code in recorder.asked}
-    assert len(recorder.asked) == 9
+    assert recorder.asked.pop(GOODBYE) == "b:10911"
+    assert recorder.asked == dict.fromkeys(recorder.asked, fast)
+    assert len(recorder.asked) == 7
     assert vip_address("[::1]:10911") == "[::1]:10909"
+
+
+def test_heartbeats_do_not_use_the_vip_channel(broker: FakeBroker) -> None:
+    """Covers C-13."""
+
+    async def run() -> None:
+        instance = make_instance(broker, vip_channel_enabled=True)
+        instance.register_producer("p", [TOPIC])
+        await instance.refresh_routes()
+        await instance.heartbeat()
+        await instance.close()
+
+    broker.thread.run(run())
+    assert broker.heartbeats
 
 
 # --- checking subscriptions -----------------------------------------------------------------------
