@@ -14,12 +14,14 @@ from rocketstream import (
     ConsumeFromWhere,
     Message,
     MessageExt,
+    MessageQueue,
     Producer,
     PushConsumer,
 )
 from rocketstream.client.blocking import BlockingAdminClient
 from rocketstream.protocol.names import AUTO_CREATE_TOPIC
 from tests.behaviour.cluster import Cluster
+from tests.plugins.waiting import wait_until
 
 SUCCESS = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
 LATER = ConsumeConcurrentlyStatus.RECONSUME_LATER
@@ -100,18 +102,32 @@ def numbered(topic: str, numbers: Iterable[int], **more: Any) -> list[Message]:
 def send_all(namesrv_addr: str, messages: Iterable[Message]) -> None:
     """Send messages with a producer of their own; few of them one after another, so in order.
 
-    A broker may store what is sent without waiting in any order.
+    A broker may store what is sent without waiting in any order. Consumers see all of them when
+    this returns: Apache's brokers enter a message in its queue some ms after the answer (C-440).
     """
     todo = list(messages)
     patient_ms = int(WAIT_S * 1000)
     with Producer("senders", namesrv_addr=namesrv_addr, send_msg_timeout_ms=patient_ms) as producer:
         if len(todo) <= _IN_ORDER_MAX:
-            for message in todo:
-                producer.send(message)
-            return
-        futures = [producer.send_async(message) for message in todo]
-        for future in futures:
-            future.result(WAIT_S)
+            results = [producer.send(message) for message in todo]
+        else:
+            futures = [producer.send_async(message) for message in todo]
+            results = [future.result(WAIT_S) for future in futures]
+        last: dict[MessageQueue, int] = {}
+        for result in results:
+            mq = result.message_queue
+            last[mq] = max(last.get(mq, -1), result.queue_offset)
+        wait_until(
+            lambda: all(producer.max_offset(mq) > offset for mq, offset in last.items()),
+            "sight of the last messages",
+            interval_s=0.005,
+        )
+
+
+def fill(cluster: Cluster, topic: str, messages: Iterable[Message], queues: int) -> None:
+    """Create a topic and send messages; consumers see them when this returns."""
+    cluster.create_topic(topic, queues)
+    send_all(cluster.namesrv_addr, messages)
 
 
 def consumer_of(

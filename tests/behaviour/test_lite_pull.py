@@ -23,18 +23,11 @@ from rocketstream import (
 from rocketstream.errors import ClientStateError, ConfigurationError, RocketMQError
 from tests.behaviour.cluster import Cluster
 from tests.behaviour.conftest import Names
-from tests.behaviour.support import WAIT_S, numbered, send_all
+from tests.behaviour.support import WAIT_S, fill, numbered, send_all
 from tests.plugins.waiting import wait_until
 
 FIRST = ConsumeFromWhere.FIRST_OFFSET
 WAIT_MS = WAIT_S * 1000
-
-
-def fill(cluster: Cluster, topic: str, messages: list[Message], queues: int) -> None:
-    """Create a topic and send messages; consumers see them when this returns (C-440)."""
-    cluster.create_topic(topic, queues)
-    send_all(cluster.namesrv_addr, messages)
-    wait_until(lambda: sum(cluster.ends(topic, queues)) == len(messages), "the last message")
 
 
 def lite(cluster: Cluster, names: Names, **settings: Any) -> LitePullConsumer:

@@ -30,7 +30,7 @@ from rocketstream.errors import (
 )
 from tests.behaviour.cluster import Cluster
 from tests.behaviour.conftest import Names
-from tests.behaviour.support import WAIT_S, numbered, send_all
+from tests.behaviour.support import WAIT_S, fill, numbered, send_all
 from tests.plugins.waiting import wait_until
 
 FOUND, NO_NEW, NO_MATCHED, ILLEGAL = (
@@ -45,13 +45,6 @@ def puller(cluster: Cluster, names: Names, **settings: Any) -> PullConsumer:
     made = PullConsumer(names.group, namesrv_addr=cluster.namesrv_addr, **settings)
     made.start()
     return made
-
-
-def fill(cluster: Cluster, topic: str, messages: list[Message], queues: int) -> None:
-    """Create a topic and send messages; consumers see them when this returns (C-440)."""
-    cluster.create_topic(topic, queues)
-    send_all(cluster.namesrv_addr, messages)
-    wait_until(lambda: sum(cluster.ends(topic, queues)) == len(messages), "the last message")
 
 
 def bodies(messages: list[MessageExt]) -> list[str]:
