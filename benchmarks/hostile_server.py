@@ -10,44 +10,63 @@ import argparse
 import asyncio
 import json
 import logging
+import os
 import sys
 import time
 from pathlib import Path
 
-from benchmarks.harness import resident_mib
 from rocketstream._util.loops import LoopThread
 from rocketstream.server.embedded import EmbeddedCluster, spare_collector
 
 PULSE_S = 0.001
+MEMORY_EVERY = 8
+PAGES_OF_MIB = 1024 * 1024 / os.sysconf("SC_PAGE_SIZE")
 
 
 class Pulse:
     """Beats every millisecond on a loop and remembers the longest time without a beat.
 
     Attributes:
-        gap_ms: longest time between two beats since ``reset``.
+        gap_ms: longest time between two beats since ``take``.
         busy_ms: most processor time the loop's thread used between two beats; what other
             processes on the machine do does not count here.
+        rss_mib: most memory the process held since ``take`` (Linux).
+        own_mib: the same without pages of mapped files.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self.gap_ms = self.busy_ms = 0.0
+        self._memory = os.open("/proc/self/statm", os.O_RDONLY)
+        self._beats = 0
+        self._begin()
         self._beat_s, self._used_s = time.perf_counter(), time.thread_time()
         self._beat()
+
+    def _begin(self) -> None:
+        self.gap_ms = self.busy_ms = self.rss_mib = self.own_mib = 0.0
 
     def _beat(self) -> None:
         now_s, used_s = time.perf_counter(), time.thread_time()
         self.gap_ms = max(self.gap_ms, (now_s - self._beat_s) * 1000)
         self.busy_ms = max(self.busy_ms, (used_s - self._used_s) * 1000)
         self._beat_s, self._used_s = now_s, used_s
+        self._beats += 1
+        if self._beats % MEMORY_EVERY == 0:
+            self._weigh()
         self._loop.call_later(PULSE_S, self._beat)
 
     def take(self) -> dict[str, float]:
         """Return the figures and begin anew."""
-        found = {"gap_ms": round(self.gap_ms, 1), "busy_ms": round(self.busy_ms, 1)}
-        self.gap_ms = self.busy_ms = 0.0
+        self._weigh()
+        names = ("gap_ms", "busy_ms", "rss_mib", "own_mib")
+        found = {name: round(getattr(self, name), 1) for name in names}
+        self._begin()
         return found
+
+    def _weigh(self) -> None:
+        _, resident, shared, *_ = os.pread(self._memory, 128, 0).split()
+        self.rss_mib = max(self.rss_mib, int(resident) / PAGES_OF_MIB)
+        self.own_mib = max(self.own_mib, (int(resident) - int(shared)) / PAGES_OF_MIB)
 
 
 async def _start(cluster: EmbeddedCluster) -> Pulse:
@@ -83,9 +102,7 @@ def main() -> None:
             "namesrv_codes": cluster.nameserver.dispatcher.codes,
         })  # fmt: skip
         for _ in sys.stdin:
-            figures = thread.run(_take(cluster, pulse))
-            _say({**figures, "rss_mib": round(resident_mib("self"), 1),
-                  "own_mib": round(resident_mib("self", "RssAnon"), 1)})  # fmt: skip
+            _say(thread.run(_take(cluster, pulse)))
         thread.run(cluster.close_async())
 
 

@@ -67,7 +67,19 @@ WRITE_BUFFER_BYTES_MAX: Final = 64 * 1024 * 1024
 """Bytes queued for a peer that does not read; beyond it the connection is closed."""
 CONNECTIONS_MAX: Final = 10_000
 """Connections one server accepts."""
-SERVER_BUFFER_BYTES_MAX: Final = 40 * 1024 * 1024
+REQUEST_BODY_BYTES_MAX: Final = 8 * 1024 * 1024
+"""A body of a request a server keeps: the greatest registration. Brokers keep less, the greatest
+message. A greater one is read and thrown away, and the request refused."""
+SERVER_READ_BYTES: Final = 64 * 1024
+"""What a server reads of a connection at a time; the memory is one for all."""
+SERVER_READ_BYTES_CROWDED: Final = 8 * 1024
+"""The same while great frames wait for room: the next one shall not hold much while it waits."""
+FRAME_FREE_BYTES: Final = 256 * 1024
+"""A frame up to this size is read as it comes; a greater one when there is room for it."""
+FRAME_ROOM_BYTES_MAX: Final = 9 * 1024 * 1024
+"""Room for greater frames of all connections of one server; the others wait unread, so that TCP
+holds their senders back."""
+SERVER_BUFFER_BYTES_MAX: Final = 20 * 1024 * 1024
 """What all connections of one server hold together: bytes of requests that are not complete and of
 answers that are not taken. Beyond it whoever holds most for longest is closed."""
 SERVER_WRITE_PAUSE_BYTES: Final = 128 * 1024
@@ -75,9 +87,12 @@ SERVER_WRITE_PAUSE_BYTES: Final = 128 * 1024
 FRAME_GRACE_MS: Final = 10_000
 FRAME_BYTES_PER_MS_MIN: Final = 512
 """A frame must be complete so long after its first byte: the grace, and its size at this rate."""
-WORK_SLICE_MS: Final = 1.0
+ROOM_GRACE_MS: Final = 3_000
+ROOM_BYTES_PER_MS_MIN: Final = 2_048
+"""The same for a frame that has room while others wait for theirs."""
+WORK_SLICE_MS: Final = 0.25
 """How long one connection works before others get their turn; no request is interrupted."""
-WORK_TURN_MS: Final = 2.0
+WORK_TURN_MS: Final = 0.5
 """How long those work that have used much, before the loop looks for news from all."""
 WORK_CREDIT_MS: Final = 10.0
 """What a connection may use before it counts as one that uses much."""

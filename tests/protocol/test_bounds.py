@@ -19,7 +19,7 @@ from rocketstream.protocol.bodies import (
     TopicConfig,
     TopicConfigSerializeWrapper,
 )
-from rocketstream.protocol.command import RemotingCommand
+from rocketstream.protocol.command import OversizedCommand, RemotingCommand
 from rocketstream.protocol.framing import FrameDecoder, decode_frame, encode_frame
 from tests.plugins.steps import drained
 
@@ -112,6 +112,39 @@ def test_great_frame_is_copied_once() -> None:
     assert read.body == command.body
     assert decoder.next() is None
     assert most < 1.5 * len(frame)
+
+
+@pytest.mark.parametrize("step", [1, 7, 4_096, 262_144])
+def test_body_over_the_maximum_is_thrown_away_as_it_comes(step: int) -> None:
+    """The request can still be answered, and what follows is read; memory holds a piece of it."""
+    size = 40_000 if step < 4_096 else 4_000_000
+    great = RemotingCommand.request(310, body=b"x" * size)
+    great.opaque = 7
+    small = RemotingCommand.request(34, body=b"y" * 10_000)
+    frames = encode_frame(great) + encode_frame(small)
+    decoder = FrameDecoder(body_bytes_max=10_000)
+    found: list[RemotingCommand] = []
+    most = 0
+    for start in range(0, len(frames), step):
+        found += decoder.feed(frames[start : start + step])
+        most = max(most, decoder.bytes_pending)
+    refused, read = found
+    assert isinstance(refused, OversizedCommand)
+    assert (refused.code, refused.opaque, refused.body_bytes, refused.body) == (310, 7, size, b"")
+    assert type(read) is RemotingCommand
+    assert read.body == small.body
+    assert most < 20_000 + step
+    assert decoder.bytes_pending == 0
+
+
+def test_header_of_a_frame_whose_body_is_thrown_away_is_still_checked() -> None:
+    header = b"{junk"
+    frame = struct.pack(">iI", 4 + len(header) + 50_000, len(header)) + header
+    decoder = FrameDecoder(body_bytes_max=10_000)
+    with pytest.raises(MalformedFrameError):
+        decoder.feed(frame)
+    with pytest.raises(MalformedFrameError):
+        decoder.feed(b"more")
 
 
 @pytest.mark.parametrize("unit", [b"[],", b"{},", b"0,"])

@@ -60,6 +60,18 @@ def test_batch_of_a_mebibyte_is_taken_whole(broker: Peer) -> None:
     assert ext(broker.send("T1"))["queueOffset"] == "10000"
 
 
+def test_body_over_what_a_server_reads_is_refused_and_the_connection_goes_on(broker: Peer) -> None:
+    """A frame of 16 MiB is no reason to hold 16 MiB, nor to leave the sender without an answer."""
+    body = b"x" * (limits.MESSAGE_BODY_BYTES_MAX + 1)
+    answer = broker.send("T1", body)
+    assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+    assert "msg body length limit 4194304B" in (answer.remark or "")
+    answer = broker.call(RequestCode.HEART_BEAT, body=body)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "body of 4194305 bytes is over what this server reads" in (answer.remark or "")
+    assert broker.send("T1").code == 0
+
+
 # --- heartbeats -----------------------------------------------------------------------------------
 
 
@@ -174,7 +186,7 @@ def test_hundreds_of_connections_are_served_at_once_and_released(cluster: Embedd
     assert server is not None
     assert sharing is not None
     cluster.create_topic("T1")
-    half = struct.pack(">iI", 1_000_000, 100) + bytes(10_000)
+    half = struct.pack(">iI", 200_000, 100) + bytes(10_000)
     with ExitStack() as stack:
         peers = [stack.enter_context(Peer(cluster.broker_addr)) for _ in range(CONNECTIONS)]
         held = [one.submit_pull("T1", 0, suspend_ms=600_000) for one in peers]

@@ -137,3 +137,25 @@ class RemotingCommand:
             f"RemotingCommand({kind} code={self.code} opaque={self.opaque} "
             f"remark={self.remark!r} ext_fields={self.ext_fields!r} body={len(self.body)} bytes)"
         )
+
+
+class OversizedCommand(RemotingCommand):
+    """A command whose body was too great to be kept: only its header was read.
+
+    Attributes:
+        body_bytes: size of the body there was.
+    """
+
+    __slots__ = ("body_bytes",)
+
+    body_bytes: int
+
+    @classmethod
+    def of(cls, head: RemotingCommand, body_bytes: int) -> Self:
+        """Return the command of a header, and the size of the body that was left out."""
+        command = cls(
+            head.code, head.opaque, head.flag, head.language, head.version, head.remark,
+            head.ext_fields, b"", head.serialize_type,
+        )  # fmt: skip
+        command.body_bytes = body_bytes
+        return command

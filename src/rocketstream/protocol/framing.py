@@ -21,7 +21,7 @@ from rocketstream.errors import (
 )
 from rocketstream.protocol import fastjson
 from rocketstream.protocol.codes import LanguageCode, SerializeType
-from rocketstream.protocol.command import RemotingCommand
+from rocketstream.protocol.command import OversizedCommand, RemotingCommand
 
 _PREFIX: Final = struct.Struct(">iI")
 _LENGTH: Final = struct.Struct(">i")
@@ -307,26 +307,35 @@ def _decode_binary_ext(data: bytes, position: int, end: int) -> dict[str, str]:
 class FrameDecoder:
     """Collects bytes of one connection into commands; broken after its first error.
 
-    Memory is bounded by one frame plus what the last ``put`` brought.
+    Memory is bounded by one frame plus what the last ``put`` brought. Of a frame whose body is over
+    its maximum the header is read and the body thrown away as it comes: an ``OversizedCommand``,
+    unless one ``put`` brought all of it.
     """
 
     __slots__ = (
+        "_body_bytes_max",
         "_data",
         "_error",
         "_frame_bytes_max",
         "_header_bytes_max",
         "_needed",
+        "_oversized",
         "_partial",
         "_position",
+        "_skip_bytes",
     )
 
     def __init__(
         self,
         frame_bytes_max: int = limits.FRAME_BYTES_MAX,
         header_bytes_max: int = _HEADER_BYTES_MAX,
+        body_bytes_max: int = limits.FRAME_BYTES_MAX,
     ) -> None:
         self._frame_bytes_max = frame_bytes_max
         self._header_bytes_max = header_bytes_max
+        self._body_bytes_max = body_bytes_max
+        self._oversized: OversizedCommand | None = None
+        self._skip_bytes = 0
         self._data: bytes | bytearray = b""
         self._position = 0
         self._partial = bytearray()
@@ -368,6 +377,7 @@ class FrameDecoder:
         if partial:
             partial += data
             if len(partial) < self._needed:
+                self._shed()
                 return
             # Handed over as it is: copying 16 MiB keeps all other connections waiting.
             self._data, self._position = partial, 0
@@ -375,6 +385,10 @@ class FrameDecoder:
             return
         if type(data) is not bytes:
             data = bytes(data)
+        if self._skip_bytes:
+            skipped = min(self._skip_bytes, len(data))
+            self._skip_bytes -= skipped
+            data = data[skipped:]
         self._data = self._data[self._position :] + data if self._data else data
         self._position = 0
 
@@ -387,6 +401,11 @@ class FrameDecoder:
         """
         data, position = self._data, self._position
         available = len(data) - position
+        if self._oversized is not None:
+            if self._skip_bytes:
+                return None
+            command, self._oversized = self._oversized, None
+            return command
         if available < 4:
             if available:
                 self._keep(4)
@@ -412,6 +431,25 @@ class FrameDecoder:
         self._needed = needed
         self._partial += self._data[self._position :] if self._position else self._data
         self._data, self._position = b"", 0
+        self._shed()
+
+    def _shed(self) -> None:
+        """Keep only the header of a frame whose body is too great, once the header is there."""
+        partial = self._partial
+        if self._needed <= self._body_bytes_max or len(partial) < 8:
+            return
+        header_end = 8 + (_unpack_word(partial, 4)[0] & 0xFFFFFF)
+        body_bytes = self._needed - header_end
+        if body_bytes <= self._body_bytes_max or len(partial) < header_end:
+            return
+        try:
+            head = _decode(bytes(partial[:header_end]), 4, header_end, self._header_bytes_max)
+        except RemoteProtocolError as error:
+            self._error = error
+            raise
+        self._oversized = OversizedCommand.of(head, body_bytes)
+        self._skip_bytes = self._needed - len(partial)
+        self._partial = bytearray()
 
     def _refusal(self, length: int) -> RemoteProtocolError:
         if 0 <= length < 4:

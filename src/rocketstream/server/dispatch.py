@@ -13,7 +13,7 @@ from typing import cast
 
 from rocketstream.errors import BrokerError, ProtocolError, RocketMQError
 from rocketstream.protocol.codes import ResponseCode
-from rocketstream.protocol.command import RemotingCommand
+from rocketstream.protocol.command import OversizedCommand, RemotingCommand
 from rocketstream.protocol.headers import Header
 from rocketstream.transport.aio import Connection
 from rocketstream.transport.sharing import AnswerSteps
@@ -40,8 +40,21 @@ def refusal(code: int, remark: str) -> BrokerError:
 class Dispatcher:
     """One table ``code -> handler``; an unknown code is answered, never ignored."""
 
-    def __init__(self, name: str, handlers: Mapping[int, Handler]) -> None:
+    def __init__(
+        self,
+        name: str,
+        handlers: Mapping[int, Handler],
+        refuse_oversized: Callable[[OversizedCommand], RemotingCommand] | None = None,
+    ) -> None:
+        """Keep the table.
+
+        Args:
+            name: of the server, in its log and its replies.
+            handlers: what answers each code.
+            refuse_oversized: the reply to a request whose body was too great to be kept.
+        """
         self._name = name
+        self._refuse_oversized = refuse_oversized or refuse_oversized_request
         self._handlers = {int(code): handler for code, handler in handlers.items()}
 
     @property
@@ -51,6 +64,9 @@ class Dispatcher:
 
     def __call__(self, connection: Connection, request: RemotingCommand) -> AnswerSteps | None:
         """Answer one request of a peer, or return the steps that will."""
+        if type(request) is OversizedCommand:
+            connection.reply(request, self._refuse_oversized(request))
+            return None
         handler = self._handlers.get(request.code)
         if handler is None:
             remark = f" request type {request.code} not supported"
@@ -87,6 +103,15 @@ def guarded(
         return handler(connection, request)
     except Exception as error:
         return _failure(name, connection, request, error)
+
+
+def refuse_oversized_request(request: OversizedCommand) -> RemotingCommand:
+    """Return the reply to a request whose body was too great to be kept."""
+    remark = (
+        f"the body of {request.body_bytes} bytes is over what this server reads of a request;"
+        " send it in smaller parts"
+    )
+    return RemotingCommand.response(ResponseCode.SYSTEM_ERROR, remark)
 
 
 def _failure(

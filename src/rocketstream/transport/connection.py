@@ -26,12 +26,13 @@ from rocketstream.protocol.codes import FLAG_ONEWAY, FLAG_RESPONSE, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.framing import FrameDecoder, encode_frame, encode_frame_head
 from rocketstream.transport.addresses import format_address
-from rocketstream.transport.sharing import AnswerSteps, Sharing
+from rocketstream.transport.sharing import AnswerSteps
 
 logger = logging.getLogger("rocketstream.transport")
 
 RequestHandler = Callable[["Connection", RemotingCommand], AnswerSteps | None]
-"""Takes a request; may leave the rest of its work as steps, done before the next request."""
+"""Takes a request; on a server's connection it may leave the rest of its work as steps, done before
+the next request."""
 AnswerCallback = Callable[[RemotingCommand | None, Exception | None], None]
 BeforeRequest = Callable[[str, RemotingCommand], None]
 AfterResponse = Callable[[str, RemotingCommand, RemotingCommand], None]
@@ -54,6 +55,7 @@ class ConnectionLimits:
         write_buffer_bytes_max: bytes queued for a peer that does not read; more closes.
         frame_bytes_max: longest frame accepted.
         header_bytes_max: longest header accepted.
+        body_bytes_max: greatest body kept of a frame; of a greater one only the header is read.
     """
 
     idle_close_ms: float = limits.IDLE_CLOSE_MS
@@ -61,6 +63,7 @@ class ConnectionLimits:
     write_buffer_bytes_max: int = limits.WRITE_BUFFER_BYTES_MAX
     frame_bytes_max: int = limits.FRAME_BYTES_MAX
     header_bytes_max: int = limits.FRAME_BYTES_MAX
+    body_bytes_max: int = limits.FRAME_BYTES_MAX
 
 
 DEFAULT_LIMITS = ConnectionLimits()
@@ -78,7 +81,7 @@ def refuse_request(connection: Connection, request: RemotingCommand) -> None:
     connection.reply(request, refusal(request))
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.BaseProtocol):
     """One TCP or TLS connection; both peers may ask, each matches only answers to its own.
 
     Everything sent within one turn of the loop leaves in one write. After a protocol error, a
@@ -89,6 +92,8 @@ class Connection(asyncio.Protocol):
         peer: ``host:port`` of the other side.
         close_reason: why it was closed; None while it is open.
     """
+
+    _pause_above_bytes = _PAUSE_ABOVE_BYTES
 
     def __init__(
         self,
@@ -101,7 +106,6 @@ class Connection(asyncio.Protocol):
         on_open: Callable[[Connection], None] | None = None,
         on_close: Callable[[Connection], None] | None = None,
         address: str = "",
-        sharing: Sharing | None = None,
     ) -> None:
         self.attributes: dict[Any, Any] = {}
         self.peer = address
@@ -119,7 +123,9 @@ class Connection(asyncio.Protocol):
         self._after_response = after_response
         self._on_open = on_open
         self._on_close = on_close
-        self._decoder = FrameDecoder(bounds.frame_bytes_max, bounds.header_bytes_max)
+        self._decoder = FrameDecoder(
+            bounds.frame_bytes_max, bounds.header_bytes_max, bounds.body_bytes_max
+        )
         self._transport: asyncio.Transport | None = None
         self._closed = True
         self._lost: asyncio.Future[None] = loop.create_future()
@@ -139,18 +145,6 @@ class Connection(asyncio.Protocol):
         self._flush_due = False
         self._paused = False
         self._when_drained: list[Callable[[], None]] = []
-        # What it shares with the other connections of a server (see ``Sharer``).
-        self._sharing = sharing
-        self._steps: AnswerSteps | None = None
-        self._awaited: asyncio.Future[Any] | None = None
-        self._in_line = False
-        self._is_parked = False
-        self._is_gone = False
-        self._frame_began_s = math.inf
-        self.used_ms = 0.0
-        self.used_at_ms = 0.0
-        self.is_waiting = False
-        self.holds_since_s = math.inf
 
     def __repr__(self) -> str:
         return f"<Connection {self.peer} {self.close_reason or 'open'}>"
@@ -329,8 +323,10 @@ class Connection(asyncio.Protocol):
             self._check_write_bound()
             return
         self._active = True
-        if self._sharing is not None:
-            self._sharing.note(self, self._out_bytes)
+        self._hand_over(transport)
+
+    def _hand_over(self, transport: asyncio.Transport) -> None:
+        """Give all that is to be sent to the socket."""
         transport.write(self._take_out())
 
     def _take_out(self) -> bytes | memoryview:
@@ -360,14 +356,12 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         """Send what was kept (called by asyncio)."""
         self._paused = False
-        self.holds_since_s = math.inf
         if self._out and not self._flush_due:
             self._flush_due = True
             self._loop.call_soon(self._flush)
         waiting, self._when_drained = self._when_drained, []
         for callback in waiting:
             callback()
-        self._unpark()
 
     # --- reading ----------------------------------------------------------------------------------
 
@@ -377,125 +371,33 @@ class Connection(asyncio.Protocol):
             return
         self._active = True
         self._decoder.put(data)
-        sharing = self._sharing
-        if sharing is None:
-            self.work(_never)
-            return
-        if not self._in_line and sharing.go(self):
-            self._stand_in_line()
-        if self._decoder.bytes_pending:
-            self._note_unread(len(data))
-
-    def _stand_in_line(self) -> None:
-        """Read no more until what was read is done."""
-        self._in_line = True
-        if self._transport is not None and not self._closed:
-            self._transport.pause_reading()
-
-    def _leave_line(self) -> None:
-        self._in_line = False
-        if self._transport is None:
-            self._finish()
-        elif not self._closed:
-            # The peer could not go on with a frame it had begun.
-            if self._decoder.bytes_pending:
-                self._frame_began_s = self._loop.time()
-            self._transport.resume_reading()
-
-    def _note_unread(self, size: int) -> None:
-        if self._frame_began_s == math.inf:
-            self._frame_began_s = self._loop.time()
-        if self._sharing is not None:
-            self._sharing.note(self, size)
-
-    @property
-    def bytes_held(self) -> int:
-        """Memory taken by what was received and not done, or answered and not taken."""
-        return self._decoder.bytes_pending + self.bytes_buffered
-
-    @property
-    def frame_due_s(self) -> float:
-        """Loop time at which the frame begun must be complete; infinite between frames."""
-        size = self._decoder.frame_bytes
-        if not size or self._in_line:
-            return math.inf
-        patience_ms = limits.FRAME_GRACE_MS + size / limits.FRAME_BYTES_PER_MS_MIN
-        return self._frame_began_s + patience_ms / 1000
-
-    def work(self, until: Callable[[], bool]) -> bool:
-        """Take requests and answers until ``until`` says so; return whether some are left.
-
-        Called by what its server shares, when it is its turn.
-        """
         self._receiving = True
         try:
-            more = self._work(until)
+            while not self._closed and (command := self._decoder.next()) is not None:
+                self._take(command)
         except RemoteProtocolError as error:
-            logger.info("closing %s: %s", self.peer, error)
-            self.close(str(error))
-            more = False
+            self._refuse_frame(error)
         finally:
-            self._receiving = False
-            if self._out and not self._flush_due:
-                self._flush()
-        if not self._in_line:
-            return more
-        if not more:
-            self._leave_line()
-        # Who waits for its peer to read needs no turn: ``resume_writing`` puts it in line again.
-        # So does the end of what its steps wait for.
-        waits_for_peer = self._paused and not self._closed and self._steps is None
-        self._is_parked = more and (waits_for_peer or self._awaited is not None)
-        return more and not self._is_parked
+            self._done_receiving()
 
-    def _work(self, until: Callable[[], bool]) -> bool:
-        take = self._decoder.next
-        while True:
-            if self._awaited is not None:
-                return True
-            if self._steps is not None:
-                if self._take_step():
-                    if until():
-                        return True
-                    continue
-            elif self._closed and not self._is_gone:
-                return False  # closed by us: what is left is not asked for any more
-            if self._paused and self._sharing is not None and not self._closed:
-                return True
-            command = take()
-            if command is None:
-                return False
-            self._frame_began_s = math.inf
-            if command.flag & FLAG_RESPONSE:
-                self._answered(command)
-            else:
-                self._asked(command)
-            if self._out_bytes > _PAUSE_ABOVE_BYTES and self._sharing is not None:
-                self._flush()
-            if until():
-                return True
+    def eof_received(self) -> bool | None:
+        """Close, since the peer sends no more (called by asyncio)."""
+        return None
 
-    def _take_step(self) -> bool:
-        """Go on with a request that is answered in steps; return whether it is not done yet."""
-        assert self._steps is not None
-        try:
-            awaited = next(self._steps)
-        except StopIteration:
-            self._steps = None
-            return False
-        except Exception:
-            self._steps = None
-            logger.exception("a request of %s failed", self.peer)
-            return False
-        if awaited is not None and not awaited.done():
-            self._awaited = awaited
-            awaited.add_done_callback(self._go_on)
-        return True
+    def _take(self, command: RemotingCommand) -> None:
+        if command.flag & FLAG_RESPONSE:
+            self._answered(command)
+        else:
+            self._asked(command)
 
-    def _go_on(self, _: asyncio.Future[Any]) -> None:
-        """What the steps waited for is done."""
-        self._awaited = None
-        self._unpark()
+    def _refuse_frame(self, error: RemoteProtocolError) -> None:
+        logger.info("closing %s: %s", self.peer, error)
+        self.close(str(error))
+
+    def _done_receiving(self) -> None:
+        self._receiving = False
+        if self._out and not self._flush_due:
+            self._flush()
 
     def _answered(self, command: RemotingCommand) -> None:
         entry = self._pending.pop(command.opaque, None)
@@ -510,11 +412,15 @@ class Connection(asyncio.Protocol):
 
     def _asked(self, command: RemotingCommand) -> None:
         try:
-            self._steps = self._on_request(self, command)
+            self._answer_in_steps(self._on_request(self, command))
         except Exception as error:
             logger.exception("request code=%s of %s failed", command.code, self.peer)
             remark = f"{type(error).__name__}: {error}"
             self.reply(command, RemotingCommand.response(ResponseCode.SYSTEM_ERROR, remark))
+
+    def _answer_in_steps(self, steps: AnswerSteps | None) -> None:
+        if steps is not None:
+            raise TypeError("only a server's connection answers in steps")
 
     def _call_back(
         self, sink: AnswerCallback, answer: RemotingCommand | None, error: Exception | None
@@ -578,10 +484,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the transport over (called by asyncio)."""
         self._transport = stream = cast(asyncio.Transport, transport)
-        shared = self._sharing is not None
-        stream.set_write_buffer_limits(
-            high=limits.SERVER_WRITE_PAUSE_BYTES if shared else _PAUSE_ABOVE_BYTES
-        )
+        stream.set_write_buffer_limits(high=self._pause_above_bytes)
         sock = transport.get_extra_info("socket")
         if sock is not None:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -596,35 +499,28 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail what still waits (called by asyncio)."""
-        by_peer = not self._closed
         self._end(f"connection lost: {exc}" if exc is not None else "closed by the peer")
         if self._abort_timer is not None:
             self._abort_timer.cancel()
-        self._out.clear()
-        self._out_bytes = 0
+        self._forget_bytes()
         self._when_drained.clear()
         self._transport = None
         if not self._lost.done():
             self._lost.set_result(None)
-        # What the peer had sent before it left is still done, in its turn: a commit, say.
-        self._is_gone = by_peer
-        if not self._in_line:
-            self._finish()
-        else:
-            self._unpark()
+        self._finish()
 
-    def _unpark(self) -> None:
-        if self._is_parked and self._sharing is not None:
-            self._is_parked = False
-            self._sharing.again(self)
+    def _forget_bytes(self) -> None:
+        self._out.clear()
+        self._out_bytes = 0
 
     def _finish(self) -> None:
-        """Forget what was not done, and tell the owner that the connection is gone."""
-        self._steps = self._awaited = None
-        self._is_gone = False
+        """Tell the owner that the connection is gone."""
         self._decoder = FrameDecoder()
         if self._on_close is not None:
-            self._on_close(self)
+            try:
+                self._on_close(self)
+            except Exception:
+                logger.exception("the end of the connection to %s was not taken in", self.peer)
 
     def close(self, reason: str) -> None:
         """Close: what was accepted for sending is still sent, what waits for an answer fails.
@@ -639,13 +535,6 @@ class Connection(asyncio.Protocol):
             transport.write(self._take_out())
         transport.close()
         self._abort_timer = self._loop.call_later(_GRACE_S, self._abort)
-
-    def drop(self, reason: str) -> None:
-        """Close at once: what was not sent is lost."""
-        if not self._closed:
-            logger.warning("closing %s: %s", self.peer, reason)
-        self._end(reason)
-        self._abort()
 
     async def wait_closed(self) -> None:
         """Wait until the socket is gone; blocks for some seconds at most after ``close``."""
@@ -673,10 +562,6 @@ class Connection(asyncio.Protocol):
         return ConnectError(
             f"connection to {self.peer} is closed ({reason}); nothing was sent", address=self.peer
         )
-
-
-def _never() -> bool:
-    return False
 
 
 def _host(name: Any) -> tuple[str, int]:

@@ -26,6 +26,7 @@ from rocketstream.errors import (
 )
 from rocketstream.transport.addresses import format_address
 from rocketstream.transport.connection import Connection, ConnectionLimits, RequestHandler
+from rocketstream.transport.served import ServedConnection
 from rocketstream.transport.sharing import Sharing
 from rocketstream.transport.tls import TlsMode
 
@@ -34,7 +35,8 @@ logger = logging.getLogger("rocketstream.transport")
 TLS_MODES = ("disabled", "permissive", "enforcing")
 TLS_FIRST_BYTE = b"\x16"
 _BACKLOG = 1024
-_ACCEPTS_PER_TURN = 64
+_ACCEPTS_PER_TURN = 8
+"""Peers that connect faster than they can be served must not keep those connected waiting."""
 _HANDSHAKE_TIMEOUT_S = 10.0
 _ACCEPT_PAUSE_S = 1.0
 
@@ -60,6 +62,7 @@ class RemotingServer:
         on_close: Callable[[Connection], None] | None = None,
         idle_close_ms: float = limits.IDLE_CLOSE_MS,
         connections_max: int = limits.CONNECTIONS_MAX,
+        body_bytes_max: int = limits.REQUEST_BODY_BYTES_MAX,
         bounds: ConnectionLimits | None = None,
         sharing: Sharing | None = None,
         clock: Clock = SYSTEM_CLOCK,
@@ -77,7 +80,9 @@ class RemotingServer:
             on_close: called when a connection is gone.
             idle_close_ms: close a connection after so long without traffic; 0 never does.
             connections_max: further connections are closed at once.
-            bounds: all bounds of a connection at once; ``idle_close_ms`` is then ignored.
+            body_bytes_max: greatest body of a request that is kept; of a greater one only the
+                header is read (``OversizedCommand``).
+            bounds: all bounds of a connection at once; those above are then ignored.
             sharing: what its connections share with those of other ports; None shares with nobody.
             clock: what work is measured by.
 
@@ -99,14 +104,16 @@ class RemotingServer:
         self._tls_mode = tls_mode
         self._connections_max = connections_max
         self._bounds = bounds or ConnectionLimits(
-            idle_close_ms=idle_close_ms, header_bytes_max=limits.HEADER_BYTES_MAX
+            idle_close_ms=idle_close_ms,
+            header_bytes_max=limits.HEADER_BYTES_MAX,
+            body_bytes_max=body_bytes_max,
         )
         self._sharing = sharing
         self._own_sharing: Sharing | None = None
         self._clock = clock
         self._loop: asyncio.AbstractEventLoop | None = None
         self._server: asyncio.Server | None = None
-        self._acceptor: _PeekingAcceptor | None = None
+        self._acceptor: _Acceptor | None = None
         self._closed = False
 
     @property
@@ -128,32 +135,33 @@ class RemotingServer:
         if self._sharing is None:
             self._sharing = self._own_sharing = Sharing(self._clock)
         family, address = _resolve(self.host, self.port)
-        peeks = self._ssl is not None and self._tls_mode == "permissive"
-        if family == socket.AF_INET and not peeks:
-            # By host and port, so that a loop whose network is none of the system's can listen.
-            await self._serve(host=address[0], port=self.port)
+        if not _watches_sockets(self._loop):
+            await self._serve(address[0])
             return
-        # asyncio would make an IPv6 wildcard deaf to IPv4.
         listener = _listen(family, address, self.host, self.port)
         self.port = listener.getsockname()[1]
-        try:
-            if self._ssl is not None and peeks:
-                self._acceptor = _PeekingAcceptor(
-                    listener, self._new_connection, self._ssl, self._is_full
-                )
-                self._acceptor.start(self._loop)
-            else:
-                await self._serve(sock=listener)
-        except BaseException:
-            listener.close()
-            raise
+        self._acceptor = _Acceptor(
+            listener, self._new_connection, self._ssl, self._tls_mode, self._is_full
+        )
+        self._acceptor.start()
 
-    async def _serve(self, **where: Any) -> None:
+    async def _serve(self, host: str) -> None:
+        """Listen as the loop does it: its network may be none of the system's.
+
+        Raises:
+            NotSupportedError: TLS and plain on one port.
+        """
         assert self._loop is not None
+        if self._ssl is not None and self._tls_mode == "permissive":
+            raise NotSupportedError(
+                "this event loop cannot serve TLS and plain on one port;"
+                " use tls_mode='enforcing' or 'disabled'"
+            )
         try:
             self._server = await self._loop.create_server(
                 self._new_connection,
-                **where,
+                host,
+                self.port,
                 ssl=self._ssl,
                 backlog=_BACKLOG,
                 ssl_handshake_timeout=None if self._ssl is None else _HANDSHAKE_TIMEOUT_S,
@@ -180,13 +188,14 @@ class RemotingServer:
 
     def _new_connection(self) -> Connection:
         assert self._loop is not None
-        return Connection(
+        assert self._sharing is not None
+        return ServedConnection(
             self._loop,
             self._on_request,
+            self._sharing,
             bounds=self._bounds,
             on_open=self._opened,
             on_close=self._lost,
-            sharing=self._sharing,
         )
 
     def _is_full(self) -> bool:
@@ -217,38 +226,35 @@ class RemotingServer:
             self._on_close(connection)
 
 
-class _PeekingAcceptor:
-    """Accepts on a socket and looks at the first byte before it chooses TLS or plain.
+class _Acceptor:
+    """Accepts on a socket, few at a time, and chooses TLS or plain.
 
-    The byte is peeked, so that it is still there for whichever protocol takes the socket; this
-    works the same on asyncio's and uvloop's loops.
+    asyncio and uvloop accept all that wait in one go, so that peers who keep connecting hold up
+    everybody else. Where both TLS and plain are welcome the first byte tells: it is peeked, so that
+    it is still there for whichever protocol takes the socket.
     """
 
     def __init__(
         self,
         listener: socket.socket,
         new_connection: Callable[[], Connection],
-        ssl_context: ssl.SSLContext,
+        ssl_context: ssl.SSLContext | None,
+        tls_mode: TlsMode,
         is_full: Callable[[], bool],
     ) -> None:
         self._listener = listener
         self._is_full = is_full
         self._new_connection = new_connection
         self._ssl = ssl_context
+        self._peeks = ssl_context is not None and tls_mode == "permissive"
         self._waiting: dict[socket.socket, asyncio.TimerHandle] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], socket.socket] = {}
         self._resume: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
 
-    def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        try:
-            loop.add_reader(self._listener, self._accept)
-        except NotImplementedError as error:
-            raise NotSupportedError(
-                "this event loop cannot serve TLS and plain on one port;"
-                " use tls_mode='enforcing' or 'disabled'"
-            ) from error
+    def start(self) -> None:
+        self._resume = None
+        self._loop.add_reader(self._listener, self._accept)
 
     @property
     def in_progress(self) -> int:
@@ -264,8 +270,11 @@ class _PeekingAcceptor:
         self._listener.close()
         for sock in list(self._waiting):
             self._drop(sock)
-        for task in self._tasks:
-            task.cancel()
+        # Not cancelled: a connection just made would never hear that it is lost (uvloop).
+        # Handshakes end with their sockets.
+        for sock in self._tasks.values():
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
         if self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
@@ -278,15 +287,18 @@ class _PeekingAcceptor:
             except OSError as error:  # out of descriptors: others may end meanwhile
                 logger.error("cannot accept on %s: %s", self._listener, error)
                 self._loop.remove_reader(self._listener)
-                self._resume = self._loop.call_later(_ACCEPT_PAUSE_S, self.start, self._loop)
+                self._resume = self._loop.call_later(_ACCEPT_PAUSE_S, self.start)
                 return
             if self._is_full():
                 sock.close()
                 continue
             sock.setblocking(False)
-            timer = self._loop.call_later(_HANDSHAKE_TIMEOUT_S, self._drop, sock)
-            self._waiting[sock] = timer
-            self._loop.add_reader(sock, self._peek, sock)
+            if self._peeks:
+                timer = self._loop.call_later(_HANDSHAKE_TIMEOUT_S, self._drop, sock)
+                self._waiting[sock] = timer
+                self._loop.add_reader(sock, self._peek, sock)
+            else:
+                self._set_up(sock, self._ssl)
 
     def _peek(self, sock: socket.socket) -> None:
         try:
@@ -299,17 +311,20 @@ class _PeekingAcceptor:
             self._drop(sock)
             return
         self._release(sock)
-        task = self._loop.create_task(self._take(sock, first == TLS_FIRST_BYTE))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._set_up(sock, self._ssl if first == TLS_FIRST_BYTE else None)
 
-    async def _take(self, sock: socket.socket, tls: bool) -> None:
+    def _set_up(self, sock: socket.socket, context: ssl.SSLContext | None) -> None:
+        task = self._loop.create_task(self._take(sock, context))
+        self._tasks[task] = sock
+        task.add_done_callback(self._tasks.pop)
+
+    async def _take(self, sock: socket.socket, context: ssl.SSLContext | None) -> None:
         try:
             await self._loop.connect_accepted_socket(
                 self._new_connection,
                 sock,
-                ssl=self._ssl if tls else None,
-                ssl_handshake_timeout=_HANDSHAKE_TIMEOUT_S if tls else None,
+                ssl=context,
+                ssl_handshake_timeout=None if context is None else _HANDSHAKE_TIMEOUT_S,
             )
         except OSError as error:  # includes a failed handshake
             logger.info("a connection could not be set up: %s", error)
@@ -325,6 +340,11 @@ class _PeekingAcceptor:
     def _drop(self, sock: socket.socket) -> None:
         self._release(sock)
         sock.close()
+
+
+def _watches_sockets(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether a loop tells when a socket is ready; Windows' does not, nor a simulated one."""
+    return type(loop).add_reader is not asyncio.AbstractEventLoop.add_reader
 
 
 def _resolve(host: str, port: int) -> tuple[int, Any]:

@@ -8,6 +8,8 @@ still while anything works, nobody is ever put off.
 from __future__ import annotations
 
 import asyncio
+import heapq
+import itertools
 import logging
 from collections import deque
 from collections.abc import Callable, Generator
@@ -53,6 +55,10 @@ class Sharer(Protocol):
         """Go on until ``until`` says so; return whether something is left to do."""
         ...
 
+    def room_given(self) -> None:
+        """Go on with a frame that waited for room."""
+        ...
+
     def drop(self, reason: str) -> None:
         """Close at once, without waiting for the peer."""
         ...
@@ -94,6 +100,13 @@ class Sharing:
         self._spent_ms = 0.0
         self._is_reset_due = False
         self._slice_end_ms = 0.0
+        self._read_buffer = memoryview(bytearray(limits.SERVER_READ_BYTES))
+        self._small_buffer = self._read_buffer[: limits.SERVER_READ_BYTES_CROWDED]
+        self._rooms: dict[Sharer, tuple[int, float]] = {}
+        self._room_bytes = 0
+        self._wanted: dict[Sharer, int] = {}
+        self._wanting: list[tuple[int, int, Sharer]] = []
+        self._wanting_serial = itertools.count()
         self._holders: dict[Sharer, None] = {}
         self._unseen_bytes = 0
         self._watch: asyncio.TimerHandle | None = None
@@ -191,13 +204,72 @@ class Sharing:
         self._unseen_bytes += size
         if self._unseen_bytes >= _SURVEY_BYTES:
             self._survey()
-        elif self._watch is None:
+        if self._watch is None:
             self._watch = self._loop.call_later(_WATCH_S, self._look)
+
+    def read_buffer(self, sharer: Sharer) -> memoryview:
+        """Return where a connection reads to; it takes what it read before another reads."""
+        if self._wanted and sharer not in self._rooms:
+            return self._small_buffer
+        return self._read_buffer
+
+    def ask_room(self, sharer: Sharer, frame_bytes: int) -> bool:
+        """Return whether there is room for a great frame; if not, ``room_given`` is called later.
+
+        The smallest goes first. A frame greater than all the room has it for itself.
+        """
+        if self._wanted or not self._has_room(frame_bytes):
+            self._wanted[sharer] = frame_bytes
+            heapq.heappush(self._wanting, (frame_bytes, next(self._wanting_serial), sharer))
+            self._give_room()
+            return False
+        self._take_room(sharer, frame_bytes)
+        return True
+
+    def leave_room(self, sharer: Sharer) -> None:
+        """Hear that a connection needs no room any more, or does not wait for it."""
+        self._wanted.pop(sharer, None)
+        room = self._rooms.pop(sharer, None)
+        if room is not None:
+            self._room_bytes -= room[0]
+            self._give_room()
+
+    def _has_room(self, frame_bytes: int) -> bool:
+        return not self._rooms or self._room_bytes + frame_bytes <= limits.FRAME_ROOM_BYTES_MAX
+
+    def _take_room(self, sharer: Sharer, frame_bytes: int) -> None:
+        self._rooms[sharer] = (frame_bytes, self._loop.time())
+        self._room_bytes += frame_bytes
+
+    def _give_room(self) -> None:
+        while self._wanting:
+            size, _, sharer = self._wanting[0]
+            if self._wanted.get(sharer) == size:
+                if not self._has_room(size):
+                    return
+                del self._wanted[sharer]
+                self._take_room(sharer, size)
+                self._loop.call_soon(self._tell, sharer)
+            heapq.heappop(self._wanting)
+
+    def _tell(self, sharer: Sharer) -> None:
+        if sharer in self._rooms:
+            sharer.room_given()
+
+    def _clear_rooms(self, now_s: float) -> None:
+        """While others wait for room, close those that fill theirs too slowly."""
+        if not self._wanted:
+            return
+        for sharer, (size, since_s) in list(self._rooms.items()):
+            patience_ms = limits.ROOM_GRACE_MS + size / limits.ROOM_BYTES_PER_MS_MIN
+            if now_s > since_s + patience_ms / 1000:
+                sharer.drop(f"its frame of {size} bytes took too long while others waited")
 
     def _look(self) -> None:
         self._watch = None
         self._survey()
         now_s = self._loop.time()
+        self._clear_rooms(now_s)
         for sharer in list(self._holders):
             if sharer.frame_due_s <= now_s:
                 sharer.drop("its frame was not complete in time")

@@ -226,6 +226,29 @@ def test_connections_over_the_bound_are_closed_at_once(run: Run) -> None:
     run(main())
 
 
+def test_peers_that_connect_at_once_are_accepted_few_at_a_time(run: Run) -> None:
+    """Accepting all that wait kept those connected waiting for as long as others kept coming."""
+
+    async def main() -> None:
+        server = RemotingServer(echo)
+        await server.start()
+        host, port = server.address.rsplit(":", 1)
+        peers = [socket.create_connection((host, int(port))) for _ in range(100)]
+        most, loop = 0, asyncio.get_running_loop()
+        while len(server.connections) < 100:
+            before = len(server.connections)
+            reached = loop.create_future()
+            loop.call_soon(reached.set_result, None)
+            await reached
+            most = max(most, len(server.connections) - before)
+        assert most <= 24  # eight in a turn of the loop, of which this saw up to three
+        for peer in peers:
+            peer.close()
+        await server.close()
+
+    run(main())
+
+
 def test_both_ends_know_each_other(run: Run) -> None:
     async def main() -> None:
         def who(connection: Connection, command: RemotingCommand) -> None:

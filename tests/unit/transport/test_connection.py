@@ -417,7 +417,7 @@ def test_peer_that_does_not_read_what_it_is_told_is_cut_off(run: Run) -> None:
         lost: asyncio.Future[Connection] = loop.create_future()
 
         def handler(connection: Connection, command: RemotingCommand) -> None:
-            for _ in range(15):
+            for _ in range(10):
                 if not connection.is_closed:
                     connection.oneway(request(body=bytes(1_000_000)))
 

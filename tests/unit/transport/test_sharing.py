@@ -13,7 +13,8 @@ from rocketstream import limits
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.framing import encode_frame
 from rocketstream.testing.clock import ManualClock
-from rocketstream.transport.connection import Connection, RequestHandler
+from rocketstream.transport.connection import Connection, ConnectionLimits, RequestHandler
+from rocketstream.transport.served import ServedConnection
 from rocketstream.transport.sharing import AnswerSteps, Sharing, Steps
 from tests.plugins.pipes import Pipe, turn
 from tests.unit.transport.conftest import Run, request
@@ -34,10 +35,11 @@ class Server:
 
     def join(
         self, handler: RequestHandler | None = None, **settings: Any
-    ) -> tuple[Connection, Pipe]:
+    ) -> tuple[ServedConnection, Pipe]:
         """Return a new connection and its transport."""
         loop = asyncio.get_running_loop()
-        connection = Connection(loop, handler or self._toil, sharing=self.sharing, **settings)
+        settings.setdefault("bounds", ConnectionLimits())
+        connection = ServedConnection(loop, handler or self._toil, self.sharing, **settings)
         self._joined.append(connection)
         return connection, Pipe(connection)
 
@@ -239,7 +241,7 @@ def test_work_of_the_server_itself_is_done_in_slices(play: Play) -> None:
 
         def steps() -> Steps:
             for number in range(100):
-                server.clock.advance(0.5)
+                server.clock.advance(limits.WORK_SLICE_MS / 2)
                 done.append(number)
                 yield
 
@@ -349,6 +351,10 @@ class Holder:
         self.bytes_held = size
         self.holds_since_s = float("inf")
         self.reasons: list[str] = []
+        self.rooms = 0
+
+    def room_given(self) -> None:
+        self.rooms += 1
 
     def work(self, until: Callable[[], bool]) -> bool:
         return False

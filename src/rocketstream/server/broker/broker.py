@@ -12,6 +12,7 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
+from rocketstream import limits
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream._util.workers import ThreadWorkers, Workers
 from rocketstream.errors import ConfigurationError
@@ -37,7 +38,7 @@ from rocketstream.server.broker.handlers.offsets import OffsetHandlers
 from rocketstream.server.broker.handlers.proxied import ProxiedHandlers
 from rocketstream.server.broker.handlers.pull import PullHandlers
 from rocketstream.server.broker.handlers.reply import ReplyHandlers
-from rocketstream.server.broker.handlers.send import SendHandlers
+from rocketstream.server.broker.handlers.send import SendHandlers, refuse_oversized
 from rocketstream.server.broker.handlers.send_back import SendBackHandlers
 from rocketstream.server.broker.handlers.topics import TopicHandlers
 from rocketstream.server.broker.handlers.transactions import TransactionHandlers
@@ -167,6 +168,7 @@ class Broker:
             port=self.config.port,
             ssl_context=self.config.ssl_context,
             on_close=controller.closed,
+            body_bytes_max=self._request_body_bytes_max(),
             sharing=controller.sharing,
         )
         await self._server.start()
@@ -191,9 +193,13 @@ class Broker:
             port=self.controller.port - 2,
             ssl_context=self.config.ssl_context,
             on_close=self.controller.closed,
+            body_bytes_max=self._request_body_bytes_max(),
             sharing=self.controller.sharing,
         )
         await self._vip_server.start()
+
+    def _request_body_bytes_max(self) -> int:
+        return max(limits.REQUEST_JSON_BYTES_MAX, self.config.message_body_bytes_max)
 
     def _load_tables(self) -> None:
         controller, config = self.controller, self.config
@@ -256,7 +262,10 @@ class Broker:
             UpkeepHandlers(controller, transactions),
         ):
             table.update(part.table())
-        self._dispatcher = Dispatcher("broker", table)
+        body_bytes_max = self.config.message_body_bytes_max
+        self._dispatcher = Dispatcher(
+            "broker", table, lambda request: refuse_oversized(request, body_bytes_max)
+        )
         arrived = _arrivals(pulls, schedule)
         gate = self._gate
         self.store.on_arrival = FlushedArrivals(self.store, gate, arrived) if gate else arrived

@@ -24,7 +24,7 @@ from rocketstream.limits import BATCH_STORED_BYTES_MAX, PROPERTIES_BYTES_MAX
 from rocketstream.protocol import names
 from rocketstream.protocol.bodies import TopicConfig
 from rocketstream.protocol.codes import MessageSysFlag, RequestCode, ResponseCode
-from rocketstream.protocol.command import RemotingCommand
+from rocketstream.protocol.command import OversizedCommand, RemotingCommand
 from rocketstream.protocol.headers import SendMessageRequestHeader
 from rocketstream.protocol.properties import (
     PROPERTY_CLUSTER,
@@ -48,13 +48,17 @@ from rocketstream.server.broker.messages import (
     index_keys,
 )
 from rocketstream.server.broker.transaction_service import TransactionService
-from rocketstream.server.dispatch import Answer, Handler, refusal
+from rocketstream.server.dispatch import Answer, Handler, refusal, refuse_oversized_request
 from rocketstream.server.store import PutResult
 from rocketstream.transport.aio import Connection
 from rocketstream.transport.sharing import AnswerSteps, Steps
 
 TAG_CACHE_MAX = 4096
 _REFUSED = (BrokerError, StoreError, ProtocolError, ConfigurationError)
+SENDS = frozenset({
+    RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE,
+    RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2,
+})  # fmt: skip
 ILLEGAL = (
     "the message is illegal, maybe msg body or properties length not matched. msg body length "
     "limit {body}B, msg properties length limit 32KB."
@@ -73,6 +77,14 @@ def topic_config_text(config: TopicConfig) -> str:
         f"topicFilterType={config.topic_filter_type}, topicSysFlag={config.topic_sys_flag}, "
         f"order={str(config.order).lower()}]"
     )
+
+
+def refuse_oversized(request: OversizedCommand, body_bytes_max: int) -> RemotingCommand:
+    """Return the reply to a request whose body was not kept: that to a send is upstream's."""
+    if request.code not in SENDS:
+        return refuse_oversized_request(request)
+    text = ILLEGAL.format(body=body_bytes_max)
+    return RemotingCommand.response(ResponseCode.MESSAGE_ILLEGAL, text)
 
 
 def _batch_too_large() -> BrokerError:

@@ -1,0 +1,271 @@
+"""A connection of a server: what one peer asks must not keep the others waiting.
+
+Law: turns, memory and steps; frames, answers and bounds are those of any connection. Runs on its
+loop's thread only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable
+from typing import Any
+
+from rocketstream import limits
+from rocketstream.errors import RemoteProtocolError
+from rocketstream.protocol.framing import FrameDecoder
+from rocketstream.transport.connection import Connection, ConnectionLimits, RequestHandler
+from rocketstream.transport.sharing import AnswerSteps, Sharing
+
+logger = logging.getLogger("rocketstream.transport")
+
+_FLUSH_ABOVE_BYTES = 1024 * 1024
+_PIECE_BYTES = 64 * 1024
+"""What is handed to the socket at a time: a piece is freed when it is sent, and the next answer's
+pieces fit where it was."""
+
+
+class ServedConnection(Connection, asyncio.BufferedProtocol):
+    """A connection that works when it is its turn, and reads a great frame when there is room.
+
+    Once a peer left, what it had asked before is still done; then the owner hears of it.
+    """
+
+    _pause_above_bytes = limits.SERVER_WRITE_PAUSE_BYTES
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        on_request: RequestHandler,
+        sharing: Sharing,
+        *,
+        bounds: ConnectionLimits,
+        on_open: Callable[[Connection], None] | None = None,
+        on_close: Callable[[Connection], None] | None = None,
+    ) -> None:
+        super().__init__(loop, on_request, bounds=bounds, on_open=on_open, on_close=on_close)
+        self._sharing = sharing
+        self._steps: AnswerSteps | None = None
+        self._awaited: asyncio.Future[Any] | None = None
+        self._in_line = False
+        self._is_parked = False
+        self._is_gone = False
+        self._has_room = False
+        self._wants_room = False
+        self._frame_began_s = math.inf
+        self._read_to = memoryview(b"")
+        # What it shows to those it shares with (see ``Sharer``).
+        self.used_ms = 0.0
+        self.used_at_ms = 0.0
+        self.is_waiting = False
+        self.holds_since_s = math.inf
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return where the next bytes go (called by asyncio)."""
+        self._read_to = self._sharing.read_buffer(self)
+        return self._read_to
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Take what was read (called by asyncio)."""
+        self.data_received(bytes(self._read_to[:nbytes]))
+
+    def data_received(self, data: bytes) -> None:
+        """Decode and dispatch, now or when it is this connection's turn."""
+        if self._closed:
+            return
+        self._active = True
+        self._decoder.put(data)
+        if not self._in_line and self._sharing.go(self):
+            self._in_line = True
+            self._pause_reading()
+        if self._decoder.bytes_pending:
+            if self._frame_began_s == math.inf:
+                self._frame_began_s = self._loop.time()
+            self._sharing.note(self, len(data))
+            self._ask_room()
+
+    def _ask_room(self) -> None:
+        """Read no more of a great frame before there is room for it."""
+        size = self._decoder.frame_bytes
+        if size <= limits.FRAME_FREE_BYTES or self._has_room or self._wants_room or self._closed:
+            return
+        if self._sharing.ask_room(self, size):
+            self._has_room = True
+        else:
+            self._wants_room = True
+            self._pause_reading()
+
+    def room_given(self) -> None:
+        """Go on with the frame that waited for room (called by what is shared)."""
+        self._wants_room, self._has_room = False, True
+        self._read_on()
+
+    def _leave_room(self) -> None:
+        if self._has_room or self._wants_room:
+            self._has_room = self._wants_room = False
+            self._sharing.leave_room(self)
+
+    def _pause_reading(self) -> None:
+        if self._transport is not None and not self._closed:
+            self._transport.pause_reading()
+
+    def _read_on(self) -> None:
+        if self._transport is None or self._closed or self._in_line or self._wants_room:
+            return
+        # The peer could not go on with a frame it had begun.
+        if self._decoder.bytes_pending:
+            self._frame_began_s = self._loop.time()
+        self._transport.resume_reading()
+
+    # --- what it shows to those it shares with ----------------------------------------------------
+
+    @property
+    def bytes_held(self) -> int:
+        """Memory taken by what was received and not done, or answered and not taken."""
+        return self._decoder.bytes_pending + self.bytes_buffered
+
+    @property
+    def frame_due_s(self) -> float:
+        """Loop time at which the frame begun must be complete; infinite between frames."""
+        size = self._decoder.frame_bytes
+        if not size or self._in_line or self._wants_room:
+            return math.inf
+        patience_ms = limits.FRAME_GRACE_MS + size / limits.FRAME_BYTES_PER_MS_MIN
+        return self._frame_began_s + patience_ms / 1000
+
+    def drop(self, reason: str) -> None:
+        """Close at once: what was not sent is lost, what was received is not done."""
+        if not self._closed:
+            logger.warning("closing %s: %s", self.peer, reason)
+        self._end(reason)
+        self._forget_bytes()
+        self._decoder = FrameDecoder()
+        self._leave_room()
+        self._abort()
+
+    # --- working ----------------------------------------------------------------------------------
+
+    def work(self, until: Callable[[], bool]) -> bool:
+        """Take requests and answers until ``until`` says so; return whether some are left.
+
+        Called by what its server shares, when it is its turn.
+        """
+        self._receiving = True
+        try:
+            more = self._work(until)
+        except RemoteProtocolError as error:
+            self._refuse_frame(error)
+            more = False
+        finally:
+            self._done_receiving()
+        if not self._in_line:
+            return more
+        if not more:
+            self._leave_line()
+        # Who waits for its peer to read needs no turn: ``resume_writing`` puts it in line again.
+        # So does the end of what its steps wait for.
+        waits_for_peer = self._paused and not self._closed and self._steps is None
+        self._is_parked = more and (waits_for_peer or self._awaited is not None)
+        return more and not self._is_parked
+
+    def _work(self, until: Callable[[], bool]) -> bool:
+        decoder = self._decoder
+        while True:
+            if self._awaited is not None:
+                return True
+            if self._steps is not None:
+                if self._take_step():
+                    if until():
+                        return True
+                    continue
+            elif self._closed and not self._is_gone:
+                return False  # closed by us: what is left is not asked for any more
+            if self._paused and not self._closed:
+                return True
+            command = decoder.next()
+            if command is None:
+                return False
+            self._frame_began_s = math.inf
+            self._leave_room()
+            self._take(command)
+            if self._out_bytes > _FLUSH_ABOVE_BYTES:
+                self._flush()
+            if until():
+                return True
+
+    def _answer_in_steps(self, steps: AnswerSteps | None) -> None:
+        self._steps = steps
+
+    def _take_step(self) -> bool:
+        """Go on with a request that is answered in steps; return whether it is not done yet."""
+        assert self._steps is not None
+        try:
+            awaited = next(self._steps)
+        except StopIteration:
+            self._steps = None
+            return False
+        except Exception:
+            self._steps = None
+            logger.exception("a request of %s failed", self.peer)
+            return False
+        if awaited is not None and not awaited.done():
+            self._awaited = awaited
+            awaited.add_done_callback(self._go_on)
+        return True
+
+    def _go_on(self, _: asyncio.Future[Any]) -> None:
+        """What the steps waited for is done."""
+        self._awaited = None
+        self._unpark()
+
+    def _unpark(self) -> None:
+        if self._is_parked:
+            self._is_parked = False
+            self._sharing.again(self)
+
+    def _leave_line(self) -> None:
+        self._in_line = False
+        if self._transport is None:
+            super()._finish()
+        else:
+            self._ask_room()
+            self._read_on()
+
+    # --- writing ----------------------------------------------------------------------------------
+
+    def _hand_over(self, transport: asyncio.Transport) -> None:
+        self._sharing.note(self, self._out_bytes)
+        data = self._take_out()
+        if len(data) <= _PIECE_BYTES:
+            transport.write(data)
+            return
+        whole = memoryview(data)
+        for start in range(0, len(whole), _PIECE_BYTES):
+            transport.write(bytes(whole[start : start + _PIECE_BYTES]))
+        self._check_write_bound()
+
+    def resume_writing(self) -> None:
+        """Send what was kept (called by asyncio)."""
+        self.holds_since_s = math.inf
+        super().resume_writing()
+        self._unpark()
+
+    # --- the end ----------------------------------------------------------------------------------
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Fail what still waits (called by asyncio)."""
+        # What the peer had sent before it left is still done, in its turn: a commit, say.
+        self._is_gone = not self._closed
+        super().connection_lost(exc)
+
+    def _finish(self) -> None:
+        """Leave in line: thousands that are lost at once leave one after another."""
+        self._leave_room()
+        if self._in_line:
+            self._unpark()
+            return
+        self._in_line = True
+        self._sharing.again(self)
