@@ -138,7 +138,8 @@ LOCK_GRACE_MS: Final = 30_000
 """How long a queue waits for its old holder after a restart of the broker: as long as clients,
 Java's too, trust a lease they could not renew (rocketmq.client.rebalance.lockMaxLiveTime)."""
 LOCK_SAVE_WAIT_MS: Final = 500
-"""A lock is answered when it is written down, or after this time; clients wait a second for it."""
+"""Locks are answered when they are written down, or after this time without those that are not;
+clients wait a second for it."""
 QUEUE_LOCKS_MAX: Final = 200_000
 """Leases of all groups together; a client names the queues, so it could name any number."""
 CLIENT_EXPIRED_MS: Final = 120_000

@@ -257,7 +257,7 @@ def test_filter_data_survives_a_restart_as_dead(
     with Peer(second.broker_addr) as broker:
         subscribe(broker, "n = 7")
         assert bodies(broker.pull("T1", 0, expression=None, sub_version=1)) == [b"m7"]
-    assert not known.is_dead
+        assert not known.is_dead
 
 
 def test_filter_data_dead_for_a_day_is_dropped(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +22,7 @@ from rocketstream.protocol.bodies import (
     UnlockBatchRequestBody,
 )
 from rocketstream.protocol.codes import RequestCode
+from rocketstream.server.broker.handlers import clients
 from rocketstream.server.embedded import SMALL_STORE, EmbeddedCluster
 from rocketstream.server.store import Files, MessageStore
 from rocketstream.testing import ManualClock
@@ -200,6 +203,144 @@ def test_queue_that_was_given_up_is_free_after_a_restart(tmp_path: Path) -> None
         assert peer.call(RequestCode.UNLOCK_BATCH_MQ, body=body).code == 0
     with running(tmp_path) as cluster, Peer(cluster.broker_addr) as peer:
         assert lock(peer, "c2", 0, 1) == [0]
+
+
+class FailingDisk(Files):
+    """Writes no small file while told so; while it is dead it removes none either."""
+
+    is_full = is_dead = False
+
+    def write_bytes(self, path: Path, data: bytes) -> None:
+        self._may_fail(is_failing=self.is_full or self.is_dead, code=errno.ENOSPC)
+        super().write_bytes(path, data)
+
+    def unlink(self, path: Path, *, missing_ok: bool = False) -> None:
+        self._may_fail(is_failing=self.is_dead, code=errno.EIO)
+        super().unlink(path, missing_ok=missing_ok)
+
+    def _may_fail(self, *, is_failing: bool, code: int) -> None:
+        if is_failing:
+            raise OSError(code, os.strerror(code))
+
+
+def test_full_disk_keeps_nobody_from_a_queue_and_a_restart_keeps_it_for_its_holder(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who got a queue could not be written down: after a restart all wait until leases are over."""
+    clock, disk = ManualClock(), FailingDisk()
+    file = tmp_path / CONFIG / "queueLocks.json"
+    with running(tmp_path, clock=clock, files=disk) as cluster, Peer(cluster.broker_addr) as peer:
+        assert lock(peer, "c1", 0) == [0]
+        assert file.exists()
+        disk.is_full = True
+        assert lock(peer, "c2", 1) == [1]
+        assert lock(peer, "c3", 2) == [2]
+        assert not file.exists()
+        kill(cluster)
+    disk.is_full = False
+    for _ in range(2):
+        clock.advance(10_000)
+        with (
+            running(tmp_path, clock=clock, files=disk) as cluster,
+            Peer(cluster.broker_addr) as peer,
+        ):
+            assert "who holds which queue is not known" in caplog.text
+            assert lock(peer, "c1", 0, 1, 2) == []
+            clock.advance(30_000)
+            assert lock(peer, "c1", 0, 1, 2) == []
+            kill(cluster)
+    with running(tmp_path, clock=clock, files=disk) as cluster, Peer(cluster.broker_addr) as peer:
+        clock.advance(30_001)
+        assert lock(peer, "c1", 0, 1) == [0, 1]
+        assert "c1" in file.read_text()
+        kill(cluster)
+    with running(tmp_path, clock=clock, files=disk) as cluster, Peer(cluster.broker_addr) as peer:
+        assert lock(peer, "c2", 0, 1, 2) == [2]
+
+
+def test_lock_is_written_down_again_when_there_is_room(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    file = tmp_path / CONFIG / "queueLocks.json"
+    with (
+        running(tmp_path, files=disk, intervals_ms=1) as cluster,
+        Peer(cluster.broker_addr) as peer,
+    ):
+        disk.is_full = True
+        assert lock(peer, "c1", 0) == [0]
+        disk.is_full = False
+        wait_until(lambda: file.exists() and "c1" in file.read_text(), "the lock")
+        kill(cluster)
+    with running(tmp_path, files=disk) as cluster, Peer(cluster.broker_addr) as peer:
+        assert lock(peer, "c2", 0, 1) == [1]
+
+
+def test_queue_is_not_given_when_neither_its_holder_nor_their_loss_can_be_noted(
+    tmp_path: Path,
+) -> None:
+    """On a disk that does nothing any more holders keep what they have, and nobody gets more."""
+    disk = FailingDisk()
+    with (
+        running(tmp_path, files=disk, intervals_ms=1) as cluster,
+        Peer(cluster.broker_addr) as peer,
+    ):
+        assert lock(peer, "c1", 0) == [0]
+        disk.is_dead = True
+        assert lock(peer, "c1", 0, 1) == [0]
+        assert lock(peer, "c1", 0, 1) == [0]
+        assert lock(peer, "c2", 1) == []
+        disk.is_dead = False
+        wait_until(lambda: lock(peer, "c1", 0, 1) == [0, 1], "both queues")
+
+
+def test_lock_that_a_slow_disk_writes_too_late_is_given_with_the_next_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients wait a second for the answer; what they hold already is in it."""
+    monkeypatch.setattr(clients, "LOCK_SAVE_WAIT_MS", 1)
+    disk = SlowDisk()
+    with running(tmp_path, files=disk) as cluster, Peer(cluster.broker_addr) as peer:
+        wait_until(lambda: lock(peer, "c1", 0) == [0], "a queue")
+        with disk.turn:
+            assert lock(peer, "c1", 0, 1) == [0]
+        wait_until(lambda: lock(peer, "c1", 0, 1) == [0, 1], "both queues")
+
+
+class SlowDisk(Files):
+    """Writes small files when it is its turn."""
+
+    def __init__(self) -> None:
+        self.turn = threading.Lock()
+
+    def write_bytes(self, path: Path, data: bytes) -> None:
+        with self.turn:
+            super().write_bytes(path, data)
+
+
+@pytest.mark.parametrize("text", [None, "", '{"lockTable":{"cg"'])
+def test_locks_nobody_knows_are_given_when_all_leases_are_over(
+    tmp_path: Path, text: str | None
+) -> None:
+    """A store of Apache's broker, which keeps no locks, or a file that is damaged."""
+    clock = ManualClock()
+    file = tmp_path / CONFIG / "queueLocks.json"
+    with running(tmp_path, clock=clock) as cluster, Peer(cluster.broker_addr) as peer:
+        assert lock(peer, "c1", 0) == [0], "nobody can hold a queue of a new store"
+    file.unlink()
+    if text is not None:
+        file.write_text(text)
+    with running(tmp_path, clock=clock) as cluster, Peer(cluster.broker_addr) as peer:
+        assert lock(peer, "c1", 0) == []
+        clock.advance(30_001)
+        assert lock(peer, "c1", 0) == [0]
+
+
+def test_broker_without_locks_writes_down_that_it_has_none(tmp_path: Path) -> None:
+    """A restart finds that nobody held a queue, and gives it at once."""
+    with running(tmp_path) as cluster:
+        wait_until(lambda: (tmp_path / CONFIG / "queueLocks.json").exists(), "the file")
+        kill(cluster)
+    with running(tmp_path) as cluster, Peer(cluster.broker_addr) as peer:
+        assert lock(peer, "c1", 0) == [0]
 
 
 def test_dead_letters_are_found_after_a_kill(tmp_path: Path) -> None:

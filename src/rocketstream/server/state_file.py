@@ -55,6 +55,8 @@ class StateFile:
         interval_ms: the longest time between a change and the next write.
         barrier: calls back when everything the snapshot vouches for is on the disk; None when the
             table vouches for nothing.
+        is_exact: an older version would be worse than none: the file is removed where the table
+            cannot be written.
     """
 
     def __init__(
@@ -65,8 +67,12 @@ class StateFile:
         workers: Workers,
         interval_ms: int,
         barrier: Barrier | None = None,
+        *,
+        is_exact: bool = False,
     ) -> None:
         self._file = file
+        self._is_exact = is_exact
+        self._is_removed = False
         self._generation = generation
         self._snapshot = snapshot
         self._workers = workers
@@ -85,6 +91,10 @@ class StateFile:
     def is_saved(self) -> bool:
         """Whether the file holds what the table holds."""
         return self._on_disk == self._generation()
+
+    def is_known(self, generation: int) -> bool:
+        """Whether a restart finds so much of the table, or finds that it is not to know."""
+        return generation <= self._on_disk or self._is_removed
 
     @property
     def path(self) -> Path:
@@ -105,12 +115,16 @@ class StateFile:
             self._begin()
 
     def written(self) -> asyncio.Future[bool]:
-        """Write now what the table holds now; True when it is on the disk, False when it failed."""
+        """Write now what the table holds now; True when it is on the disk, False when it failed.
+
+        True as well when the file is removed, the table being exact.
+        """
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        if self.is_saved or self._closed:
-            future.set_result(self.is_saved)
+        generation = self._generation()
+        if self.is_known(generation) or self._closed:
+            future.set_result(self.is_known(generation))
             return future
-        self._waiting.append((self._generation(), future))
+        self._waiting.append((generation, future))
         if not self._is_writing:
             self._begin()
         return future
@@ -145,13 +159,22 @@ class StateFile:
         text = snapshot.encode(pretty=True).decode()
         with self._guard:
             # What was written meanwhile on another thread may be newer.
-            if generation > self._on_disk:
+            if generation <= self._on_disk:
+                return
+            try:
                 self._file.save(text)
-                self._on_disk = generation
+            except StoreError:
+                if self._is_exact:
+                    self._file.remove()
+                    self._is_removed = True
+                raise
+            self._on_disk = generation
 
     def _begin(self) -> None:
         loop = asyncio.get_running_loop()
         self._is_writing = True
+        # What changes from now on is not in what may get there.
+        self._is_removed = False
         generation = self._generation()
         # The snapshot is taken here, where the table lives; all else happens elsewhere.
         snapshot = self._snapshot()
@@ -203,8 +226,8 @@ class StateFile:
         for generation, future in waiting:
             if future.done():
                 continue
-            if generation <= self._on_disk or error is not None or self._closed:
-                future.set_result(generation <= self._on_disk)
+            if self.is_known(generation) or error is not None or self._closed:
+                future.set_result(self.is_known(generation))
             else:
                 self._waiting.append((generation, future))
         if self._waiting:

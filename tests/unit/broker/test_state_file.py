@@ -69,32 +69,39 @@ class HandWorkers:
 
 
 class FullDisk(Files):
-    """Has no room while told so."""
+    """Has no room while told so; a dead one removes nothing either."""
 
     is_full = False
+    is_dead = False
 
     def write_bytes(self, path: Path, data: bytes) -> None:
         if self.is_full:
             raise OSError(28, "No space left on device")
         super().write_bytes(path, data)
 
+    def unlink(self, path: Path, *, missing_ok: bool = False) -> None:
+        if self.is_dead:
+            raise OSError(5, "Input/output error")
+        super().unlink(path, missing_ok=missing_ok)
+
 
 class Scene:
     """A table, its file, and the hands of everything around it."""
 
-    def __init__(self, folder: Path, *, barrier: bool = False) -> None:
+    def __init__(self, folder: Path, *, barrier: bool = False, is_exact: bool = False) -> None:
         self.table = Table()
         self.disk = FullDisk()
         self.workers = HandWorkers()
         self.flushes: list[Callable[[Exception | None], None]] = []
         self.path = folder / "table.json"
         self.file = StateFile(
-            ConfigFile(self.path, self.disk),
+            ConfigFile(self.path, self.disk, has_backup=not is_exact),
             lambda: self.table.generation,
             self.table.snapshot,
             self.workers,
             INTERVAL_MS,
             self.flushes.append if barrier else None,
+            is_exact=is_exact,
         )
         self.loop = asyncio.get_running_loop()
 
@@ -259,3 +266,63 @@ def test_close_writes_the_rest(tmp_path: Path) -> None:
         assert await written is False
 
     played(play, tmp_path, barrier=True)
+
+
+def test_exact_table_that_cannot_be_written_is_removed(tmp_path: Path) -> None:
+    """A restart that finds none knows that it does not know; an older one would mislead it."""
+
+    async def play(scene: Scene) -> None:
+        scene.table.change()
+        scene.tick()
+        await scene.work()
+        assert scene.text == "1"
+        scene.disk.is_full = True
+        scene.table.change()
+        assert not scene.file.is_known(2)
+        written = scene.file.written()
+        await scene.work()
+        assert not scene.path.exists()
+        assert await written is True
+        scene.table.change()
+        assert scene.file.is_known(3)
+        assert scene.file.written().result() is True
+
+    played(play, tmp_path, is_exact=True)
+
+
+def test_exact_table_may_get_there_again_without_what_changed_meanwhile(tmp_path: Path) -> None:
+    async def play(scene: Scene) -> None:
+        scene.disk.is_full = True
+        scene.table.change()
+        scene.tick()
+        await scene.work()
+        assert scene.file.is_known(1)
+        scene.disk.is_full = False
+        scene.tick(2 * INTERVAL_MS)
+        scene.table.change()
+        assert not scene.file.is_known(2)
+        written = scene.file.written()
+        await scene.work()
+        assert scene.text == "1"
+        assert not written.done()
+        await scene.work()
+        assert scene.text == "2"
+        assert await written is True
+
+    played(play, tmp_path, is_exact=True)
+
+
+def test_exact_table_that_cannot_be_removed_either_is_not_known(tmp_path: Path) -> None:
+    async def play(scene: Scene) -> None:
+        scene.table.change()
+        scene.tick()
+        await scene.work()
+        scene.disk.is_full = scene.disk.is_dead = True
+        scene.table.change()
+        written = scene.file.written()
+        await scene.work()
+        assert await written is False
+        assert scene.file.is_known(1)
+        assert not scene.file.is_known(2)
+
+    played(play, tmp_path, is_exact=True)

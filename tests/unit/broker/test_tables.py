@@ -267,6 +267,31 @@ def test_lease_is_renewed_refused_and_taken_over() -> None:
     assert locks.lock("other", "c1", [queue], NOW) == {queue}
 
 
+def test_locks_nobody_knows_are_waited_out() -> None:
+    """Covers C-356: 30 s a holder may trust its lease; the table is written down after that."""
+    locks = QueueLocks()
+    queue = MessageQueue("T", "b", 0)
+    locks.wait_out(NOW)
+    assert locks.lock("g", "c1", [queue], NOW + 30_000) == set()
+    locks.expire(NOW + 30_000)
+    assert locks.generation == 0
+    locks.expire(NOW + 30_001)
+    assert locks.generation == 1
+    assert locks.lock("g", "c1", [queue], NOW + 30_001) == {queue}
+
+
+def test_locks_say_since_when_a_queue_has_its_holder() -> None:
+    """Renewals change nothing that has to be written down."""
+    locks = QueueLocks()
+    queues = [MessageQueue("T", "b", number) for number in range(2)]
+    locks.lock("g", "c1", queues[:1], NOW)
+    locks.lock("g", "c1", queues, NOW + 50_000)
+    assert [locks.since("g", queue) for queue in queues] == [1, 2]
+    assert locks.lock("g", "c2", queues, NOW + 110_000) == set()
+    assert locks.lock("g", "c2", queues[:1], NOW + 110_001) == {queues[0]}
+    assert [locks.since("g", queue) for queue in queues] == [3, 2]
+
+
 def test_rates_are_of_their_windows() -> None:
     """Covers the putTps figure of code 28."""
     counter = Counter()

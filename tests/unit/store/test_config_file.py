@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 
 import pytest
 
 from rocketstream.errors import DiskFullError, StoreDamagedError, StoreError
-from rocketstream.server.store import ConfigFile
+from rocketstream.server.store import ConfigFile, Files
 from tests.unit.store.kit import FaultyFiles
 
 
@@ -70,3 +71,41 @@ def test_crash_at_any_write_leaves_the_old_or_the_new_text(tmp_path: Path) -> No
         file.save("[2]")
     assert not isinstance(caught.value, DiskFullError)
     assert file.load(json.loads) == [1]
+
+
+def test_file_without_a_backup_is_itself_or_nothing(tmp_path: Path) -> None:
+    file = ConfigFile(tmp_path / "a.json", has_backup=False)
+    file.backup_path.write_text("[0]")
+    assert file.load(json.loads) is None
+    file.save("[1]")
+    file.save("[2]")
+    assert file.load(json.loads) == [2]
+    assert file.backup_path.read_text() == "[0]"
+    file.path.write_text("[")
+    with pytest.raises(StoreDamagedError, match=r"a\.json"):
+        file.load(json.loads)
+    for _ in range(2):
+        file.remove()
+        assert file.load(json.loads) is None
+
+
+def test_file_is_removed_from_the_disk_when_remove_returns(tmp_path: Path) -> None:
+    """Before that the name may come back in a power failure."""
+
+    class Directories(Files):
+        is_synced = False
+        is_broken = False
+
+        def sync_directory(self, path: Path) -> None:
+            if self.is_broken:
+                raise OSError(errno.EIO, "input/output error")
+            self.is_synced = not (path / "a.json").exists()
+
+    files = Directories()
+    file = ConfigFile(tmp_path / "a.json", files)
+    file.save("[1]")
+    file.remove()
+    assert files.is_synced
+    files.is_broken = True
+    with pytest.raises(StoreError, match=r"a\.json cannot be removed: .*input/output error"):
+        file.remove()

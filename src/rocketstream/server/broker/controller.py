@@ -59,7 +59,11 @@ class Saver(Protocol):
         ...
 
     def locks_written(self) -> asyncio.Future[bool]:
-        """Write queueLocks.json; whether it was."""
+        """Write queueLocks.json, or remove it; whether one of them was done."""
+        ...
+
+    def locks_known(self, generation: int) -> bool:
+        """Whether a restart knows of the locks of a generation, or that it does not."""
         ...
 
 

@@ -13,7 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rocketstream._util.workers import Workers
-from rocketstream.errors import StoreError
+from rocketstream.errors import StoreDamagedError, StoreError
+from rocketstream.limits import LOCK_GRACE_MS
 from rocketstream.protocol.bodies import (
     ConsumerFilterTable,
     ConsumerOffsetTable,
@@ -52,9 +53,13 @@ class Persistence:
             snapshot: Callable[[], Encodable],
             interval_ms: int = interval_ms,
             barrier: Barrier | None = None,
+            *,
+            is_exact: bool = False,
         ) -> StateFile:
-            file = ConfigFile(folder / name, files)
-            return StateFile(file, generation, snapshot, workers, interval_ms, barrier)
+            file = ConfigFile(folder / name, files, has_backup=not is_exact)
+            return StateFile(
+                file, generation, snapshot, workers, interval_ms, barrier, is_exact=is_exact
+            )
 
         self._topics = table(
             "topics.json", lambda: controller.topics.generation, controller.topics.snapshot
@@ -84,7 +89,10 @@ class Persistence:
             controller.config.filter_persist_interval_ms,
         )
         self._locks = table(
-            "queueLocks.json", lambda: controller.locks.generation, controller.locks.snapshot
+            "queueLocks.json",
+            lambda: controller.locks.generation,
+            controller.locks.snapshot,
+            is_exact=True,
         )
         self._tables = (
             self._topics, self._groups, self._offsets, self._delays, self._filters, self._locks,
@@ -116,17 +124,38 @@ class Persistence:
         if filters is not None:
             for error in controller.filters.load(filters, controller.now_ms()):
                 logger.warning("%s: %s", self._filters.path, error.message)
-        locks = self._locks.load(QueueLockTable.decode)
-        if locks is not None:
-            controller.locks.load(locks, controller.monotonic_ms())
+        is_known = self._load_locks(is_new_store=topics is None)
         for table in self._tables:
             table.loaded()
+        if is_known:
+            # Written at the start, whatever it holds: none means that nobody knows.
+            controller.locks.generation += 1
+
+    def _load_locks(self, *, is_new_store: bool) -> bool:
+        """Return whether it is known who holds which queue, and have all wait where it is not."""
+        locks, why = None, "is missing"
+        try:
+            locks = self._locks.load(QueueLockTable.decode)
+        except StoreDamagedError as error:
+            why = f"cannot be used ({error.message})"
+        else:
+            if locks is None and is_new_store:
+                return True
+        now_ms = self._controller.monotonic_ms()
+        if locks is not None:
+            self._controller.locks.load(locks, now_ms)
+            return True
+        self._controller.locks.wait_out(now_ms)
+        logger.warning(
+            "%s %s: who holds which queue is not known; queues consumed in order are given to"
+            " nobody for %d s",
+            self._locks.path, why, LOCK_GRACE_MS // 1000,
+        )  # fmt: skip
+        return False
 
     def start(self) -> None:
         """Write what changes from now on."""
         self._loop = asyncio.get_running_loop()
-        # Whoever looks what a running broker holds, a test for leaks say, finds its thread already.
-        self._workers.submit(_nothing)
         self._tick()
 
     def _tick(self) -> None:
@@ -164,8 +193,15 @@ class Persistence:
         return self._groups.saved()
 
     def locks_written(self) -> asyncio.Future[bool]:
-        """Write queueLocks.json; done when it holds what the table holds now."""
+        """Write queueLocks.json; done when it holds what the table holds now.
+
+        Where it cannot be written it is removed: a restart has everybody wait then.
+        """
         return self._locks.written()
+
+    def locks_known(self, generation: int) -> bool:
+        """Whether a restart finds the locks of a generation, or finds that it is not to know."""
+        return self._locks.is_known(generation)
 
     def offsets_written(self) -> asyncio.Future[bool]:
         """Write consumerOffset.json; done when it holds what the table holds now."""
@@ -191,7 +227,3 @@ class Persistence:
                 table.close()
             except StoreError as error:
                 logger.error("%s", error)
-
-
-def _nothing() -> None:
-    """Be run."""

@@ -50,10 +50,6 @@ COUNTED = (
 """What must have happened in every 1,000 seeds for a campaign to count."""
 
 
-_UNWRITABLE = frozenset({"disk full", "EIO on write", "EIO on sync"})
-_RESTARTS = frozenset({"broker killed", "broker power loss", "bit flip"})
-
-
 @dataclass(frozen=True)
 class Options:
     """The knobs of one run; times are virtual milliseconds.
@@ -131,10 +127,6 @@ def draw_options(seed: int, scenario: str) -> Options:
     chance = random.Random(f"options {seed} {scenario}")
     pick = chance.choice
     kinds = chance.sample(FAULT_KINDS, chance.randint(2, 7))
-    if scenario == "orderly" and not _UNWRITABLE.isdisjoint(kinds):
-        # A lock that cannot be written down is granted all the same, and forgotten at a restart
-        # (docs/differences.md): then nobody is promised that a queue has one owner.
-        kinds = [kind for kind in kinds if kind not in _RESTARTS] or ["delay"]
     long = chance.random() < 0.15
     return Options(
         seed=seed,

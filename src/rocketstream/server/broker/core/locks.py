@@ -19,6 +19,8 @@ from rocketstream.protocol.bodies import QueueLockTable
 class _Lock:
     client_id: str
     renewed_ms: float
+    since: int = 0
+    """The table's generation from which on the client has it."""
 
 
 class QueueLocks:
@@ -39,6 +41,7 @@ class QueueLocks:
         self._held_max = held_max
         self._groups: dict[str, dict[MessageQueue, _Lock]] = {}
         self._count = 0
+        self._closed_until_ms: float | None = None
         self.generation = 0
 
     def load(self, table: QueueLockTable, now_ms: float) -> None:
@@ -54,6 +57,20 @@ class QueueLocks:
             }
             self._count += len(holders)
 
+    def wait_out(self, now_ms: float) -> None:
+        """Nobody knows who held what when the broker ended: all wait until no lease is trusted.
+
+        The generation moves when that is over, not before: until then nothing may be written down
+        that a restart would take for the whole truth.
+        """
+        self._closed_until_ms = now_ms + self._grace_ms
+
+    def _is_open(self, now_ms: float) -> bool:
+        if self._closed_until_ms is not None and now_ms > self._closed_until_ms:
+            self._closed_until_ms = None
+            self.generation += 1
+        return self._closed_until_ms is None
+
     def snapshot(self) -> QueueLockTable:
         """Return a copy for a file."""
         return QueueLockTable(
@@ -67,6 +84,8 @@ class QueueLocks:
         self, group: str, client_id: str, queues: Iterable[MessageQueue], now_ms: float
     ) -> set[MessageQueue]:
         """Take or renew what can be had; return the queues the client now holds (C-354)."""
+        if not self._is_open(now_ms):
+            return set()
         held = self._groups.setdefault(group, {})
         got = set()
         for queue in queues:
@@ -77,13 +96,19 @@ class QueueLocks:
                 self._count += 1
             elif lock.client_id != client_id and not self._is_expired(lock, now_ms):
                 continue
-            if lock is None or lock.client_id != client_id:
+            if lock is not None and lock.client_id == client_id:
+                lock.renewed_ms = now_ms
+            else:
                 self.generation += 1
-            held[queue] = _Lock(client_id, now_ms)
+                held[queue] = _Lock(client_id, now_ms, self.generation)
             got.add(queue)
         if not held:
             del self._groups[group]
         return got
+
+    def since(self, group: str, queue: MessageQueue) -> int:
+        """Return the generation from which on a queue has the holder it has."""
+        return self._groups[group][queue].since
 
     def _is_expired(self, lock: _Lock, now_ms: float) -> bool:
         return now_ms - lock.renewed_ms > self._live_ms
@@ -98,6 +123,7 @@ class QueueLocks:
 
     def expire(self, now_ms: float) -> None:
         """Forget leases nobody renewed; whoever asks next would have got them all the same."""
+        self._is_open(now_ms)
         for group, held in list(self._groups.items()):
             self._drop(group, [q for q, lock in held.items() if self._is_expired(lock, now_ms)])
 

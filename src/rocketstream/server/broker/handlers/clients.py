@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from rocketstream.errors import ConfigurationError, SubscriptionError
 from rocketstream.limits import LOCK_SAVE_WAIT_MS
+from rocketstream.model import MessageQueue
 from rocketstream.protocol import names
 from rocketstream.protocol.bodies import (
     CheckClientRequestBody,
@@ -180,28 +181,36 @@ class ClientHandlers:
         """Code 41: what is new is written down first, so that a restart knows whose it is."""
         body = LockBatchRequestBody.decode_request(_body(request))
         controller, locks = self._controller, self._controller.locks
-        before = locks.generation
-        got = locks.lock(
-            body.consumer_group, body.client_id, body.mq_set, controller.monotonic_ms()
-        )
-        answer = ok(body=LockBatchResponseBody(got).encode())
-        if locks.generation == before:
-            return answer
-        controller.spawn(self._answer_written(connection, request, answer))
+        group = body.consumer_group
+        got = locks.lock(group, body.client_id, body.mq_set, controller.monotonic_ms())
+        since = {queue: locks.since(group, queue) for queue in got}
+        known = self._known(since)
+        if len(known) == len(since):
+            return _locked(known)
+        controller.spawn(self._answer_written(connection, request, since))
         return None
 
     async def _answer_written(
-        self, connection: Connection, request: RemotingCommand, answer: RemotingCommand
+        self, connection: Connection, request: RemotingCommand, since: dict[MessageQueue, int]
     ) -> None:
+        """Answer what a restart will not give to anybody else; who asks again gets the rest."""
         written = self._controller.saver.locks_written()
         await asyncio.wait([written], timeout=LOCK_SAVE_WAIT_MS / 1000)
-        connection.reply(request, answer)
+        connection.reply(request, _locked(self._known(since)))
+
+    def _known(self, since: dict[MessageQueue, int]) -> set[MessageQueue]:
+        is_known = self._controller.saver.locks_known
+        return {queue for queue, generation in since.items() if is_known(generation)}
 
     def unlock(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """Code 42."""
         body = UnlockBatchRequestBody.decode_request(_body(request))
         self._controller.locks.unlock(body.consumer_group, body.client_id, body.mq_set)
         return ok()
+
+
+def _locked(queues: set[MessageQueue]) -> RemotingCommand:
+    return ok(body=LockBatchResponseBody(queues).encode())
 
 
 def _body(request: RemotingCommand) -> bytes:
