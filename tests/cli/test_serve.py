@@ -82,6 +82,18 @@ def test_store_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     assert store in Quick()("serve", *FREE, "--store", store).failed()
 
 
+def test_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    """An input/output error came without the name of the file, and without what to do."""
+    unreadable = Path("/proc/self/mem")
+    if not unreadable.exists():
+        pytest.skip("no file here whose first byte is an input/output error")
+    store = tmp_path / "store"
+    store.mkdir()
+    (store / "checkpoint").symlink_to(unreadable)
+    said = Quick()("serve", *FREE, "--store", str(store)).failed()
+    assert f"{store / 'checkpoint'}: Input/output error: check that disk" in said
+
+
 def test_delay_levels_are_used(start: Starter, tmp_path: Path) -> None:
     process = start("serve", *FREE, "--store", str(tmp_path / "s"), "--delay-levels", "1s 2s")
     cli = Cli(ready_line(process)[1])

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rocketstream.errors import StoreError
-from rocketstream.server.store.files import Files
+from rocketstream.server.store.files import Files, naming
+from rocketstream.server.store.mapped_file import FULL
 
 CHECKPOINT_BYTES = 4096
 _MARKS = struct.Struct(">qqqq")
@@ -97,7 +98,12 @@ class StoreLock:
             StoreLockedError: another process, or another store of this one, has it.
         """
         self._handle = self._files.lock(self._path)
-        self._files.write_all(self._handle, b"lock", 0)
+        try:
+            with naming(self._path):
+                self._files.write_all(self._handle, b"lock", 0)
+        except BaseException:
+            self.release()
+            raise
 
     def release(self) -> None:
         """Give the lock back; harmless when it is not held."""
@@ -111,6 +117,7 @@ def prepare_root(root: Path, files: Files) -> None:
 
     Raises:
         StoreError: they cannot be made.
+        OSError: no room for them.
     """
     try:
         made = [each for each in (root, *root.parents) if not files.exists(each)]
@@ -120,6 +127,8 @@ def prepare_root(root: Path, files: Files) -> None:
             # Or a loss of power takes the name of the new store, and all that is in it.
             files.sync_directory(directory.parent)
     except OSError as error:
+        if error.errno in FULL:
+            raise
         raise StoreError(
             f"cannot make the store directory {root}: {error}; give one that can be written",
             directory=str(root),

@@ -53,6 +53,17 @@ class FileMap(Protocol):
         ...
 
 
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Tell which file it was of an error the system gave for a handle."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
+
+
 class DiskUsage(NamedTuple):
     """Bytes of the file system a path lies on."""
 
@@ -97,7 +108,8 @@ class Files:
         """Lend a handle; arguments as for :meth:`open`."""
         handle = self.open(path, create=create, truncate=truncate, exclusive=exclusive)
         try:
-            yield handle
+            with naming(path):
+                yield handle
         finally:
             self.close(handle)
 

@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rocketstream.errors import DiskFullError, StoreDamagedError, StoreError
-from rocketstream.server.store.files import FileMap, Files
+from rocketstream.server.store.files import FileMap, Files, naming
 
 _log = logging.getLogger(__name__)
 _ZEROS = bytes(1024 * 1024)
-_FULL = (errno.ENOSPC, errno.EDQUOT) if hasattr(errno, "EDQUOT") else (errno.ENOSPC,)
+FULL = (errno.ENOSPC, errno.EDQUOT) if hasattr(errno, "EDQUOT") else (errno.ENOSPC,)
 
 
 class MappedFile:
@@ -41,11 +41,15 @@ class MappedFile:
             StoreDamagedError: its size is not the configured one (W 5.1).
         """
         fd = files.open(path)
-        actual = files.size(fd)
-        if actual != size:
+        try:
+            with naming(path):
+                actual = files.size(fd)
+                if actual != size:
+                    raise size_error(path, actual, size)
+                return cls(path, base, size, files, fd)
+        except BaseException:
             files.close(fd)
-            raise size_error(path, actual, size)
-        return cls(path, base, size, files, fd)
+            raise
 
     @classmethod
     def create(
@@ -88,7 +92,8 @@ class MappedFile:
     def opened(self) -> Iterator[int]:
         """Lend a descriptor: the kept one, or one opened for the time being."""
         if self.fd >= 0:
-            yield self.fd
+            with naming(self.path):
+                yield self.fd
             return
         with self._files.opened(self.path) as fd:
             yield fd
@@ -181,7 +186,7 @@ def size_error(path: Path, actual: int, size: int) -> StoreDamagedError:
 
 def no_room(path: Path, size: int, error: OSError) -> StoreError:
     """The error for a file that could not be made: DiskFullError when that is why."""
-    if error.errno in _FULL:
+    if error.errno in FULL:
         return DiskFullError(
             f"no room for {path} ({size} bytes): free space on that disk; the store goes on "
             "serving reads and takes writes again once there is room",
@@ -189,6 +194,23 @@ def no_room(path: Path, size: int, error: OSError) -> StoreError:
             size=size,
         )
     return StoreError(f"cannot make {path} ({size} bytes): {error}", path=str(path), size=size)
+
+
+def cannot_open(root: Path, error: OSError) -> StoreError:
+    """The error for a store whose disk answers with one while it is opened."""
+    where = f"{error.filename or root}: {error.strerror or error}"
+    if error.errno in FULL:
+        return DiskFullError(
+            f"cannot open the store {root}: {where}: free space on that disk, then start again",
+            directory=str(root),
+            path=error.filename,
+        )
+    return StoreError(
+        f"cannot open the store {root}: {where}: check that disk and the rights of what is named, "
+        "then start again; what stays unreadable has to come from a copy",
+        directory=str(root),
+        path=error.filename,
+    )
 
 
 def list_based_files(

@@ -34,7 +34,7 @@ from rocketstream.server.store.files import Files
 from rocketstream.server.store.flusher import FlushCallback, LogFlusher
 from rocketstream.server.store.keeper import Keeper
 from rocketstream.server.store.key_index import PENDING_MAX, KeyIndex
-from rocketstream.server.store.mapped_file import remove_empty, warn_of_stray
+from rocketstream.server.store.mapped_file import cannot_open, remove_empty, warn_of_stray
 from rocketstream.server.store.queue_file import QueueMaps
 from rocketstream.server.store.results import (
     GetMessageStatus,
@@ -149,9 +149,23 @@ class MessageStore:
         Raises:
             StoreLockedError: somebody else has the directory open.
             StoreDamagedError: bytes that cannot be right, see the text; nothing was changed.
-            DiskFullError: no room for the first file.
+            DiskFullError: no room for the first file, or for what opening writes.
             FlushFailedError: with sync flush, what was found cannot be put on the disk.
+            StoreError: the disk answers with an error; the text names the file.
         """
+        try:
+            report, marks = self._open_files(repair)
+        except OSError as error:
+            raise cannot_open(self.root, error) from error
+        self._start_workers(report, marks)
+        if self._shows_flushed_only:
+            self._flush_what_was_found()
+        self._is_open = self._takes_writes = True
+        self._disk_too_full = False
+        _log_report(self.root, report)
+        return report
+
+    def _open_files(self, repair: bool) -> tuple[RecoveryReport, Checkpoint]:
         started = self._clock.monotonic_ms()
         prepare_root(self.root, self._files)
         self._lock.acquire()
@@ -160,17 +174,11 @@ class MessageStore:
             marks = self._own_checkpoint()
             create_abort(self.root, self._files)
             self._log.allocate_first()
+            self._start_retention()
         except BaseException:
             self._close_files()
             raise
-        self._start_retention()
-        self._start_workers(report, marks)
-        if self._shows_flushed_only:
-            self._flush_what_was_found()
-        self._is_open = self._takes_writes = True
-        self._disk_too_full = False
-        _log_report(self.root, report)
-        return report
+        return report, marks
 
     def _start_workers(self, report: RecoveryReport, marks: Checkpoint) -> None:
         self._flusher.start(marks.flushed_offset, marks.physic_msg_timestamp)
