@@ -16,7 +16,8 @@ import time
 from pathlib import Path
 
 from rocketstream._util.loops import LoopThread
-from rocketstream.server.embedded import EmbeddedCluster, spare_collector
+from rocketstream.server.collector import Collector
+from rocketstream.server.embedded import EmbeddedCluster
 
 PULSE_S = 0.001
 MEMORY_EVERY = 8
@@ -71,8 +72,9 @@ class Pulse:
 
 async def _start(cluster: EmbeddedCluster) -> Pulse:
     await cluster.start_async()
-    spare_collector()
-    return Pulse(asyncio.get_running_loop())
+    loop = asyncio.get_running_loop()
+    Collector(loop).start()
+    return Pulse(loop)
 
 
 async def _take(cluster: EmbeddedCluster, pulse: Pulse) -> dict[str, float]:

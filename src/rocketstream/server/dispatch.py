@@ -27,6 +27,9 @@ A handler whose work can take long is a generator: others are served at each of 
 that has to wait yields the future it waits for."""
 
 
+_GREAT_BYTES = 1024 * 1024
+
+
 def ok(header: Header | None = None, body: bytes = b"") -> RemotingCommand:
     """Return a successful reply."""
     return RemotingCommand.response(ResponseCode.SUCCESS, None, header, body)
@@ -92,6 +95,8 @@ class Dispatcher:
         except Exception as error:
             answer = _failure(self._name, connection, request, error)
         if answer is not None:
+            if len(answer.body) > _GREAT_BYTES:
+                yield None  # writing it is a step of its own
             connection.reply(request, answer)
 
 

@@ -17,6 +17,7 @@ from rocketstream.protocol import fastjson
 from rocketstream.protocol.headers.base import wire_name
 
 B = TypeVar("B", bound="type[Body]")
+_ENTRIES_JOINED = 256
 
 
 class Coder(NamedTuple):
@@ -87,19 +88,25 @@ class Body:
 
     def encoding(self) -> Generator[None, None, bytes]:
         """Do what ``encode`` does in steps of one entry of a table each."""
-        fields: list[str] = []
+        parts: list[bytes] = []
+        yield from self._write_into(parts)
+        return b"".join(parts)
+
+    def _write_into(self, parts: list[bytes]) -> Generator[None, None, None]:
+        before = "{"
         for field in self.body_fields:
             value = getattr(self, field.name)
             if value is None:
                 continue
+            parts.append(f"{before}{fastjson.dumps(field.wire)}:".encode())
+            before = ","
             if isinstance(value, (dict, list, set)):
-                text = yield from _encoding(value, field.coder)
+                yield from _write_table(parts, value, field.coder)
             elif isinstance(value, Body):
-                text = (yield from value.encoding()).decode()
+                yield from value._write_into(parts)
             else:
-                text = fastjson.dumps(field.coder.write(value))
-            fields.append(f"{fastjson.dumps(field.wire)}:{text}")
-        return f"{{{','.join(fields)}}}".encode()
+                parts.append(fastjson.dumps(field.coder.write(value)).encode())
+        parts.append(b"}" if before == "," else b"{}")
 
     @classmethod
     def decode(cls, data: bytes | str | memoryview) -> Self:
@@ -126,10 +133,13 @@ class Body:
         return cls.from_json(request_json(data, values_max=values_max, bytes_max=bytes_max))
 
 
-def _encoding(
-    value: dict[Any, Any] | list[Any] | set[Any], coder: Coder
-) -> Generator[None, None, str]:
-    """Write a table entry by entry: each as a table of its own, whose brackets are left out."""
+def _write_table(
+    parts: list[bytes], value: dict[Any, Any] | list[Any] | set[Any], coder: Coder
+) -> Generator[None, None, None]:
+    """Write a table entry by entry: each as a table of its own, whose brackets are left out.
+
+    Some hundred are joined at a time: joining all at the end would be one long step.
+    """
     small: Iterable[Any]
     if isinstance(value, dict):
         small = ({key: one} for key, one in list(value.items()))
@@ -137,12 +147,18 @@ def _encoding(
         small = ({one} for one in sorted(value))
     else:
         small = ([one] for one in list(value))
+    before, last = "{}" if isinstance(value, dict) else "[]"
     entries: list[str] = []
     for one in small:
-        entries.append(fastjson.dumps(coder.write(one))[1:-1])
+        if text := fastjson.dumps(coder.write(one))[1:-1]:
+            entries.append(text)
+        if len(entries) == _ENTRIES_JOINED:
+            parts.append(f"{before}{','.join(entries)}".encode())
+            before, entries = ",", []
         yield
-    first, last = "{}" if isinstance(value, dict) else "[]"
-    return f"{first}{','.join(filter(None, entries))}{last}"
+    if entries or before != ",":
+        parts.append(f"{before}{','.join(entries)}".encode())
+    parts.append(last.encode())
 
 
 def request_json(
