@@ -39,7 +39,7 @@ from rocketstream.server.broker.core.members import Member
 from rocketstream.server.broker.filtering import unsupported
 from rocketstream.server.dispatch import Handler, ok, refusal
 from rocketstream.transport.aio import Connection
-from rocketstream.transport.sharing import Steps
+from rocketstream.transport.sharing import AnswerSteps, Steps
 
 logger = logging.getLogger("rocketstream.server")
 
@@ -177,16 +177,17 @@ class ClientHandlers:
 
     # --- locks -----------------------------------------------------------------------------------
 
-    def lock(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+    def lock(self, connection: Connection, request: RemotingCommand) -> AnswerSteps:
         """Code 41: what is new is written down first, so that a restart knows whose it is."""
         body = LockBatchRequestBody.decode_request(_body(request))
+        yield None
         controller, locks = self._controller, self._controller.locks
         group = body.consumer_group
         got = locks.lock(group, body.client_id, body.mq_set, controller.monotonic_ms())
         since = {queue: locks.since(group, queue) for queue in got}
         known = self._known(since)
         if len(known) == len(since):
-            return _locked(known)
+            return ok(body=(yield from LockBatchResponseBody(known).encoding()))
         controller.spawn(self._answer_written(connection, request, since))
         return None
 
@@ -202,9 +203,10 @@ class ClientHandlers:
         is_known = self._controller.saver.locks_known
         return {queue for queue, generation in since.items() if is_known(generation)}
 
-    def unlock(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+    def unlock(self, _: Connection, request: RemotingCommand) -> AnswerSteps:
         """Code 42."""
         body = UnlockBatchRequestBody.decode_request(_body(request))
+        yield None
         self._controller.locks.unlock(body.consumer_group, body.client_id, body.mq_set)
         return ok()
 
