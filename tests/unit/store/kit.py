@@ -150,6 +150,7 @@ class FaultyFiles(Files):
         self.fail_sync = False
         self.fail_reserve = False
         self.write_bytes_left: int | None = None
+        self.unreadable: set[Path] = set()
         self.syncs = 0
         self.before_sync = threading.Event()
         self.gate: threading.Event | None = None
@@ -162,6 +163,11 @@ class FaultyFiles(Files):
             raise OSError(errno.EIO, "input/output error")
         super().sync(fd)
         self.syncs += 1
+
+    def read_bytes(self, path: Path) -> bytes:
+        if path in self.unreadable:
+            raise OSError(errno.EIO, "input/output error")
+        return super().read_bytes(path)
 
     def reserve(self, fd: int, start: int, size: int) -> None:
         if self.fail_reserve:

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from rocketstream.errors import StoreError
 from rocketstream.protocol.record import read_head
-from rocketstream.server.store import MessageStore
+from rocketstream.server.store import Files, MessageStore
 from rocketstream.server.store.retention_clock import RetentionClock
 from rocketstream.testing.clock import ManualClock
-from tests.unit.store.kit import QuickFiles, make_record, opened, put
+from tests.unit.store.kit import FaultyFiles, QuickFiles, make_record, opened, put
 
 HOUR_MS = 3_600_000
 RESERVED_MS = 72 * HOUR_MS
@@ -62,8 +63,8 @@ def test_clock_that_was_far_behind_and_is_right_now_expires_in_time(tmp_path: Pa
         assert expired(store) == 2
 
 
-def clock_at(tmp_path: Path, wall_ms: int = START_MS) -> RetentionClock:
-    clock = RetentionClock(tmp_path / "retentionClock.json", QuickFiles(), RESERVED_MS)
+def clock_at(tmp_path: Path, wall_ms: int = START_MS, files: Files | None = None) -> RetentionClock:
+    clock = RetentionClock(tmp_path / "retentionClock.json", files or QuickFiles(), RESERVED_MS)
     clock.start(wall_ms, 0.0, wall_ms)
     return clock
 
@@ -89,6 +90,32 @@ def test_broken_file_begins_anew(tmp_path: Path) -> None:
     """No reason not to start."""
     (tmp_path / "retentionClock.json").write_text("{")
     assert clock_at(tmp_path).now_ms(START_MS, 0.0) == START_MS
+
+
+def test_a_leap_is_not_forgotten_when_the_disk_fails_for_a_moment(tmp_path: Path) -> None:
+    """What leapt before is still held back at the next start that can read of it."""
+    files = FaultyFiles()
+    clock = clock_at(tmp_path, files=files)
+    leapt_ms = START_MS + RESERVED_MS
+    assert clock.now_ms(leapt_ms, 0.0) == START_MS
+    files.unreadable.add(tmp_path / "retentionClock.json")
+    with pytest.raises(StoreError, match="cannot be read"):
+        clock_at(tmp_path, leapt_ms, files)
+    files.unreadable.clear()
+    assert clock_at(tmp_path, leapt_ms, files).now_ms(leapt_ms, 0.0) == START_MS
+
+
+def test_a_store_that_cannot_read_its_clock_lets_go_of_everything(tmp_path: Path) -> None:
+    """The next start, when the disk works, is as any other."""
+    with opened(tmp_path):
+        pass
+    files = FaultyFiles()
+    files.unreadable.add(tmp_path / "config" / "retentionClock.json")
+    with pytest.raises(StoreError, match="cannot be read"), opened(tmp_path, files=files):
+        pass
+    assert not (tmp_path / "abort").exists()
+    with opened(tmp_path) as store:
+        put(store)
 
 
 def stamp(store: MessageStore) -> int:

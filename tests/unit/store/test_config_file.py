@@ -61,6 +61,50 @@ def test_empty_text_does_not_replace_the_backup(tmp_path: Path) -> None:
     assert file.backup_path.read_text() == "[1]"
 
 
+def test_an_unreadable_file_is_an_error_and_not_its_backup(tmp_path: Path) -> None:
+    """Covers C-329, put right: a disk that fails for a moment must not bring an old state back."""
+    files = FaultyFiles()
+    file = ConfigFile(tmp_path / "a.json", files)
+    file.save("[1]")
+    file.save("[2]")
+    files.unreadable.add(file.path)
+    with pytest.raises(StoreError, match=r"a\.json cannot be read.*a\.json\.bak") as caught:
+        file.load(json.loads)
+    assert not isinstance(caught.value, StoreDamagedError)
+    files.unreadable.clear()
+    assert file.load(json.loads) == [2]
+
+
+def test_what_could_not_be_parsed_never_becomes_the_backup(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Covers C-310, C-329: a crash in the middle of the next save leaves one that can be used."""
+    files = FaultyFiles()
+    file = ConfigFile(tmp_path / "a.json", files)
+    file.save("[1]")
+    file.save("[2]")
+    file.path.write_text("{")
+    assert file.load(json.loads) == [1]
+    assert "a.json.bak" in caplog.text
+    file.save("[3]")
+    assert (file.path.read_text(), file.backup_path.read_text()) == ("[3]", "[1]")
+    file.save("[4]")
+    assert (file.path.read_text(), file.backup_path.read_text()) == ("[4]", "[3]")
+
+
+def test_a_file_that_cannot_be_read_is_replaced_and_is_no_backup(tmp_path: Path) -> None:
+    """A bad place on the disk must not keep every later state from being written."""
+    files = FaultyFiles()
+    file = ConfigFile(tmp_path / "a.json", files)
+    file.save("[1]")
+    file.save("[2]")
+    files.unreadable.add(file.path)
+    file.save("[3]")
+    files.unreadable.clear()
+    assert file.load(json.loads) == [3]
+    assert file.backup_path.read_text() == "[1]"
+
+
 def test_crash_at_any_write_leaves_the_old_or_the_new_text(tmp_path: Path) -> None:
     """A failed sync is an error, and the old text stays."""
     files = FaultyFiles()

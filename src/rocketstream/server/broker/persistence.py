@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rocketstream._util.workers import Workers
-from rocketstream.errors import StoreDamagedError, StoreError
+from rocketstream.errors import StoreError
 from rocketstream.limits import LOCK_GRACE_MS
 from rocketstream.protocol.bodies import (
     ConsumerFilterTable,
@@ -105,7 +105,8 @@ class Persistence:
         """Fill the tables from the files.
 
         Raises:
-            StoreDamagedError: a file and its backup cannot be read; the text names them.
+            StoreDamagedError: a file and its backup are broken; the text names them.
+            StoreError: the disk does not give a file.
         """
         controller = self._controller
         topics = self._topics.load(TopicConfigSerializeWrapper.decode)
@@ -136,7 +137,7 @@ class Persistence:
         locks, why = None, "is missing"
         try:
             locks = self._locks.load(QueueLockTable.decode)
-        except StoreDamagedError as error:
+        except StoreError as error:
             why = f"cannot be used ({error.message})"
         else:
             if locks is None and is_new_store:

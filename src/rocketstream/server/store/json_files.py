@@ -5,6 +5,7 @@ Law: text by name; what the text means is the caller's business.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -12,8 +13,9 @@ from typing import TypeVar
 
 from rocketstream.errors import StoreDamagedError, StoreError
 from rocketstream.server.store.files import Files
-from rocketstream.server.store.mapped_file import no_room
+from rocketstream.server.store.mapped_file import FULL, no_room
 
+_log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
@@ -34,9 +36,12 @@ class ConfigFile:
         self._files = files or Files()
         self._has_backup = has_backup
         self._lock = threading.Lock()
+        self._is_broken = False
 
     def save(self, text: str) -> None:
         """Replace the text; what was there becomes the backup. On the disk when this returns.
+
+        What :meth:`load` found broken does not: a crash here would leave two files of no use.
 
         Raises:
             DiskFullError: no room; the old text stays.
@@ -47,17 +52,26 @@ class ConfigFile:
             try:
                 self._files.make_directory(self.path.parent)
                 self._files.write_bytes(self._temporary_path, data)
-                if self._has_backup:
-                    self._keep_old()
+                old = self._worth_keeping() if self._has_backup else b""
+                if old.strip():
+                    self._replace(self.backup_path, old)
                 self._files.replace(self._temporary_path, self.path)
+                self._is_broken = False
                 self._files.sync_directory(self.path.parent)
             except OSError as error:
                 raise no_room(self.path, len(data), error) from error
 
-    def _keep_old(self) -> None:
-        old = self._files.read_bytes(self.path) if self._files.exists(self.path) else b""
-        if old.strip():
-            self._replace(self.backup_path, old)
+    def _worth_keeping(self) -> bytes:
+        if self._is_broken:
+            return b""
+        try:
+            return self._files.read_bytes(self.path)
+        except FileNotFoundError:
+            return b""
+        except OSError as error:
+            # The new text is worth more than a backup of the old one.
+            _log.warning("%s cannot be read, and is not kept as backup: %s", self.path, error)
+            return b""
 
     def _replace(self, path: Path, data: bytes) -> None:
         building = path.with_name(path.name + ".tmp")
@@ -78,7 +92,10 @@ class ConfigFile:
                 raise StoreError(f"{self.path} cannot be removed: {error}") from error
 
     def load(self, parse: Callable[[str], T]) -> T | None:
-        """Return the parsed text, of the backup when the file is missing, empty or unreadable.
+        """Return the parsed text, of the backup when the file is missing, empty or broken.
+
+        A file that is there and that the disk does not give is no reason for the backup (C-329 put
+        right): its state is older, and the newer one would be back at the next start.
 
         Args:
             parse: turns the text into a value; whatever it raises means: broken.
@@ -88,16 +105,23 @@ class ConfigFile:
 
         Raises:
             StoreDamagedError: something is there and neither can be used.
+            StoreError: the disk does not give the file, or the backup that is needed.
         """
-        problems = []
+        problems: list[str] = []
         for path in (self.path, self.backup_path) if self._has_backup else (self.path,):
             try:
-                text = self._files.read_text(path)
-                if text.strip():
-                    return parse(text)
-                problems.append(f"{path} is empty")
+                data = self._files.read_bytes(path)
             except FileNotFoundError:
                 continue
+            except OSError as error:
+                raise self._unreadable(path, problems, error) from error
+            try:
+                text = data.decode()
+                if text.strip():
+                    value = parse(text)
+                    self._taken(path, problems)
+                    return value
+                problems.append(f"{path} is empty")
             except Exception as error:  # a parser may raise anything on broken text
                 problems.append(f"{path}: {error}")
         if not problems:
@@ -106,4 +130,24 @@ class ConfigFile:
         raise StoreDamagedError(
             f"{'; '.join(problems)}{f': {hint}' if self._has_backup else ''}",
             path=str(self.path),
+        )
+
+    def _taken(self, path: Path, problems: list[str]) -> None:
+        """Note which of the two was taken; the backup is not to be lost to a broken file."""
+        self._is_broken = bool(problems)
+        if path == self.backup_path:
+            problem = problems[0] if problems else f"{self.path} is missing"
+            _log.warning("%s: its backup %s is taken, which is older", problem, path)
+
+    def _unreadable(self, path: Path, problems: list[str], error: OSError) -> StoreError:
+        if error.errno in FULL:
+            return no_room(path, 0, error)
+        text = "; ".join([*problems, f"{path} cannot be read: {error}"])
+        way_out = f"move it away to go on with {self.backup_path}, which is older"
+        if not self._has_backup:
+            way_out = "move it away to start without"
+        elif path == self.backup_path:
+            way_out = "move both away to start empty"
+        return StoreError(
+            f"{text}: start again when the disk gives it, or {way_out}", path=str(path)
         )

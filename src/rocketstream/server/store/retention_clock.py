@@ -10,7 +10,7 @@ import json
 import logging
 from pathlib import Path
 
-from rocketstream.errors import StoreError
+from rocketstream.errors import StoreDamagedError, StoreError
 from rocketstream.server.store.files import Files
 from rocketstream.server.store.json_files import ConfigFile
 
@@ -47,11 +47,14 @@ class RetentionClock:
         Args:
             known_ms: a time that had surely come when the store was used last, for a store without
                 the file; 0 when nothing is known.
+
+        Raises:
+            StoreError: the disk does not give the file; a leap it tells of is not to be forgotten.
         """
         self.held_ms, self._left_ms = 0, 0.0
         try:
             kept = self._file.load(_parse)
-        except StoreError as error:
+        except StoreDamagedError as error:
             _log.warning("retention begins anew: %s", error)
             kept = None
         if kept is not None:

@@ -171,10 +171,10 @@ class MessageStore:
         self._lock.acquire()
         try:
             report = self._load_and_recover(repair, started)
+            self._start_retention()
             marks = self._own_checkpoint()
             create_abort(self.root, self._files)
             self._log.allocate_first()
-            self._start_retention()
         except BaseException:
             self._close_files()
             raise
