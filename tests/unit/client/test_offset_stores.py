@@ -18,6 +18,7 @@ from rocketstream import (
     RocketMQError,
 )
 from rocketstream.client.consumer.offsets.local_offset_store import offsets_directory, offsets_path
+from rocketstream.client.consumer.offsets.offset_store import UNREADABLE
 from rocketstream.client.consumer.offsets.user_offsets import UserOffsets
 from rocketstream.errors import ClientStateError, ConfigurationError
 
@@ -128,16 +129,40 @@ def test_a_broken_file_falls_back_to_the_backup(
 def test_two_broken_files_fail_the_load_and_are_left_alone(
     tmp_path: Path, store: LocalFileOffsetStore
 ) -> None:
-    """Covers C-306, C-308: no empty table is written over what a person might still repair."""
+    """Covers C-306 to C-308: no empty table is written over what a person might still repair."""
     store.path.parent.mkdir(parents=True)
     for path in (store.path, store.backup_path):
         path.write_text("{")
     with pytest.raises(ConfigurationError, match="readLocalOffset Exception"):
         again(tmp_path)
-    assert store.read_offset(mq(0), STORE) == -1
+    assert store.read_offset(mq(0), STORE) == -2
     store.update_offset(mq(0), 5)
     store.persist_all([mq(0)])
     assert store.path.read_text() == "{"
+
+
+def test_an_unreadable_file_is_an_error_and_not_its_backup(
+    tmp_path: Path, store: LocalFileOffsetStore
+) -> None:
+    """Covers C-306, C-307 put right, C-561: neither older offsets nor none, which may be the end
+    of the queue."""
+    for offset in (1, 2):
+        store.update_offset(mq(0), offset)
+        store.persist_all([mq(0)])
+    kept = store.path.rename(tmp_path / "kept")
+    store.path.mkdir()
+    with pytest.raises(ConfigurationError, match=r"offsets\.json cannot be read"):
+        again(tmp_path)
+    store.remove_offset(mq(0))
+    assert store.read_offset(mq(0), BOTH) == UNREADABLE
+    with pytest.raises(ClientStateError, match="-2"):
+        asyncio.run(UserOffsets(store).read_store(mq(0)))
+    store.update_offset(mq(1), 7)
+    store.persist_all([mq(1)])
+    store.path.rmdir()
+    kept.rename(store.path)
+    store.persist_all([mq(1)])
+    assert dict(again(tmp_path).clone_offset_table()) == {mq(0): 2, mq(1): 7}
 
 
 # --- reading and noting --------------------------------------------------------------------------
@@ -243,6 +268,24 @@ def test_a_crash_between_any_two_steps_leaves_a_whole_file(
         store.persist_all([mq(0)])
         assert again(tmp_path).read_offset(mq(0), STORE) == 1
         monkeypatch.undo()
+
+
+@pytest.mark.parametrize("broken", ["", "{"])
+def test_a_broken_file_never_becomes_the_backup(
+    tmp_path: Path, store: LocalFileOffsetStore, broken: str
+) -> None:
+    """Covers C-310: a crash in the middle of the next write leaves one that can be used."""
+    for offset in (1, 2):
+        store.update_offset(mq(0), offset)
+        store.persist_all([mq(0)])
+    store.path.write_text(broken)
+    late = again(tmp_path)
+    assert late.read_offset(mq(0), BOTH) == 1
+    for offset, kept in ((3, ":1"), (4, ":3")):
+        late.update_offset(mq(0), offset)
+        late.persist_all([mq(0)])
+        assert f":{offset}" in store.path.read_text()
+        assert kept in store.backup_path.read_text()
 
 
 def test_threads_of_one_file_take_turns(tmp_path: Path) -> None:

@@ -10,11 +10,11 @@ import logging
 import os
 import threading
 from collections.abc import Collection, Mapping
-from contextlib import suppress
 from pathlib import Path
 
 from rocketstream.client.consumer.offsets.offset_store import (
     NO_OFFSET,
+    UNREADABLE,
     OffsetStore,
     ReadOffsetType,
     of_topic,
@@ -65,15 +65,16 @@ class LocalFileOffsetStore(OffsetStore):
         self._group = group
         self._offsets: dict[MessageQueue, int] = {}
         self._written: dict[MessageQueue, int] = {}
+        self._is_whole = False
         # Stores of one file in one process take turns between reading, merging and writing (C-574).
         with _locks_guard:
             self._file_lock = _locks.setdefault(self.path, threading.Lock())
 
     def load(self) -> None:
-        """Note every offset of the file, or of its backup (C-306).
+        """Note every offset of the file, or of its backup when it is missing or broken (C-306).
 
         Raises:
-            ConfigurationError: something is there and neither can be read.
+            ConfigurationError: something is there and cannot be read.
         """
         with self._file_lock:
             offsets = self._read()
@@ -89,7 +90,10 @@ class LocalFileOffsetStore(OffsetStore):
             self._offsets[mq] = offset
 
     def read_offset(self, mq: MessageQueue, read_type: ReadOffsetType) -> int:
-        """Return an offset, -1 when there is none or no file can be read (C-307)."""
+        """Return an offset, -1 when there is none, -2 when what is there cannot be read.
+
+        Upstream says -1 of both (C-307), and a queue may then begin at its end (C-561).
+        """
         if read_type is not ReadOffsetType.READ_FROM_STORE:
             noted = self._offsets.get(mq)
             if noted is not None or read_type is ReadOffsetType.READ_FROM_MEMORY:
@@ -99,7 +103,7 @@ class LocalFileOffsetStore(OffsetStore):
                 stored = self._read().get(mq)
         except ConfigurationError as error:
             logger.warning("%s", error)
-            return NO_OFFSET
+            return UNREADABLE
         if stored is None:
             return NO_OFFSET
         self.update_offset(mq, stored)  # never below what was consumed since (C-571)
@@ -135,16 +139,26 @@ class LocalFileOffsetStore(OffsetStore):
     # --- the file ---------------------------------------------------------------------------------
 
     def _read(self) -> dict[MessageQueue, int]:
-        """Return the file's offsets, else the backup's, else none.
+        """Return the file's offsets, the backup's when it is missing or broken, else none.
 
         Raises:
-            ConfigurationError: the backup is needed and cannot be read.
+            ConfigurationError: the disk does not give the file, or the backup is needed and cannot
+                be read.
         """
         try:
             found = _parsed(self.path)
-        except (OSError, RemoteProtocolError) as error:
-            logger.warning("%s cannot be read, taking the backup: %s", self.path, error)
+        except RemoteProtocolError as error:
+            logger.warning("%s is broken, taking the backup, which is older: %s", self.path, error)
             found = None
+        except OSError as error:
+            # Its offsets are newer than the backup's, and may be there again in a moment.
+            raise ConfigurationError(
+                f"readLocalOffset Exception: {self.path} cannot be read ({error}); start again "
+                f"when the disk gives it, or move it away to go on with {self.backup_path}, which "
+                "is older",
+                path=str(self.path),
+            ) from error
+        self._is_whole = found is not None
         if found is not None:
             return found
         try:
@@ -168,12 +182,13 @@ class LocalFileOffsetStore(OffsetStore):
             )  # fmt: skip
 
     def _write(self, data: bytes) -> None:
+        # A broken file is not worth the backup: after a crash half-way neither could be used.
         self.path.parent.mkdir(parents=True, exist_ok=True)
         fresh = self.path.with_name(f"{FILE_NAME}.{os.getpid()}.tmp")
         saved = self.path.with_name(f"{FILE_NAME}.{os.getpid()}.bak.tmp")
         try:
             _write_through(fresh, data)
-            with suppress(FileNotFoundError):
+            if self._is_whole:
                 _write_through(saved, self.path.read_bytes())
                 os.replace(saved, self.backup_path)
             os.replace(fresh, self.path)
