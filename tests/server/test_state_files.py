@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from rocketstream.errors import FlushFailedError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.bodies import (
     ConsumerOffsetTable,
@@ -21,7 +22,7 @@ from rocketstream.protocol.bodies import (
     TopicConfigSerializeWrapper,
     UnlockBatchRequestBody,
 )
-from rocketstream.protocol.codes import RequestCode
+from rocketstream.protocol.codes import RequestCode, ResponseCode
 from rocketstream.server.broker.handlers import clients
 from rocketstream.server.embedded import SMALL_STORE, EmbeddedCluster
 from rocketstream.server.store import Files, MessageStore
@@ -31,6 +32,18 @@ from tests.server.peer import Peer
 
 NEVER_MS = 3_600_000
 CONFIG = "config"
+
+
+class BadDisk(Files):
+    """A disk that syncs nothing while it is told so."""
+
+    def __init__(self) -> None:
+        self.fails = False
+
+    def sync(self, fd: int) -> None:
+        if self.fails:
+            raise OSError(errno.EIO, "Input/output error")
+        super().sync(fd)
 
 
 class Watch(Files):
@@ -341,6 +354,26 @@ def test_broker_without_locks_writes_down_that_it_has_none(tmp_path: Path) -> No
         kill(cluster)
     with running(tmp_path) as cluster, Peer(cluster.broker_addr) as peer:
         assert lock(peer, "c1", 0) == [0]
+
+
+def test_broker_that_stops_after_a_failed_fsync_writes_down_what_needs_no_log(
+    tmp_path: Path,
+) -> None:
+    """ "Check the disk, then restart": who held a queue keeps it; offsets stay as they were."""
+    disk = BadDisk()
+    cluster = EmbeddedCluster(tmp_path, files=disk, flush="sync", store_config=SMALL_STORE)
+    cluster.start()
+    with Peer(cluster.broker_addr) as peer:
+        peer.send("T1")
+        disk.fails = True
+        assert peer.send("T1").code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert peer.heartbeat("c1", "fresh", {"T1": "*"}).code == 0
+        assert peer.commit("cg", "T1", 0, 1).code == 0
+        disk.fails = False
+    with pytest.raises(FlushFailedError):
+        cluster.close()
+    assert not (tmp_path / CONFIG / "consumerOffset.json").exists()
+    assert '"fresh"' in (tmp_path / CONFIG / "subscriptionGroup.json").read_text()
 
 
 def test_dead_letters_are_found_after_a_kill(tmp_path: Path) -> None:

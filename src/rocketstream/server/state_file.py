@@ -97,6 +97,11 @@ class StateFile:
         return generation <= self._on_disk or self._is_removed
 
     @property
+    def needs_log(self) -> bool:
+        """Whether what it says stands in the log, and must not be ahead of it."""
+        return self._barrier is not None
+
+    @property
     def path(self) -> Path:
         """The file."""
         return self._file.path

@@ -217,14 +217,16 @@ class Persistence:
         self._workers.close()
         if self._loop is None:
             return
+        is_flushed = True
         try:
             # What the tables vouch for comes first.
             self._controller.store.flush()
         except StoreError as error:
             logger.error("offsets are left as they were last written: %s", error)
-            return
+            is_flushed = False
         for table in self._tables:
             try:
-                table.close()
+                if is_flushed or not table.needs_log:
+                    table.close()
             except StoreError as error:
                 logger.error("%s", error)
