@@ -14,9 +14,12 @@ import pytest
 
 from rocketstream import ConsumeConcurrentlyStatus, Message, aio
 from rocketstream.errors import ConfigurationError, RocketMQError, SimulationError
+from rocketstream.model import MessageQueue
 from rocketstream.protocol.bodies import TopicConfig
 from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.testing.sim.cluster import Cluster
+from rocketstream.testing.sim.disk import Trouble
+from rocketstream.testing.sim.faults import Faults
 from rocketstream.testing.sim.options import FAULT_KINDS, Options, draw_options
 from rocketstream.testing.sim.runs import SeedResult, run_world, simulated
 from rocketstream.testing.sim.world import START_MS, Node, World
@@ -258,3 +261,27 @@ def test_cluster_is_not_ready_before_the_broker_started_anew_is() -> None:
     assert cluster.stored(TOPIC) == []
     assert world.run(20, lambda: cluster.is_ready)
     world.close()
+
+
+def test_broker_that_takes_no_writes_is_stopped_in_good_order_when_faults_are_over() -> None:
+    """A kill would forget locks that a failing disk had kept from being written down."""
+    queue = MessageQueue(TOPIC, "broker-a", 0)
+    with simulated(1, QUIET) as world:
+        cluster, orders = Cluster(world), Orders(world)
+        faults = Faults(world)
+        for node in world.nodes.values():
+            node.start()
+        assert world.run(20, lambda: len(orders.acknowledged) > 3)
+        cluster.node.disk.trouble = Trouble(eio_sync=1.0)
+        old = cluster.broker
+        assert old is not None
+        assert world.run(20, lambda: not old.store.is_writable)
+        old.controller.locks.lock("g", "c", [queue], old.controller.monotonic_ms())
+        world.run(1)
+        faults.end()
+        assert world.run(20, lambda: cluster.is_ready and cluster.broker is not old)
+        fresh = cluster.broker
+        assert fresh is not None
+        assert fresh.store.is_writable
+        assert fresh.controller.locks.holder("g", queue, fresh.controller.monotonic_ms()) == "c"
+        assert not world.internal_errors

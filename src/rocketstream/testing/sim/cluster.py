@@ -7,8 +7,10 @@ network, disk and background work.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any, NamedTuple
 
+from rocketstream.errors import StoreError
 from rocketstream.protocol.bodies import TopicConfig
 from rocketstream.protocol.message_ext import MessageExt, decode_messages
 from rocketstream.server.broker import Broker, BrokerConfig
@@ -56,6 +58,7 @@ class Cluster:
         world.namesrv_addr = f"{self.namesrv.host}:{NAMESRV_PORT}"
         world.cluster = self
         self._ready_incarnation = 0
+        self._stopping: asyncio.Task[None] | None = None
 
     @property
     def namesrv_addr(self) -> str:
@@ -72,6 +75,30 @@ class Cluster:
     def create_topic(self, name: str, queues: int | None = None) -> None:
         """Have a topic made when the broker is first up; to be called before the run."""
         self._topics[name] = queues or self._world.options.queues
+
+    def restart_broker(self) -> None:
+        """Stop the broker as an operator does, so that it writes down what it can, and start it.
+
+        One that is not up yet has nothing to write down: it is killed.
+        """
+        node, broker = self.node, self.broker
+        if broker is None or not self.is_ready:
+            node.kill()
+            node.start()
+            return
+        self._ready_incarnation = 0
+        self._stopping = node.loop.create_task(self._stop(node, broker), name="broker-stop")
+
+    async def _stop(self, node: Node, broker: Broker) -> None:
+        # What keeps it from closing without an error is why it is stopped.
+        with contextlib.suppress(StoreError):
+            await broker.close()
+        self._world.scheduler.call_later(0.0, self._start_anew, node.incarnation)
+
+    def _start_anew(self, incarnation: int) -> None:
+        if self.node.incarnation == incarnation:
+            self.node.kill()
+            self.node.start()
 
     # --- the processes ----------------------------------------------------------------------------
 

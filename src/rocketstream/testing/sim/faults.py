@@ -92,8 +92,7 @@ class Faults:
                 node.start()
         broker = world.cluster.broker
         if broker is not None and not broker.store.is_writable:
-            self._broker.kill()
-            self._broker.start()
+            world.cluster.restart_broker()
 
     def count_disks(self) -> Counter[str]:
         """Return what happened on all disks, by kind."""
