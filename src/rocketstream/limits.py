@@ -150,6 +150,10 @@ TRANSFER_COUNT_IN_MEMORY_MAX: Final = 1024
 so only those that ask for more, such as the Spark source, see the difference."""
 
 # --- client ---------------------------------------------------------------------------------------
+OFFSET_CHECK_INTERVAL_MS: Final = 60_000
+"""An offset that a broker confirmed and that has not changed since is asked about so often."""
+OFFSET_CHECKS_MAX: Final = 256
+"""So many are asked about at once; the others in the next round."""
 ASYNC_SENDS_IN_FLIGHT_MAX: Final = 10_000
 """Messages one producer has on their way at once; more callers wait."""
 ASYNC_SEND_BYTES_IN_FLIGHT_MAX: Final = 32 * 1024 * 1024

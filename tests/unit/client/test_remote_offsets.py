@@ -12,6 +12,7 @@ from rocketstream.client.consumer.offsets.offset_store import RemoteBrokerOffset
 from rocketstream.client.core.routes import BrokerAddress
 from rocketstream.client.outage_log import OutageLog
 from rocketstream.errors import RequestTimeoutError, RouteNotFoundError, SystemBusyError
+from rocketstream.limits import OFFSET_CHECK_INTERVAL_MS, OFFSET_CHECKS_MAX
 from rocketstream.model import MessageQueue
 from rocketstream.testing import ManualClock
 
@@ -34,7 +35,9 @@ class Brokers:
         self.refuse: list[Exception] = []
         self.now = self.most = 0
         self.lost = 0
-        self.outages = OutageLog(ManualClock())
+        self.asked: list[MessageQueue] = []
+        self.clock = ManualClock()
+        self.outages = OutageLog(self.clock)
 
     def channel(self, address: str) -> str:
         return address
@@ -50,6 +53,7 @@ class Brokers:
         return True
 
     async def query_consumer_offset(self, address: str, group: str, mq: MessageQueue) -> int | None:
+        self.asked.append(mq)
         stored = self.stored.get(mq)
         if isinstance(stored, Exception):
             raise stored
@@ -344,5 +348,85 @@ def test_an_answer_whose_connection_is_lost_already_confirms_nothing() -> None:
         await saying
         await store.persist([mq()])
         assert brokers.offsets() == [7, 7, 8, 8]
+
+    run(use())
+
+
+def test_what_a_former_owner_put_back_is_said_again() -> None:
+    """Covers C-568: nothing new comes in the queue, so nothing else would put it right."""
+
+    async def use() -> None:
+        brokers, store = made()
+        store.update_offset(mq(), 17)
+        await store.settle([mq()])
+        brokers.sent.clear()
+        brokers.stored[mq()] = 5
+        await store.check([mq()])
+        assert not brokers.asked, "what was confirmed just now is not asked about"
+        brokers.clock.advance(OFFSET_CHECK_INTERVAL_MS)
+        await store.check([mq()])
+        await store.persist([mq()])
+        assert brokers.sent == [(MASTER, mq(), 17)]
+
+    run(use())
+
+
+@pytest.mark.parametrize("stored", [17, 20])
+def test_what_a_broker_still_has_is_asked_about_now_and_then_and_left_alone(stored: int) -> None:
+    """Covers C-568: Java says every offset again every 5 s, over one that is further too."""
+
+    async def use() -> None:
+        brokers, store = made()
+        store.update_offset(mq(), 17)
+        await store.settle([mq()])
+        brokers.sent.clear()
+        brokers.stored[mq()] = stored
+        for _ in range(2):
+            brokers.clock.advance(OFFSET_CHECK_INTERVAL_MS - 1)
+            await store.check([mq()])
+            brokers.clock.advance(1)
+            await store.check([mq()])
+            await store.check([mq()])
+            await store.persist([mq()])
+        assert brokers.asked == [mq()] * 2
+        assert not brokers.sent
+
+    run(use())
+
+
+def test_a_broker_that_does_not_answer_is_asked_again_and_told_nothing() -> None:
+    async def use() -> None:
+        brokers, store = made()
+        assert await store.read_store(mq()) is None
+        brokers.stored[mq()] = 17
+        assert await store.read_store(mq()) == 17
+        brokers.asked.clear()
+        brokers.clock.advance(OFFSET_CHECK_INTERVAL_MS)
+        brokers.stored[mq()] = RequestTimeoutError("late")
+        await store.check([mq()])
+        await store.persist([mq()])
+        assert not brokers.sent
+        brokers.stored[mq()] = 16
+        await store.check([mq()])
+        await store.persist([mq()])
+        assert brokers.sent == [(MASTER, mq(), 17)]
+        assert brokers.asked == [mq()] * 2
+
+    run(use())
+
+
+def test_so_many_queues_are_asked_about_at_once_and_the_others_next_time() -> None:
+    async def use() -> None:
+        brokers, store = made()
+        mqs = [mq(number) for number in range(OFFSET_CHECKS_MAX + 1)]
+        for each in mqs:
+            store.update_offset(each, 1)
+            brokers.stored[each] = 1
+        await store.settle(mqs)
+        brokers.clock.advance(OFFSET_CHECK_INTERVAL_MS)
+        await store.check(mqs)
+        assert len(brokers.asked) == OFFSET_CHECKS_MAX
+        await store.check(mqs)
+        assert sorted(brokers.asked) == sorted(mqs)
 
     run(use())

@@ -181,7 +181,7 @@ class LitePullConsumerImpl:
         return await self.queues.rebalance(list(self._plan.subscriptions))
 
     async def persist_offsets(self) -> None:
-        """Commit automatically if it is time, and store what changed."""
+        """Commit automatically if it is time, and store what changed or was put back."""
         if not self._plan.subscriptions and self._plan.assigned is None:
             self.instance.outages.unsubscribed(self.group)
         else:
@@ -190,6 +190,7 @@ class LitePullConsumerImpl:
             self.commit_if_due()
             mine = list(self.cache.queues)
         await self.store.persist(mine)
+        await self.store.check(mine)
 
     def connection_lost(self, address: str) -> None:
         """A broker may have lost offsets it had not written yet: they are sent again."""

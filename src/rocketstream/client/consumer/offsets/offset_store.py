@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
 from rocketstream.client.instance import MQClientInstance
 from rocketstream.errors import RocketMQError, RouteNotFoundError
+from rocketstream.limits import OFFSET_CHECK_INTERVAL_MS, OFFSET_CHECKS_MAX
 from rocketstream.model import MessageQueue
+
+logger = logging.getLogger("rocketstream.client")
 
 NO_OFFSET = -1
 """``OffsetStore.read_offset``: there is no offset (C-302)."""
@@ -106,6 +110,11 @@ class Offsets(Protocol):
         """Write for good: the queues are about to be another's."""
         ...
 
+    async def check(self, mqs: Iterable[MessageQueue]) -> None:
+        """Find out, now and then, whether what was written is still there; else ``persist`` says it
+        again."""
+        ...
+
     def committable(self, mq: MessageQueue) -> int:
         """Return the offset a pull may carry along, 0 for none."""
         ...
@@ -145,6 +154,8 @@ class RemoteBrokerOffsetStore:
         self._group = group
         self._offsets: dict[MessageQueue, int] = {}
         self._persisted: dict[MessageQueue, int] = {}
+        self._known_ms: dict[MessageQueue, float] = {}
+        """When a broker last said or confirmed the offset of a queue."""
         self._sending: dict[str, asyncio.Lock] = {}
         self._tables: set[tuple[str, str]] = set()
         """Broker and topic of every commit a broker has acknowledged."""
@@ -182,7 +193,7 @@ class RemoteBrokerOffsetStore:
             # nowhere, and a group that hangs on its first message would be known to no tool.
             if offset:
                 self._addresses[mq.broker_name] = self._instance.api.channel(address)
-                self._persisted[mq] = offset
+                self._confirmed(mq, offset)
         return offset
 
     async def persist(self, mqs: Iterable[MessageQueue]) -> None:
@@ -199,6 +210,42 @@ class RemoteBrokerOffsetStore:
         mqs = list(mqs)
         await self.persist(mqs)
         await self.persist(mqs)
+
+    async def check(self, mqs: Iterable[MessageQueue]) -> None:
+        """Ask about offsets that were confirmed long ago and have not changed since.
+
+        A former owner of a queue may commit last, and lower. Upstream says every offset again in
+        each round (C-568); asking first undoes nothing that is further.
+        """
+        before_ms = self._instance.clock.monotonic_ms() - OFFSET_CHECK_INTERVAL_MS
+        due = [
+            mq
+            for mq in mqs
+            if (offset := self._persisted.get(mq)) is not None
+            and offset == self._offsets.get(mq)
+            and self._known_ms[mq] <= before_ms
+        ]
+        await asyncio.gather(*map(self._check, due[:OFFSET_CHECKS_MAX]))
+
+    async def _check(self, mq: MessageQueue) -> None:
+        said = self._persisted[mq]
+        try:
+            address = await self._address(mq)
+            stored = await self._instance.api.query_consumer_offset(address, self._group, mq)
+        except RocketMQError as error:
+            self._instance.outages.failed(("checking offsets of", self._group, "in", mq), error)
+            return
+        self._instance.outages.worked("checking offsets of", self._group, "in", mq)
+        if self._persisted.get(mq) != said:
+            return
+        self._confirmed(mq, said)
+        if stored is None or stored < said:
+            logger.info("group %s: %s was put back from %d to %s", self._group, mq, said, stored)
+            del self._persisted[mq]
+
+    def _confirmed(self, mq: MessageQueue, offset: int) -> None:
+        self._persisted[mq] = offset
+        self._known_ms[mq] = self._instance.clock.monotonic_ms()
 
     async def _persist(self, broker_name: str, mqs: list[MessageQueue]) -> None:
         # One round at a time: a broker may handle two commits of a queue in any order, and the
@@ -244,6 +291,7 @@ class RemoteBrokerOffsetStore:
         """Forget a queue."""
         self._offsets.pop(mq, None)
         self._persisted.pop(mq, None)
+        self._known_ms.pop(mq, None)
         self._said.discard(mq)
 
     async def update_consume_offset_to_broker(
@@ -304,7 +352,7 @@ class RemoteBrokerOffsetStore:
             return error
         self._tables.add(self._table_of(mq))
         if mq in self._said:
-            self._persisted[mq] = offset
+            self._confirmed(mq, offset)
         elif mq in self._offsets:
             self._said.add(mq)
         return None

@@ -99,6 +99,9 @@ class UserOffsets:
         """Have offsets kept."""
         await self.persist(mqs)
 
+    async def check(self, mqs: Iterable[MessageQueue]) -> None:
+        """Nothing to ask: what the store keeps is its own business."""
+
     def committable(self, mq: MessageQueue) -> int:
         """Return 0: the broker is not the store, pulls carry nothing (C-211)."""
         return 0

@@ -335,8 +335,10 @@ class PushConsumerImpl:
         self.service.submit(request, messages)
 
     async def persist_offsets(self) -> None:
-        """Send changed offsets to their brokers."""
-        await self.store.persist(list(self.queues.table))
+        """Send changed offsets to their brokers, and those that somebody else put back."""
+        mine = list(self.queues.table)
+        await self.store.persist(mine)
+        await self.store.check(mine)
 
     def connection_lost(self, address: str) -> None:
         """A broker may have lost locks it granted and offsets it had not written yet."""
