@@ -149,6 +149,38 @@ def test_a_commit_is_said_again_after_the_connection_was_lost() -> None:
             wait_until(lambda: committed(broker) == [7, 7, 7, 7], "the same once more")
 
 
+@pytest.mark.parametrize("kind", ["push", "lite"])
+def test_who_was_cut_off_goes_on_where_somebody_else_is(kind: str) -> None:
+    """Covers C-324: neither committed lower, which the broker would take, nor consumed again."""
+    with FakeBroker() as broker:
+        broker.offsets[0] = 0
+        broker.on[PULL] = lambda command: (
+            found(range(3)) if (command.ext_fields or {})["queueOffset"] == "0" else None
+        )
+        config = ClientConfig(namesrv_addr=broker.address, persist_consumer_offset_interval_ms=20)
+        made: PushConsumer | LitePullConsumer
+        if kind == "push":
+            made = PushConsumer(GROUP, config=config, listener=Seen(), subscription={TOPIC: "*"})
+        else:
+            made = LitePullConsumer(GROUP, config=config)
+            made.subscribe(TOPIC)
+        with made:
+            made.start()
+            if isinstance(made, LitePullConsumer):
+                assert len(made.poll(WAIT_S * 1000)) == 3
+                made.commit_sync()
+            wait_until(lambda: 3 in committed(broker), "the commit")
+            broker.offsets[0] = 67
+            before = {asked.connection for asked in broker.asked(UPDATE)}
+            broker.drop_connections()
+            broker.wait_pull(67)
+        assert {
+            asked.ext["commitOffset"]
+            for asked in broker.asked(UPDATE)
+            if asked.connection not in before
+        } <= {"67"}
+
+
 def test_a_producer_is_known_to_its_broker_as_soon_as_the_broker_is_back() -> None:
     """Covers C-143, C-348: undecided transactions of its group are asked of somebody connected."""
     with FakeBroker() as broker, Producer("pg", namesrv_addr=broker.address) as producer:

@@ -31,10 +31,11 @@ class Brokers:
         self.addresses: dict[str, BrokerAddress] = {"broker-a": BrokerAddress(MASTER, False)}
         self.updates: list[str] = []
         self.sent: list[tuple[str, MessageQueue, int]] = []
-        self.stored: dict[MessageQueue, int | Exception] = {}
+        self.stored: dict[MessageQueue, int | Exception | None] = {}
         self.refuse: list[Exception] = []
         self.now = self.most = 0
         self.lost = 0
+        self.loses = False
         self.asked: list[MessageQueue] = []
         self.clock = ManualClock()
         self.outages = OutageLog(self.clock)
@@ -54,6 +55,7 @@ class Brokers:
 
     async def query_consumer_offset(self, address: str, group: str, mq: MessageQueue) -> int | None:
         self.asked.append(mq)
+        self.lost += self.loses
         stored = self.stored.get(mq)
         if isinstance(stored, Exception):
             raise stored
@@ -352,13 +354,19 @@ def test_an_answer_whose_connection_is_lost_already_confirms_nothing() -> None:
     run(use())
 
 
+async def say(store: RemoteBrokerOffsetStore, *mqs: MessageQueue) -> None:
+    """Have offsets said as often as it takes to count as confirmed."""
+    await store.persist(mqs)
+    await store.persist(mqs)
+
+
 def test_what_a_former_owner_put_back_is_said_again() -> None:
     """Covers C-568: nothing new comes in the queue, so nothing else would put it right."""
 
     async def use() -> None:
         brokers, store = made()
         store.update_offset(mq(), 17)
-        await store.settle([mq()])
+        await say(store, mq())
         brokers.sent.clear()
         brokers.stored[mq()] = 5
         await store.check([mq()])
@@ -378,7 +386,7 @@ def test_what_a_broker_still_has_is_asked_about_now_and_then_and_left_alone(stor
     async def use() -> None:
         brokers, store = made()
         store.update_offset(mq(), 17)
-        await store.settle([mq()])
+        await say(store, mq())
         brokers.sent.clear()
         brokers.stored[mq()] = stored
         for _ in range(2):
@@ -422,11 +430,131 @@ def test_so_many_queues_are_asked_about_at_once_and_the_others_next_time() -> No
         for each in mqs:
             store.update_offset(each, 1)
             brokers.stored[each] = 1
-        await store.settle(mqs)
+        await say(store, *mqs)
         brokers.clock.advance(OFFSET_CHECK_INTERVAL_MS)
         await store.check(mqs)
         assert len(brokers.asked) == OFFSET_CHECKS_MAX
         await store.check(mqs)
         assert sorted(brokers.asked) == sorted(mqs)
+
+    run(use())
+
+
+def test_who_was_cut_off_says_nothing_lower_than_what_somebody_else_did() -> None:
+    """Covers C-324, C-567: the broker would take it, and the next owner consume all of it again."""
+
+    async def use() -> None:
+        brokers, store = made()
+        store.update_offset(mq(), 2)
+        store.update_offset(mq(1), 2)
+        await say(store, mq(), mq(1))
+        brokers.sent.clear()
+        store.connection_lost(MASTER)
+        brokers.stored[mq()] = 67
+        store.update_offset(mq(), 3)
+        await say(store, mq(), mq(1))
+        assert brokers.sent == [(MASTER, mq(1), 2)] * 2
+        assert store.committable(mq()) == 0, "a pull would say it too"
+        assert store.overtaken([mq(), mq(1)]) == {mq(): 67}
+        assert store.read_memory(mq()) == 3
+        store.update_offset(mq(), 68)
+        await store.persist([mq()])
+        assert brokers.sent[2:] == [(MASTER, mq(), 68)]
+        assert not store.overtaken([mq()])
+        assert brokers.asked == [mq(), mq(1)]
+
+    run(use())
+
+
+def test_pulls_carry_nothing_of_a_queue_that_somebody_else_may_have_had() -> None:
+    """Covers C-211: other queues of the topic may be known again before it is asked about."""
+
+    async def use() -> None:
+        _, store = made()
+        store.update_offset(mq(), 2)
+        store.update_offset(mq(1), 2)
+        await say(store, mq(), mq(1))
+        store.connection_lost(MASTER)
+        await store.persist([mq(1)])
+        assert (store.committable(mq()), store.committable(mq(1))) == (0, 2)
+
+    run(use())
+
+
+def test_nothing_is_said_while_it_cannot_be_asked_whether_somebody_is_further() -> None:
+    async def use() -> None:
+        brokers, store = made()
+        store.update_offset(mq(), 2)
+        await say(store, mq())
+        store.connection_lost(MASTER)
+        brokers.sent.clear()
+        brokers.stored[mq()] = RequestTimeoutError("late")
+        await store.persist([mq()])
+        assert not brokers.sent
+        brokers.stored[mq()] = 0
+        await store.persist([mq()])
+        assert brokers.sent == [(MASTER, mq(), 2)]
+
+    run(use())
+
+
+def test_an_answer_whose_connection_is_lost_leaves_the_doubt() -> None:
+    async def use() -> None:
+        brokers, store = made()
+        store.update_offset(mq(), 2)
+        await say(store, mq())
+        store.connection_lost(MASTER)
+        brokers.sent.clear()
+        brokers.loses = True
+        await store.persist([mq()])
+        assert not brokers.sent
+        brokers.loses = False
+        await store.persist([mq()])
+        assert brokers.sent == [(MASTER, mq(), 2)]
+
+    run(use())
+
+
+def test_who_leaves_a_queue_says_nothing_lower_than_who_has_it_now() -> None:
+    """Covers C-179, C-324: the next owner may have begun before this one noticed."""
+
+    async def use() -> None:
+        brokers, store = made()
+        store.update_offset(mq(), 5)
+        brokers.stored[mq()] = 17
+        await store.settle([mq()])
+        assert not brokers.sent
+        store.remove_offset(mq())
+        store.update_offset(mq(), 6)
+        brokers.stored[mq()] = None
+        await store.settle([mq()])
+        assert brokers.offsets() == [6, 6]
+
+    run(use())
+
+
+def test_a_queue_that_was_put_back_on_purpose_is_said_again_until_it_is_past() -> None:
+    """Covers C-532: the broker may have died before it wrote the reset down."""
+
+    async def use() -> None:
+        brokers, store = made()
+        store.update_offset(mq(), 20)
+        await say(store, mq())
+        store.update_offset(mq(), 4, increase_only=False)
+        await store.settle([mq()])
+        brokers.stored[mq()] = 20
+        for offset in (4, 19):
+            store.update_offset(mq(), offset)
+            store.connection_lost(MASTER)
+            brokers.sent.clear()
+            await store.persist([mq()])
+            assert brokers.offsets() == [offset]
+        store.update_offset(mq(), 20)
+        await say(store, mq())
+        store.connection_lost(MASTER)
+        brokers.stored[mq()] = 30
+        brokers.sent.clear()
+        await store.persist([mq()])
+        assert not brokers.sent
 
     run(use())

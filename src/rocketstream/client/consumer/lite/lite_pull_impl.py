@@ -191,6 +191,8 @@ class LitePullConsumerImpl:
             mine = list(self.cache.queues)
         await self.store.persist(mine)
         await self.store.check(mine)
+        if self._plan.assigned is None:  # what is assigned may well be consumed by several
+            await self._go_on_at(self.store.overtaken(mine))
 
     def connection_lost(self, address: str) -> None:
         """A broker may have lost offsets it had not written yet: they are sent again."""
@@ -229,6 +231,14 @@ class LitePullConsumerImpl:
     ) -> ConsumeMessageDirectlyResult | None:
         """There is no listener to call."""
         return None
+
+    async def _go_on_at(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Leave out what somebody else has consumed, unless the caller is further already."""
+        for mq, offset in offsets.items():
+            queue = self.cache.queues.get(mq)
+            if queue is not None and queue.position < offset:
+                logger.info("group %s: %s was consumed up to %d by others", self.group, mq, offset)
+                await self.reset_offsets(mq.topic, {mq: offset})
 
     async def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
         """Go on at other offsets at once, as after a seek, and store them (C-572)."""

@@ -115,6 +115,10 @@ class Offsets(Protocol):
         again."""
         ...
 
+    def overtaken(self, mqs: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
+        """Return, of these queues, what the store has of those where somebody else is further."""
+        ...
+
     def committable(self, mq: MessageQueue) -> int:
         """Return the offset a pull may carry along, 0 for none."""
         ...
@@ -147,7 +151,11 @@ class Offsets(Protocol):
 
 
 class RemoteBrokerOffsetStore:
-    """The brokers' store, for clustering (C-313 to C-321)."""
+    """The brokers' store, for clustering (C-313 to C-321).
+
+    A broker takes any offset, lower ones too. So whoever may have lost a queue for a while asks
+    before it says its offset, and says nothing that is lower, unless it was put back on purpose.
+    """
 
     def __init__(self, instance: MQClientInstance, group: str) -> None:
         self._instance = instance
@@ -156,6 +164,12 @@ class RemoteBrokerOffsetStore:
         self._persisted: dict[MessageQueue, int] = {}
         self._known_ms: dict[MessageQueue, float] = {}
         """When a broker last said or confirmed the offset of a queue."""
+        self._doubted: set[MessageQueue] = set()
+        """Somebody else may have had these queues since their brokers were asked."""
+        self._ahead: dict[MessageQueue, int] = {}
+        """What brokers have of queues where somebody else is further."""
+        self._lowered: dict[MessageQueue, int] = {}
+        """Where queues were before they were put back on purpose."""
         self._sending: dict[str, asyncio.Lock] = {}
         self._tables: set[tuple[str, str]] = set()
         """Broker and topic of every commit a broker has acknowledged."""
@@ -170,7 +184,11 @@ class RemoteBrokerOffsetStore:
     def update_offset(self, mq: MessageQueue, offset: int, *, increase_only: bool = True) -> None:
         """Note an offset; a smaller one only when ``increase_only`` is off."""
         known = self._offsets.get(mq)
-        if known is None or offset > known or not increase_only:
+        if known is None or offset > known:
+            self._offsets[mq] = offset
+        elif not increase_only and offset < known:
+            self._lowered[mq] = max(known, self._lowered.get(mq, known))
+            self._ahead.pop(mq, None)
             self._offsets[mq] = offset
 
     def read_memory(self, mq: MessageQueue) -> int | None:
@@ -186,13 +204,13 @@ class RemoteBrokerOffsetStore:
             RocketMQError: the question could not be answered.
         """
         address = await self._address(mq)
+        self._addresses[mq.broker_name] = self._instance.api.channel(address)
         offset = await self._instance.api.query_consumer_offset(address, self._group, mq)
         if offset is not None:
             self.update_offset(mq, offset)
             # A broker says 0 of a queue nobody has committed to. Not sent, that 0 would be stored
             # nowhere, and a group that hangs on its first message would be known to no tool.
             if offset:
-                self._addresses[mq.broker_name] = self._instance.api.channel(address)
                 self._confirmed(mq, offset)
         return offset
 
@@ -206,8 +224,12 @@ class RemoteBrokerOffsetStore:
         )
 
     async def settle(self, mqs: Iterable[MessageQueue]) -> None:
-        """Send the changed offsets, then once more those that a pull may have overtaken."""
+        """Send the changed offsets, then once more those that a pull may have overtaken.
+
+        The next owner may have begun, and be further, before this one noticed.
+        """
         mqs = list(mqs)
+        self._doubted.update(mq for mq in mqs if mq in self._offsets)
         await self.persist(mqs)
         await self.persist(mqs)
 
@@ -229,19 +251,53 @@ class RemoteBrokerOffsetStore:
 
     async def _check(self, mq: MessageQueue) -> None:
         said = self._persisted[mq]
+        if not await self._ask(mq) or self._persisted.get(mq) != said:
+            return
+        self._known_ms[mq] = self._instance.clock.monotonic_ms()
+
+    async def _ask(self, mq: MessageQueue) -> bool:
+        """Ask what a broker has of a queue and take it in; tell whether it answered."""
         try:
             address = await self._address(mq)
+            channel = self._instance.api.channel(address)
+            losses = self._instance.losses(channel)
             stored = await self._instance.api.query_consumer_offset(address, self._group, mq)
         except RocketMQError as error:
-            self._instance.outages.failed(("checking offsets of", self._group, "in", mq), error)
-            return
-        self._instance.outages.worked("checking offsets of", self._group, "in", mq)
-        if self._persisted.get(mq) != said:
-            return
-        self._confirmed(mq, said)
-        if stored is None or stored < said:
-            logger.info("group %s: %s was put back from %d to %s", self._group, mq, said, stored)
-            del self._persisted[mq]
+            self._instance.outages.failed(("asking for offsets of", self._group, "in", mq), error)
+            return False
+        self._instance.outages.worked("asking for offsets of", self._group, "in", mq)
+        if self._instance.losses(channel) != losses:
+            return False
+        self._doubted.discard(mq)
+        offset = self._offsets.get(mq)
+        if offset is None:
+            return True
+        said = self._persisted.get(mq)
+        if stored is None or (said is not None and stored < said):
+            # A former owner said less after this one, or the broker has forgotten it.
+            self._persisted.pop(mq, None)
+        elif stored > offset and not self._is_put_back(mq, offset):
+            self._ahead[mq] = stored
+        return True
+
+    def _is_put_back(self, mq: MessageQueue, offset: int) -> bool:
+        """Whether a queue was put back on purpose, and is not again where it was."""
+        before = self._lowered.get(mq)
+        if before is not None and offset >= before:
+            self._lowered.pop(mq, None)
+            return False
+        return before is not None
+
+    def overtaken(self, mqs: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
+        """Return, of these queues, what brokers have of those where somebody else is further."""
+        return {mq: self._ahead[mq] for mq in mqs if self._is_behind(mq)}
+
+    def _is_behind(self, mq: MessageQueue) -> bool:
+        ahead = self._ahead.get(mq)
+        if ahead is not None and self._offsets.get(mq, 0) >= ahead:
+            self._ahead.pop(mq, None)
+            return False
+        return ahead is not None
 
     def _confirmed(self, mq: MessageQueue, offset: int) -> None:
         self._persisted[mq] = offset
@@ -254,12 +310,21 @@ class RemoteBrokerOffsetStore:
         async with lock:
             await self._persist_changed(mqs)
 
-    async def _persist_changed(self, mqs: list[MessageQueue]) -> None:
-        changed = [
+    def _changed(self, mqs: list[MessageQueue]) -> list[tuple[MessageQueue, int]]:
+        return [
             (mq, offset)
             for mq in mqs
-            if (offset := self._offsets.get(mq)) is not None and self._persisted.get(mq) != offset
+            if (offset := self._offsets.get(mq)) is not None
+            and self._persisted.get(mq) != offset
+            and not self._is_behind(mq)
         ]
+
+    async def _persist_changed(self, mqs: list[MessageQueue]) -> None:
+        changed = self._changed(mqs)
+        doubted = [mq for mq, _ in changed if mq in self._doubted]
+        if doubted:
+            await asyncio.gather(*map(self._ask, doubted))
+            changed = [pair for pair in self._changed(mqs) if pair[0] not in self._doubted]
         # A 4.x broker that gets the first two commits of a topic and group at once may keep one
         # only (commitOffset makes the table of the pair unguarded): so the first ones go singly,
         # and each is said once more in the next round.
@@ -274,7 +339,9 @@ class RemoteBrokerOffsetStore:
 
     def committable(self, mq: MessageQueue) -> int:
         """Return the offset a pull may carry, 0 while the broker has no commit of the topic."""
-        return self._offsets.get(mq, 0) if self._table_of(mq) in self._tables else 0
+        if self._table_of(mq) not in self._tables or mq in self._doubted or self._is_behind(mq):
+            return 0
+        return self._offsets.get(mq, 0)
 
     def carried(self, mq: MessageQueue) -> None:
         """A pull has taken the offset along, so the next commit is said twice.
@@ -292,7 +359,10 @@ class RemoteBrokerOffsetStore:
         self._offsets.pop(mq, None)
         self._persisted.pop(mq, None)
         self._known_ms.pop(mq, None)
+        self._ahead.pop(mq, None)
+        self._lowered.pop(mq, None)
         self._said.discard(mq)
+        self._doubted.discard(mq)
 
     async def update_consume_offset_to_broker(
         self, mq: MessageQueue, offset: int, is_oneway: bool = False
@@ -320,11 +390,13 @@ class RemoteBrokerOffsetStore:
     def connection_lost(self, address: str) -> None:
         """Forget what this broker confirmed: it writes offsets every few seconds only (C-344).
 
-        One that died in between has lost them; one that did not gets them once more.
+        One that died in between has lost them; one that did not may have given the queues to
+        somebody else meanwhile.
         """
         names = {name for name, confirmed in self._addresses.items() if confirmed == address}
         for mq in [mq for mq in self._persisted if mq.broker_name in names]:
             del self._persisted[mq]
+        self._doubted.update(mq for mq in self._offsets if mq.broker_name in names)
         self._said = {mq for mq in self._said if mq.broker_name not in names}
         self._tables = {table for table in self._tables if table[0] not in names}
 

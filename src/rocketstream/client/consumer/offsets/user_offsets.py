@@ -102,6 +102,10 @@ class UserOffsets:
     async def check(self, mqs: Iterable[MessageQueue]) -> None:
         """Nothing to ask: what the store keeps is its own business."""
 
+    def overtaken(self, mqs: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
+        """Nothing: what the store keeps is its own business."""
+        return {}
+
     def committable(self, mq: MessageQueue) -> int:
         """Return 0: the broker is not the store, pulls carry nothing (C-211)."""
         return 0

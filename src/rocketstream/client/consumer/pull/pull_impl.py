@@ -407,6 +407,8 @@ class _UsersOffsets:
         self.read_store = store.read_store
         self.persist = store.persist
         self.settle = store.settle
+        self.check = store.check
+        self.overtaken = store.overtaken
         self.update_consume_offset_to_broker = store.update_consume_offset_to_broker
         self.clone_offset_table = store.clone_offset_table
         self.connection_lost = store.connection_lost

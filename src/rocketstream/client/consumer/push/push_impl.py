@@ -339,6 +339,15 @@ class PushConsumerImpl:
         mine = list(self.queues.table)
         await self.store.persist(mine)
         await self.store.check(mine)
+        for mq, offset in self.store.overtaken(mine).items():
+            self._go_on_at(mq, offset)
+
+    def _go_on_at(self, mq: MessageQueue, offset: int) -> None:
+        """Leave out what somebody else has consumed; locks see to that where there are any."""
+        request = self.queues.table.get(mq)
+        if request is not None and not self.listener.is_orderly:
+            logger.info("group %s: %s was consumed up to %d by others", self.group, mq, offset)
+            self.repair_soon(request, offset)
 
     def connection_lost(self, address: str) -> None:
         """A broker may have lost locks it granted and offsets it had not written yet."""
