@@ -281,6 +281,30 @@ def test_wall_clock_that_jumps_gives_no_transaction_up(
     assert checked(broker)[1].body == b"half"
 
 
+def test_restart_after_a_leap_of_the_wall_clock_gives_no_transaction_up(
+    tmp_path: Path, rocketmq_cluster_factory: MakeCluster, clock: ManualClock
+) -> None:
+    """Covers C-418: the stamps of the log have leapt too; what nobody waited is no waiting."""
+    given = {
+        "store_dir": tmp_path / "store",
+        "clock": clock,
+        "transaction_check_interval_ms": NEVER_MS,
+    }
+    cluster = rocketmq_cluster_factory(**given)
+    with Peer(cluster.broker_addr) as broker:
+        prepare(broker)
+        clock.jump(80 * 3_600_000)
+        broker.send("T1")
+    cluster.close()
+    cluster = rocketmq_cluster_factory(**given)
+    with Peer(cluster.broker_addr) as broker:
+        broker.heartbeat("c1", producer="pg")
+        clock.advance(6_000)
+        cluster.check_transactions()
+        assert broker.messages(GIVEN_UP) == []
+        assert checked(broker)[1].body == b"half"
+
+
 def test_producers_of_a_group_take_turns(
     cluster: EmbeddedCluster, broker: Peer, clock: ManualClock
 ) -> None:

@@ -154,7 +154,7 @@ def test_index_sample(tmp_path: Path) -> None:
         data = path.read_bytes()
         assert len(path.name) == 17
         assert path.name.isdigit()
-        now = store.last_store_timestamp
+        now = store._last_timestamp
         slots = {
             hash_ % 5_000_000 for hash_ in (key_hash("GoldT", key) for key in ("u", "k1", "k2"))
         }

@@ -111,6 +111,9 @@ class TransactionService:
         queue = HalfQueue(begin, self._offset(names.TRANS_OP_HALF_TOPIC))
         places: dict[tuple[str | None, int, int], int] = {}
         now_ms = self._controller.monotonic_ms()
+        # As retention counts, so that a message is given up before its file goes. By stamps alone
+        # one that was stored before the wall clock leapt would have waited as long as that.
+        stamp_now_ms = self._store.retention_now_ms()
         for offset, stored in self._messages(names.TRANS_HALF_TOPIC, begin):
             if stored is None:
                 queue.missing(offset)
@@ -122,7 +125,8 @@ class TransactionService:
                 # killed may not have written that down.
                 origin = places.get(what)
             places[what] = offset
-            queue.stored(offset, origin, now_ms - self._waited_ms(stored))
+            waited_ms = max(stamp_now_ms - stored.head.store_timestamp, 0)
+            queue.stored(offset, origin, now_ms - waited_ms)
         for _, op in self._messages(names.TRANS_OP_HALF_TOPIC, queue.op_begin):
             is_end = op is not None and op.properties.get(PROPERTY_TAGS) == OP_TAG
             offsets = read_op_body(op.body) if op is not None and is_end else ()
@@ -131,13 +135,6 @@ class TransactionService:
             else:
                 queue.ended(offsets)
         return queue
-
-    def _waited_ms(self, stored: StoredMessage) -> int:
-        """How long a message found at the start has waited at least.
-
-        By the stamps of the log alone: the wall clock may not be what it was before.
-        """
-        return max(self._store.last_store_timestamp - stored.head.store_timestamp, 0)
 
     def _offset(self, topic: str) -> int:
         stored = self._controller.offsets.query(TRANSACTION_GROUP, topic, HALF_QUEUE_ID)

@@ -659,7 +659,7 @@ class MessageStore:
         if disk_used_ratio is None:
             disk_used_ratio = self.disk_used_ratio()
         wall_ms = self._clock.now_ms()
-        now_ms = self._retention.now_ms(wall_ms, self._clock.monotonic_ms())
+        now_ms = self.retention_now_ms()
         # The flusher must not find a file gone.
         flushed = self._flusher.flushed_offset - self._log.file_bytes
         plan = plan_retention(
@@ -675,6 +675,10 @@ class MessageStore:
         if plan.remove:
             self._drop_log_files(plan.remove)
         return plan.remove
+
+    def retention_now_ms(self) -> int:
+        """Return the time stamps are compared with to tell how old they are; it does not leap."""
+        return self._retention.now_ms(self._clock.now_ms(), self._clock.monotonic_ms())
 
     def disk_used_ratio(self) -> float:
         """Return how full the disk of the store is, 0 to 1."""
@@ -712,11 +716,6 @@ class MessageStore:
     def is_writable(self) -> bool:
         """Whether the store takes messages: open, no fsync failed, the disk not too full."""
         return self._takes_writes and self._flusher.error is None
-
-    @property
-    def last_store_timestamp(self) -> int:
-        """Store timestamp of the newest record in ms, 0 when there is none."""
-        return self._last_timestamp
 
 
 def _is_topic(name: str) -> bool:
