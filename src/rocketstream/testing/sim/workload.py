@@ -39,7 +39,7 @@ _FOLLOWS_DAMAGE = {
     AnomalyKind.REORDERED,
     AnomalyKind.STORED_TWICE,
 }
-_SLOW_DISKS = {"EIO on write", "EIO on read", "EIO on sync", "disk full", "short writes"}
+_UNSETTLED = {"EIO on write", "EIO on sync", "disk full", "short writes", "clock jump"}
 
 
 class Sends(Protocol):
@@ -242,7 +242,7 @@ class BaseWorkload:
         """Return what this run is held to."""
         options = self.world.options
         settle = options.persist_interval_ms + MARGIN_MS
-        if _SLOW_DISKS & set(options.faults) or "clock jump" in options.faults:
+        if not _UNSETTLED.isdisjoint(options.faults):
             settle = _NEVER_SETTLED_MS
         return Rules(
             unflushed_ms=0.0 if options.flush == "sync" else None,
