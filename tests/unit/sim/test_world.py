@@ -264,7 +264,7 @@ def test_cluster_is_not_ready_before_the_broker_started_anew_is() -> None:
 
 
 def test_broker_that_takes_no_writes_is_stopped_in_good_order_when_faults_are_over() -> None:
-    """A kill would forget locks that a failing disk had kept from being written down."""
+    """What a failing disk had kept from being written down is written then."""
     queue = MessageQueue(TOPIC, "broker-a", 0)
     with simulated(1, QUIET) as world:
         cluster, orders = Cluster(world), Orders(world)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import errno
+import itertools
 import threading
 from pathlib import Path
 
@@ -11,7 +14,7 @@ import pytest
 from rocketstream._util.workers import ThreadWorkers
 from rocketstream.errors import DiskFullError, FlushFailedError, StoreLockedError
 from rocketstream.server.store import GetMessageStatus, MessageStore
-from rocketstream.server.store.checkpoint import read_checkpoint
+from rocketstream.server.store.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from rocketstream.server.store.files import Files
 from rocketstream.server.store.flusher import LogFlusher
 from rocketstream.testing.clock import ManualClock
@@ -316,3 +319,48 @@ def test_store_can_be_opened_again_after_close(tmp_path: Path) -> None:
         store.close()
     with opened(tmp_path) as store:
         assert len(all_bodies(store)) == 2
+
+
+class BadPlaces(QuickFiles):
+    """Fails the write of a number."""
+
+    def __init__(self, number: int) -> None:
+        self.left = number
+
+    def pwrite(self, fd: int, data: bytes | bytearray, position: int) -> int:
+        self.left -= 1
+        if self.left == 0:
+            raise OSError(errno.EIO, "input/output error")
+        return super().pwrite(fd, data, position)
+
+
+def test_checkpoint_that_could_not_be_written_is_still_this_stores_own(tmp_path: Path) -> None:
+    """Half of it looked as if another program had written there: no hole of a power failure was
+    set aside any more, and the store refused to start."""
+    path = tmp_path / "checkpoint"
+    old, new = Checkpoint(1, 2, 3, 4), Checkpoint(5, 6, 7, 8)
+    for number in itertools.count(1):
+        write_checkpoint(path, old, QuickFiles())
+        files = BadPlaces(number)
+        with contextlib.suppress(OSError):
+            write_checkpoint(path, new, files)
+        found = read_checkpoint(path, Files())
+        assert found.own
+        if files.left > 0:
+            break
+        assert dataclasses.replace(found, own=False) == old
+    assert dataclasses.replace(found, own=False) == new
+
+
+def test_what_a_later_version_keeps_in_the_checkpoint_stays(tmp_path: Path) -> None:
+    """5.x has more fields behind those of 4.9 (W 5.5)."""
+    with opened(tmp_path) as store:
+        put(store)
+    path = tmp_path / "checkpoint"
+    data = bytearray(path.read_bytes())
+    data[32:48] = b"another's number"
+    path.write_bytes(data)
+    with opened(tmp_path) as store:
+        put(store)
+    assert path.read_bytes()[32:48] == b"another's number"
+    assert read_checkpoint(path, Files()).own

@@ -6,7 +6,7 @@ Law: these three files only; a checkpoint is written after what it describes is 
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rocketstream.errors import StoreError
@@ -27,7 +27,8 @@ class Checkpoint:
 
     ``flushed_offset`` is the field 5.x appends (masterFlushedOffset); 4.9 leaves it zero. ``own``
     tells that nobody else used the store since: then the log *and* the queues are on the disk up
-    to that offset, and the log held nothing behind its end.
+    to that offset, and the log held nothing behind its end. ``between`` is what else is in the
+    sector, of a version to come: it stays.
     """
 
     physic_msg_timestamp: int = 0
@@ -35,6 +36,7 @@ class Checkpoint:
     index_msg_timestamp: int = 0
     flushed_offset: int = 0
     own: bool = False
+    between: bytes = field(default=b"", compare=False, repr=False)
 
 
 def read_checkpoint(path: Path, files: Files) -> Checkpoint:
@@ -47,11 +49,15 @@ def read_checkpoint(path: Path, files: Files) -> Checkpoint:
         return Checkpoint()
     own = data[_OWN_AT:].startswith(_OWN + data[: _MARKS.size])
     physic, logics, index, flushed = _MARKS.unpack_from(data)
-    return Checkpoint(physic, logics, index, flushed, own)
+    between = data[_MARKS.size : _OWN_AT]
+    return Checkpoint(physic, logics, index, flushed, own, between)
 
 
 def write_checkpoint(path: Path, marks: Checkpoint, files: Files) -> None:
-    """Write and sync the marks, all inside one sector, so a reader sees old or new."""
+    """Write and sync the marks, all inside one sector and at once: a reader sees old or new.
+
+    With only the first half of them written, somebody else would seem to have used the store.
+    """
     with files.opened(path, create=True) as handle:
         if files.size(handle) < CHECKPOINT_BYTES:
             files.truncate(handle, CHECKPOINT_BYTES)
@@ -61,8 +67,8 @@ def write_checkpoint(path: Path, marks: Checkpoint, files: Files) -> None:
             marks.index_msg_timestamp,
             marks.flushed_offset,
         )
-        files.write_all(handle, data, 0)
-        files.write_all(handle, _OWN + data, _OWN_AT)
+        between = marks.between.ljust(_OWN_AT - _MARKS.size, b"\0")
+        files.write_all(handle, data + between + _OWN + data, 0)
         files.sync(handle)
 
 

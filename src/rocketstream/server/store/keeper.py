@@ -61,15 +61,17 @@ class Keeper:
         self._pause_ms = self._poll_ms
         self._waited_ms = 0
         self._logics_timestamp = 0
+        self._between = b""
 
     def mark_dirty(self, queue: ConsumeQueue) -> None:
         """Remember that a queue has units that are not on the disk."""
         queue.dirty = True
         self._dirty.append(queue)
 
-    def start(self, timestamp: int) -> None:
-        """Begin; units of records up to the timestamp are to be synced first."""
-        self._logics_timestamp = timestamp
+    def start(self, marks: Checkpoint) -> None:
+        """Begin with the checkpoint as it is; units of records behind it are to be synced first."""
+        self._logics_timestamp = marks.logics_msg_timestamp
+        self._between = marks.between
         self._waited_ms, self._pause_ms = 0, self._poll_ms
         first_s = self._poll_ms / 1000
         self._worker = self._workers.start("store-keeper", self._step, first_s=first_s)
@@ -142,7 +144,11 @@ class Keeper:
             self._index.sync()
         self._log.release_before(flushed_offset)
         marks = Checkpoint(
-            flushed_timestamp, self._logics_timestamp, index_timestamp, flushed_offset
+            flushed_timestamp,
+            self._logics_timestamp,
+            index_timestamp,
+            flushed_offset,
+            between=self._between,
         )
         if marks != self._last_marks:
             write_checkpoint(self._checkpoint_path, marks, self._files)

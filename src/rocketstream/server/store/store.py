@@ -187,7 +187,7 @@ class MessageStore:
                 queue.synced_offset = queue.max_offset
             else:
                 self._keeper.mark_dirty(queue)
-        self._keeper.start(marks.logics_msg_timestamp)
+        self._keeper.start(marks)
 
     def _flush_what_was_found(self) -> None:
         """Put what a killed process left behind on the disk: it is shown from now on."""
@@ -222,6 +222,7 @@ class MessageStore:
             min(old.logics_msg_timestamp, self._last_timestamp),
             old.index_msg_timestamp,
             max(min(old.flushed_offset, self._log.end), self._log.min_offset),
+            between=old.between,
         )
         write_checkpoint(path, marks, self._files)
         return marks
