@@ -17,10 +17,12 @@ from rocketstream.testing.history.events import (
     TransactionDecided,
 )
 from rocketstream.testing.sim.cluster import Cluster
+from rocketstream.testing.sim.consuming import Manners, SimGroup
 from rocketstream.testing.sim.options import Options, draw_options
 from rocketstream.testing.sim.producing import delay_of_level
 from rocketstream.testing.sim.runs import run_world, simulated
-from rocketstream.testing.sim.workload import WORKLOADS
+from rocketstream.testing.sim.workload import TOPIC, WORKLOADS, BaseWorkload
+from tests.unit.store.kit import put
 
 ALL = sorted(WORKLOADS)
 
@@ -84,3 +86,26 @@ def test_the_clustering_workload_fails_messages() -> None:
 )
 def test_delay_levels_are_read_as_the_broker_reads_them(level: int, expected: float) -> None:
     assert delay_of_level("500ms 1s 5m 2h", level) == expected
+
+
+class _Tagged(BaseWorkload):
+    """One group that selects by tag, and nobody who sends."""
+
+    def build(self) -> None:
+        manners = Manners("tagged", TOPIC, 1, tags=frozenset({"a"}))
+        self.groups.append(SimGroup(self.world, manners))
+
+
+def test_a_run_goes_on_until_a_group_has_what_was_stored_and_not_acknowledged() -> None:
+    """The checker asks for it; without a tag the offset to be committed says the same."""
+    with simulated(1, Options(seed=1, flush="async")) as world:
+        cluster, workload = Cluster(world), _Tagged(world)
+        for node in world.nodes.values():
+            node.start()
+        assert world.run(20, lambda: cluster.is_ready and workload.is_done())
+        broker = cluster.broker
+        assert broker is not None
+        for tag in ("a", "b"):
+            put(broker.store, topic=TOPIC, tags=tag, keys=f"unsure-{tag}")
+        assert workload.unfinished() == "tagged has not consumed ['unsure-a'] (1 in all)"
+        assert world.run(20, workload.is_done)
