@@ -103,12 +103,15 @@ MUTANTS = (
     ),
     _mutant(
         "confirmed-for-ever",
-        "what a broker confirmed is never sent again, though it died before writing it",
+        "what a broker confirmed is never sent again nor asked about, though it died before writing it",
         "pulling",
         "committed",
         (f"{CLIENT}.consumer.offsets.offset_store",
          "        names = {name for name, confirmed in self._addresses.items() if confirmed == address}\n",
          "        names: set[str] = set()\n"),
+        (f"{CLIENT}.consumer.offsets.offset_store",
+         "        await asyncio.gather(*map(self._check, due[:OFFSET_CHECKS_MAX]))\n",
+         "        del due\n"),
     ),
     _mutant(
         "lite-commits-the-cache",
