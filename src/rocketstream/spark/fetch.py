@@ -25,7 +25,7 @@ from rocketstream.model import MessageQueue
 from rocketstream.protocol.codes import PullSysFlag, RequestCode, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import PullMessageRequestHeader, PullMessageResponseHeader
-from rocketstream.spark.layout import Piece
+from rocketstream.spark.arrow.layout import Piece
 from rocketstream.spark.losses import Losses
 from rocketstream.spark.options import ReadOptions
 from rocketstream.spark.planning import QueueRange

@@ -18,8 +18,9 @@ from pyspark.sql import datasource as api
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.errors import ConfigurationError
 from rocketstream.model import MessageQueue
+from rocketstream.spark.arrow.decode import decode
+from rocketstream.spark.arrow.whole import Checks
 from rocketstream.spark.cluster import Cluster
-from rocketstream.spark.decode import decode
 from rocketstream.spark.fetch import fetch
 from rocketstream.spark.losses import Losses, report_loss
 from rocketstream.spark.offsets import StreamOffset
@@ -27,7 +28,6 @@ from rocketstream.spark.options import ReadOptions
 from rocketstream.spark.planning import QueueRange, plan
 from rocketstream.spark.scan import PartitionPlan, Scan
 from rocketstream.spark.streaming import StreamSource
-from rocketstream.spark.whole import Checks
 from rocketstream.spark.worker import prepare
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from unittest import mock
 import pytest
 
 from rocketstream.model import MessageQueue
-from rocketstream.spark import decode as decoding
+from rocketstream.spark.arrow import decode as decoding
+from rocketstream.spark.arrow.decode import arrow_schema, decode
+from rocketstream.spark.arrow.layout import Piece
 from rocketstream.spark.columns import ALL_COLUMNS
-from rocketstream.spark.decode import arrow_schema, decode
-from rocketstream.spark.layout import Piece
 
 QUEUE = MessageQueue("T1", "broker-a", 3)
 

@@ -13,7 +13,7 @@ from rocketstream.errors import NotSupportedError, RemoteProtocolError
 from rocketstream.protocol import compression
 from rocketstream.protocol.codes import MessageSysFlag
 from rocketstream.protocol.compression import compress
-from rocketstream.spark import bodies
+from rocketstream.spark.arrow import bodies
 from rocketstream.spark.columns import Column
 from tests.unit.spark.records import WAYS, piece, record, rows
 

@@ -14,10 +14,10 @@ from rocketstream.errors import RemoteProtocolError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.compression import compress
 from rocketstream.protocol.record import RecordFields, encode_record
-from rocketstream.spark import decode as decoding
+from rocketstream.spark.arrow import decode as decoding
+from rocketstream.spark.arrow.decode import decode
+from rocketstream.spark.arrow.layout import Piece
 from rocketstream.spark.columns import ALL_COLUMNS, Column
-from rocketstream.spark.decode import decode
-from rocketstream.spark.layout import Piece
 from tests.unit.spark.records import WAYS, piece, record, rows
 
 VECTOR_V4 = bytes.fromhex(

@@ -7,8 +7,8 @@ import pytest
 from rocketstream.errors import NotSupportedError, RemoteProtocolError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.compression import compress
+from rocketstream.spark.arrow.whole import Checks
 from rocketstream.spark.columns import Column
-from rocketstream.spark.whole import Checks
 from tests.unit.spark.records import QUEUE, WAYS, piece, record, rows
 
 OFFSETS = (Column("queueOffset", "queueOffset"),)

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rocketstream.protocol.properties import decode_properties
-from rocketstream.spark.gather import gather
-from rocketstream.spark.layout import Array, Layout, spread
+from rocketstream.spark.arrow.gather import gather
+from rocketstream.spark.arrow.layout import Array, Layout, spread
 
 MAP = pa.map_(pa.string(), pa.string())
 _COMPARISON_BYTES_MIN = 1 << 20

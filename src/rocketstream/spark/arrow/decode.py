@@ -14,13 +14,13 @@ import pyarrow.compute as pc
 from rocketstream.errors import RemoteProtocolError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.message_ext import MessageExt, decode_messages
-from rocketstream.spark.bodies import inflate_body
+from rocketstream.spark.arrow.bodies import inflate_body
+from rocketstream.spark.arrow.layout import Layout, Piece, count_records, disordered, too_early
+from rocketstream.spark.arrow.properties import MAP, properties_of
+from rocketstream.spark.arrow.vector import TIMESTAMP, TIMESTAMP_MS_MAX, VectorColumns
+from rocketstream.spark.arrow.whole import NO_CHECKS, Checks, check_layout, check_messages
 from rocketstream.spark.columns import COLUMNS, FROM_PROPERTIES, Column
-from rocketstream.spark.layout import Layout, Piece, count_records, disordered, too_early
 from rocketstream.spark.losses import described
-from rocketstream.spark.properties import MAP, properties_of
-from rocketstream.spark.vector import TIMESTAMP, TIMESTAMP_MS_MAX, VectorColumns
-from rocketstream.spark.whole import NO_CHECKS, Checks, check_layout, check_messages
 
 VECTOR_RECORDS_MIN: Final = 200
 """Below this many records the plain loop is faster: numpy costs 0.5 to 1 ms before the first."""

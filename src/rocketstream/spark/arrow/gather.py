@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from rocketstream.spark.layout import Array
+from rocketstream.spark.arrow.layout import Array
 
 _INLINE_BYTES: Final = 12
 

@@ -15,10 +15,10 @@ import pyarrow.compute as pc
 from rocketstream.errors import RemoteProtocolError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.record import unpack_host
-from rocketstream.spark.bodies import inflate_body
-from rocketstream.spark.gather import gather
-from rocketstream.spark.layout import Array, Layout, Piece
-from rocketstream.spark.properties import Properties, table_of
+from rocketstream.spark.arrow.bodies import inflate_body
+from rocketstream.spark.arrow.gather import gather
+from rocketstream.spark.arrow.layout import Array, Layout, Piece
+from rocketstream.spark.arrow.properties import Properties, table_of
 
 TIMESTAMP: Final = pa.timestamp("us", "UTC")
 TIMESTAMP_MS_MAX: Final = (2**63 - 1) // 1000

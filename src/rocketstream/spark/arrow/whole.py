@@ -17,7 +17,7 @@ from rocketstream.model import MessageQueue
 from rocketstream.protocol.codes import MessageSysFlag
 from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.protocol.record import body_crc
-from rocketstream.spark.layout import Array, Layout, Piece
+from rocketstream.spark.arrow.layout import Array, Layout, Piece
 from rocketstream.spark.losses import described
 
 CRC_MASK: Final = 0x7FFFFFFF
