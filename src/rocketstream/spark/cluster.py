@@ -25,12 +25,12 @@ from rocketstream.protocol.codes import PullSysFlag, RequestCode, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import PullMessageRequestHeader
 from rocketstream.protocol.record import RecordHead, read_head
-from rocketstream.spark.fetch import admin_client
+from rocketstream.spark.connections import admin_client, new_pool
 from rocketstream.spark.offsets import Mark
 from rocketstream.spark.options import EARLIEST, LATEST, OffsetTable, Position, ReadOptions
+from rocketstream.spark.patience import Patience
 from rocketstream.spark.planning import first_at
 from rocketstream.spark.scan import DEFAULT_GROUP
-from rocketstream.spark.worker import Patience, new_pool
 
 logger = logging.getLogger("rocketstream.spark")
 

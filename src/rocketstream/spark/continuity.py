@@ -17,9 +17,10 @@ from rocketstream.spark.cluster import Cluster
 from rocketstream.spark.losses import described, report_loss
 from rocketstream.spark.offsets import Mark, StreamOffset
 from rocketstream.spark.options import ReadOptions
-from rocketstream.spark.planning import QueueRange, first_at
+from rocketstream.spark.patience import Patience
+from rocketstream.spark.planning import first_at
 from rocketstream.spark.queue_ends import QueueEnds
-from rocketstream.spark.worker import Patience
+from rocketstream.spark.scan import QueueRange
 
 logger = logging.getLogger("rocketstream.spark")
 

@@ -13,7 +13,6 @@ from itertools import groupby
 from typing import Final
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
-from rocketstream.client.blocking import BlockingAdminClient
 from rocketstream.errors import (
     BrokerError,
     RemoteProtocolError,
@@ -26,13 +25,12 @@ from rocketstream.protocol.codes import PullSysFlag, RequestCode, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import PullMessageRequestHeader, PullMessageResponseHeader
 from rocketstream.spark.arrow.layout import Piece
+from rocketstream.spark.connections import admin_client
 from rocketstream.spark.losses import Losses
-from rocketstream.spark.options import ReadOptions
-from rocketstream.spark.planning import QueueRange
+from rocketstream.spark.patience import Patience
 from rocketstream.spark.pulling import Ask, QueuePull
-from rocketstream.spark.scan import PartitionPlan, Scan
-from rocketstream.spark.tls import tls_context
-from rocketstream.spark.worker import Patience, pool
+from rocketstream.spark.scan import PartitionPlan, QueueRange, Scan
+from rocketstream.spark.worker import pool
 from rocketstream.transport.blocking import BlockingConnection, BlockingPool
 
 logger = logging.getLogger("rocketstream.spark")
@@ -247,16 +245,3 @@ class BrokerFetch:
                 self._address = client.address(broker_name, refresh=True)
         except RocketMQError as error:
             logger.info("broker=%s cannot be looked up: %s", broker_name, error)
-
-
-def admin_client(options: ReadOptions) -> BlockingAdminClient:
-    """Return a client for the questions of a read; close it."""
-    return BlockingAdminClient(
-        options.name_server,
-        timeout_ms=options.request_timeout_ms,
-        connect_timeout_ms=options.connect_timeout_ms,
-        access_key=options.access_key,
-        secret_key=options.secret_key,
-        security_token=options.security_token,
-        ssl_context=tls_context(options),
-    )

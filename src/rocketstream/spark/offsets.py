@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from rocketstream.errors import ConfigurationError
 from rocketstream.model import MessageQueue
-from rocketstream.spark.planning import QueueRange
+from rocketstream.spark.scan import QueueRange
 
 VERSION: Final = 2
 """Written; 1, which had no marks, is read too."""

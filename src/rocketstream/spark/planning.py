@@ -6,30 +6,16 @@ Law: pure arithmetic on offsets; deterministic, so that a replay plans the same.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
 from typing import Final
 
 from rocketstream.model import MessageQueue
+from rocketstream.spark.scan import QueueRange
 
 ROWS_WORTH_A_PARTITION: Final = 25_000
 """A task costs 10 to 60 ms before its first row; below this many rows that is most of its time."""
 ROWS_WORTH_ALL_CORES: Final = 2_000
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class QueueRange:
-    """Offsets ``begin`` to ``end`` (exclusive) of one queue."""
-
-    queue: MessageQueue
-    begin: int
-    end: int
-
-    @property
-    def count(self) -> int:
-        """How many offsets it spans."""
-        return self.end - self.begin
 
 
 def admit(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 from typing import Final, NamedTuple
 
-from rocketstream.spark.planning import QueueRange
+from rocketstream.spark.scan import QueueRange
 
 FIRST_STRIDE: Final = 32
 """Apache's transferCountOnMessageInMemory default."""

@@ -25,8 +25,8 @@ from rocketstream.spark.fetch import fetch
 from rocketstream.spark.losses import Losses, report_loss
 from rocketstream.spark.offsets import StreamOffset
 from rocketstream.spark.options import ReadOptions
-from rocketstream.spark.planning import QueueRange, plan
-from rocketstream.spark.scan import PartitionPlan, Scan
+from rocketstream.spark.planning import plan
+from rocketstream.spark.scan import PartitionPlan, QueueRange, Scan
 from rocketstream.spark.streaming import StreamSource
 from rocketstream.spark.worker import prepare
 

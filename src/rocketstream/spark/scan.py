@@ -1,4 +1,4 @@
-"""What an executor needs to read: the scan, and the partitions planned for it.
+"""What the driver hands to a task: the scan, and the ranges planned for one partition.
 
 Law: plain values that pickle; nothing is opened here.
 """
@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from rocketstream.model import MessageQueue
 from rocketstream.protocol.subscription import build_subscription
 from rocketstream.spark.columns import Column
 from rocketstream.spark.options import ReadOptions
-from rocketstream.spark.planning import QueueRange
 
 SUBSCRIBE_ALL = "*"
 DEFAULT_GROUP = "rocketstream-spark"
@@ -36,6 +36,20 @@ class Scan:
     def group(self) -> str:
         """The group named in pulls."""
         return self.options.group or DEFAULT_GROUP
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class QueueRange:
+    """Offsets ``begin`` to ``end`` (exclusive) of one queue."""
+
+    queue: MessageQueue
+    begin: int
+    end: int
+
+    @property
+    def count(self) -> int:
+        """How many offsets it spans."""
+        return self.end - self.begin
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,9 @@ from rocketstream.spark.cluster import Cluster
 from rocketstream.spark.continuity import Continuity, topics_of
 from rocketstream.spark.offsets import Mark, StreamOffset, following, ranges_between
 from rocketstream.spark.options import ReadOptions
-from rocketstream.spark.planning import QueueRange, admit
+from rocketstream.spark.planning import admit
 from rocketstream.spark.queue_ends import QueueEnds
+from rocketstream.spark.scan import QueueRange
 
 logger = logging.getLogger("rocketstream.spark")
 

@@ -9,14 +9,12 @@ from __future__ import annotations
 import gc
 import os
 import sys
-import threading
 import types
 from typing import Any, Final
 
-from rocketstream._util.clock import Clock
-from rocketstream.client.blocking import signer
+from rocketstream.spark.connections import new_pool
 from rocketstream.spark.options import ReadOptions
-from rocketstream.spark.tls import tls_context, tls_settings
+from rocketstream.spark.tls import tls_settings
 from rocketstream.transport.blocking import BlockingPool
 
 _KEEPER_NAME: Final = "_rocketstream_spark_worker"
@@ -46,16 +44,6 @@ def pool(options: ReadOptions) -> BlockingPool:
     return found
 
 
-def new_pool(options: ReadOptions) -> BlockingPool:
-    """Return connections for some options; close it."""
-    secrets = (options.access_key, options.secret_key, options.security_token)
-    return BlockingPool(
-        connect_timeout_ms=options.connect_timeout_ms,
-        ssl_context=tls_context(options),
-        before_request=signer(*secrets),
-    )
-
-
 def close_pools() -> None:
     """Close this process's connections."""
     pools: dict[Any, BlockingPool] = _keeper().pools
@@ -71,36 +59,3 @@ def _keeper() -> Any:
         keeper.frozen_pid = 0
         sys.modules[_KEEPER_NAME] = keeper
     return keeper
-
-
-class Patience:
-    """Bounds how long something that may pass is waited for.
-
-    Args:
-        timeout_ms: from the first failure after a success.
-        clock: measures it.
-    """
-
-    def __init__(self, timeout_ms: float, clock: Clock) -> None:
-        self._timeout_ms = timeout_ms
-        self._clock = clock
-        self._since: float | None = None
-        self._pause_ms = 0.0
-        self._never = threading.Event()
-
-    def succeeded(self) -> None:
-        """Begin anew with the next failure."""
-        self._since = None
-        self._pause_ms = 0.0
-
-    def exhausted(self) -> bool:
-        """Note a failure; True when there were only failures for too long."""
-        now = self._clock.monotonic_ms()
-        if self._since is None:
-            self._since = now
-        return now - self._since >= self._timeout_ms
-
-    def pause(self) -> None:
-        """Wait a little, longer each time: 50 ms to 1 s."""
-        self._pause_ms = min(1_000.0, self._pause_ms * 2 or 50.0)
-        self._never.wait(self._pause_ms / 1000)

@@ -9,8 +9,8 @@ from rocketstream.model import MessageQueue
 from rocketstream.spark.cluster import Cluster
 from rocketstream.spark.offsets import Mark, StreamOffset
 from rocketstream.spark.options import Position, read_options
+from rocketstream.spark.patience import Patience
 from rocketstream.spark.streaming import StreamSource
-from rocketstream.spark.worker import Patience
 from rocketstream.testing.clock import ManualClock
 
 A, B, C = (MessageQueue("T", "broker", queue_id) for queue_id in range(3))

@@ -11,8 +11,8 @@ import pytest
 from rocketstream.errors import DataLossError, RouteNotFoundError
 from rocketstream.model import MessageQueue
 from rocketstream.spark.offsets import StreamOffset
-from rocketstream.spark.planning import QueueRange
-from rocketstream.spark.worker import Patience
+from rocketstream.spark.patience import Patience
+from rocketstream.spark.scan import QueueRange
 from tests.unit.spark.fake_cluster import A, B, C, FakeCluster, pause
 
 READ_ON = {"failOnDataLoss": "false", "queueRefreshMs": "0"}

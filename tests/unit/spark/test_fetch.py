@@ -30,10 +30,9 @@ from rocketstream.spark.columns import ALL_COLUMNS
 from rocketstream.spark.fetch import fetch
 from rocketstream.spark.losses import Losses
 from rocketstream.spark.options import read_options
-from rocketstream.spark.planning import QueueRange
+from rocketstream.spark.patience import Patience
 from rocketstream.spark.reader import read_rows
-from rocketstream.spark.scan import PartitionPlan, Scan, new_scan
-from rocketstream.spark.worker import Patience
+from rocketstream.spark.scan import PartitionPlan, QueueRange, Scan, new_scan
 from rocketstream.testing.clock import ManualClock
 from rocketstream.testing.proxy import FaultProxy
 from rocketstream.transport.connection import Connection

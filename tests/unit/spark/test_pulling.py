@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocketstream.model import MessageQueue
-from rocketstream.spark.planning import QueueRange
 from rocketstream.spark.pulling import Ask, Part, QueuePull
+from rocketstream.spark.scan import QueueRange
 
 QUEUE = MessageQueue("T", "b", 0)
 

@@ -13,9 +13,8 @@ from rocketstream.spark import worker
 from rocketstream.spark.cluster import Cluster
 from rocketstream.spark.columns import Column
 from rocketstream.spark.options import ReadOptions, read_options
-from rocketstream.spark.planning import QueueRange
 from rocketstream.spark.reader import batch_ranges, read_rows
-from rocketstream.spark.scan import PartitionPlan, new_scan
+from rocketstream.spark.scan import PartitionPlan, QueueRange, new_scan
 from rocketstream.spark.tls import tls_context
 from rocketstream.transport.tls import server_context
 from tests.spark.support import numbered, send

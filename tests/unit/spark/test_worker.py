@@ -17,6 +17,7 @@ from rocketstream.spark import requirements, worker
 from rocketstream.spark.columns import ALL_COLUMNS
 from rocketstream.spark.losses import report_loss
 from rocketstream.spark.options import read_options
+from rocketstream.spark.patience import Patience
 from rocketstream.spark.scan import new_scan
 from rocketstream.testing.clock import ManualClock
 
@@ -105,7 +106,7 @@ def test_scans_and_losses_survive_pickling() -> None:
 def test_patience_counts_from_the_first_failure() -> None:
     """A success forgives what was before."""
     clock = ManualClock()
-    patience = worker.Patience(1_000, clock)
+    patience = Patience(1_000, clock)
     assert not patience.exhausted()
     clock.advance(999)
     assert not patience.exhausted()

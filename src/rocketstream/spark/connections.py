@@ -1,0 +1,34 @@
+"""The connections of a read, to name servers and to brokers.
+
+Law: options in, clients and pools out, each for its caller to close; nothing is asked here.
+"""
+
+from __future__ import annotations
+
+from rocketstream.client.blocking import BlockingAdminClient, signer
+from rocketstream.spark.options import ReadOptions
+from rocketstream.spark.tls import tls_context
+from rocketstream.transport.blocking import BlockingPool
+
+
+def admin_client(options: ReadOptions) -> BlockingAdminClient:
+    """Return a client for the questions of a read; close it."""
+    return BlockingAdminClient(
+        options.name_server,
+        timeout_ms=options.request_timeout_ms,
+        connect_timeout_ms=options.connect_timeout_ms,
+        access_key=options.access_key,
+        secret_key=options.secret_key,
+        security_token=options.security_token,
+        ssl_context=tls_context(options),
+    )
+
+
+def new_pool(options: ReadOptions) -> BlockingPool:
+    """Return connections for some options; close it."""
+    secrets = (options.access_key, options.secret_key, options.security_token)
+    return BlockingPool(
+        connect_timeout_ms=options.connect_timeout_ms,
+        ssl_context=tls_context(options),
+        before_request=signer(*secrets),
+    )
