@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 
 from rocketstream.errors import DataLossError
-from rocketstream.spark import worker
-from rocketstream.spark.cluster import Cluster
 from rocketstream.spark.columns import Column
+from rocketstream.spark.driver.batch import batch_ranges
+from rocketstream.spark.driver.cluster import Cluster
+from rocketstream.spark.executor import worker
+from rocketstream.spark.executor.rows import read_rows
 from rocketstream.spark.options import read_options
-from rocketstream.spark.reader import batch_ranges, read_rows
 from rocketstream.spark.scan import PartitionPlan, new_scan
 from tests.interop.cluster import ApacheCluster, JavaPrograms
 from tests.interop.messages import Sent, digest, per_queue, read_sent

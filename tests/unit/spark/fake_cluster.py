@@ -6,11 +6,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from rocketstream.model import MessageQueue
-from rocketstream.spark.cluster import Cluster
-from rocketstream.spark.offsets import Mark, StreamOffset
+from rocketstream.spark.driver.cluster import Cluster
+from rocketstream.spark.driver.offsets import Mark, StreamOffset
+from rocketstream.spark.driver.streaming import StreamSource
 from rocketstream.spark.options import Position, read_options
 from rocketstream.spark.patience import Patience
-from rocketstream.spark.streaming import StreamSource
 from rocketstream.testing.clock import ManualClock
 
 A, B, C = (MessageQueue("T", "broker", queue_id) for queue_id in range(3))

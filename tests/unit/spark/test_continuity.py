@@ -10,7 +10,7 @@ import pytest
 
 from rocketstream.errors import DataLossError, RouteNotFoundError
 from rocketstream.model import MessageQueue
-from rocketstream.spark.offsets import StreamOffset
+from rocketstream.spark.driver.offsets import StreamOffset
 from rocketstream.spark.patience import Patience
 from rocketstream.spark.scan import QueueRange
 from tests.unit.spark.fake_cluster import A, B, C, FakeCluster, pause

@@ -8,7 +8,7 @@ import pytest
 
 from rocketstream.model import MessageQueue
 from rocketstream.server.embedded import EmbeddedCluster
-from rocketstream.spark.cluster import Cluster
+from rocketstream.spark.driver.cluster import Cluster
 from rocketstream.spark.options import read_options
 from tests.spark.support import numbered, send
 

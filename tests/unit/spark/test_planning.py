@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from rocketstream.errors import ConfigurationError
 from rocketstream.model import MessageQueue
-from rocketstream.spark.offsets import Mark, StreamOffset, following, ranges_between
-from rocketstream.spark.planning import admit, first_at, partition_count, plan
+from rocketstream.spark.driver.offsets import Mark, StreamOffset, following, ranges_between
+from rocketstream.spark.driver.planning import admit, first_at, partition_count, plan
 from rocketstream.spark.scan import QueueRange
 
 A, B, C = (MessageQueue("T", "broker", queue_id) for queue_id in range(3))

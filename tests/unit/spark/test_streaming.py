@@ -11,8 +11,8 @@ import pytest
 
 from rocketstream.errors import ConnectError, RouteNotFoundError
 from rocketstream.model import MessageQueue
-from rocketstream.spark.cluster import Cluster
-from rocketstream.spark.offsets import StreamOffset
+from rocketstream.spark.driver.cluster import Cluster
+from rocketstream.spark.driver.offsets import StreamOffset
 from rocketstream.spark.patience import Patience
 from rocketstream.spark.scan import QueueRange
 from tests.unit.spark.fake_cluster import A, B, C, FakeCluster, pause

@@ -9,11 +9,12 @@ import pytest
 
 from rocketstream.errors import ConfigurationError, ConnectError
 from rocketstream.server.embedded import EmbeddedCluster
-from rocketstream.spark import worker
-from rocketstream.spark.cluster import Cluster
 from rocketstream.spark.columns import Column
+from rocketstream.spark.driver.batch import batch_ranges
+from rocketstream.spark.driver.cluster import Cluster
+from rocketstream.spark.executor import worker
+from rocketstream.spark.executor.rows import read_rows
 from rocketstream.spark.options import ReadOptions, read_options
-from rocketstream.spark.reader import batch_ranges, read_rows
 from rocketstream.spark.scan import PartitionPlan, QueueRange, new_scan
 from rocketstream.spark.tls import tls_context
 from rocketstream.transport.tls import server_context

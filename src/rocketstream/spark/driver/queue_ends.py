@@ -12,7 +12,7 @@ from typing import Final
 from rocketstream._util.clock import Clock
 from rocketstream.errors import TransportError
 from rocketstream.model import MessageQueue
-from rocketstream.spark.cluster import Cluster
+from rocketstream.spark.driver.cluster import Cluster
 
 logger = logging.getLogger("rocketstream.spark")
 

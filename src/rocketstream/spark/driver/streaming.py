@@ -15,12 +15,12 @@ from typing import Final
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.errors import BrokerError, RouteNotFoundError, TransportError
 from rocketstream.model import MessageQueue
-from rocketstream.spark.cluster import Cluster
-from rocketstream.spark.continuity import Continuity, topics_of
-from rocketstream.spark.offsets import Mark, StreamOffset, following, ranges_between
+from rocketstream.spark.driver.cluster import Cluster
+from rocketstream.spark.driver.continuity import Continuity, topics_of
+from rocketstream.spark.driver.offsets import Mark, StreamOffset, following, ranges_between
+from rocketstream.spark.driver.planning import admit
+from rocketstream.spark.driver.queue_ends import QueueEnds
 from rocketstream.spark.options import ReadOptions
-from rocketstream.spark.planning import admit
-from rocketstream.spark.queue_ends import QueueEnds
 from rocketstream.spark.scan import QueueRange
 
 logger = logging.getLogger("rocketstream.spark")

@@ -1,7 +1,7 @@
 """What the driver asks a RocketMQ cluster: which queues there are, and where they begin and end.
 
 Law: questions and answers for one set of options; what follows from them is ``streaming``'s and
-``reader``'s business.
+``batch``'s business.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import PullMessageRequestHeader
 from rocketstream.protocol.record import RecordHead, read_head
 from rocketstream.spark.connections import admin_client, new_pool
-from rocketstream.spark.offsets import Mark
+from rocketstream.spark.driver.offsets import Mark
+from rocketstream.spark.driver.planning import first_at
 from rocketstream.spark.options import EARLIEST, LATEST, OffsetTable, Position, ReadOptions
 from rocketstream.spark.patience import Patience
-from rocketstream.spark.planning import first_at
 from rocketstream.spark.scan import DEFAULT_GROUP
 
 logger = logging.getLogger("rocketstream.spark")

@@ -13,13 +13,13 @@ from typing import Final, NamedTuple
 
 from rocketstream._util.clock import Clock
 from rocketstream.model import MessageQueue
-from rocketstream.spark.cluster import Cluster
+from rocketstream.spark.driver.cluster import Cluster
+from rocketstream.spark.driver.offsets import Mark, StreamOffset
+from rocketstream.spark.driver.planning import first_at
+from rocketstream.spark.driver.queue_ends import QueueEnds
 from rocketstream.spark.losses import described, report_loss
-from rocketstream.spark.offsets import Mark, StreamOffset
 from rocketstream.spark.options import ReadOptions
 from rocketstream.spark.patience import Patience
-from rocketstream.spark.planning import first_at
-from rocketstream.spark.queue_ends import QueueEnds
 from rocketstream.spark.scan import QueueRange
 
 logger = logging.getLogger("rocketstream.spark")

@@ -26,11 +26,11 @@ from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import PullMessageRequestHeader, PullMessageResponseHeader
 from rocketstream.spark.arrow.layout import Piece
 from rocketstream.spark.connections import admin_client
+from rocketstream.spark.executor.pulling import Ask, QueuePull
+from rocketstream.spark.executor.worker import pool
 from rocketstream.spark.losses import Losses
 from rocketstream.spark.patience import Patience
-from rocketstream.spark.pulling import Ask, QueuePull
 from rocketstream.spark.scan import PartitionPlan, QueueRange, Scan
-from rocketstream.spark.worker import pool
 from rocketstream.transport.blocking import BlockingConnection, BlockingPool
 
 logger = logging.getLogger("rocketstream.spark")

@@ -1,0 +1,29 @@
+"""What each task is handed: its share of the ranges, and where the brokers of them are.
+
+Law: joins ``planning`` with the cluster's addresses, for batches and streams alike.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from rocketstream.spark.driver.cluster import Cluster
+from rocketstream.spark.driver.planning import plan
+from rocketstream.spark.options import ReadOptions
+from rocketstream.spark.scan import PartitionPlan, QueueRange
+
+
+def partition_plans(
+    options: ReadOptions, ranges: Sequence[QueueRange], cluster: Cluster
+) -> list[PartitionPlan]:
+    """Return one plan per Spark partition; an empty one where there is nothing to read."""
+    cores = os.cpu_count() or 1
+    planned = plan(ranges, cores, options.min_partitions)
+    addresses = cluster.patiently(
+        lambda: cluster.addresses(span.queue for span in ranges), topics_known=True
+    )
+    return [
+        PartitionPlan(spans, {s.queue.broker_name: addresses[s.queue.broker_name] for s in spans})
+        for spans in planned
+    ] or [PartitionPlan((), {})]
