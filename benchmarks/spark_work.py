@@ -24,8 +24,8 @@ def session(folder: str) -> Any:
     """A local[2] session as the reference figures were taken with."""
     from pyspark.sql import SparkSession
 
-    from rocketstream.spark.java import use_java
-    from rocketstream.spark.preparation import this_python
+    from rocketstream.spark.setup.java import use_java
+    from rocketstream.spark.setup.preparation import this_python
 
     use_java()
     os.environ["PYSPARK_PYTHON"] = this_python()

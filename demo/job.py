@@ -27,8 +27,8 @@ from rocketstream import Producer
 from rocketstream.admin import Admin
 from rocketstream.errors import RocketMQError, RouteNotFoundError
 from rocketstream.spark.ingest import IngestProgress
-from rocketstream.spark.java import Java
 from rocketstream.spark.local_session import check_environment, start_session, stop_session
+from rocketstream.spark.setup.java import Java
 
 JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For a job of seconds on two cores, compiling thoroughly costs more than it gains."""

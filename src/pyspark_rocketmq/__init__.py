@@ -14,13 +14,13 @@ __all__ = ["DefaultSource"]
 
 
 class DefaultSource(DataSource):  # type: ignore[misc]
-    """Stands for ``rocketstream.spark.datasource.RocketMQDataSource`` until it is used."""
+    """Stands for ``rocketstream.spark.source.RocketMQDataSource`` until it is used."""
 
     def __init__(self, options: Any) -> None:
-        from rocketstream.spark.requirements import check_requirements
+        from rocketstream.spark.setup.requirements import check_requirements
 
         check_requirements()
-        from rocketstream.spark.datasource import RocketMQDataSource
+        from rocketstream.spark.source import RocketMQDataSource
 
         self._source = RocketMQDataSource(options)
 

@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from rocketstream.server.embedded import EmbeddedCluster
-from rocketstream.spark.java import use_java
-from rocketstream.spark.preparation import this_python
+from rocketstream.spark.setup.java import use_java
+from rocketstream.spark.setup.preparation import this_python
 
 CONFIGURATION = {
     "spark.ui.enabled": "false",

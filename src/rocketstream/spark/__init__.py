@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rocketstream.spark.preparation import check_lookup, prepare
+from rocketstream.spark.setup.preparation import check_lookup, prepare
 
 
 def register(spark: Any, by_value: bool = False) -> None:
@@ -29,11 +29,11 @@ def register(spark: Any, by_value: bool = False) -> None:
     ConfigurationError
         Spark runs its Python workers with a Python that does not have this package.
     """
-    from rocketstream.spark.requirements import check_requirements
+    from rocketstream.spark.setup.requirements import check_requirements
 
     check_requirements()
-    from rocketstream.spark.datasource import RocketMQDataSource
-    from rocketstream.spark.shipping import ship_by_value
+    from rocketstream.spark.setup.shipping import ship_by_value
+    from rocketstream.spark.source import RocketMQDataSource
 
     if by_value:
         ship_by_value()

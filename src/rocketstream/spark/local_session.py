@@ -20,8 +20,8 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from rocketstream.errors import ConfigurationError
-from rocketstream.spark.java import Java, find_java, use_java
-from rocketstream.spark.preparation import this_python
+from rocketstream.spark.setup.java import Java, find_java, use_java
+from rocketstream.spark.setup.preparation import this_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,7 +82,7 @@ def start_session(
     Notes
     -----
     Sets JAVA_HOME for the process where Spark would not find the Java that
-    :func:`~rocketstream.spark.java.find_java` names. Blocks for about five seconds. SIGINT
+    :func:`~rocketstream.spark.setup.java.find_java` names. Blocks for about five seconds. SIGINT
     arriving meanwhile is delivered at the end, so that no half-started JVM is left behind.
     """
     from pyspark.sql import SparkSession

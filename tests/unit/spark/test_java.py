@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from rocketstream.errors import ConfigurationError
-from rocketstream.spark.java import find_java, use_java
-from rocketstream.spark.preparation import check_lookup, other_python, prepare, this_python
+from rocketstream.spark.setup.java import find_java, use_java
+from rocketstream.spark.setup.preparation import check_lookup, other_python, prepare, this_python
 
 WHOLE = "java.base jdk.incubator.vector java.logging"
 SMALL = "java.base java.logging"

@@ -13,7 +13,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from rocketstream.errors import RemoteProtocolError
 from rocketstream.spark.arrow.decode import arrow_schema
 from rocketstream.spark.columns import COLUMNS
-from rocketstream.spark.datasource import columns_of
+from rocketstream.spark.source import columns_of
 from tests.unit.spark.records import WAYS, piece, record, rows
 
 KINDS: dict[str, Any] = {

@@ -15,7 +15,7 @@ import pytest
 from pyspark import cloudpickle
 
 import rocketstream
-from rocketstream.spark.shipping import make_constants_picklable, ship_by_value
+from rocketstream.spark.setup.shipping import make_constants_picklable, ship_by_value
 from tests.unit.spark import shipped_functions
 
 
@@ -80,8 +80,8 @@ def test_no_module_travels_by_value() -> None:
     """A module holds modules: pickling one by value goes deeper than Python lets it."""
     program = (
         "from pyspark import cloudpickle; "
-        "from rocketstream.spark.datasource import RocketMQDataSource; "
-        "from rocketstream.spark.shipping import ship_by_value; "
+        "from rocketstream.spark.source import RocketMQDataSource; "
+        "from rocketstream.spark.setup.shipping import ship_by_value; "
         "ship_by_value(); "
         "print(len(cloudpickle.dumps(RocketMQDataSource)))"
     )

@@ -13,13 +13,13 @@ import pytest
 
 from rocketstream.errors import DataLossError, NotSupportedError
 from rocketstream.model import MessageQueue
-from rocketstream.spark import requirements
 from rocketstream.spark.columns import ALL_COLUMNS
 from rocketstream.spark.executor import worker
 from rocketstream.spark.losses import report_loss
 from rocketstream.spark.options import read_options
 from rocketstream.spark.patience import Patience
 from rocketstream.spark.scan import new_scan
+from rocketstream.spark.setup import requirements
 from rocketstream.testing.clock import ManualClock
 
 
@@ -62,7 +62,7 @@ def test_importing_the_packages_imports_neither_spark_nor_arrow() -> None:
         "assert not {'pyspark', 'pyarrow', 'numpy'} & set(sys.modules); "
         "import pyspark_rocketmq; "
         "mine = {m for m in sys.modules if m.startswith('rocketstream.spark.')}; "
-        "light = {'java', 'launchers', 'preparation'}; "
+        "light = {'setup', 'java', 'launchers', 'preparation'}; "
         "assert {m.rpartition('.')[2] for m in mine} <= light, mine; "
         "assert 'rocketstream.client' not in sys.modules; "
         "assert pyspark_rocketmq.DefaultSource.name() == 'rocketmq'"

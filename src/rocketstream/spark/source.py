@@ -14,9 +14,9 @@ from rocketstream.errors import NotSupportedError
 from rocketstream.spark.columns import Column, Wish, choose, ddl
 from rocketstream.spark.options import Mode, read_options
 from rocketstream.spark.reader import RocketMQReader, RocketMQStreamReader
-from rocketstream.spark.requirements import check_requirements
 from rocketstream.spark.scan import Scan, new_scan
-from rocketstream.spark.shipping import make_constants_picklable
+from rocketstream.spark.setup.requirements import check_requirements
+from rocketstream.spark.setup.shipping import make_constants_picklable
 
 
 class RocketMQDataSource(DataSource):  # type: ignore[misc]

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from rocketstream.errors import ConfigurationError
-from rocketstream.spark.java import Java, use_java
-from rocketstream.spark.launchers import launcher
+from rocketstream.spark.setup.java import Java, use_java
+from rocketstream.spark.setup.launchers import launcher
 
 _PYTHON = "PYSPARK_PYTHON"
 _DRIVER_PYTHON = "PYSPARK_DRIVER_PYTHON"

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rocketstream.errors import ConfigurationError
-from rocketstream.spark.launchers import MARK, launcher
+from rocketstream.spark.setup.launchers import MARK, launcher
 
 JAVA_MAJOR_MIN = 17
 _VERSION_TIMEOUT_S = 20
