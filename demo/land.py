@@ -15,7 +15,7 @@ from demo.place import Place
 from demo.produce import TOPIC
 from demo.totals import Totals, from_rows
 from rocketstream.errors import RocketMQError
-from rocketstream.spark.ingest import IngestPlan, IngestProgress, ingest
+from rocketstream.pipelines.ingest import IngestPlan, IngestProgress, ingest
 
 GROUP = "flight-table"
 ROWS_PER_BATCH = 60_000

@@ -25,7 +25,8 @@ ALLOWED: dict[str, set[str]] = {
     "server": GROUND | {"protocol", "transport"},
     "admin": GROUND | {"protocol", "transport", "client"},
     "spark": GROUND | {"protocol", "transport", "client"},
-    "cli": GROUND | {"protocol", "admin", "client", "server", "spark", "aio"},
+    "pipelines": GROUND | {"spark"},
+    "cli": GROUND | {"protocol", "admin", "client", "server", "spark", "pipelines", "aio"},
     "testing": GROUND | {"protocol", "transport", "client", "server", "admin", "aio"},
     "aio": GROUND | {"protocol", "client"},
     "__init__": GROUND | {"protocol", "client", "aio"},
@@ -43,7 +44,7 @@ PURE_STDLIB = {
 PURE_THIRD_PARTY = {"orjson", "lz4", "zstandard"}
 # Third-party modules and the one place each may be imported.
 HOMES: dict[str, tuple[str, ...]] = {
-    "pyspark": ("rocketstream.spark", "pyspark_rocketmq"),
+    "pyspark": ("rocketstream.spark", "rocketstream.pipelines", "pyspark_rocketmq"),
     "py4j": ("rocketstream.spark",),
     "pyarrow": ("rocketstream.spark",),
     "numpy": ("rocketstream.spark",),

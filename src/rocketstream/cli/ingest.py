@@ -1,6 +1,6 @@
 """``rocketstream ingest TOPIC --to parquet:PATH``: land a topic as a table with Spark.
 
-Law: options in, progress on stderr, counts out; the pipeline is ``rocketstream.spark.ingest``.
+Law: options in, progress on stderr, counts out; the pipeline is ``rocketstream.pipelines.ingest``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rocketstream.cli.start import parse_start
 from rocketstream.errors import SparkQueryError
 
 if TYPE_CHECKING:
-    from rocketstream.spark.ingest import IngestPlan, IngestProgress
+    from rocketstream.pipelines.ingest import IngestPlan, IngestProgress
 
 _ROWS_PER_BATCH = 200_000
 _SPARK_LOG = "_spark.log"
@@ -87,7 +87,7 @@ def ingest(
     path = _parquet_path(to)
     position = parse_start(start)
     _check_spark()
-    from rocketstream.spark.ingest import IngestPlan, prepare_target
+    from rocketstream.pipelines.ingest import IngestPlan, prepare_target
 
     plan = IngestPlan(
         namesrv_addr=namesrv,
@@ -117,7 +117,7 @@ def _parquet_path(to: str) -> Path:
 
 
 def _check_spark() -> None:
-    from rocketstream.spark.local_session import check_environment
+    from rocketstream.pipelines.local_session import check_environment
 
     check_environment()
 
@@ -133,8 +133,8 @@ def _waiting(namesrv: str, topic: str) -> int:
 
 
 def _run(plan: IngestPlan, master: str, waiting: int) -> IngestProgress:
-    from rocketstream.spark.ingest import ingest as run_ingest
-    from rocketstream.spark.local_session import start_session, stop_session
+    from rocketstream.pipelines.ingest import ingest as run_ingest
+    from rocketstream.pipelines.local_session import start_session, stop_session
 
     stop = threading.Event()
     total = waiting if plan.once and plan.start == "earliest" and not plan.resumes else None

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rocketstream.errors import ConfigurationError
-from rocketstream.spark.ingest import IngestPlan, prepare_target
+from rocketstream.pipelines.ingest import IngestPlan, prepare_target
 
 
 def plan(path: Path, topic: str = "T") -> IngestPlan:

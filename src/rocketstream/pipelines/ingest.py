@@ -346,7 +346,7 @@ def ingest(
     Parameters
     ----------
     session : SparkSession
-        From :func:`rocketstream.spark.local_session.start_session` or the caller's own.
+        From :func:`rocketstream.pipelines.local_session.start_session` or the caller's own.
     plan : IngestPlan
         What to do.
     on_progress : callable, optional

@@ -1,0 +1,5 @@
+"""Whole programs over the Spark connector: what ``rocketstream ingest`` and the demo run.
+
+Law: the connector knows nothing of them, and only ``cli`` and the demo import them. Importing this
+package imports no Spark.
+"""

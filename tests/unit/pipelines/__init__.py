@@ -1,0 +1,1 @@
+"""The programs over the Spark connector, without Spark."""
