@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import sys
 
 import pytest
@@ -42,12 +43,44 @@ PURE_STDLIB = {
     "struct", "types", "typing", "zlib",
 }  # fmt: skip
 PURE_THIRD_PARTY = {"orjson", "lz4", "zstandard"}
+# The rooms of the connector. Each lists what it may import of ours besides itself and the ground
+# floor. Driver and executor know nothing of each other; what both need stands beside them, and
+# ``reader``, whose classes pyspark calls in both places, above them.
+TASK = {"spark.columns", "spark.options", "spark.scan"}
+CONNECTING = {"spark.connections", "spark.losses", "spark.patience", "spark.tls"}
+ROOMS: dict[str, set[str]] = {
+    "spark": {"spark.setup", "spark.source"},
+    "spark.source": TASK | {"spark.setup", "spark.reader"},
+    "spark.reader": TASK | {"spark.driver", "spark.executor"},
+    "spark.driver": TASK | CONNECTING | {"protocol"},
+    "spark.executor": TASK | CONNECTING | {"spark.arrow", "protocol", "transport"},
+    "spark.arrow": {"spark.columns", "spark.losses", "protocol"},
+    "spark.setup": set(),
+    "spark.scan": {"spark.columns", "spark.options", "protocol"},
+    "spark.columns": set(),
+    "spark.options": set(),
+    "spark.losses": set(),
+    "spark.patience": set(),
+    "spark.connections": {"spark.options", "spark.tls", "client", "transport"},
+    "spark.tls": {"spark.options", "transport"},
+}
+
 # Third-party modules and the one place each may be imported.
 HOMES: dict[str, tuple[str, ...]] = {
-    "pyspark": ("rocketstream.spark", "rocketstream.pipelines", "pyspark_rocketmq"),
+    "pyspark": (
+        "rocketstream.spark.source",
+        "rocketstream.spark.reader",
+        "rocketstream.spark.setup.shipping",
+        "rocketstream.pipelines",
+        "pyspark_rocketmq",
+    ),
     "py4j": ("rocketstream.spark",),
-    "pyarrow": ("rocketstream.spark",),
-    "numpy": ("rocketstream.spark",),
+    "pyarrow": (
+        "rocketstream.spark.arrow",
+        "rocketstream.spark.executor.rows",
+        "rocketstream.spark.reader",
+    ),
+    "numpy": ("rocketstream.spark.arrow",),
     "orjson": ("rocketstream.protocol",),
     "lz4": ("rocketstream.protocol.compression",),
     "zstandard": ("rocketstream.protocol.compression",),
@@ -75,6 +108,7 @@ def names(found: list[Module]) -> list[str]:
 
 OURS = [m for m in modules() if m.name.split(".")[0] == PACKAGE]
 PURE = [m for m in OURS if is_pure(m)]
+SPARK = [m for m in OURS if area(m.name) == "spark"]
 
 
 @pytest.mark.parametrize("module", OURS, ids=names(OURS))
@@ -126,6 +160,59 @@ def test_each_third_party_module_has_one_home(module: Module) -> None:
         elif not module.name.startswith(homes):
             wrong.append(f"{module.place}:{line} imports {top}; its home is {' or '.join(homes)}")
     assert not wrong, "\n".join(wrong)
+
+
+def room(name: str) -> str:
+    """Return the room of a module or name of ours: ``spark.driver``, else its area."""
+    return ".".join(name.split(".")[1:3]) if area(name) == "spark" else area(name)
+
+
+def closed_doors(module: Module) -> list[str]:
+    """Return what a module of the connector imports from rooms it may not."""
+    own = room(module.name)
+    assert own in ROOMS, f"{module.place}: say in ROOMS what {own!r} may import"
+    wrong = []
+    for line, target, _ in module.imports():
+        if target.split(".")[0] != PACKAGE or target == PACKAGE:
+            continue
+        other = room(target)
+        if other not in {own} | ROOMS[own] | GROUND:
+            wrong.append(f"{module.place}:{line} imports {target}")
+    return wrong
+
+
+@pytest.mark.parametrize("module", SPARK, ids=names(SPARK))
+def test_each_room_of_the_connector_keeps_to_its_law(module: Module) -> None:
+    """What runs in a task, what runs before it, and what is pure, are told apart by folder."""
+    wrong = closed_doors(module)
+    assert not wrong, "put what both need beside them:\n" + "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("spark.arrow.decode", "from rocketstream.spark.executor.fetch import fetch"),
+        ("spark.arrow.decode", "from rocketstream.spark.driver.planning import plan"),
+        ("spark.arrow.decode", "from rocketstream.transport.blocking import BlockingPool"),
+        ("spark.executor.rows", "from rocketstream.spark.driver.planning import plan"),
+        ("spark.executor.rows", "from ..driver import planning"),
+        ("spark.driver.cluster", "def late():\n    from rocketstream.spark.executor import worker"),
+        ("spark.driver.cluster", "from rocketstream.spark.arrow.layout import Piece"),
+        ("spark.driver.cluster", "from rocketstream.spark import worker"),
+        ("spark.setup.java", "from rocketstream.spark.options import read_options"),
+        ("spark.options", "from rocketstream.spark.scan import Scan"),
+    ],
+)
+def test_a_door_that_is_closed_is_seen(name: str, text: str) -> None:
+    """The rule itself."""
+    made_up = Module(f"{PACKAGE}.{name}", ROOT / "m.py", text, ast.parse(text))
+    assert closed_doors(made_up)
+    assert not closed_doors(dataclasses.replace(made_up, tree=ast.parse("import json")))
+
+
+def test_the_programs_over_the_connector_are_imported_by_faces_alone() -> None:
+    """The connector can be understood, and shipped, without them."""
+    assert {own for own, below in ALLOWED.items() if "pipelines" in below} == {"cli"}
 
 
 def test_client_and_server_do_not_know_each_other() -> None:
