@@ -155,6 +155,7 @@ def test_body_of_4_mib_is_the_most(broker: Peer) -> None:
     answer = broker.send("T1", bytes(most + 1))
     assert answer.code == ResponseCode.MESSAGE_ILLEGAL
     assert "msg body length limit 4194304B" in (answer.remark or "")
+    assert ext(answer) == {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
     assert len(broker.messages("T1")) == 1
 
 

@@ -38,7 +38,7 @@ from rocketstream.server.broker.handlers.offsets import OffsetHandlers
 from rocketstream.server.broker.handlers.proxied import ProxiedHandlers
 from rocketstream.server.broker.handlers.pull import PullHandlers
 from rocketstream.server.broker.handlers.reply import ReplyHandlers
-from rocketstream.server.broker.handlers.send import SendHandlers, refuse_oversized
+from rocketstream.server.broker.handlers.send import SendHandlers
 from rocketstream.server.broker.handlers.send_back import SendBackHandlers
 from rocketstream.server.broker.handlers.topics import TopicHandlers
 from rocketstream.server.broker.handlers.transactions import TransactionHandlers
@@ -262,10 +262,7 @@ class Broker:
             UpkeepHandlers(controller, transactions),
         ):
             table.update(part.table())
-        body_bytes_max = self.config.message_body_bytes_max
-        self._dispatcher = Dispatcher(
-            "broker", table, lambda request: refuse_oversized(request, body_bytes_max)
-        )
+        self._dispatcher = Dispatcher("broker", table, sends.refuse_oversized)
         arrived = _arrivals(pulls, schedule)
         gate = self._gate
         self.store.on_arrival = FlushedArrivals(self.store, gate, arrived) if gate else arrived

@@ -79,14 +79,6 @@ def topic_config_text(config: TopicConfig) -> str:
     )
 
 
-def refuse_oversized(request: OversizedCommand, body_bytes_max: int) -> RemotingCommand:
-    """Return the reply to a request whose body was not kept: that to a send is upstream's."""
-    if request.code not in SENDS:
-        return refuse_oversized_request(request)
-    text = ILLEGAL.format(body=body_bytes_max)
-    return RemotingCommand.response(ResponseCode.MESSAGE_ILLEGAL, text)
-
-
 def _batch_too_large() -> BrokerError:
     return refusal(
         ResponseCode.MESSAGE_ILLEGAL,
@@ -533,6 +525,10 @@ class SendHandlers:
 
     def _illegal(self) -> RemotingCommand:
         return self._refuse(ResponseCode.MESSAGE_ILLEGAL, ILLEGAL.format(body=self._body_max))
+
+    def refuse_oversized(self, request: OversizedCommand) -> RemotingCommand:
+        """Return the reply to a request whose body was not kept: that to a send is upstream's."""
+        return self._illegal() if request.code in SENDS else refuse_oversized_request(request)
 
     # --- small things ----------------------------------------------------------------------------
 
