@@ -71,7 +71,7 @@ class MQClientInstance:
         )
         self._tasks: list[asyncio.Task[None]] = []
         self._rebalance_wanted = asyncio.Event()
-        self._background: set[asyncio.Task[None]] = set()
+        self._background: dict[asyncio.Task[None], None] = {}
         self._starting: asyncio.Task[None] | None = None
         self._state = ServiceState.CREATE_JUST
         self._closed = False
@@ -344,10 +344,10 @@ class MQClientInstance:
                 on_dropped()
             return
         task = asyncio.get_running_loop().create_task(self._logged(work))
-        self._background.add(task)
+        self._background[task] = None
 
         def done(finished: asyncio.Task[None]) -> None:
-            self._background.discard(finished)
+            self._background.pop(finished, None)
             work.close()  # a task that is cancelled before its first step leaves it untouched
             if finished.cancelled() and on_dropped is not None:
                 on_dropped()

@@ -95,8 +95,8 @@ class RemotingServer:
             raise ConfigurationError("tls_mode='enforcing' needs an ssl_context with a certificate")
         self.host = host
         self.port = port
-        self.connections: set[Connection] = set()
-        self._refused: set[Connection] = set()
+        self.connections: dict[Connection, None] = {}  # as they came, and so they are closed
+        self._refused: dict[Connection, None] = {}
         self._on_request = on_request
         self._on_open = on_open
         self._on_close = on_close
@@ -209,19 +209,19 @@ class RemotingServer:
             logger.warning("refusing %s: %d connections", connection.peer, self._connections_max)
             self._refuse(connection, f"more than {self._connections_max} connections")
         else:
-            self.connections.add(connection)
+            self.connections[connection] = None
             if self._on_open is not None:
                 self._on_open(connection)
 
     def _refuse(self, connection: Connection, reason: str) -> None:
-        self._refused.add(connection)
+        self._refused[connection] = None
         connection.close(reason)
 
     def _lost(self, connection: Connection) -> None:
         if connection in self._refused:
-            self._refused.discard(connection)
+            del self._refused[connection]
             return
-        self.connections.discard(connection)
+        self.connections.pop(connection, None)
         if self._on_close is not None:
             self._on_close(connection)
 

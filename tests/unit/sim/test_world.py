@@ -120,7 +120,10 @@ def test_same_seed_is_the_same_run_and_another_is_another() -> None:
 PROGRAM = """
 from tests.unit.sim.test_world import run_orders
 from rocketstream.testing.sim.options import draw_options
+from rocketstream.testing.sim.runs import run_seed
 print(*(run_orders(draw_options(seed, "orders")).digest for seed in range(8)))
+for seed in (20, 25, 361):  # what came apart once: the order of connections, and of topics
+    print(*{run_seed(seed).digest for _ in range(4)})
 """
 
 

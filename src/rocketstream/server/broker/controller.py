@@ -97,7 +97,7 @@ class BrokerController:
         self.store_host_bytes = b""
         self.port = config.port
         self.on_closed: list[Callable[[Connection], None]] = [self._member_closed]
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: dict[asyncio.Task[Any], None] = {}
         self._making: dict[str, asyncio.Future[asyncio.Future[None]]] = {}
 
     @property
@@ -126,11 +126,11 @@ class BrokerController:
     def spawn(self, coro: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine that this broker owns until it is closed."""
         task = asyncio.get_running_loop().create_task(coro)
-        self._tasks.add(task)
+        self._tasks[task] = None
         task.add_done_callback(self._task_done)
 
     def _task_done(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         if not task.cancelled() and task.exception() is not None:
             logger.error("INTERNAL a task of the broker failed", exc_info=task.exception())
 

@@ -42,7 +42,7 @@ class NameServerRegistrar:
         self._controller = controller
         self._client = client
         self._loop = asyncio.get_running_loop()
-        self._changed: set[str] = set()
+        self._changed: dict[str, None] = {}  # in the order of the changes
         self._needs_all: set[str] = set(controller.config.namesrv_addrs)
         self._told: dict[str, Connection] = {}
         """Over which connection a name server got the whole table."""
@@ -57,7 +57,7 @@ class NameServerRegistrar:
         if self._closed or not self._controller.config.namesrv_addrs:
             future.set_result(None)
             return future
-        self._changed.update(topics)
+        self._changed.update(dict.fromkeys(topics))
         self._waiting.append(future)
         if not self._running:
             self._running = True
@@ -68,7 +68,7 @@ class NameServerRegistrar:
         try:
             while self._waiting and not self._closed:
                 waiting, self._waiting = self._waiting, []
-                changed, self._changed = self._changed, set()
+                changed, self._changed = list(self._changed), {}
                 await self._register_all(changed)
                 for future in waiting:
                     if not future.done():
@@ -92,7 +92,7 @@ class NameServerRegistrar:
         self.announce(())
         self._again_later()
 
-    async def _register_all(self, changed: set[str]) -> None:
+    async def _register_all(self, changed: list[str]) -> None:
         # Copied in the step that took the changes: a topic made one step later would put its
         # version on them, and be no news to the name server when its own turn comes.
         bodies = {
@@ -121,7 +121,7 @@ class NameServerRegistrar:
             return
         self._told[address] = connection
 
-    def _body(self, topics: set[str] | None) -> RegisterBrokerBody:
+    def _body(self, topics: list[str] | None) -> RegisterBrokerBody:
         return RegisterBrokerBody(self._controller.topics.wrapper(topics), [])
 
     async def _written(self, body: RegisterBrokerBody) -> RemotingCommand:

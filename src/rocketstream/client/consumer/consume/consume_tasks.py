@@ -23,7 +23,7 @@ class TaskPool:
         self._do = work
         self._tasks_max = self._size = tasks_max
         self._loop = asyncio.get_running_loop()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
         self._coming = False
         self.stopping = False
 
@@ -45,7 +45,7 @@ class TaskPool:
             return
         self._coming = True
         task = self._loop.create_task(self._work())
-        self._tasks.add(task)
+        self._tasks[task] = None
         task.add_done_callback(self._ended)
 
     def may_go_on(self) -> bool:
@@ -74,6 +74,6 @@ class TaskPool:
         await self._do()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         if task.cancelled():
             self._coming = False

@@ -45,7 +45,7 @@ class AsyncLitePullConsumer(LitePullConsumerBase):
     ) -> None:
         super().__init__(group, namesrv_addr=namesrv_addr, config=config, clock=clock, **settings)
         self._impl: LitePullConsumerImpl | None = None
-        self._waiters: set[asyncio.Future[None]] = set()
+        self._waiters: dict[asyncio.Future[None], None] = {}
 
     async def start(self) -> None:
         """Join the group, or begin to pull the assigned queues.
@@ -220,11 +220,11 @@ class AsyncLitePullConsumer(LitePullConsumerBase):
         """Wait for messages, or the end."""
         while impl.running and not impl.cache.has_messages:
             waiter = asyncio.get_running_loop().create_future()
-            self._waiters.add(waiter)
+            self._waiters[waiter] = None
             try:
                 await waiter
             finally:
-                self._waiters.discard(waiter)
+                self._waiters.pop(waiter, None)
 
     # --- positions --------------------------------------------------------------------------------
 
