@@ -287,16 +287,21 @@ def test_body_is_fastjsons_text_and_reads_back(body: Body, text: str) -> None:
 def test_body_is_written_in_steps_as_at_once(body: Body, text: str) -> None:
     """What a broker with 10,000 topics answers leaves others their turn."""
     if type(body).encode is Body.encode:  # some have another form of their own
-        assert drained(body.encoding())[0].decode() == text
+        again = type(body).decode(text)  # writing in steps empties its tables
+        assert b"".join(drained(again.encoding())[0]).decode() == text
 
 
 def test_tables_are_written_and_read_entry_by_entry() -> None:
     topics = {f"T{number}": TopicConfig(f"T{number}") for number in range(100)}
     wrapper = TopicConfigSerializeWrapper(topics, DataVersion(1, 2))
-    text, steps = drained(wrapper.encoding())
-    assert text == wrapper.encode()
+    registration = RegisterBrokerBody(
+        TopicConfigSerializeWrapper(dict(topics), DataVersion(1, 2)), ["a:1"]
+    )
+    text = wrapper.encode()
+    parts, steps = drained(wrapper.encoding())
+    assert b"".join(parts) == text
     assert steps == 100
-    registration = RegisterBrokerBody(wrapper, ["a:1"])
+    assert not wrapper.topic_config_table, "freeing a great table at the end is a long step"
     read, steps = drained(RegisterBrokerBody.decoding(registration.encode()))
     assert read == registration
     assert steps == 100

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from types import GeneratorType
-from typing import cast
+from typing import NamedTuple, cast
 
 from rocketstream.errors import BrokerError, ProtocolError, RocketMQError
 from rocketstream.protocol.codes import ResponseCode
@@ -20,19 +20,29 @@ from rocketstream.transport.sharing import AnswerSteps
 
 logger = logging.getLogger("rocketstream.server")
 
-Answer = RemotingCommand | None
+
+class AnswerInParts(NamedTuple):
+    """An answer whose body is sent part by part: what is great is never in one piece."""
+
+    response: RemotingCommand
+    parts: list[bytes]
+
+
+Answer = RemotingCommand | AnswerInParts | None
 Handler = Callable[[Connection, RemotingCommand], Answer | AnswerSteps]
 """Returns the reply, or None when it was or will be given by other means (a held pull, a flush).
 A handler whose work can take long is a generator: others are served at each of its yields. One
 that has to wait yields the future it waits for."""
 
 
-_GREAT_BYTES = 1024 * 1024
-
-
 def ok(header: Header | None = None, body: bytes = b"") -> RemotingCommand:
     """Return a successful reply."""
     return RemotingCommand.response(ResponseCode.SUCCESS, None, header, body)
+
+
+def ok_in_parts(parts: list[bytes]) -> AnswerInParts:
+    """Return a successful reply whose body is these parts, one after another."""
+    return AnswerInParts(RemotingCommand.response(ResponseCode.SUCCESS), parts)
 
 
 def refusal(code: int, remark: str) -> BrokerError:
@@ -94,9 +104,9 @@ class Dispatcher:
             answer = yield from steps
         except Exception as error:
             answer = _failure(self._name, connection, request, error)
-        if answer is not None:
-            if len(answer.body) > _GREAT_BYTES:
-                yield None  # writing it is a step of its own
+        if isinstance(answer, AnswerInParts):
+            connection.reply(request, answer.response, answer.parts)
+        elif answer is not None:
             connection.reply(request, answer)
 
 

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import math
 import socket
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
@@ -139,7 +140,7 @@ class Connection(asyncio.BaseProtocol):
         self._idle_checks = 0
         self._active = False
         self._abort_timer: asyncio.TimerHandle | None = None
-        self._out: list[bytes | memoryview] = []
+        self._out: deque[bytes | memoryview] = deque()
         self._out_bytes = 0
         self._receiving = False
         self._flush_due = False
@@ -335,7 +336,7 @@ class Connection(asyncio.BaseProtocol):
         Joined here, since asyncio's writelines() of 3.12 and 3.13 never pauses the writer, and so
         that nobody's buffer is held beyond this turn.
         """
-        out, self._out = self._out, []
+        out, self._out = self._out, deque()
         self._out_bytes = 0
         return out[0] if len(out) == 1 else b"".join(out)
 

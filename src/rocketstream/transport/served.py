@@ -238,14 +238,33 @@ class ServedConnection(Connection, asyncio.BufferedProtocol):
 
     def _hand_over(self, transport: asyncio.Transport) -> None:
         self._sharing.note(self, self._out_bytes)
-        data = self._take_out()
-        if len(data) <= _PIECE_BYTES:
-            transport.write(data)
+        if self._out_bytes <= _PIECE_BYTES:
+            transport.write(self._take_out())
             return
-        whole = memoryview(data)
-        for start in range(0, len(whole), _PIECE_BYTES):
-            transport.write(bytes(whole[start : start + _PIECE_BYTES]))
+        given = 0
+        while self._out and not self._paused and given < _FLUSH_ABOVE_BYTES:
+            piece = self._take_piece()
+            given += len(piece)
+            transport.write(piece)
+        if self._out and not self._paused and not self._flush_due:
+            self._flush_due = True  # the rest is for the next turn of the loop
+            self._loop.call_soon(self._flush)
         self._check_write_bound()
+
+    def _take_piece(self) -> bytes:
+        """Return the next bytes that are to be sent, and hold them no longer."""
+        out, taken, size = self._out, [], 0
+        while out and size < _PIECE_BYTES:
+            part = out.popleft()
+            left = _PIECE_BYTES - size
+            if len(part) > left:
+                whole = memoryview(part)
+                out.appendleft(whole[left:])
+                part = whole[:left]
+            taken.append(part)
+            size += len(part)
+        self._out_bytes -= size
+        return b"".join(taken)
 
     def resume_writing(self) -> None:
         """Send what was kept (called by asyncio)."""

@@ -225,3 +225,47 @@ def test_great_answer_is_handed_over_in_pieces(run: Run) -> None:
         await turn()
 
     run(main())
+
+
+def test_answer_in_parts_is_handed_over_as_the_peer_takes_it(run: Run) -> None:
+    """10 MB joined, cut and handed to the socket in one go held everybody up for 30 ms."""
+
+    async def main() -> None:
+        parts = [bytes([number]) * 100_000 for number in range(100)]
+
+        def handler(connection: Connection, command: RemotingCommand) -> None:
+            connection.reply(command, RemotingCommand.response(0, None), parts)
+
+        sharing = Sharing(ManualClock())
+        peer, pipe = join(sharing, handler)
+        taken = pipe.write
+
+        def write(data: bytes) -> None:
+            assert not is_full, "handed over although the socket is full"
+            taken(data)
+            if len(pipe.kept) > 300_000 and not was_full:
+                was_full.append(True)
+                is_full.append(True)
+                peer.pause_writing()
+
+        is_full: list[bool] = []
+        was_full: list[bool] = []
+        pipe.write = write  # type: ignore[method-assign]
+        peer.data_received(frames(1))
+        assert len(pipe.kept) <= 300_000 + 64 * 1024
+        is_full.clear()
+        peer.resume_writing()
+        turns = 0
+        while len(pipe.kept) < 10_000_000:
+            before = len(pipe.kept)
+            await asyncio.sleep(0)
+            assert len(pipe.kept) - before <= 1024 * 1024 + 64 * 1024
+            turns += 1
+        assert turns >= 9
+        (answer,) = FrameDecoder().feed(bytes(pipe.kept))
+        assert answer.body == b"".join(parts)
+        assert not peer.bytes_buffered
+        peer.connection_lost(None)
+        await turn()
+
+    run(main())

@@ -7,7 +7,7 @@ their defaults (wire-and-storage 3.1).
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar, dataclass_transform
 
 from rocketstream import limits
@@ -86,11 +86,15 @@ class Body:
         """Return the JSON as fastjson writes it; ``pretty`` is the form of config files."""
         return fastjson.dumps(self.to_json(), pretty=pretty).encode()
 
-    def encoding(self) -> Generator[None, None, bytes]:
-        """Do what ``encode`` does in steps of one entry of a table each."""
+    def encoding(self) -> Generator[None, None, list[bytes]]:
+        """Do what ``encode`` does in steps of one entry of a table each.
+
+        Returns the JSON in parts, to be sent one after another: joining those of a great table
+        would be one long step, and so would freeing it, wherefore its tables are empty afterwards.
+        """
         parts: list[bytes] = []
         yield from self._write_into(parts)
-        return b"".join(parts)
+        return parts
 
     def _write_into(self, parts: list[bytes]) -> Generator[None, None, None]:
         before = "{"
@@ -138,19 +142,21 @@ def _write_table(
 ) -> Generator[None, None, None]:
     """Write a table entry by entry: each as a table of its own, whose brackets are left out.
 
-    Some hundred are joined at a time: joining all at the end would be one long step.
+    Some hundred are joined at a time. Each is let go once it is written: freeing all at the end
+    would be one long step.
     """
-    small: Iterable[Any]
+    left: list[Any]
     if isinstance(value, dict):
-        small = ({key: one} for key, one in list(value.items()))
-    elif isinstance(value, set):
-        small = ({one} for one in sorted(value))
+        left = [(key, one) for key, one in value.items()]
     else:
-        small = ([one] for one in list(value))
-    before, last = "{}" if isinstance(value, dict) else "[]"
+        left = sorted(value) if isinstance(value, set) else list(value)
+    kind = dict if isinstance(value, dict) else set if isinstance(value, set) else list
+    value.clear()
+    left.reverse()
+    before, last = "{}" if kind is dict else "[]"
     entries: list[str] = []
-    for one in small:
-        if text := fastjson.dumps(coder.write(one))[1:-1]:
+    while left:
+        if text := fastjson.dumps(coder.write(kind((left.pop(),))))[1:-1]:
             entries.append(text)
         if len(entries) == _ENTRIES_JOINED:
             parts.append(f"{before}{','.join(entries)}".encode())

@@ -129,9 +129,9 @@ class NameServerRegistrar:
         written: asyncio.Future[bytes] = self._loop.create_future()
 
         def steps() -> Steps:
-            data = yield from body.encoding()
+            parts = yield from body.encoding()
             if not written.done():
-                written.set_result(data)
+                written.set_result(b"".join(parts))
 
         if self._controller.sharing is not None:
             self._controller.sharing.start(steps())

@@ -38,7 +38,7 @@ from rocketstream.protocol.headers import (
     WipeWritePermOfBrokerResponseHeader,
 )
 from rocketstream.protocol.record import body_crc
-from rocketstream.server.dispatch import Handler, ok, refusal
+from rocketstream.server.dispatch import Handler, ok, ok_in_parts, refusal
 from rocketstream.server.nameserver.core.routes import BrokerIdentity, KeyValueTable, RouteTable
 from rocketstream.transport.aio import Connection
 from rocketstream.transport.sharing import Steps
@@ -162,13 +162,13 @@ class NameServerHandlers:
 
     def get_topics(self, _: Connection, __: RemotingCommand) -> Steps:
         """Code 206."""
-        return ok(body=(yield from TopicList(set(self._routes.topics())).encoding()))
+        return ok_in_parts((yield from TopicList(set(self._routes.topics())).encoding()))
 
     def get_topics_by_cluster(self, _: Connection, request: RemotingCommand) -> Steps:
         """Code 224."""
         header = request.header(GetTopicsByClusterRequestHeader)
         topics = self._routes.topics_of_cluster(header.cluster)
-        return ok(body=(yield from TopicList(set(topics)).encoding()))
+        return ok_in_parts((yield from TopicList(set(topics)).encoding()))
 
     def get_system_topics(self, _: Connection, __: RemotingCommand) -> RemotingCommand:
         """Code 304."""
@@ -190,7 +190,7 @@ class NameServerHandlers:
 
     def _by_flag(self, is_wanted: Callable[[int], bool]) -> Steps:
         topics = set(self._routes.topics_by_flag(is_wanted))
-        return ok(body=(yield from TopicList(topics).encoding()))
+        return ok_in_parts((yield from TopicList(topics).encoding()))
 
     # --- administration --------------------------------------------------------------------------
 

@@ -37,7 +37,7 @@ from rocketstream.server.broker.controller import BrokerController
 from rocketstream.server.broker.core.consumer_filters import compiled_of, is_tag_type
 from rocketstream.server.broker.core.members import Member
 from rocketstream.server.broker.filtering import unsupported
-from rocketstream.server.dispatch import Handler, ok, refusal
+from rocketstream.server.dispatch import Handler, ok, ok_in_parts, refusal
 from rocketstream.transport.aio import Connection
 from rocketstream.transport.sharing import AnswerSteps, Steps
 
@@ -187,7 +187,7 @@ class ClientHandlers:
         since = {queue: locks.since(group, queue) for queue in got}
         known = self._known(since)
         if len(known) == len(since):
-            return ok(body=(yield from LockBatchResponseBody(known).encoding()))
+            return ok_in_parts((yield from LockBatchResponseBody(known).encoding()))
         controller.spawn(self._answer_written(connection, request, since))
         return None
 

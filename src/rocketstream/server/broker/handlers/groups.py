@@ -25,7 +25,7 @@ from rocketstream.protocol.headers import (
 )
 from rocketstream.server.broker.controller import BrokerController
 from rocketstream.server.broker.core.stats import WINDOWS_MS
-from rocketstream.server.dispatch import Handler, ok, refusal
+from rocketstream.server.dispatch import Handler, ok, ok_in_parts, refusal
 from rocketstream.transport.aio import Connection
 from rocketstream.transport.sharing import AnswerSteps, Steps
 
@@ -76,7 +76,7 @@ class GroupHandlers:
 
     def all_configs(self, _: Connection, __: RemotingCommand) -> Steps:
         """Code 201."""
-        return ok(body=(yield from self._controller.groups.wrapper().encoding()))
+        return ok_in_parts((yield from self._controller.groups.wrapper().encoding()))
 
     def stats(self, _: Connection, request: RemotingCommand) -> Steps:
         """Code 208: progress by queue, of one topic or of all the group has offsets in."""
@@ -86,7 +86,7 @@ class GroupHandlers:
             [header.topic] if header.topic else sorted(self._controller.offsets.topics_of(group))
         )
         stats = yield from self._stats_of(group, topics)
-        return ok(body=(yield from stats.encoding()))
+        return ok_in_parts((yield from stats.encoding()))
 
     def _stats_of(self, group: str, topics: list[str]) -> Generator[None, None, ConsumeStats]:
         controller = self._controller
@@ -136,11 +136,11 @@ class GroupHandlers:
                     for stats in per_topic
                     for wrapper in stats.offset_table.values()
                 )
-        return ok(body=(yield from found.encoding()))
+        return ok_in_parts((yield from found.encoding()))
 
     def all_offsets(self, _: Connection, __: RemotingCommand) -> Steps:
         """Code 43."""
-        return ok(body=(yield from self._controller.offsets.snapshot().encoding()))
+        return ok_in_parts((yield from self._controller.offsets.snapshot().encoding()))
 
     def delay_offsets(self, _: Connection, __: RemotingCommand) -> RemotingCommand:
         """Code 45."""

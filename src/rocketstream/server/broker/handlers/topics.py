@@ -30,7 +30,7 @@ from rocketstream.protocol.headers import (
     QueryTopicConsumeByWhoRequestHeader,
 )
 from rocketstream.server.broker.controller import BrokerController
-from rocketstream.server.dispatch import Handler, ok, refusal
+from rocketstream.server.dispatch import Handler, ok, ok_in_parts, refusal
 from rocketstream.transport.aio import Connection
 from rocketstream.transport.sharing import AnswerSteps, Steps
 
@@ -118,10 +118,9 @@ class TopicHandlers:
 
     def all_configs(self, _: Connection, __: RemotingCommand) -> Steps:
         """Code 21."""
-        body = yield from self._controller.topics.wrapper().encoding()
-        response = ok(body=body)
-        response.ext_fields = {}
-        return response
+        answer = ok_in_parts((yield from self._controller.topics.wrapper().encoding()))
+        answer.response.ext_fields = {}
+        return answer
 
     def config(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """Code 351: unknown to 4.9 servers, but 5.x tools ask for it before they show anything."""
@@ -140,7 +139,7 @@ class TopicHandlers:
                 min_offset=low, max_offset=high, last_update_timestamp=max(last_ms, 0)
             )
             yield
-        return ok(body=(yield from table.encoding()))
+        return ok_in_parts((yield from table.encoding()))
 
     def consumed_by(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """Code 300: who subscribes now, and who has progress."""
@@ -157,7 +156,7 @@ class TopicHandlers:
         for queue_id in range(config.write_queue_nums):
             spans.append(self._span(header.group, header.topic, queue_id))
             yield
-        return ok(body=(yield from QueryConsumeTimeSpanBody(spans).encoding()))
+        return ok_in_parts((yield from QueryConsumeTimeSpanBody(spans).encoding()))
 
     def _span(self, group: str, topic: str, queue_id: int) -> QueueTimeSpan:
         controller, store = self._controller, self._controller.store
