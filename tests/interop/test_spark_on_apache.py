@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from rocketstream.errors import DataLossError
+from rocketstream.spark import worker
 from rocketstream.spark.columns import Column
 from rocketstream.spark.driver.batch import batch_ranges
 from rocketstream.spark.driver.cluster import Cluster
-from rocketstream.spark.executor import worker
 from rocketstream.spark.executor.rows import read_rows
 from rocketstream.spark.options import read_options
 from rocketstream.spark.scan import PartitionPlan, new_scan

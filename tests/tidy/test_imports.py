@@ -53,7 +53,7 @@ ROOMS: dict[str, set[str]] = {
     "spark.source": TASK | {"spark.setup", "spark.reader"},
     "spark.reader": TASK | {"spark.driver", "spark.executor"},
     "spark.driver": TASK | CONNECTING | {"protocol"},
-    "spark.executor": TASK | CONNECTING | {"spark.arrow", "protocol", "transport"},
+    "spark.executor": TASK | CONNECTING | {"spark.arrow", "spark.worker", "protocol", "transport"},
     "spark.arrow": {"spark.columns", "spark.losses", "protocol"},
     "spark.setup": set(),
     "spark.scan": {"spark.columns", "spark.options", "protocol"},
@@ -61,6 +61,7 @@ ROOMS: dict[str, set[str]] = {
     "spark.options": set(),
     "spark.losses": set(),
     "spark.patience": set(),
+    "spark.worker": {"spark.connections", "spark.options", "spark.tls", "transport"},
     "spark.connections": {"spark.options", "spark.tls", "client", "transport"},
     "spark.tls": {"spark.options", "transport"},
 }

@@ -6,12 +6,12 @@ Law: options in, clients and pools out, each for its caller to close; nothing is
 from __future__ import annotations
 
 from rocketstream.client.blocking import BlockingAdminClient, signer
-from rocketstream.spark.options import ReadOptions
+from rocketstream.spark.options import ConnectOptions
 from rocketstream.spark.tls import tls_context
 from rocketstream.transport.blocking import BlockingPool
 
 
-def admin_client(options: ReadOptions) -> BlockingAdminClient:
+def admin_client(options: ConnectOptions) -> BlockingAdminClient:
     """Return a client for the questions of a read; close it."""
     return BlockingAdminClient(
         options.name_server,
@@ -24,7 +24,7 @@ def admin_client(options: ReadOptions) -> BlockingAdminClient:
     )
 
 
-def new_pool(options: ReadOptions) -> BlockingPool:
+def new_pool(options: ConnectOptions) -> BlockingPool:
     """Return connections for some options; close it."""
     secrets = (options.access_key, options.secret_key, options.security_token)
     return BlockingPool(

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import ssl
 
-from rocketstream.spark.options import ReadOptions
+from rocketstream.spark.options import ConnectOptions
 from rocketstream.transport.tls import client_context
 
 
-def tls_context(options: ReadOptions) -> ssl.SSLContext | None:
+def tls_context(options: ConnectOptions) -> ssl.SSLContext | None:
     """Return a context for name servers and brokers, None for plain connections.
 
     Raises:
@@ -29,7 +29,7 @@ def tls_context(options: ReadOptions) -> ssl.SSLContext | None:
     )
 
 
-def tls_settings(options: ReadOptions) -> tuple[object, ...]:
+def tls_settings(options: ConnectOptions) -> tuple[object, ...]:
     """Return what two reads must have in common to share connections."""
     return (
         options.use_tls,

@@ -24,9 +24,9 @@ from rocketstream.protocol.codes import RequestCode, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import PullMessageRequestHeader, PullMessageResponseHeader
 from rocketstream.protocol.record import RecordFields, encode_record
+from rocketstream.spark import worker
 from rocketstream.spark.columns import ALL_COLUMNS
 from rocketstream.spark.executor import fetch as fetching
-from rocketstream.spark.executor import worker
 from rocketstream.spark.executor.fetch import fetch
 from rocketstream.spark.executor.rows import read_rows
 from rocketstream.spark.losses import Losses

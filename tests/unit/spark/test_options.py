@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from rocketstream.errors import ConfigurationError, SubscriptionError
@@ -50,7 +52,7 @@ def test_what_spark_adds_is_left_alone() -> None:
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        ({"startingOfsets": "earliest"}, "did you mean 'startingOffsets'.*Accepted: nameServer, "),
+        ({"startingOfsets": "earliest"}, "did you mean 'startingOffsets'.*Accepted: topic, "),
         ({"whatever": "1"}, "unknown option 'whatever'. Accepted: "),
         ({"nameserver": " "}, "'nameServer' is missing: give host:port"),
         ({"TOPIC": ""}, "'topic' is missing"),
@@ -130,7 +132,7 @@ def test_tls_is_off_unless_asked_for_and_its_options_need_it() -> None:
 
 def test_every_option_is_read_somewhere() -> None:
     """The list users see is the list that works."""
-    fields = {name.replace("_", "").lower() for name in ReadOptions.__slots__}
+    fields = {field.name.replace("_", "") for field in dataclasses.fields(ReadOptions)}
     renamed = {
         "topic": "topics", "startingoffsets": "start", "endingoffsets": "end",
         "startingtimestamp": "start", "endingtimestamp": "end",

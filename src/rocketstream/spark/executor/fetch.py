@@ -27,10 +27,10 @@ from rocketstream.protocol.headers import PullMessageRequestHeader, PullMessageR
 from rocketstream.spark.arrow.layout import Piece
 from rocketstream.spark.connections import admin_client
 from rocketstream.spark.executor.pulling import Ask, QueuePull
-from rocketstream.spark.executor.worker import pool
 from rocketstream.spark.losses import Losses
 from rocketstream.spark.patience import Patience
 from rocketstream.spark.scan import PartitionPlan, QueueRange, Scan
+from rocketstream.spark.worker import pool
 from rocketstream.transport.blocking import BlockingConnection, BlockingPool
 
 logger = logging.getLogger("rocketstream.spark")

@@ -12,9 +12,9 @@ from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.spark.arrow.decode import decode
 from rocketstream.spark.arrow.whole import Checks
 from rocketstream.spark.executor.fetch import fetch
-from rocketstream.spark.executor.worker import prepare
 from rocketstream.spark.losses import Losses
 from rocketstream.spark.scan import PartitionPlan, Scan
+from rocketstream.spark.worker import prepare
 
 if TYPE_CHECKING:
     import pyarrow as pa

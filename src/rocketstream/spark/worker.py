@@ -13,7 +13,7 @@ import types
 from typing import Any, Final
 
 from rocketstream.spark.connections import new_pool
-from rocketstream.spark.options import ReadOptions
+from rocketstream.spark.options import ConnectOptions
 from rocketstream.spark.tls import tls_settings
 from rocketstream.transport.blocking import BlockingPool
 
@@ -33,7 +33,7 @@ def prepare() -> None:
         keeper.frozen_pid = os.getpid()
 
 
-def pool(options: ReadOptions) -> BlockingPool:
+def pool(options: ConnectOptions) -> BlockingPool:
     """Return this process's connections for some options; they stay open between tasks."""
     secrets = (options.access_key, options.secret_key, options.security_token)
     key = (os.getpid(), options.connect_timeout_ms, secrets, tls_settings(options))

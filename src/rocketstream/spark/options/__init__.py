@@ -1,0 +1,34 @@
+"""What a user may set on our formats, parsed and checked in one place.
+
+Law: pure; text in, frozen values out. ``connecting`` is what all formats share.
+"""
+
+from rocketstream.spark.options.connecting import CONNECT_OPTIONS, ConnectOptions, connect_options
+from rocketstream.spark.options.positions import (
+    AT_EARLIEST,
+    AT_LATEST,
+    EARLIEST,
+    LATEST,
+    Mode,
+    OffsetTable,
+    Position,
+    offset_table,
+)
+from rocketstream.spark.options.reading import READ_OPTIONS, ReadOptions, read_options
+
+__all__ = [
+    "AT_EARLIEST",
+    "AT_LATEST",
+    "CONNECT_OPTIONS",
+    "EARLIEST",
+    "LATEST",
+    "READ_OPTIONS",
+    "ConnectOptions",
+    "Mode",
+    "OffsetTable",
+    "Position",
+    "ReadOptions",
+    "connect_options",
+    "offset_table",
+    "read_options",
+]

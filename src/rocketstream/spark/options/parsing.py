@@ -1,0 +1,81 @@
+"""From the text of an option to a value: what every format of ours reads its options with.
+
+Law: pure; every mistake is a ConfigurationError that names the option, what was given and what is
+accepted.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Final, TypeVar
+
+from rocketstream.errors import ConfigurationError
+
+T = TypeVar("T")
+
+IGNORED_OPTIONS: Final = frozenset({"path", "paths", "mergeschema", "recursivefilelookup"})
+"""Options Spark itself may hand to any source."""
+
+
+def known(given: Mapping[str, str], accepted: Sequence[str]) -> dict[str, str]:
+    """Return the options given under their documented spelling; names match in any case.
+
+    Raises:
+        ConfigurationError: an option that is none of those accepted.
+    """
+    spelled = {name.lower(): name for name in accepted}
+    values: dict[str, str] = {}
+    for key, value in given.items():
+        lower = key.lower()
+        if lower in spelled:
+            values[spelled[lower]] = value
+        elif lower not in IGNORED_OPTIONS and not lower.startswith("spark."):
+            close = difflib.get_close_matches(lower, spelled, 1)
+            hint = f"; did you mean {spelled[close[0]]!r}?" if close else "."
+            raise ConfigurationError(
+                f"unknown option {key!r}{hint} Accepted: {', '.join(accepted)}", option=key
+            )
+    return values
+
+
+def required(values: Mapping[str, str], name: str, what: str) -> str:
+    """Return an option that must be given."""
+    value = values.get(name, "").strip()
+    if not value:
+        raise ConfigurationError(f"option {name!r} is missing: give {what}", option=name)
+    return value
+
+
+def number(
+    values: Mapping[str, str], name: str, default: T, low: int, high: int = 2**63 - 1
+) -> int | T:
+    """Return a whole number within bounds, ``default`` when it is not given."""
+    text = values.get(name)
+    if text is None:
+        return default
+    try:
+        number = int(text)
+    except ValueError:
+        number = low - 1
+    if not low <= number <= high:
+        span = f"from {low} to {high}" if high < 2**63 - 1 else f"of at least {low}"
+        raise bad(name, text, f"a whole number {span}")
+    return number
+
+
+def flag(values: Mapping[str, str], name: str, default: bool) -> bool:
+    """Return true or false, ``default`` when it is not given."""
+    text = values.get(name)
+    if text is None:
+        return default
+    if text.strip().lower() not in {"true", "false"}:
+        raise bad(name, text, "true or false")
+    return text.strip().lower() == "true"
+
+
+def bad(name: str, value: str, accepted: str) -> ConfigurationError:
+    """Return the error of an option that cannot be used."""
+    return ConfigurationError(
+        f"option {name!r} is {value!r}; give {accepted}", option=name, value=value
+    )

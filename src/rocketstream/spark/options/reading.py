@@ -1,0 +1,105 @@
+"""What a user may set on a read of ``format("rocketmq")``.
+
+Law: pure; text in, a frozen value out; every mistake is a ConfigurationError naming the option.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from rocketstream.spark.options.connecting import CONNECT_OPTIONS, ConnectOptions, connect_options
+from rocketstream.spark.options.parsing import bad, flag, known, number, required
+from rocketstream.spark.options.positions import Mode, Position, bounds
+
+READ_OPTIONS: Final = (
+    "topic",
+    "group",
+    "startingOffsets",
+    "endingOffsets",
+    "startingTimestamp",
+    "endingTimestamp",
+    "tags",
+    "maxOffsetsPerTrigger",
+    "minPartitions",
+    "failOnDataLoss",
+    "checkBodyCrc",
+    "pullBatchSize",
+    "pullsInFlight",
+    "queueRefreshMs",
+    *CONNECT_OPTIONS,
+)
+"""Every option of a read, spelled as documented."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions(ConnectOptions):
+    """The options of a scan or stream.
+
+    Attributes:
+        topics: topics to read, in the order given, without repeats.
+        group: consumer group whose progress is reported, None to report nothing.
+        start: where queues begin.
+        end: where they end (batch only).
+        tags: subscription expression, ``*`` for all.
+        max_offsets_per_trigger: rows of one micro-batch, None for all there are.
+        min_partitions: at least so many Spark partitions, None to leave it to the planner.
+        fail_on_data_loss: whether missing offsets are an error.
+        check_body_crc: whether bodies that are read must match the CRC stored with them.
+        pull_batch_size: most messages asked for in one pull.
+        pulls_in_flight: pulls under way at a time on one connection.
+        queue_refresh_ms: how often a stream looks for new queues.
+    """
+
+    topics: tuple[str, ...]
+    group: str | None
+    start: Position
+    end: Position
+    tags: str
+    max_offsets_per_trigger: int | None
+    min_partitions: int | None
+    fail_on_data_loss: bool
+    check_body_crc: bool
+    pull_batch_size: int
+    pulls_in_flight: int
+    queue_refresh_ms: int
+
+    def __repr__(self) -> str:
+        return f"ReadOptions(topics={self.topics}, name_server={self.name_server!r})"
+
+
+def read_options(given: Mapping[str, str], mode: Mode) -> ReadOptions:
+    """Parse the options of a read; names match in any case.
+
+    Raises:
+        ConfigurationError: an unknown, missing or unusable option; the text says what to give.
+    """
+    values = known(given, READ_OPTIONS)
+    connect = connect_options(values)
+    topics = _topics(values)
+    start, end = bounds(values, topics, mode)
+    return ReadOptions(
+        **{field.name: getattr(connect, field.name) for field in dataclasses.fields(connect)},
+        topics=topics,
+        group=values.get("group") or None,
+        start=start,
+        end=end,
+        tags=values.get("tags", "").strip() or "*",
+        max_offsets_per_trigger=number(values, "maxOffsetsPerTrigger", None, 1),
+        min_partitions=number(values, "minPartitions", None, 1),
+        fail_on_data_loss=flag(values, "failOnDataLoss", True),
+        check_body_crc=flag(values, "checkBodyCrc", True),
+        pull_batch_size=number(values, "pullBatchSize", 1_024, 1, 100_000),
+        pulls_in_flight=number(values, "pullsInFlight", 8, 1, 64),
+        queue_refresh_ms=number(values, "queueRefreshMs", 10_000, 0),
+    )
+
+
+def _topics(values: Mapping[str, str]) -> tuple[str, ...]:
+    text = required(values, "topic", "a topic, or several separated by commas")
+    topics = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    if not topics:
+        raise bad("topic", text, "a topic, or several separated by commas")
+    return topics
