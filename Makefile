@@ -1,6 +1,7 @@
 # Every job of this repository. Each sets up what it needs on a fresh clone.
 #   make demo     the main job on real data: flights through RocketMQ into a table on Spark
 #   make test     every test that needs nothing beyond Python
+#   make test-long  the tests that take minutes, on real Spark mostly
 #   make check    lint, types, structure
 #   make interop  the suites against the real Apache RocketMQ (needs Maven)
 #   make simulate  SEEDS=50000: RocketMQ in simulation, under faults drawn from each seed
@@ -17,7 +18,7 @@ PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 SEEDS ?= 2000
 
-.PHONY: demo test check lint interop simulate simulate-mutants bench env clean format
+.PHONY: demo test test-long check lint interop simulate simulate-mutants bench env clean format
 
 env: $(STAMP)
 
@@ -37,7 +38,11 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	@$(BIN)/python scripts/need_java.py
-	$(PYTEST) tests -m "not interop" $(PARALLEL) $(MORE)
+	$(PYTEST) tests -m "not interop and not long" $(PARALLEL) $(MORE)
+
+test-long: $(STAMP)
+	@$(BIN)/python scripts/need_java.py
+	$(PYTEST) tests -m "long and not interop" $(PARALLEL) $(MORE)
 
 check: $(STAMP)
 	$(BIN)/ruff check .

@@ -31,7 +31,7 @@ from rocketstream.testing.history import check as check_history
 from rocketstream.testing.history.events import SendAcknowledged
 from rocketstream.transport.blocking import BlockingConnection
 
-pytestmark = [pytest.mark.chaos, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.chaos, pytest.mark.long, pytest.mark.timeout(300)]
 
 KILLS = 25
 QUEUES = 4

@@ -39,7 +39,7 @@ QUEUES = 64
 TOPIC, GROUP = "Storm", "storm"
 Listener = Callable[[list[MessageExt]], Awaitable[ConsumeConcurrentlyStatus | ConsumeOrderlyStatus]]
 
-pytestmark = [pytest.mark.chaos, pytest.mark.slow, pytest.mark.timeout(STORM_S + 3 * CALM_S + 60)]
+pytestmark = [pytest.mark.chaos, pytest.mark.long, pytest.mark.timeout(STORM_S + 3 * CALM_S + 60)]
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from rocketstream.transport.blocking import BlockingConnection
 from tests.chaos.test_broker_kill import TIMEOUT_MS, TOPIC, Gate, create_topic, everything, running
 from tests.server.peer import Peer
 
-pytestmark = [pytest.mark.chaos, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.chaos, pytest.mark.long, pytest.mark.timeout(300)]
 
 KILLS = 8
 CLIENTS = 3
