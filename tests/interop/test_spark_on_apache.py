@@ -91,6 +91,16 @@ def test_batch_reads_every_row(spark: Any, apache_cluster: ApacheCluster, filled
     assert [row.properties["index"] for row in properties] == ["5"]
 
 
+def test_the_brokers_store_directory_gives_every_row(
+    spark: Any, apache_cluster: ApacheCluster, filled: Filled
+) -> None:
+    """While the broker runs, in several tasks, without asking it."""
+    found = spark.read.format("rocketmq").option("storePath", str(apache_cluster.store_dir))
+    frame = found.options(topic=filled.topic, minPartitions="3").load()
+
+    assert rows_of(frame) == Counter(filled.stored)
+
+
 def test_tags_are_selected_by_the_broker_and_by_us(
     spark: Any, apache_cluster: ApacheCluster, filled: Filled
 ) -> None:

@@ -50,11 +50,14 @@ TASK = {"spark.columns", "spark.options", "spark.scan"}
 CONNECTING = {"spark.connections", "spark.losses", "spark.patience", "spark.tls"}
 ROOMS: dict[str, set[str]] = {
     "spark": {"spark.setup", "spark.source"},
-    "spark.source": TASK | {"spark.setup", "spark.reader"},
-    "spark.reader": TASK | {"spark.driver", "spark.executor"},
+    "spark.source": TASK | {"spark.setup", "spark.reader", "spark.store"},
+    "spark.reader": TASK | {"spark.driver", "spark.executor", "spark.store"},
     "spark.driver": TASK | CONNECTING | {"protocol"},
     "spark.executor": TASK | CONNECTING | {"spark.arrow", "spark.worker", "protocol", "transport"},
     "spark.arrow": {"spark.columns", "spark.losses", "protocol"},
+    # Files instead of brokers: planned and read here, with the driver's arithmetic.
+    "spark.store": TASK
+    | {"spark.arrow", "spark.driver", "spark.losses", "spark.worker", "protocol"},
     "spark.setup": set(),
     "spark.scan": {"spark.columns", "spark.options", "protocol"},
     "spark.columns": set(),
@@ -80,8 +83,9 @@ HOMES: dict[str, tuple[str, ...]] = {
         "rocketstream.spark.arrow",
         "rocketstream.spark.executor.rows",
         "rocketstream.spark.reader",
+        "rocketstream.spark.store.rows",
     ),
-    "numpy": ("rocketstream.spark.arrow",),
+    "numpy": ("rocketstream.spark.arrow", "rocketstream.spark.store"),
     "orjson": ("rocketstream.protocol",),
     "lz4": ("rocketstream.protocol.compression",),
     "zstandard": ("rocketstream.protocol.compression",),

@@ -6,6 +6,8 @@ and ``read`` run in other processes than the rest, so only what pickles is kept.
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +22,14 @@ from rocketstream.spark.driver.signals import stop_on_sigterm
 from rocketstream.spark.driver.streaming import StreamSource
 from rocketstream.spark.executor.rows import read_partition
 from rocketstream.spark.scan import PartitionPlan, QueueRange, Scan
+from rocketstream.spark.store.planning import (
+    StorePlan,
+    partition_count,
+    store_plans,
+    store_ranges,
+)
+from rocketstream.spark.store.rows import StoreScan, read_store
+from rocketstream.spark.store.snapshot import Snapshot
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,6 +76,33 @@ class RocketMQReader(api.DataSourceReader):  # type: ignore[misc]
     def read(self, partition: api.InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a partition's rows."""
         return read_partition(self._scan, partition.value)
+
+
+class StorePartition(api.InputPartition):  # type: ignore[misc]
+    """One Spark partition of a store; ``value`` is its ``StorePlan``."""
+
+    value: StorePlan
+
+
+class StoreReader(api.DataSourceReader):  # type: ignore[misc]
+    """Reads a store directory as it is when the read is planned; no broker is asked."""
+
+    def __init__(self, scan: StoreScan) -> None:
+        self._scan = scan
+
+    def partitions(self) -> Sequence[api.InputPartition]:
+        """Look what there is and plan it; reads the index, and the log where the index lacks."""
+        options = self._scan.options
+        with contextlib.closing(Snapshot(options)) as snapshot:
+            ranges = store_ranges(options, snapshot)
+            rows = sum(span.count for span in ranges)
+            count = partition_count(rows, os.cpu_count() or 1, options.min_partitions)
+            plans = store_plans(snapshot, ranges, count)
+        return [StorePartition(plan) for plan in plans or [StorePlan(())]]
+
+    def read(self, partition: api.InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield a partition's rows."""
+        return read_store(self._scan, partition.value)
 
 
 class RocketMQStreamReader(_AvailableNow, api.DataSourceStreamReader):  # type: ignore[misc]

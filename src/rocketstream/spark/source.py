@@ -10,13 +10,14 @@ from typing import Any, NoReturn
 
 from pyspark.sql.datasource import DataSource
 
-from rocketstream.errors import NotSupportedError
+from rocketstream.errors import ConfigurationError, NotSupportedError
 from rocketstream.spark.columns import Column, Wish, choose, ddl
-from rocketstream.spark.options import Mode, read_options
-from rocketstream.spark.reader import RocketMQReader, RocketMQStreamReader
+from rocketstream.spark.options import Mode, is_store_read, read_options, store_options
+from rocketstream.spark.reader import RocketMQReader, RocketMQStreamReader, StoreReader
 from rocketstream.spark.scan import Scan, new_scan
 from rocketstream.spark.setup.requirements import check_requirements
 from rocketstream.spark.setup.shipping import make_constants_picklable
+from rocketstream.spark.store.rows import new_store_scan
 
 
 class RocketMQDataSource(DataSource):  # type: ignore[misc]
@@ -46,18 +47,29 @@ class RocketMQDataSource(DataSource):  # type: ignore[misc]
         """Return all columns; not called when the user gives a schema."""
         return ddl()
 
-    def reader(self, schema: Any) -> RocketMQReader:
-        """Return the batch reader.
+    def reader(self, schema: Any) -> RocketMQReader | StoreReader:
+        """Return the batch reader: through brokers, or of a store directory (``storePath``).
 
         Raises
         ------
         ConfigurationError
             An option or the schema is not accepted.
         """
+        if is_store_read(self._options):
+            check_requirements()
+            make_constants_picklable()
+            return StoreReader(new_store_scan(store_options(self._options), columns_of(schema)))
         return RocketMQReader(self._scan(schema, "batch"))
 
     def streamReader(self, schema: Any) -> RocketMQStreamReader:
         """Return the stream reader; raises as ``reader`` does."""
+        if is_store_read(self._options):
+            raise ConfigurationError(
+                "option 'storePath' is for batch reads: a directory tells nobody when it grows. "
+                "Stream through the broker (option 'nameServer'), or read what is there with "
+                "spark.read",
+                option="storePath",
+            )
         return RocketMQStreamReader(self._scan(schema, "stream"))
 
     def writer(self, schema: Any, overwrite: bool) -> NoReturn:

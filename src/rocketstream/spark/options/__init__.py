@@ -15,6 +15,12 @@ from rocketstream.spark.options.positions import (
     offset_table,
 )
 from rocketstream.spark.options.reading import READ_OPTIONS, ReadOptions, read_options
+from rocketstream.spark.options.storing import (
+    STORE_OPTIONS,
+    StoreOptions,
+    is_store_read,
+    store_options,
+)
 
 __all__ = [
     "AT_EARLIEST",
@@ -23,12 +29,16 @@ __all__ = [
     "EARLIEST",
     "LATEST",
     "READ_OPTIONS",
+    "STORE_OPTIONS",
     "ConnectOptions",
     "Mode",
     "OffsetTable",
     "Position",
     "ReadOptions",
+    "StoreOptions",
     "connect_options",
+    "is_store_read",
     "offset_table",
     "read_options",
+    "store_options",
 ]
