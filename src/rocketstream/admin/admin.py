@@ -5,17 +5,19 @@ Law: life cycle only; the operations are in the modules beside it.
 
 from __future__ import annotations
 
+import ssl
 from types import TracebackType
 from typing import Self
 
+from rocketstream import limits
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
-from rocketstream.admin.members import MemberAdmin
+from rocketstream.admin.progress import ProgressAdmin
 from rocketstream.client.blocking import BlockingAdminClient
 
 DEFAULT_TIMEOUT_MS = 5_000
 
 
-class Admin(MemberAdmin):
+class Admin(ProgressAdmin):
     """Asks a cluster about its topics and groups; blocking and to be closed.
 
     Args:
@@ -24,6 +26,8 @@ class Admin(MemberAdmin):
         access_key: ACL user, with ``secret_key``.
         secret_key: ACL secret.
         security_token: token of a temporary ACL user.
+        connect_timeout_ms: bound of one connect.
+        ssl_context: TLS for every connection, None for plain.
         clock: where deadlines come from.
 
     Example:
@@ -40,11 +44,15 @@ class Admin(MemberAdmin):
         access_key: str | None = None,
         secret_key: str | None = None,
         security_token: str | None = None,
+        connect_timeout_ms: int = limits.CONNECT_TIMEOUT_MS,
+        ssl_context: ssl.SSLContext | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         client = BlockingAdminClient(
             namesrv_addr,
             timeout_ms=timeout_ms,
+            connect_timeout_ms=connect_timeout_ms,
+            ssl_context=ssl_context,
             access_key=access_key,
             secret_key=secret_key,
             security_token=security_token,

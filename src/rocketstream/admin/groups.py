@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from rocketstream.admin.lag import (
     GroupFacts,
     QueueProgress,
+    delay_ms,
     groups_of_offsets,
     lag_rows,
     offsets_of_group,
@@ -211,7 +212,7 @@ class GroupAdmin(TopicAdmin):
     ) -> GroupFacts:
         return GroupFacts(
             stored=self._stored_offsets(group, table, masters),
-            owners=only_owner(table, connections) or self._owners(group, masters, connections),
+            owners=only_owner(table, connections) or self._owners(group, masters, connections)[0],
             delays_ms=self._delays_ms(group, table, masters),
         )
 
@@ -241,30 +242,31 @@ class GroupAdmin(TopicAdmin):
         group: str,
         masters: Mapping[str, str],
         connections: Mapping[str, ConsumerConnection],
-    ) -> dict[MessageQueue, str]:
-        """Ask each member which queues it holds (307); one that does not answer is left out.
+    ) -> tuple[dict[MessageQueue, str], list[str]]:
+        """Ask each member which queues it holds (307), and name those that did not say.
 
         After some silent members the rest is not asked: waiting for each would take minutes.
         """
         owners: dict[MessageQueue, str] = {}
         silent = 0
         asked: set[str] = set()
+        untold: list[str] = []
         for broker_name, connection in connections.items():
             for member in connection.connection_set:
                 if member.client_id in asked:
                     continue
                 asked.add(member.client_id)
+                if silent == SILENT_MEMBERS_MAX:
+                    untold.append(member.client_id)
+                    continue
                 try:
                     info = self._wire.running_info(masters[broker_name], group, member.client_id)
-                except RequestTimeoutError:
-                    silent += 1
-                    if silent == SILENT_MEMBERS_MAX:
-                        return owners
-                    continue
-                except BrokerError:
+                except (RequestTimeoutError, BrokerError) as error:
+                    silent += isinstance(error, RequestTimeoutError)
+                    untold.append(member.client_id)
                     continue
                 owners.update(dict.fromkeys(info.mq_table, member.client_id))
-        return owners
+        return owners, untold
 
     def _delays_ms(
         self,
@@ -288,6 +290,7 @@ class GroupAdmin(TopicAdmin):
             except BrokerError:
                 continue
             for entry in span.consume_time_span_set:
-                if entry.message_queue is not None and entry.delay_time > 0:
-                    delays[entry.message_queue] = entry.delay_time
+                delay = delay_ms(entry)
+                if entry.message_queue is not None and delay:
+                    delays[entry.message_queue] = delay
         return delays

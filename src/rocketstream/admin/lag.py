@@ -13,7 +13,7 @@ from rocketstream.admin.rows import LagRow
 from rocketstream.model import MessageQueue
 
 if TYPE_CHECKING:
-    from rocketstream.protocol.bodies import ConsumerConnection
+    from rocketstream.protocol.bodies import ConsumerConnection, QueueTimeSpan
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +81,20 @@ def lag_rows(
 ) -> list[LagRow]:
     """Return the rows of all queues, sorted by topic, broker and queue."""
     return [lag_row(group, queue, table[queue], facts) for queue in sorted(table)]
+
+
+def delay_ms(span: QueueTimeSpan) -> int | None:
+    """Return how long the oldest message not consumed has been stored; None when nobody knows.
+
+    Where the message at the committed offset is deleted a broker takes -1 for its store time and
+    answers decades; the next message is then the oldest one kept.
+    """
+    if span.delay_time <= span.max_time_stamp:
+        return max(span.delay_time, 0)
+    broker_now_ms = span.delay_time - 1
+    if span.min_time_stamp <= 0:
+        return None
+    return max(broker_now_ms - span.min_time_stamp, 0)
 
 
 def only_owner(

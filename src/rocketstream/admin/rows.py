@@ -140,6 +140,49 @@ class LagRow:
     client_id: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class ProgressRow:
+    """One queue of one group at one moment, or what could not be asked and why.
+
+    Attributes:
+        cluster: name of the cluster the broker belongs to.
+        broker_name: None where no broker could be asked.
+        group: the consumer group; None where its broker's groups are not known.
+        topic: None where ``error`` tells why there are no queues.
+        kind: ``topic``, ``retry`` (the group's own retry topic) or ``dead letter`` (the messages
+            the group gave up: nobody has a lag in them).
+        min_offset: offset of the oldest message kept.
+        max_offset: offset the next message will get.
+        committed_offset: the next to be consumed; None when none is stored, or not known.
+        lag: messages not consumed; None when not known. Negative where the group is ahead of a
+            queue that was made anew.
+        time_lag_ms: how long the oldest message not consumed has been stored, 0 when caught up.
+        last_consumed_ms: store time of the last consumed message, ms since 1970.
+        client_id: the member that owns the queue now.
+        members: connected members of the group at this broker.
+        consume_tps: messages a second the broker gave the group in this topic, over a minute;
+            the same for all queues of the topic at the broker.
+        error: why something is None; None where all was told.
+    """
+
+    cluster: str | None
+    broker_name: str | None
+    group: str | None
+    topic: str | None = None
+    kind: str | None = None
+    queue_id: int | None = None
+    min_offset: int | None = None
+    max_offset: int | None = None
+    committed_offset: int | None = None
+    lag: int | None = None
+    time_lag_ms: int | None = None
+    last_consumed_ms: int | None = None
+    client_id: str | None = None
+    members: int | None = None
+    consume_tps: float | None = None
+    error: str | None = None
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class SubscriptionRow:
     """What the members of a group subscribe of one topic."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rocketstream.admin.lag import (
     GroupFacts,
     QueueProgress,
+    delay_ms,
     groups_of_offsets,
     lag_row,
     lag_rows,
@@ -13,7 +14,12 @@ from rocketstream.admin.lag import (
     total_lag,
 )
 from rocketstream.model import MessageQueue
-from rocketstream.protocol.bodies import Connection, ConsumerConnection, SubscriptionData
+from rocketstream.protocol.bodies import (
+    Connection,
+    ConsumerConnection,
+    QueueTimeSpan,
+    SubscriptionData,
+)
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
 OTHER = MessageQueue("orders", "broker-a", 1)
@@ -102,3 +108,21 @@ def test_the_owner_is_not_guessed_among_several_or_in_broadcasting() -> None:
     assert only_owner([QUEUE], {"broker-a": connection("m1", "m2")}) == {}
     assert only_owner([QUEUE], {"broker-a": connection("m1", model="BROADCASTING")}) == {}
     assert only_owner([QUEUE], {}) == {}
+
+
+def span(delay: int, oldest: int, newest: int) -> QueueTimeSpan:
+    return QueueTimeSpan(
+        message_queue=QUEUE, min_time_stamp=oldest, max_time_stamp=newest, delay_time=delay
+    )
+
+
+def test_delay_is_what_the_broker_says() -> None:
+    assert delay_ms(span(0, 1_000, 2_000)) == 0
+    assert delay_ms(span(500, 1_000_000, 2_000_000)) == 500
+
+
+def test_delay_of_a_deleted_message_is_that_of_the_oldest_kept() -> None:
+    """A broker subtracts the store time -1 from its clock: decades."""
+    now = 1_700_000_600_000
+    assert delay_ms(span(now + 1, 1_700_000_000_000, 1_700_000_500_000)) == 600_000
+    assert delay_ms(span(now + 1, -1, 1_700_000_500_000)) is None
