@@ -14,7 +14,7 @@ import sys
 
 class Hidden:
     def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in ("rocketstream", "pyspark_rocketmq"):
+        if name.split(".")[0] in {"rocketstream", "pyspark_rocketmq", "pyspark_rocketmq_progress"}:
             raise ModuleNotFoundError(f"hidden: {name}", name=name)
 
 sys.meta_path.insert(0, Hidden())
@@ -22,7 +22,7 @@ sys.meta_path.insert(0, Hidden())
 
 
 def main(name_server: str, topic: str, root: Path) -> None:
-    """Count the rows of a batch and of a stream."""
+    """Count the rows of a batch and of a stream, and of a group's progress in both."""
     hide = root / "hide"
     hide.mkdir()
     (hide / "sitecustomize.py").write_text(HIDE)
@@ -44,6 +44,13 @@ def main(name_server: str, topic: str, root: Path) -> None:
     print(batch.count())
     writer.trigger(availableNow=True).start().awaitTermination()
     print(spark.read.parquet(str(root / "table")).count())
+    asked = {"nameServer": name_server, "groups": "nobody"}
+    print(spark.read.format("rocketmq-progress").options(**asked).load().count())
+    history = spark.readStream.format("rocketmq-progress").options(**asked).load()
+    writer = history.writeStream.format("parquet").option("path", str(root / "history"))
+    writer = writer.option("checkpointLocation", str(root / "history-checkpoint"))
+    writer.trigger(availableNow=True).start().awaitTermination()
+    print(spark.read.parquet(str(root / "history")).count())
     spark.stop()
 
 

@@ -109,4 +109,4 @@ def test_registered_by_value_the_package_travels_along(
         text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3_000:]
-    assert done.stdout.split() == ["20", "20"]
+    assert done.stdout.split() == ["20", "20", "1", "1"]

@@ -25,7 +25,7 @@ ALLOWED: dict[str, set[str]] = {
     "client": GROUND | {"protocol", "transport"},
     "server": GROUND | {"protocol", "transport"},
     "admin": GROUND | {"protocol", "transport", "client"},
-    "spark": GROUND | {"protocol", "transport", "client"},
+    "spark": GROUND | {"protocol", "transport", "client", "admin"},
     "pipelines": GROUND | {"spark"},
     "cli": GROUND | {"protocol", "admin", "client", "server", "spark", "pipelines", "aio"},
     "testing": GROUND | {"protocol", "transport", "client", "server", "admin", "aio"},
@@ -49,11 +49,14 @@ PURE_THIRD_PARTY = {"orjson", "lz4", "zstandard"}
 TASK = {"spark.columns", "spark.options", "spark.scan"}
 CONNECTING = {"spark.connections", "spark.losses", "spark.patience", "spark.tls"}
 ROOMS: dict[str, set[str]] = {
-    "spark": {"spark.setup", "spark.source"},
+    "spark": {"spark.setup", "spark.source", "spark.progress"},
     "spark.source": TASK | {"spark.setup", "spark.reader", "spark.store"},
     "spark.reader": TASK | {"spark.driver", "spark.executor", "spark.store"},
     "spark.driver": TASK | CONNECTING | {"protocol"},
     "spark.executor": TASK | CONNECTING | {"spark.arrow", "spark.worker", "protocol", "transport"},
+    # Renders what the admin operations tell, as the command line does; no other room asks them.
+    "spark.progress": {"spark.options", "spark.arrow", "spark.setup", "spark.tls", "protocol"}
+    | {"admin"},
     "spark.arrow": {"spark.columns", "spark.losses", "protocol"},
     # Files instead of brokers: planned and read here, with the driver's arithmetic.
     "spark.store": TASK
@@ -74,14 +77,17 @@ HOMES: dict[str, tuple[str, ...]] = {
     "pyspark": (
         "rocketstream.spark.source",
         "rocketstream.spark.reader",
+        "rocketstream.spark.progress.source",
         "rocketstream.spark.setup.shipping",
         "rocketstream.pipelines",
         "pyspark_rocketmq",
+        "pyspark_rocketmq_progress",
     ),
     "py4j": ("rocketstream.spark",),
     "pyarrow": (
         "rocketstream.spark.arrow",
         "rocketstream.spark.executor.rows",
+        "rocketstream.spark.progress.source",
         "rocketstream.spark.reader",
         "rocketstream.spark.store.rows",
     ),
@@ -157,7 +163,10 @@ def test_each_third_party_module_has_one_home(module: Module) -> None:
     wrong = []
     for line, target, _ in module.imports():
         top = target.split(".")[0]
-        if top in {PACKAGE, "pyspark_rocketmq"} or top in sys.stdlib_module_names:
+        if (
+            top in {PACKAGE, "pyspark_rocketmq", "pyspark_rocketmq_progress"}
+            or top in sys.stdlib_module_names
+        ):
             continue
         homes = HOMES.get(top)
         if homes is None:

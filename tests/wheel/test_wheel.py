@@ -137,6 +137,7 @@ def test_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     assert {top for top in tops if not top.endswith(".dist-info")} == {
         "rocketstream",
         "pyspark_rocketmq",
+        "pyspark_rocketmq_progress",
     }
     assert "rocketstream/py.typed" in names
     assert any(name.endswith("licenses/LICENSE") for name in names)

@@ -1,4 +1,4 @@
-"""Spark reads RocketMQ: the ``rocketmq`` data source.
+"""Spark reads RocketMQ: the data sources ``rocketmq`` and ``rocketmq-progress``.
 
 Law: importing this package imports neither Spark nor Arrow.
 """
@@ -11,16 +11,17 @@ from rocketstream.spark.setup.preparation import check_lookup, prepare
 
 
 def register(spark: Any, by_value: bool = False) -> None:
-    """Register the source with a session, so that ``format("rocketmq")`` is found.
+    """Register ``format("rocketmq")`` and ``format("rocketmq-progress")`` with a session.
 
-    Not needed where the package ``pyspark_rocketmq`` is installed, which is with this one.
+    Not needed where the packages ``pyspark_rocketmq`` and ``pyspark_rocketmq_progress`` are
+    installed, which they are with this one.
 
     Parameters
     ----------
     spark
         The ``SparkSession``, also of Spark Connect.
     by_value
-        Send this package along with the source, to executors and driver processes that do not
+        Send this package along with the sources, to executors and driver processes that do not
         have it. Needed instead of ``addPyFile``, which no streaming read survives. Dependencies
         (pyarrow, numpy, orjson) must be there.
 
@@ -32,6 +33,7 @@ def register(spark: Any, by_value: bool = False) -> None:
     from rocketstream.spark.setup.requirements import check_requirements
 
     check_requirements()
+    from rocketstream.spark.progress.source import ProgressDataSource
     from rocketstream.spark.setup.shipping import ship_by_value
     from rocketstream.spark.source import RocketMQDataSource
 
@@ -40,6 +42,7 @@ def register(spark: Any, by_value: bool = False) -> None:
     else:
         check_lookup(spark)
     spark.dataSource.register(RocketMQDataSource)
+    spark.dataSource.register(ProgressDataSource)
 
 
 __all__ = ["prepare", "register"]

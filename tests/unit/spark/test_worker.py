@@ -60,12 +60,13 @@ def test_importing_the_packages_imports_neither_spark_nor_arrow() -> None:
     program = (
         "import sys, rocketstream.spark; "
         "assert not {'pyspark', 'pyarrow', 'numpy'} & set(sys.modules); "
-        "import pyspark_rocketmq; "
+        "import pyspark_rocketmq, pyspark_rocketmq_progress; "
         "mine = {m for m in sys.modules if m.startswith('rocketstream.spark.')}; "
         "light = {'setup', 'java', 'launchers', 'preparation'}; "
         "assert {m.rpartition('.')[2] for m in mine} <= light, mine; "
         "assert 'rocketstream.client' not in sys.modules; "
-        "assert pyspark_rocketmq.DefaultSource.name() == 'rocketmq'"
+        "assert pyspark_rocketmq.DefaultSource.name() == 'rocketmq'; "
+        "assert pyspark_rocketmq_progress.DefaultSource.name() == 'rocketmq-progress'"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 

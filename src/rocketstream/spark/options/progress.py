@@ -1,0 +1,163 @@
+"""What a user may set on ``rocketmq-progress``: which groups of a cluster, or which offset files.
+
+Law: pure; text in, a frozen value out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from rocketstream.errors import ConfigurationError
+from rocketstream.spark.options.connecting import CONNECT_OPTIONS, ConnectOptions, connect_options
+from rocketstream.spark.options.parsing import bad, flag, known
+
+CLUSTER_ONLY: Final = ("group", "groups", "groupPattern", "topic", "interval", "owners")
+PROGRESS_OPTIONS: Final = (*CLUSTER_ONLY, *CONNECT_OPTIONS)
+"""Options of reading a cluster, spelled as documented."""
+FILE_OPTIONS: Final = ("path", "backup")
+"""Options of reading offset files."""
+
+INTERVAL_MS: Final = 10_000
+_UNIT_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_WORDS: Final = {"millisecond": "ms", "second": "s", "sec": "s", "minute": "m", "min": "m",
+                 "hour": "h", "day": "d"}  # fmt: skip
+_LENGTH: Final = re.compile(r"([0-9]{1,12})\s*([a-z]*)", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressOptions(ConnectOptions):
+    """The options of reading a cluster's progress.
+
+    Attributes:
+        groups: these groups; None for those of ``group_pattern``, or all.
+        group_pattern: groups whose whole name matches this regular expression; None for none.
+        topics: only these topics; None for all.
+        interval_ms: a stream takes a snapshot at most every so often.
+        owners: whether members are asked which queues they hold.
+    """
+
+    groups: tuple[str, ...] | None
+    group_pattern: str | None
+    topics: tuple[str, ...] | None
+    interval_ms: int
+    owners: bool
+
+    def __repr__(self) -> str:
+        return f"ProgressOptions(groups={self.groups}, name_server={self.name_server!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class FileOptions:
+    """The options of reading offset files.
+
+    Attributes:
+        paths: files, directories of a store, or patterns of them.
+        backup: whether ``.bak`` is taken where a file is missing or broken.
+    """
+
+    paths: tuple[str, ...]
+    backup: bool
+
+
+def is_of_files(given: Mapping[str, str]) -> bool:
+    """Tell whether the options name files rather than a cluster."""
+    return any(name.lower() in {"path", "paths"} for name in given)
+
+
+def progress_options(given: Mapping[str, str]) -> ProgressOptions:
+    """Parse the options of reading a cluster; names match in any case.
+
+    Raises:
+        ConfigurationError: an unknown, missing or unusable option; the text says what to give.
+    """
+    if any(name.lower() == "backup" for name in given):
+        raise ConfigurationError(
+            "option 'backup' is for offset files: give their path too, or leave it out",
+            option="backup",
+        )
+    values = known(given, PROGRESS_OPTIONS)
+    if "group" in values and "groups" in values:
+        raise ConfigurationError("options 'group' and 'groups' mean the same: give one of them")
+    named = "groups" if "groups" in values else "group"
+    pattern = values.get("groupPattern")
+    if pattern is not None:
+        _check_pattern(pattern)
+    connect = connect_options(values)
+    return ProgressOptions(
+        **{field.name: getattr(connect, field.name) for field in dataclasses.fields(connect)},
+        groups=_names(values, named, "a consumer group"),
+        group_pattern=pattern,
+        topics=_names(values, "topic", "a topic"),
+        interval_ms=_interval(values.get("interval")),
+        owners=flag(values, "owners", True),
+    )
+
+
+def file_options(given: Mapping[str, str]) -> FileOptions:
+    """Parse the options of reading offset files; names match in any case.
+
+    Raises:
+        ConfigurationError: an option that is not one of files, or no path.
+    """
+    lower = {name.lower(): value for name, value in given.items()}
+    for name in PROGRESS_OPTIONS:
+        if name.lower() in lower:
+            raise ConfigurationError(
+                f"option {name!r} is for a cluster, but a path names offset files: give one or the "
+                f"other. Options of files: {', '.join(FILE_OPTIONS)}",
+                option=name,
+            )
+    values = known(given, FILE_OPTIONS)
+    paths = [lower["path"]] if lower.get("path", "").strip() else []
+    if "paths" in lower:
+        paths += _listed(lower["paths"])
+    if not paths:
+        raise bad("path", lower.get("path", ""), "the path of consumerOffset.json or offsets.json")
+    return FileOptions(tuple(dict.fromkeys(paths)), flag(values, "backup", False))
+
+
+def _listed(text: str) -> list[str]:
+    """Return the paths Spark hands over when ``load`` is given several."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, list):
+        raise bad("paths", text, "the paths to load(), as a list")
+    return [str(path) for path in found]
+
+
+def _names(values: Mapping[str, str], option: str, what: str) -> tuple[str, ...] | None:
+    text = values.get(option)
+    if text is None:
+        return None
+    found = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    if not found:
+        raise bad(option, text, f"{what}, or several separated by commas")
+    return found
+
+
+def _check_pattern(text: str) -> None:
+    try:
+        re.compile(text)
+    except (re.error, OverflowError) as error:
+        raise bad(
+            "groupPattern", text, f"a regular expression of whole group names ({error})"
+        ) from None
+
+
+def _interval(text: str | None) -> int:
+    if text is None:
+        return INTERVAL_MS
+    found = _LENGTH.fullmatch(text.strip().lower())
+    if found is not None:
+        word = found[2] or "ms"
+        unit = _UNIT_MS.get(_WORDS.get(word.removesuffix("s"), word))
+        if unit is not None and int(found[1]) > 0:
+            return int(found[1]) * unit
+    raise bad("interval", text, "a length of time such as 10s, 1 minute or 500ms")

@@ -1,0 +1,160 @@
+"""Offset files as rows: a broker's ``consumerOffset.json``, a broadcaster's ``offsets.json``.
+
+Law: reads files of this machine, whole; writes nothing.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+from rocketstream.errors import ConfigurationError, RemoteProtocolError
+from rocketstream.model import MessageQueue
+from rocketstream.protocol import fastjson
+from rocketstream.protocol.bodies import ConsumerOffsetTable, OffsetSerializeWrapper
+from rocketstream.spark.options.progress import FileOptions
+
+BROKER_FILE: Final = "consumerOffset.json"
+CLIENT_FILE: Final = "offsets.json"
+BACKUP_SUFFIX: Final = ".bak"
+_SCHEME: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+:/")
+_IN_STORE: Final = (f"config/{BROKER_FILE}", BROKER_FILE, CLIENT_FILE)
+
+Row = tuple[Any, ...]
+
+
+def read_files(options: FileOptions) -> list[Row]:
+    """Return the rows of ``FILE_COLUMNS`` of all files.
+
+    Raises:
+        ConfigurationError: a file is not there, cannot be read, or holds no offsets; the text
+            names it and what to do.
+    """
+    rows: list[Row] = []
+    for given in options.paths:
+        for path in _files_of(given, options.backup):
+            rows += _rows_of(path, options.backup)
+    return rows
+
+
+def _files_of(given: str, backup: bool) -> Iterator[Path]:
+    text = given
+    if _SCHEME.match(given):
+        parts = urlsplit(given)
+        if parts.scheme.lower() != "file":
+            raise ConfigurationError(
+                f"path is {given!r}; offset files are read from the driver's own disk: copy the "
+                "file there and give its path",
+                path=given,
+            )
+        text = unquote(parts.path)
+    found = sorted(glob.glob(text)) if glob.has_magic(text) else [text]
+    if not found:
+        raise ConfigurationError(f"path is {given!r}; no file matches it", path=given)
+    for name in found:
+        path = Path(name)
+        yield _inside(path, backup) if path.is_dir() else path
+
+
+def _inside(directory: Path, backup: bool) -> Path:
+    """Return the offset file of a store's or a client's directory."""
+    for name in _IN_STORE:
+        path = directory / name
+        if path.exists() or (backup and _backup_of(path).exists()):
+            return path
+    raise ConfigurationError(
+        f"directory {str(directory)!r} has none of {', '.join(_IN_STORE)}", path=str(directory)
+    )
+
+
+def _rows_of(path: Path, backup: bool) -> list[Row]:
+    try:
+        return _parsed(path)
+    except ConfigurationError as error:
+        spare = _backup_of(path)
+        if backup:
+            return _parsed(spare)
+        if not spare.exists():
+            raise
+        raise ConfigurationError(
+            f"{error.message}. Option backup=true reads {spare} instead, as a broker that starts "
+            "does; it is older",
+            path=str(path),
+        ) from None
+
+
+def _parsed(path: Path) -> list[Row]:
+    try:
+        data = path.read_bytes()
+        modified_ms = os.stat(path).st_mtime_ns // 1_000_000
+    except OSError as error:
+        raise ConfigurationError(
+            f"offset file {path} cannot be read on the driver: {error.strerror or error}",
+            path=str(path),
+        ) from error
+    if not data.strip():
+        raise ConfigurationError(f"offset file {path} is empty", path=str(path))
+    try:
+        if _is_of_client(data):
+            return _client_rows(path, data, modified_ms)
+        return _broker_rows(path, data, modified_ms)
+    except RemoteProtocolError as error:
+        raise ConfigurationError(
+            f"{path} holds no offsets: it is neither a broker's {BROKER_FILE} nor a client's "
+            f"{CLIENT_FILE} ({error.message})",
+            path=str(path),
+        ) from None
+
+
+def _is_of_client(data: bytes) -> bool:
+    """Tell a client's table from a broker's: its keys are queues.
+
+    Raises:
+        RemoteProtocolError: there is no table.
+    """
+    value = fastjson.loads(data)
+    table = value.get("offsetTable") if isinstance(value, Mapping) else None
+    if not isinstance(table, Mapping):
+        raise RemoteProtocolError("it has no offsetTable")
+    return any(isinstance(key, MessageQueue) for key in table)
+
+
+def _broker_rows(path: Path, data: bytes, modified_ms: int) -> list[Row]:
+    rows: list[Row] = []
+    for key, offsets in ConsumerOffsetTable.decode(data).offset_table.items():
+        topic, separator, group = key.rpartition("@")
+        if not separator or not topic or not group:
+            raise RemoteProtocolError(f"key {key!r} is not of the form topic@group")
+        for queue_id, offset in sorted(offsets.items()):
+            rows.append((str(path), None, group, topic, None, queue_id, offset, modified_ms))
+    return rows
+
+
+def _client_rows(path: Path, data: bytes, modified_ms: int) -> list[Row]:
+    """Return a client's offsets; its file lies in ``<client id>/<group>/`` (C-304)."""
+    is_ours = path.name.removesuffix(BACKUP_SUFFIX) == CLIENT_FILE
+    group = path.parent.name if is_ours else None
+    client_id = path.parent.parent.name if is_ours else None
+    table = OffsetSerializeWrapper.decode(data).offset_table
+    return [
+        (
+            str(path),
+            client_id or None,
+            group or None,
+            queue.topic,
+            queue.broker_name,
+            queue.queue_id,
+            table[queue],
+            modified_ms,
+        )
+        for queue in sorted(table)
+    ]
+
+
+def _backup_of(path: Path) -> Path:
+    return path.with_name(path.name + BACKUP_SUFFIX)

@@ -1,0 +1,228 @@
+"""The ``rocketmq-progress`` data source as Spark sees it.
+
+Law: pyspark's classes and nothing of substance. What is read is read on the driver and travels
+inside the partition: a task only hands it over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import datasource as api
+
+from rocketstream._util.clock import SYSTEM_CLOCK
+from rocketstream.errors import ConfigurationError
+from rocketstream.spark.arrow.plain import plain_batch
+from rocketstream.spark.options.progress import (
+    FileOptions,
+    ProgressOptions,
+    file_options,
+    is_of_files,
+    progress_options,
+)
+from rocketstream.spark.progress.columns import (
+    CLUSTER_COLUMNS,
+    FILE_COLUMNS,
+    Chosen,
+    choose,
+    ddl,
+    picked,
+)
+from rocketstream.spark.progress.files import read_files
+from rocketstream.spark.progress.history import History, SnapshotOffset
+from rocketstream.spark.progress.snapshots import Row, take
+from rocketstream.spark.setup.requirements import check_requirements
+from rocketstream.spark.setup.shipping import make_constants_picklable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+try:
+    from pyspark.sql.streaming import datasource as limits
+except ImportError:  # Spark 4.0 and 4.1: availableNow is one batch of everything, as here anyway
+    limits = None
+
+
+class _Absent:
+    """Stands in for what a Spark version does not have."""
+
+
+_AvailableNow: Any = limits.SupportsTriggerAvailableNow if limits else _Absent
+
+
+class ProgressDataSource(api.DataSource):  # type: ignore[misc]
+    """How far consumer groups are, in batch and as a stream; or the offsets in a broker's files.
+
+    ``spark.read.format("rocketmq-progress").option("nameServer", ...).load()`` reads a cluster,
+    ``.load("/store/config/consumerOffset.json")`` a file.
+
+    Parameters
+    ----------
+    options
+        As given to ``option(...)``; names match in any case.
+    """
+
+    def __init__(self, options: Any) -> None:
+        check_requirements()
+        make_constants_picklable()
+        self._options = dict(options)
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name for ``format``."""
+        return "rocketmq-progress"
+
+    def schema(self) -> str:
+        """Return all columns; not called when the user gives a schema."""
+        return ddl(FILE_COLUMNS if is_of_files(self._options) else CLUSTER_COLUMNS)
+
+    def reader(self, schema: Any) -> ProgressReader | OffsetFileReader:
+        """Return the batch reader.
+
+        Raises
+        ------
+        ConfigurationError
+            An option or the schema is not accepted.
+        """
+        check_requirements()
+        make_constants_picklable()
+        if is_of_files(self._options):
+            options = file_options(self._options)
+            return OffsetFileReader(options, Shape.of(FILE_COLUMNS, schema))
+        return ProgressReader(progress_options(self._options), Shape.of(CLUSTER_COLUMNS, schema))
+
+    def streamReader(self, schema: Any) -> ProgressStreamReader:
+        """Return the stream reader; raises as ``reader`` does."""
+        check_requirements()
+        make_constants_picklable()
+        if is_of_files(self._options):
+            raise ConfigurationError(
+                "offset files are read in batch: use spark.read, or leave the path out to follow "
+                "a cluster"
+            )
+        return ProgressStreamReader(
+            progress_options(self._options), Shape.of(CLUSTER_COLUMNS, schema)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Which columns a read returns, of which.
+
+    Attributes:
+        columns: name and Spark type of those there are.
+        chosen: those asked for.
+    """
+
+    columns: Mapping[str, str]
+    chosen: Chosen
+
+    @classmethod
+    def of(cls, columns: Mapping[str, str], schema: Any) -> Shape:
+        """Return the shape a Spark schema asks for.
+
+        Raises
+        ------
+        ConfigurationError
+            A column or type that is not ours.
+        """
+        fields = [(f.name, f.dataType.simpleString(), f.nullable) for f in schema.fields]
+        return cls(columns, choose(columns, fields))
+
+    def partitions(self, rows: Sequence[Row]) -> list[api.InputPartition]:
+        """Return the one partition that carries some rows."""
+        return [api.InputPartition(picked(self.columns, self.chosen, rows))]
+
+    def batches(self, partition: api.InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield what a partition carries."""
+        rows = partition.value
+        if rows:
+            kinds = [(label, self.columns[name]) for label, name in self.chosen]
+            yield plain_batch(kinds, rows)
+
+
+class ProgressReader(api.DataSourceReader):  # type: ignore[misc]
+    """Reads one snapshot of a cluster.
+
+    Spark 4.1 and later plan once per ``load()``: a DataFrame keeps its snapshot.
+    """
+
+    def __init__(self, options: ProgressOptions, shape: Shape) -> None:
+        self._options = options
+        self._shape = shape
+
+    def partitions(self) -> Sequence[api.InputPartition]:
+        """Take the snapshot; blocks on the network."""
+        return self._shape.partitions(take(self._options, SYSTEM_CLOCK.now_ms()))
+
+    def read(self, partition: api.InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the snapshot's rows."""
+        return self._shape.batches(partition)
+
+
+class OffsetFileReader(api.DataSourceReader):  # type: ignore[misc]
+    """Reads offset files of the driver's machine."""
+
+    def __init__(self, options: FileOptions, shape: Shape) -> None:
+        self._options = options
+        self._shape = shape
+
+    def partitions(self) -> Sequence[api.InputPartition]:
+        """Read the files."""
+        return self._shape.partitions(read_files(self._options))
+
+    def read(self, partition: api.InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the files' rows."""
+        return self._shape.batches(partition)
+
+
+class ProgressStreamReader(_AvailableNow, api.DataSourceStreamReader):  # type: ignore[misc]
+    """Takes a snapshot a micro-batch, at most every ``interval``."""
+
+    def __init__(self, options: ProgressOptions, shape: Shape) -> None:
+        self._options = options
+        self._shape = shape
+        self._open: History | None = None
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Return the offset before the first snapshot."""
+        return SnapshotOffset().to_json()
+
+    def latestOffset(
+        self, start: dict[str, Any] | None = None, limit: Any = None
+    ) -> dict[str, Any]:
+        """Return the offset of a new snapshot, or ``start`` itself while none is due."""
+        begin = None if start is None else SnapshotOffset.from_json(start)
+        return self._history().latest(begin).to_json()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Take one snapshot and end."""
+        self._history().prepare_available_now()
+
+    def partitions(
+        self, start: dict[str, Any], end: dict[str, Any]
+    ) -> Sequence[api.InputPartition]:
+        """Hand the batch's snapshot over, or take one if it was planned by an earlier run."""
+        begin, until = SnapshotOffset.from_json(start), SnapshotOffset.from_json(end)
+        rows = self._history().rows(begin, until)
+        return self._shape.partitions(rows) if rows else []
+
+    def read(self, partition: api.InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the snapshot's rows."""
+        return self._shape.batches(partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Do nothing: a snapshot leaves nothing behind."""
+
+    def stop(self) -> None:
+        """End waiting."""
+        if self._open is not None:
+            self._open.stop()
+
+    def _history(self) -> History:
+        if self._open is None:
+            options = self._options
+            self._open = History(lambda at_ms: take(options, at_ms), options.interval_ms)
+        return self._open

@@ -1,0 +1,69 @@
+"""The page on watching: its examples are run as they stand, in order, against a cluster."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rocketstream.client.blocking import BlockingAdminClient
+from rocketstream.model import MessageQueue
+from rocketstream.server.embedded import EmbeddedCluster
+from rocketstream.spark.options.progress import CLUSTER_ONLY
+from rocketstream.spark.progress.columns import CLUSTER_COLUMNS
+from tests.spark.support import numbered, send
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs/watch.md").read_text(encoding="utf-8")
+CODE = re.compile(r"```python\n(.*?)```", re.DOTALL)
+
+
+def examples(heading: str) -> list[str]:
+    """The Python examples of one chapter."""
+    (chapter,) = (part for part in re.split(r"^## ", PAGE, flags=re.MULTILINE)
+                  if part.startswith(heading))  # fmt: skip
+    return CODE.findall(chapter)
+
+
+def first_cells(name: str) -> str:
+    (table,) = re.findall(rf"^\| {name} \|.*?\n\n", PAGE, re.MULTILINE | re.DOTALL)
+    return "\n".join(line.split("|")[1] for line in table.splitlines()[2:] if line)
+
+
+def test_every_column_and_option_of_progress_is_listed() -> None:
+    assert set(re.findall(r"`(\w+)`", first_cells("column"))) >= set(CLUSTER_COLUMNS)
+    assert set(re.findall(r"`(\w+)`", first_cells("option"))) >= set(CLUSTER_ONLY)
+
+
+def test_the_examples_of_progress_can_be_run(
+    spark: Any,
+    cluster: EmbeddedCluster,
+    new_topic: Callable[..., str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    topic = new_topic(queues=1)
+    send(cluster, topic, 0, numbered(0, 1_234))
+    with BlockingAdminClient(cluster.namesrv_addr) as client:
+        client.update_consumer_offset("page", MessageQueue(topic, "broker-a", 0), 0)
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "consumerOffset.json").write_bytes(
+        b'{"offsetTable":{"orders@billing":{0:2}}}'
+    )
+    names: dict[str, Any] = {"spark": spark}
+    said = []
+    for code in examples("Who falls behind"):
+        here = code.replace("127.0.0.1:9876", cluster.namesrv_addr)
+        here = here.replace("/lake", str(tmp_path)).replace("/store", str(tmp_path))
+        exec(here, names)  # noqa: S102 - our own page
+        if "query" in names:
+            names["query"].processAllAvailable()
+            names.pop("query").stop()
+        said.append(capsys.readouterr().out)
+    assert re.search(rf"page\| *{topic}\| *1234\|", said[0])
+    assert re.search(r"page\|[^|]*\| *1234\|", said[2])
+    assert re.search(r"billing\|orders\|.*\| *2\|", said[3])
