@@ -73,6 +73,6 @@ def new_scan(options: ReadOptions, columns: tuple[Column, ...]) -> Scan:
     """
     tags = None
     if options.tags != SUBSCRIBE_ALL:
-        subscription = build_subscription(options.topics[0], options.tags, 0)
+        subscription = build_subscription("", options.tags, 0)
         tags = frozenset(subscription.tags_set) or None
     return Scan(options, columns, tags)

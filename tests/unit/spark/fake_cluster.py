@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping
 
 from rocketstream.model import MessageQueue
 from rocketstream.spark.driver.cluster import Cluster
 from rocketstream.spark.driver.offsets import Mark, StreamOffset
 from rocketstream.spark.driver.streaming import StreamSource
-from rocketstream.spark.options import Position, read_options
+from rocketstream.spark.options import read_options
 from rocketstream.spark.patience import Patience
 from rocketstream.testing.clock import ManualClock
 
@@ -34,6 +33,7 @@ class FakeCluster(Cluster):
         self.elsewhere: dict[MessageQueue, int] = {}
         self.late_from: dict[MessageQueue, int] = {}
         self.late_ms = 1_000_000
+        self.group: dict[MessageQueue, int] = {}
         self.marked: list[dict[MessageQueue, int]] = []
         self.clock = ManualClock()
         given = {"nameServer": "h:1", "topic": "T", "startingOffsets": "earliest"} | options
@@ -70,11 +70,12 @@ class FakeCluster(Cluster):
             raise self.failures.pop(0)
         return {queue: self.table[queue][1] for queue in queues}
 
-    def resolve(
-        self, position: Position, queues: Sequence[MessageQueue], option: str
-    ) -> dict[MessageQueue, int]:
-        ask: Any = {"earliest": self.min_offsets, "latest": self.max_offsets}[position.kind]
-        return dict(ask(queues))
+    def committed(self, group: str, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
+        return {queue: self.group[queue] for queue in queues if queue in self.group}
+
+    def offset_at(self, queue: MessageQueue, timestamp_ms: int, low: int, high: int) -> int:
+        """Offset n was stored at n seconds."""
+        return min(high, max(low, -(-timestamp_ms // 1_000)))
 
     def report(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
         if self.failures:

@@ -321,7 +321,7 @@ def test_a_topic_taken_out_of_the_options_is_left_where_it_is(
         again.table[A][1] = 120
         again.latest(further)
     assert further.ends == {A: 110, B: 50, other: 40}
-    assert caplog.text.count("topic 'U' is in the checkpoint, but not in option 'topic'") == 1
+    assert caplog.text.count("not among what the options say to read (T), are topic 'U'") == 1
     assert again.source.ranges(end, logged) == [QueueRange(other, 0, 40)]
 
 

@@ -18,6 +18,8 @@ from rocketstream.spark.options import (
     ReadOptions,
     read_options,
 )
+from rocketstream.spark.options.positions import END_OPTIONS, START_OPTIONS, STRATEGY_OPTION
+from rocketstream.spark.options.topics import TOPIC_OPTIONS
 from rocketstream.spark.scan import new_scan
 
 
@@ -53,15 +55,17 @@ def test_what_spark_adds_is_left_alone() -> None:
     ("given", "text"),
     [
         ({"startingOfsets": "earliest"}, "did you mean 'startingOffsets'.*Accepted: topic, "),
+        ({"subscribe": "T"}, "unknown option 'subscribe'; did you mean 'topic'"),
+        ({"kafka.bootstrap.servers": "h:1"}, "did you mean 'nameServer'"),
         ({"whatever": "1"}, "unknown option 'whatever'. Accepted: "),
         ({"nameserver": " "}, "'nameServer' is missing: give host:port"),
-        ({"TOPIC": ""}, "'topic' is missing"),
+        ({"TOPIC": ""}, "exactly one of the options .*: option 'topic' is empty"),
         ({"TOPIC": ","}, "option 'topic' is ','"),
         ({"minPartitions": "0"}, "'minPartitions' is '0'; give a whole number of at least 1"),
         ({"minPartitions": "x"}, "'minPartitions' is 'x'"),
         ({"pullsInFlight": "65"}, "a whole number from 1 to 64"),
         ({"failOnDataLoss": "yes"}, "'failOnDataLoss' is 'yes'; give true or false"),
-        ({"startingTimestamp": "yesterday"}, "milliseconds since 1970 UTC or ISO 8601"),
+        ({"startingTimestamp": "yesterday"}, "milliseconds since 1970 UTC, ISO 8601 "),
         ({"startingOffsets": "latest"}, "a batch ends there"),
         ({"endingOffsets": "earliest"}, "a batch begins there"),
         ({"startingOffsets": "{"}, "-2 earliest, -1 latest"),
@@ -71,7 +75,7 @@ def test_what_spark_adds_is_left_alone() -> None:
         ({"startingOffsets": '{"T":{"b":{"0":true}}}'}, "-2 earliest"),
         ({"startingOffsets": '{"T":{"b":{"x":1}}}'}, "-2 earliest"),
         ({"startingOffsets": '{"T":{"b":[1]}}'}, "-2 earliest"),
-        ({"startingOffsets": '{"T2":{"b":{"0":1}}}'}, r"offsets of the topics read \(T\)"),
+        ({"startingOffsets": '{"T2":{"b":{"0":1}}}'}, r"queues of what is read \(T\)"),
     ],
 )
 def test_a_mistake_is_named_with_what_is_accepted(given: dict[str, str], text: str) -> None:
@@ -88,10 +92,10 @@ def test_a_stream_has_no_end() -> None:
 
 def test_offsets_are_nested_json() -> None:
     """Topic, broker, queue: the shape of Spark's Kafka source with the broker added."""
-    position = parse(startingOffsets='{"T":{"b":{"0":5,"1":-2},"c":{"0":-1}}}').start
-    assert position.offsets == {
-        MessageQueue("T", "b", 0): 5, MessageQueue("T", "b", 1): -2, MessageQueue("T", "c", 0): -1,
-    }  # fmt: skip
+    table = parse(startingOffsets='{"T":{"b":{"0":5,"1":-2},"c":{"0":-1}}}').start.table
+    assert table is not None
+    assert table.values == {("T", "b", 0): 5, ("T", "b", 1): -2, ("T", "c", 0): -1}
+    assert table.of(MessageQueue("T", "b", 2)) is None
 
 
 @pytest.mark.parametrize(
@@ -104,9 +108,9 @@ def test_offsets_are_nested_json() -> None:
     ],
 )
 def test_times_are_milliseconds_or_iso(text: str, milliseconds: int) -> None:
-    """Without a zone it is UTC, the same on every machine; a time wins over offsets."""
+    """Without a zone it is UTC, the same on every machine."""
     wanted = Position("timestamp", timestamp_ms=milliseconds)
-    assert parse(startingTimestamp=text, startingOffsets="earliest").start == wanted
+    assert parse(startingTimestamp=text).start == wanted
     assert parse(endingTimestamp=text).end == wanted
 
 
@@ -133,11 +137,12 @@ def test_tls_is_off_unless_asked_for_and_its_options_need_it() -> None:
 def test_every_option_is_read_somewhere() -> None:
     """The list users see is the list that works."""
     fields = {field.name.replace("_", "") for field in dataclasses.fields(ReadOptions)}
-    renamed = {
-        "topic": "topics", "startingoffsets": "start", "endingoffsets": "end",
-        "startingtimestamp": "start", "endingtimestamp": "end",
-    }  # fmt: skip
-    assert {renamed.get(name.lower(), name.lower()) for name in READ_OPTIONS} == fields
+    gathered = (
+        dict.fromkeys(TOPIC_OPTIONS, "choice")
+        | dict.fromkeys((*START_OPTIONS, STRATEGY_OPTION), "start")
+        | dict.fromkeys(END_OPTIONS, "end")
+    )
+    assert {gathered.get(name, name.lower()) for name in READ_OPTIONS} == fields
 
 
 def test_tags_become_the_exact_set() -> None:

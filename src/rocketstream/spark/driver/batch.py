@@ -5,25 +5,38 @@ Law: asks the cluster and compares; a batch has no memory.
 
 from __future__ import annotations
 
+import logging
+
+from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.model import MessageQueue
 from rocketstream.spark.driver.cluster import Cluster
+from rocketstream.spark.driver.resolving import Resolver
 from rocketstream.spark.losses import report_loss
 from rocketstream.spark.options import ReadOptions
 from rocketstream.spark.scan import QueueRange
 
+logger = logging.getLogger("rocketstream.spark")
 
-def batch_ranges(options: ReadOptions, cluster: Cluster) -> list[QueueRange]:
+
+def batch_ranges(
+    options: ReadOptions, cluster: Cluster, clock: Clock = SYSTEM_CLOCK
+) -> list[QueueRange]:
     """Return what a batch reads, checked against what the queues hold.
 
     Raises:
-        DataLossError: offsets named by the user are not there and ``failOnDataLoss`` is set.
+        ConfigurationError: the options name queues that do not exist.
+        DataLossError: offsets named by the user, or by the group, are not there and
+            ``failOnDataLoss`` is set.
     """
+    resolver = Resolver(cluster, options, clock.now_ms())
+    named = {options.start.kind, options.end.kind}
 
     def ask() -> list[QueueRange]:
         queues = cluster.queues()
-        begins = cluster.resolve(options.start, queues, "startingOffsets")
-        ends = cluster.resolve(options.end, queues, "endingOffsets")
-        if options.start.kind == "offsets" or options.end.kind == "offsets":
+        if not queues:
+            logger.warning("there is nothing to read: %s", options.choice.text)
+        begins, ends = resolver.begins(queues), resolver.ends(queues)
+        if named & {"offsets", "group"}:
             _clip(options.fail_on_data_loss, cluster, begins, ends)
         return [
             QueueRange(queue, begins[queue], ends[queue])
@@ -40,11 +53,11 @@ def _clip(
     lows, highs = cluster.min_offsets(begins), cluster.max_offsets(begins)
     for queue, begin in begins.items():
         low, high = lows[queue], highs[queue]
-        if begin < low or ends[queue] > high:
+        if begin < low or max(begin, ends[queue]) > high:
+            to = f"to {ends[queue] - 1} " if ends[queue] > begin else "and on "
             report_loss(
                 fail,
                 queue,
-                f"offsets {begin} to {ends[queue] - 1} were asked for, "
-                f"but the queue holds {low} to {high - 1}",
+                f"offsets {begin} {to}were asked for, but the queue holds {low} to {high - 1}",
             )
         begins[queue], ends[queue] = max(begin, low), min(ends[queue], high)

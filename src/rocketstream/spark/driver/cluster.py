@@ -21,6 +21,7 @@ from rocketstream.errors import (
     broker_error,
 )
 from rocketstream.model import MessageQueue
+from rocketstream.protocol.bodies import TopicList
 from rocketstream.protocol.codes import PullSysFlag, RequestCode, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import PullMessageRequestHeader
@@ -28,7 +29,8 @@ from rocketstream.protocol.record import RecordHead, read_head
 from rocketstream.spark.connections import admin_client, new_pool
 from rocketstream.spark.driver.offsets import Mark
 from rocketstream.spark.driver.planning import first_at
-from rocketstream.spark.options import EARLIEST, LATEST, OffsetTable, Position, ReadOptions
+from rocketstream.spark.driver.topics import matching
+from rocketstream.spark.options import ReadOptions
 from rocketstream.spark.patience import Patience
 from rocketstream.spark.scan import DEFAULT_GROUP
 
@@ -67,7 +69,9 @@ class Cluster:
         self._pulls.close()
 
     def queues(self, *, refresh: bool = False, held: Collection[str] = ()) -> list[MessageQueue]:
-        """Return the readable queues of all topics, sorted.
+        """Return the readable queues to read, sorted.
+
+        Those of a pattern are of the topics the name server lists now, with or without queues.
 
         Args:
             refresh: ask the name server anew.
@@ -75,10 +79,14 @@ class Cluster:
 
         Raises:
             RouteNotFoundError: a topic is unknown.
-            ConfigurationError: a topic has no readable queue.
+            ConfigurationError: a topic has no readable queue, or a queue assigned is not there.
         """
+        choice = self._options.choice
+        topics: Sequence[str] = choice.names
+        if choice.pattern is not None:
+            topics = held = self._matching(choice.pattern)
         found: list[MessageQueue] = []
-        for topic in self._options.topics:
+        for topic in topics:
             try:
                 queues = self._client.subscribe_queues(topic, refresh=refresh)
             except RouteNotFoundError:
@@ -91,7 +99,28 @@ class Cluster:
                     topic=topic,
                 )
             found += queues
-        return sorted(found)
+        if choice.queues is None:
+            return sorted(found)
+        missing = sorted(q for q in choice.queues.difference(found) if q.topic not in held)
+        if missing:
+            raise ConfigurationError(
+                f"option 'assign' names queues that do not exist: {_list(missing)}; there are "
+                f"{_list(sorted(found))}",
+                option="assign",
+            )
+        return sorted(choice.queues.intersection(found))
+
+    def _matching(self, pattern: str) -> list[str]:
+        """Return the topics there are now that a pattern is about."""
+        return matching(
+            pattern,
+            self._topic_list(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER),
+            self._topic_list(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS),
+        )
+
+    def _topic_list(self, code: RequestCode) -> set[str]:
+        answer = self._client.request_namesrv(RemotingCommand.request(code))
+        return set(TopicList.decode(answer.body).topic_list)
 
     def min_offsets(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
         """Return the oldest offset of each queue."""
@@ -165,31 +194,27 @@ class Cluster:
         if failure is not None:
             raise failure
 
-    def resolve(
-        self, position: Position, queues: Sequence[MessageQueue], option: str
-    ) -> dict[MessageQueue, int]:
-        """Return the offset of each queue that ``position`` means now.
+    def committed(self, group: str, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
+        """Return the offsets a group has at the brokers; queues without one are left out."""
+        asked = {queue: self._client.query_consumer_offset(group, queue) for queue in queues}
+        return {queue: offset for queue, offset in asked.items() if offset is not None}
+
+    def offset_at(self, queue: MessageQueue, timestamp_ms: int, low: int, high: int) -> int:
+        """Return the first offset stored at or after a time, ``high`` where there is none.
+
+        The broker's own search gives the nearest one, any of several of the same millisecond,
+        and never the end of the queue (C-372); it is where we begin to look.
 
         Args:
-            position: what the user asked for.
-            queues: the queues there are.
-            option: name of the option it came from, for messages.
+            queue: where to look.
+            timestamp_ms: since 1970.
+            low: the oldest offset of the queue.
+            high: its end.
         """
-        match position.kind:
-            case "earliest":
-                return self.min_offsets(queues)
-            case "latest":
-                return self.max_offsets(queues)
-            case "timestamp":
-                return {queue: self._offset_at(queue, position.timestamp_ms) for queue in queues}
-        table = position.offsets or {}
-        check_named(table, queues, option)
-        ends = {EARLIEST: self.min_offsets, LATEST: self.max_offsets}
-        resolved = dict(table)
-        for mark, ask in ends.items():
-            marked = [queue for queue, offset in table.items() if offset == mark]
-            resolved.update(ask(marked) if marked else {})
-        return resolved
+        if low >= high:
+            return high
+        hint = self._client.search_offset(queue, timestamp_ms)
+        return first_at(low, high, hint, lambda at: self._store_time(queue, at) >= timestamp_ms)
 
     def patiently(self, ask: Callable[[], T], *, topics_known: bool = False) -> T:
         """Ask, and again after failures that may pass, for ``retryTimeoutMs``.
@@ -208,18 +233,6 @@ class Cluster:
                     raise
                 logger.warning("no answer from the cluster, asking again: %s", error)
                 patience.pause()
-
-    def _offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """Return the first offset stored at or after a time.
-
-        The broker's own search gives the nearest one, any of several of the same millisecond,
-        and never the end of the queue (C-372); it is where we begin to look.
-        """
-        low, high = self.min_offsets([queue])[queue], self.max_offsets([queue])[queue]
-        if low >= high:
-            return high
-        hint = self._client.search_offset(queue, timestamp_ms)
-        return first_at(low, high, hint, lambda at: self._store_time(queue, at) >= timestamp_ms)
 
     def _store_time(self, queue: MessageQueue, offset: int) -> int:
         (head,) = self._heads(queue.broker_name, [queue], {queue: offset})
@@ -250,24 +263,6 @@ def _first_head(answer: RemotingCommand, address: str) -> RecordHead | None:
     if answer.code in _NO_MESSAGE:
         return None
     raise broker_error(answer.code, answer.remark, address)
-
-
-def check_named(table: OffsetTable, queues: Sequence[MessageQueue], option: str) -> None:
-    """Refuse offsets that leave queues out or name queues that do not exist.
-
-    Raises:
-        ConfigurationError: they do; the text lists the queues.
-    """
-    missing = sorted(set(queues) - set(table))
-    strange = sorted(set(table) - set(queues))
-    if missing or strange:
-        problem = f"names no offset for {_list(missing)}" if missing else ""
-        problem += " and " if missing and strange else ""
-        problem += f"names queues that do not exist: {_list(strange)}" if strange else ""
-        raise ConfigurationError(
-            f"option {option!r} {problem}; name every readable queue (-2 earliest, -1 latest)",
-            option=option,
-        )
 
 
 def _list(queues: Sequence[MessageQueue]) -> str:

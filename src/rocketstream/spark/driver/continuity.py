@@ -57,7 +57,8 @@ class Continuity:
         self._ends = ends
         self._clock = clock
         self._absent: set[MessageQueue] = set()
-        self._left_out: set[str] = set()
+        self._asked: set[MessageQueue] = set()
+        self._left_out: set[MessageQueue] = set()
         self._restarts: dict[MessageQueue, _Restart] = {}
         self._all_compared = False
 
@@ -99,8 +100,8 @@ class Continuity:
         held = topics_of([span.queue for span in ranges])
         known = set(self._ends.queues(held))
         # A batch is read as planned, also of a topic that was taken out of the options since.
-        topics = self._options.topics
-        missing = [s.queue for s in ranges if s.queue not in known and s.queue.topic in topics]
+        wants = self._options.choice.wants
+        missing = [s.queue for s in ranges if s.queue not in known and wants(s.queue)]
         if not missing:
             return list(ranges)
         gone = set(self._wait_for(missing, held))
@@ -112,15 +113,20 @@ class Continuity:
         return [span for span in ranges if span.queue not in gone]
 
     def _asked_for(self, start: StreamOffset) -> list[MessageQueue]:
-        """Return the queues of the topics to read; others were left out by the user."""
-        for topic in topics_of(start.ends).difference(self._options.topics, self._left_out):
-            self._left_out.add(topic)
+        """Return the queues to read; others were left out by the user."""
+        choice = self._options.choice
+        fresh = sorted(set(start.ends).difference(self._asked, self._left_out))
+        left_out = [queue for queue in fresh if not choice.wants(queue)]
+        self._asked.update(set(fresh).difference(left_out))
+        if left_out:
+            self._left_out.update(left_out)
             logger.warning(
-                "topic %r is in the checkpoint, but not in option 'topic': nothing more of it is "
-                "read, and it keeps its place",
-                topic,
+                "in the checkpoint, but not among what the options say to read (%s), are %s: "
+                "nothing more of them is read, and they keep their places",
+                choice.text,
+                "; ".join(map(described, left_out)),
             )
-        return [queue for queue in start.ends if queue.topic not in self._left_out]
+        return [queue for queue in start.ends if queue not in self._left_out]
 
     # --- queues that are not in the route ---------------------------------------------------------
 

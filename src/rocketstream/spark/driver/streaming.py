@@ -20,6 +20,7 @@ from rocketstream.spark.driver.continuity import Continuity, topics_of
 from rocketstream.spark.driver.offsets import Mark, StreamOffset, following, ranges_between
 from rocketstream.spark.driver.planning import admit
 from rocketstream.spark.driver.queue_ends import QueueEnds
+from rocketstream.spark.driver.resolving import Resolver
 from rocketstream.spark.options import ReadOptions
 from rocketstream.spark.scan import QueueRange
 
@@ -64,14 +65,13 @@ class StreamSource:
     def initial(self) -> StreamOffset:
         """Return where the stream begins; resolved once, the same ever after."""
         if self._initial is None:
-            option = "startingOffsets"
-            position = self._options.start
+            resolver = Resolver(self.cluster, self._options, self._clock.now_ms())
             topics = frozenset(self._options.topics)
 
             def resolve() -> StreamOffset:
                 if topics != topics_of(self._ends.queues(topics)):
                     self._ends.forget_queues()  # asked anew now, so that a wrong name is seen
-                ends = self.cluster.resolve(position, self._ends.queues(()), option)
+                ends = resolver.begins(self._ends.queues(()))
                 return StreamOffset(ends, initial=True, marks=self._marks(ends))
 
             self._initial = self.cluster.patiently(resolve)

@@ -10,9 +10,8 @@ from rocketstream.spark.options.positions import (
     EARLIEST,
     LATEST,
     Mode,
-    OffsetTable,
     Position,
-    offset_table,
+    QueueTable,
 )
 from rocketstream.spark.options.reading import READ_OPTIONS, ReadOptions, read_options
 from rocketstream.spark.options.storing import (
@@ -21,6 +20,8 @@ from rocketstream.spark.options.storing import (
     is_store_read,
     store_options,
 )
+from rocketstream.spark.options.times import since_1970
+from rocketstream.spark.options.topics import TopicChoice
 
 __all__ = [
     "AT_EARLIEST",
@@ -32,13 +33,14 @@ __all__ = [
     "STORE_OPTIONS",
     "ConnectOptions",
     "Mode",
-    "OffsetTable",
     "Position",
+    "QueueTable",
     "ReadOptions",
     "StoreOptions",
+    "TopicChoice",
     "connect_options",
     "is_store_read",
-    "offset_table",
     "read_options",
+    "since_1970",
     "store_options",
 ]

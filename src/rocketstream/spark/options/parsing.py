@@ -6,8 +6,8 @@ accepted.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from typing import Final, TypeVar
 
 from rocketstream.errors import ConfigurationError
@@ -16,6 +16,22 @@ T = TypeVar("T")
 
 IGNORED_OPTIONS: Final = frozenset({"path", "paths", "mergeschema", "recursivefilelookup"})
 """Options Spark itself may hand to any source."""
+
+
+FOREIGN_NAMES: Final = {
+    "subscribe": "topic",
+    "subscribepattern": "topicPattern",
+    "kafka.bootstrap.servers": "nameServer",
+    "nameserver.addr": "nameServer",
+    "namesrvaddr": "nameServer",
+    "consumer.group": "group",
+    "consumergroup": "group",
+    "kafka.group.id": "group",
+    "consumer.topic": "topic",
+    "subexpression": "tags",
+    "consumer.tag": "tags",
+}
+"""What the same thing is called elsewhere: in Spark's Kafka source, in RocketMQ's Java clients."""
 
 
 def known(given: Mapping[str, str], accepted: Sequence[str]) -> dict[str, str]:
@@ -31,7 +47,8 @@ def known(given: Mapping[str, str], accepted: Sequence[str]) -> dict[str, str]:
         if lower in spelled:
             values[spelled[lower]] = value
         elif lower not in IGNORED_OPTIONS and not lower.startswith("spark."):
-            close = difflib.get_close_matches(lower, spelled, 1)
+            foreign = FOREIGN_NAMES.get(lower, "").lower()
+            close = [foreign] if foreign in spelled else get_close_matches(lower, spelled, 1)
             hint = f"; did you mean {spelled[close[0]]!r}?" if close else "."
             raise ConfigurationError(
                 f"unknown option {key!r}{hint} Accepted: {', '.join(accepted)}", option=key

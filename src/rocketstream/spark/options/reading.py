@@ -11,16 +11,23 @@ from dataclasses import dataclass
 from typing import Final
 
 from rocketstream.spark.options.connecting import CONNECT_OPTIONS, ConnectOptions, connect_options
-from rocketstream.spark.options.parsing import bad, flag, known, number, required
-from rocketstream.spark.options.positions import Mode, Position, bounds
+from rocketstream.spark.options.parsing import flag, known, number
+from rocketstream.spark.options.positions import (
+    END_OPTIONS,
+    START_OPTIONS,
+    STRATEGY_OPTION,
+    Mode,
+    Position,
+    bounds,
+)
+from rocketstream.spark.options.topics import TOPIC_OPTIONS, TopicChoice, topic_choice
 
 READ_OPTIONS: Final = (
-    "topic",
+    *TOPIC_OPTIONS,
     "group",
-    "startingOffsets",
-    "endingOffsets",
-    "startingTimestamp",
-    "endingTimestamp",
+    *START_OPTIONS,
+    STRATEGY_OPTION,
+    *END_OPTIONS,
     "tags",
     "maxOffsetsPerTrigger",
     "minPartitions",
@@ -39,7 +46,7 @@ class ReadOptions(ConnectOptions):
     """The options of a scan or stream.
 
     Attributes:
-        topics: topics to read, in the order given, without repeats.
+        choice: which topics and queues to read.
         group: consumer group whose progress is reported, None to report nothing.
         start: where queues begin.
         end: where they end (batch only).
@@ -53,7 +60,7 @@ class ReadOptions(ConnectOptions):
         queue_refresh_ms: how often a stream looks for new queues.
     """
 
-    topics: tuple[str, ...]
+    choice: TopicChoice
     group: str | None
     start: Position
     end: Position
@@ -66,8 +73,13 @@ class ReadOptions(ConnectOptions):
     pulls_in_flight: int
     queue_refresh_ms: int
 
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics named, in the order given; none where they are told by a pattern."""
+        return self.choice.names
+
     def __repr__(self) -> str:
-        return f"ReadOptions(topics={self.topics}, name_server={self.name_server!r})"
+        return f"ReadOptions(topics={self.choice.text!r}, name_server={self.name_server!r})"
 
 
 def read_options(given: Mapping[str, str], mode: Mode) -> ReadOptions:
@@ -78,11 +90,11 @@ def read_options(given: Mapping[str, str], mode: Mode) -> ReadOptions:
     """
     values = known(given, READ_OPTIONS)
     connect = connect_options(values)
-    topics = _topics(values)
-    start, end = bounds(values, topics, mode)
+    choice = topic_choice(values)
+    start, end = bounds(values, choice, mode)
     return ReadOptions(
         **{field.name: getattr(connect, field.name) for field in dataclasses.fields(connect)},
-        topics=topics,
+        choice=choice,
         group=values.get("group") or None,
         start=start,
         end=end,
@@ -95,11 +107,3 @@ def read_options(given: Mapping[str, str], mode: Mode) -> ReadOptions:
         pulls_in_flight=number(values, "pullsInFlight", 8, 1, 64),
         queue_refresh_ms=number(values, "queueRefreshMs", 10_000, 0),
     )
-
-
-def _topics(values: Mapping[str, str]) -> tuple[str, ...]:
-    text = required(values, "topic", "a topic, or several separated by commas")
-    topics = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
-    if not topics:
-        raise bad("topic", text, "a topic, or several separated by commas")
-    return topics

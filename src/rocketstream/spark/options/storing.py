@@ -16,6 +16,7 @@ from rocketstream.spark.options.connecting import CONNECT_OPTIONS
 from rocketstream.spark.options.parsing import bad, flag, known, number, required
 from rocketstream.spark.options.positions import Position, bounds
 from rocketstream.spark.options.reading import READ_OPTIONS
+from rocketstream.spark.options.topics import TopicChoice
 
 STORE_OPTIONS: Final = (
     "storePath",
@@ -84,7 +85,7 @@ def store_options(given: Mapping[str, str]) -> StoreOptions:
     topics = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
     if not topics:
         raise bad("topic", text, "a topic, or several separated by commas")
-    start, end = bounds(values, topics, "batch")
+    start, end = bounds(values, TopicChoice(topics), "batch")
     root = _local("storePath", required(values, "storePath", "the broker's storePathRootDir"))
     logs = values.get("commitLogPath", f"{root.rstrip('/')}/commitlog").split(",")
     return StoreOptions(

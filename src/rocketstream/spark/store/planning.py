@@ -10,10 +10,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.errors import ConfigurationError
 from rocketstream.model import MessageQueue
 from rocketstream.spark.losses import report_loss
-from rocketstream.spark.options import EARLIEST, LATEST, Position, StoreOptions
+from rocketstream.spark.options import (
+    EARLIEST,
+    LATEST,
+    Position,
+    QueueTable,
+    StoreOptions,
+    since_1970,
+)
 from rocketstream.spark.scan import QueueRange
 from rocketstream.spark.store.directory import QueueIndex
 from rocketstream.spark.store.snapshot import Snapshot
@@ -53,15 +61,18 @@ class StorePlan:
 # --- ranges -----------------------------------------------------------------------------------
 
 
-def store_ranges(options: StoreOptions, snapshot: Snapshot) -> list[QueueRange]:
+def store_ranges(
+    options: StoreOptions, snapshot: Snapshot, clock: Clock = SYSTEM_CLOCK
+) -> list[QueueRange]:
     """Return what a read of a store covers now.
 
     Raises:
         ConfigurationError: offsets of a queue the store does not have.
         DataLossError: offsets named by the user are not there and ``failOnDataLoss`` is set.
     """
-    begins = _resolve(options.start, snapshot, "startingOffsets", snapshot.lows)
-    ends = _resolve(options.end, snapshot, "endingOffsets", snapshot.highs)
+    now_ms = clock.now_ms()
+    begins = _resolve(options.start, snapshot, "startingOffsets", snapshot.lows, now_ms)
+    ends = _resolve(options.end, snapshot, "endingOffsets", snapshot.highs, now_ms)
     ranges = []
     for queue in sorted(begins):
         begin, end = begins[queue], ends[queue]
@@ -80,7 +91,11 @@ def store_ranges(options: StoreOptions, snapshot: Snapshot) -> list[QueueRange]:
 
 
 def _resolve(
-    position: Position, snapshot: Snapshot, option: str, otherwise: Mapping[MessageQueue, int]
+    position: Position,
+    snapshot: Snapshot,
+    option: str,
+    otherwise: Mapping[MessageQueue, int],
+    now_ms: int,
 ) -> dict[MessageQueue, int]:
     match position.kind:
         case "earliest":
@@ -88,10 +103,10 @@ def _resolve(
         case "latest":
             return dict(snapshot.highs)
         case "timestamp":
-            at = position.timestamp_ms
+            at = since_1970(position.timestamp_ms, now_ms)
             return {queue: snapshot.first_stored_at(queue, at) for queue in snapshot.indexes}
         case "offsets":
-            return _named(position.offsets or {}, snapshot, option, otherwise)
+            return _named(position.table or QueueTable({}), snapshot, option, otherwise)
     raise ConfigurationError(
         f"option {option!r} cannot be {position.kind!r} with option 'storePath'; give earliest, "
         "latest, offsets or a timestamp",
@@ -100,24 +115,25 @@ def _resolve(
 
 
 def _named(
-    table: Mapping[MessageQueue, int],
+    table: QueueTable,
     snapshot: Snapshot,
     option: str,
     otherwise: Mapping[MessageQueue, int],
 ) -> dict[MessageQueue, int]:
-    strange = sorted(set(table) - set(snapshot.indexes))
+    strange = table.strangers(snapshot.indexes)
     if strange:
-        names = ", ".join(f"{q.topic}/{q.broker_name}/{q.queue_id}" for q in strange)
         there = ", ".join(f"{q.topic}/{q.broker_name}/{q.queue_id}" for q in snapshot.indexes)
         raise ConfigurationError(
-            f"option {option!r} names queues the store does not have: {names}. It has {there} "
-            "(option 'brokerName' says what its broker is called)",
+            f"option {option!r} names queues the store does not have: {', '.join(strange)}. It has "
+            f"{there} (option 'brokerName' says what its broker is called)",
             option=option,
         )
     marks = {EARLIEST: snapshot.lows, LATEST: snapshot.highs}
     resolved = dict(otherwise)
-    for queue, offset in table.items():
-        resolved[queue] = marks[offset][queue] if offset in marks else offset
+    for queue in snapshot.indexes:
+        offset = table.of(queue)
+        if offset is not None:
+            resolved[queue] = marks[offset][queue] if offset in marks else offset
     return resolved
 
 

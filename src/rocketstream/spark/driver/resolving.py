@@ -1,0 +1,130 @@
+"""From where a user wants to begin or end to offsets of the queues there are.
+
+Law: decides; what it must know it asks a ``Cluster``, and never touches a socket itself.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from rocketstream.errors import ConfigurationError
+from rocketstream.model import MessageQueue
+from rocketstream.spark.driver.cluster import Cluster
+from rocketstream.spark.losses import described
+from rocketstream.spark.options import (
+    EARLIEST,
+    LATEST,
+    Position,
+    QueueTable,
+    ReadOptions,
+    since_1970,
+)
+
+logger = logging.getLogger("rocketstream.spark")
+
+Offsets = dict[MessageQueue, int]
+
+
+class Resolver:
+    """Resolves positions at one moment.
+
+    Args:
+        cluster: what to ask.
+        options: of the read.
+        now_ms: what relative times count from, ms since 1970.
+    """
+
+    def __init__(self, cluster: Cluster, options: ReadOptions, now_ms: int) -> None:
+        self._cluster = cluster
+        self._options = options
+        self._now_ms = now_ms
+
+    def begins(self, queues: Sequence[MessageQueue]) -> Offsets:
+        """Return where each queue begins; blocks.
+
+        Raises:
+            ConfigurationError: the position names queues that do not exist, or a time nothing was
+                stored at or after, and the strategy is ``error``.
+        """
+        return self._resolve(self._options.start, queues, "starting")
+
+    def ends(self, queues: Sequence[MessageQueue]) -> Offsets:
+        """Return where each queue ends; blocks and raises as ``begins``."""
+        return self._resolve(self._options.end, queues, "ending")
+
+    def _resolve(self, position: Position, queues: Sequence[MessageQueue], side: str) -> Offsets:
+        # A queue nobody said anything of is read whole.
+        otherwise = EARLIEST if side == "starting" else LATEST
+        table = position.table or QueueTable({})
+        match position.kind:
+            case "earliest":
+                return self._cluster.min_offsets(queues)
+            case "latest":
+                return self._cluster.max_offsets(queues)
+            case "group":
+                return self._of_group(queues)
+            case "offsets":
+                _check_named(table, queues, f"{side}Offsets")
+                return self._at_ends({q: _or(table.of(q), otherwise) for q in queues})
+            case "timestamps":
+                _check_named(table, queues, f"{side}OffsetsByTimestamp")
+                times = {q: point for q in queues if (point := table.of(q)) is not None}
+            case "timestamp":
+                times = dict.fromkeys(queues, position.timestamp_ms)
+        rest = self._at_ends({queue: otherwise for queue in queues if queue not in times})
+        return rest | self._at_times(times, position.must_match)
+
+    def _at_ends(self, table: Offsets) -> Offsets:
+        """Return offsets with those that stand for an end of the queue looked up."""
+        resolved = dict(table)
+        ends = {EARLIEST: self._cluster.min_offsets, LATEST: self._cluster.max_offsets}
+        for mark, ask in ends.items():
+            marked = [queue for queue, offset in table.items() if offset == mark]
+            resolved.update(ask(marked) if marked else {})
+        return resolved
+
+    def _of_group(self, queues: Sequence[MessageQueue]) -> Offsets:
+        group = self._options.group or ""
+        committed = self._cluster.committed(group, queues)
+        rest = [queue for queue in queues if queue not in committed]
+        if rest:
+            texts = "; ".join(described(queue) for queue in rest)
+            logger.warning("group %r has no offset, so it is at the earliest: %s", group, texts)
+        return committed | (self._cluster.min_offsets(rest) if rest else {})
+
+    def _at_times(self, times: Offsets, must_match: bool) -> Offsets:
+        if not times:
+            return {}
+        lows, highs = self._cluster.min_offsets(times), self._cluster.max_offsets(times)
+        found: Offsets = {}
+        for queue, point in times.items():
+            moment, low, high = since_1970(point, self._now_ms), lows[queue], highs[queue]
+            found[queue] = self._cluster.offset_at(queue, moment, low, high)
+            if found[queue] >= high and must_match:
+                raise ConfigurationError(
+                    f"{described(queue)} holds no message stored at or after {moment} ms since "
+                    "1970; give an earlier time, or option "
+                    "startingOffsetsByTimestampStrategy=latest to begin with what comes",
+                    queue=tuple(queue),
+                )
+        return found
+
+
+def _or(value: int | None, otherwise: int) -> int:
+    return otherwise if value is None else value
+
+
+def _check_named(table: QueueTable, queues: Sequence[MessageQueue], option: str) -> None:
+    """Refuse what names queues that do not exist: a typing error would go unseen.
+
+    Raises:
+        ConfigurationError: it does; the text lists those that exist.
+    """
+    strange = table.strangers(queues)
+    if strange:
+        raise ConfigurationError(
+            f"option {option!r} names queues that do not exist: {', '.join(strange)}; there are "
+            f"{', '.join('/'.join(map(str, queue)) for queue in queues)}",
+            option=option,
+        )

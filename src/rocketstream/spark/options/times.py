@@ -1,0 +1,73 @@
+"""Points and lengths of time as a user may write them.
+
+Law: pure; text in, milliseconds out. Nobody looks at a clock here: a time told from now stays
+relative until somebody who has one resolves it.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from typing import Final
+
+_UNIT_MS: Final = {
+    "ms": 1,
+    "s": 1_000,
+    "sec": 1_000,
+    "m": 60_000,
+    "min": 60_000,
+    "h": 3_600_000,
+    "d": 86_400_000,
+    "w": 604_800_000,
+}
+_LENGTH: Final = re.compile(r"([0-9]{1,12})\s*([a-z]+)", re.ASCII)
+_NUMBER: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
+
+TIME_ACCEPTED: Final = (
+    "milliseconds since 1970 UTC, ISO 8601 such as 2024-05-01T12:00:00Z, or a time before now such "
+    "as -10m (ms, s, m, h, d, w)"
+)
+LENGTH_ACCEPTED: Final = "a length of time such as 15m, 30s or 1h (ms, s, m, h, d, w)"
+
+
+def point_ms(text: str) -> int | None:
+    """Return a point in time, None for what is none.
+
+    Milliseconds since 1970 UTC where it is not negative; a negative number is that many
+    milliseconds before now, whenever now is looked at: see ``since_1970``.
+    """
+    text = text.strip()
+    if _NUMBER.fullmatch(text):
+        return int(text)
+    if text.startswith("-"):
+        length = length_ms(text[1:], bare_ms=False)
+        return None if length is None else -length or None
+    try:
+        moment = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    if moment.tzinfo is None:
+        # Without a zone the text would mean another moment on every machine of a cluster.
+        moment = moment.replace(tzinfo=datetime.UTC)
+    return max(0, int(moment.timestamp() * 1000))
+
+
+def since_1970(point: int, now_ms: int) -> int:
+    """Return a point in milliseconds since 1970, one told from now with ``now_ms`` as now."""
+    return point if point >= 0 else max(0, now_ms + point)
+
+
+def length_ms(text: str, bare_ms: bool = True) -> int | None:
+    """Return a length of time in milliseconds, None for what is none.
+
+    Args:
+        text: a number with a unit.
+        bare_ms: whether a number without a unit is accepted, as milliseconds.
+    """
+    text = text.strip().lower()
+    if bare_ms and _NUMBER.fullmatch(text):
+        return int(text)
+    found = _LENGTH.fullmatch(text)
+    if found is None or found[2] not in _UNIT_MS:
+        return None
+    return int(found[1]) * _UNIT_MS[found[2]]

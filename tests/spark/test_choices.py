@@ -1,0 +1,54 @@
+"""What is read and from where, said to a real Spark: patterns, assignments, groups, times."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rocketstream.client.blocking import BlockingAdminClient
+from rocketstream.model import MessageQueue
+from rocketstream.server.embedded import EmbeddedCluster
+from tests.spark.support import numbered, send
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+
+NewTopic = Callable[..., str]
+
+
+def numbers(spark: Any, cluster: EmbeddedCluster, **options: Any) -> list[int]:
+    """The numbers in the bodies of a batch, sorted; repeats stay."""
+    reader = spark.read.format("rocketmq").schema("body BINARY")
+    rows = reader.options(nameServer=cluster.namesrv_addr, **options).load().collect()
+    return sorted(int(bytes(row.body)) for row in rows)
+
+
+def test_a_batch_is_of_a_pattern_or_of_queues(
+    spark: Any, cluster: EmbeddedCluster, new_topic: NewTopic
+) -> None:
+    """The pattern crosses into Spark's processes as it was written."""
+    topic = new_topic(queues=2)
+    send(cluster, topic, 0, numbered(0, 5))
+    send(cluster, topic, 1, numbered(5, 5))
+    assert numbers(spark, cluster, topicPattern=f"{topic[:-1]}[{topic[-1]}]") == list(range(10))
+    assigned = json.dumps({topic: {"broker-a": [1]}})
+    assert numbers(spark, cluster, assign=assigned) == list(range(5, 10))
+
+
+def test_a_batch_is_what_a_group_has_left(
+    spark: Any, cluster: EmbeddedCluster, new_topic: NewTopic
+) -> None:
+    """Its backlog; the group is not moved by it. Then what came in the last day: everything."""
+    topic = new_topic(queues=2)
+    send(cluster, topic, 0, numbered(0, 5))
+    send(cluster, topic, 1, numbered(5, 5))
+    queue = MessageQueue(topic, "broker-a", 0)
+    with BlockingAdminClient(cluster.namesrv_addr) as client:
+        client.update_consumer_offset("backlog", queue, 3)
+        options = {"topic": topic, "group": "backlog", "startingOffsets": "group"}
+        assert numbers(spark, cluster, **options) == [3, 4, 5, 6, 7, 8, 9]
+        assert client.query_consumer_offset("backlog", queue) == 3
+    assert numbers(spark, cluster, topic=topic, startingTimestamp="-1d") == list(range(10))
+    assert numbers(spark, cluster, topic=topic, endingTimestamp="-1d") == []
