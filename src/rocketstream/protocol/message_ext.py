@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from zlib import crc32
 
-from rocketstream.errors import DamagedMessageError, RemoteProtocolError
+from rocketstream.errors import DamagedMessageError, LocalProtocolError, RemoteProtocolError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.codes import MessageSysFlag
 from rocketstream.protocol.compression import decompress
@@ -23,6 +23,7 @@ from rocketstream.protocol.properties import (
     PROPERTY_TRAN_MSG,
     PROPERTY_UNIQ_KEY,
     decode_properties,
+    encode_properties,
 )
 from rocketstream.protocol.record import (
     HEAD_V4,
@@ -46,6 +47,8 @@ _RECONSUME_TIMES, _PREPARED_OFFSET, _BODY_SIZE = 12, 13, 14
 _COPIED_BYTES_MAX: Final = 8_192
 """A shorter body is copied out to be checked, and kept; a longer one is looked at in its place."""
 _TOPICS_MAX: Final = 4096
+_NO_HOST: Final = bytes(8)
+_PROPERTIES_BYTES_MAX: Final = 0xFFFF
 _topics: dict[bytes, str] = {}
 
 
@@ -349,6 +352,77 @@ def decode_message(buffer: bytes | bytearray | memoryview, broker_name: str = ""
 
 
 _new_message = object.__new__
+
+
+def assemble_message(
+    queue: MessageQueue,
+    queue_offset: int,
+    body: bytes,
+    properties: Mapping[str, str],
+    *,
+    commit_log_offset: int,
+    reconsume_times: int,
+    flag: int = 0,
+    sys_flag: int = 0,
+    born_timestamp: int = 0,
+    born_host: bytes = _NO_HOST,
+    store_timestamp: int = 0,
+    store_host: bytes = _NO_HOST,
+) -> MessageExt:
+    """Return a message put together from values that were read before, as from a row of a table.
+
+    The body is plain whatever ``sys_flag`` says: its compression bits are taken off. Times are ms
+    since 1970; hosts are packed as ``record.pack_host`` does.
+
+    Raises:
+        LocalProtocolError: properties that are longer than a record can hold.
+    """
+    text = encode_properties(properties).encode()
+    if len(text) > _PROPERTIES_BYTES_MAX:
+        raise LocalProtocolError(
+            f"the properties of offset {queue_offset} of {queue} have {len(text)} bytes; "
+            f"a record holds {_PROPERTIES_BYTES_MAX}"
+        )
+    sys_flag &= ~(MessageSysFlag.COMPRESSED | MessageSysFlag.COMPRESSION_MASK)
+    size = RECORD_BYTES_MIN + len(body) + len(queue.topic) + len(text)
+    message = _new_message(MessageExt)
+    message._buffer = body + len(text).to_bytes(2) + text
+    message._head = (
+        size, MAGIC_V1, body_crc(body), queue.queue_id, flag, queue_offset, commit_log_offset,
+        sys_flag, born_timestamp, born_host, store_timestamp, store_host, reconsume_times, 0,
+        len(body),
+    )  # fmt: skip
+    message._body_start = 0
+    message._properties_start = len(body) + 2
+    message._extra = None
+    message._properties = dict(properties)
+    message._body = body
+    message.topic = queue.topic
+    message.broker_name = queue.broker_name
+    message.consume_start_ms = 0
+    message.queue_offset = queue_offset
+    message.reconsume_times = reconsume_times
+    message.store_size = size
+    return message
+
+
+def reassembled(message: MessageExt, queue: MessageQueue) -> MessageExt:
+    """Return an assembled message as it was before its holder changed anything of it."""
+    head = message._head
+    return assemble_message(
+        queue,
+        head[_QUEUE_OFFSET],
+        message.stored_body,
+        decode_properties(message.properties_bytes),
+        commit_log_offset=head[_PHYSICAL_OFFSET],
+        reconsume_times=head[_RECONSUME_TIMES],
+        flag=head[_FLAG],
+        sys_flag=head[_SYS_FLAG],
+        born_timestamp=head[_BORN_TIMESTAMP],
+        born_host=head[_BORN_HOST],
+        store_timestamp=head[_STORE_TIMESTAMP],
+        store_host=head[_STORE_HOST],
+    )
 
 
 def _wide_head(data: bytes, position: int, hosts: int) -> tuple[tuple[Any, ...], int]:
