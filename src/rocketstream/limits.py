@@ -167,6 +167,12 @@ OUTAGES_MAX: Final = 1_024
 TOPIC_QUEUES_MAX: Final = 65_536
 """Queues of one broker in one topic; a route that names more is refused."""
 
+SPARK_CALLS_LEFT_BEHIND_MAX: Final = 64
+"""Listener calls that took too long and still run in one Python worker of Spark; one more fails the
+task, and with it the worker, which is what ends them."""
+SPARK_LISTENERS_KEPT_MAX: Final = 16
+"""Listeners one Python worker of Spark keeps unpacked between tasks; more forget the oldest."""
+
 SQL_EXPRESSION_CHARS_MAX: Final = 65_536
 """Longest SQL92 condition accepted; it is compiled for every subscription."""
 

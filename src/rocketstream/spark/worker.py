@@ -1,4 +1,4 @@
-"""What a Spark Python worker keeps between tasks: connections, and a tidy heap.
+"""What a Spark Python worker keeps between tasks: connections, listeners, and a tidy heap.
 
 Law: the only module with state that outlives a task. It is kept on a module of its own in
 ``sys.modules``: a package shipped by value gets new globals with every task.
@@ -10,12 +10,15 @@ import gc
 import os
 import sys
 import types
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
 from rocketstream.spark.connections import new_pool
 from rocketstream.spark.options import ConnectOptions
 from rocketstream.spark.tls import tls_settings
 from rocketstream.transport.blocking import BlockingPool
+
+T = TypeVar("T")
 
 _KEEPER_NAME: Final = "_rocketstream_spark_worker"
 
@@ -51,11 +54,30 @@ def close_pools() -> None:
         pools.pop(key).close()
 
 
+def kept(name: str, key: str, make: Callable[[], T], most: int) -> T:
+    """Return what this process keeps between tasks, made at the first call.
+
+    Args:
+        name: of what kind it is.
+        key: which one of its kind.
+        make: makes it.
+        most: kept of its kind; more forget the oldest.
+    """
+    things: dict[str, Any] = _keeper().things.setdefault((os.getpid(), name), {})
+    if key not in things:
+        if len(things) >= most:
+            del things[next(iter(things))]
+        things[key] = make()
+    found: T = things[key]
+    return found
+
+
 def _keeper() -> Any:
     keeper: Any = sys.modules.get(_KEEPER_NAME)
     if keeper is None:
         keeper = types.ModuleType(_KEEPER_NAME)
         keeper.pools = {}
         keeper.frozen_pid = 0
+        keeper.things = {}
         sys.modules[_KEEPER_NAME] = keeper
     return keeper

@@ -4,6 +4,11 @@ Law: pure; text in, frozen values out. ``connecting`` is what all formats share.
 """
 
 from rocketstream.spark.options.connecting import CONNECT_OPTIONS, ConnectOptions, connect_options
+from rocketstream.spark.options.consuming import (
+    CONSUME_OPTIONS,
+    ConsumeOptions,
+    consume_options,
+)
 from rocketstream.spark.options.positions import (
     AT_EARLIEST,
     AT_LATEST,
@@ -27,11 +32,13 @@ __all__ = [
     "AT_EARLIEST",
     "AT_LATEST",
     "CONNECT_OPTIONS",
+    "CONSUME_OPTIONS",
     "EARLIEST",
     "LATEST",
     "READ_OPTIONS",
     "STORE_OPTIONS",
     "ConnectOptions",
+    "ConsumeOptions",
     "Mode",
     "Position",
     "QueueTable",
@@ -39,6 +46,7 @@ __all__ = [
     "StoreOptions",
     "TopicChoice",
     "connect_options",
+    "consume_options",
     "is_store_read",
     "read_options",
     "since_1970",

@@ -1,0 +1,342 @@
+"""Listener calls of one task: many at once, each within a deadline, a hanging one left behind.
+
+Law: threads and user code; what an answer means is decided elsewhere. One thread, the task's own,
+submits calls and takes them back; nothing a listener raises gets past here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Iterable
+from typing import Any, Final
+
+from rocketstream import limits
+from rocketstream._util.clock import Clock
+from rocketstream.client.consumer.listener import (
+    ConsumeConcurrentlyContext,
+    ConsumeOrderlyContext,
+    Listener,
+)
+from rocketstream.errors import ClientStateError
+from rocketstream.protocol.message_ext import MessageExt
+from rocketstream.protocol.properties import PROPERTY_CONSUME_START_TIME
+
+Context = ConsumeConcurrentlyContext | ConsumeOrderlyContext
+
+TICK_MS: Final = 5.0
+"""How often the task looks whether another thread would help, and for calls that hang."""
+_HANDED_BACK_AT_ONCE: Final = 64
+LOOP_ANSWERS_MS: Final = 1_000.0
+"""How long a loop may take to notice a cancelled call before it counts as blocked itself."""
+
+
+class Call:
+    """One call of the listener.
+
+    Attributes:
+        messages: the batch; the listener gets a list of its own.
+        context: what the listener may write its wishes into.
+        key: the submitter's.
+        answer: what the listener returned.
+        error: what it raised, None if it did not.
+        left: whether it took too long and was left behind: its answer no longer counts.
+    """
+
+    __slots__ = (
+        "answer", "context", "error", "generation", "key", "left", "messages", "started_ms", "task",
+    )  # fmt: skip
+
+    def __init__(self, messages: Iterable[MessageExt], context: Context, key: object) -> None:
+        self.messages = list(messages)
+        self.context = context
+        self.key = key
+        self.answer: Any = None
+        self.error: BaseException | None = None
+        self.left = False
+        self.started_ms = 0.0
+        self.generation = 0
+        self.task: asyncio.Task[None] | None = None
+
+
+class LeftBehind:
+    """Listener calls left behind in this process that still run; shared by its tasks."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.count = 0
+
+    def add(self, change: int) -> None:
+        """Count one more, or one less."""
+        with self._lock:
+            self.count += change
+
+
+class Calls:
+    """Calls waiting, running and finished; see ``ThreadCalls`` and ``TaskCalls``.
+
+    Args:
+        listener: what to call.
+        at_once: most calls that run at a time.
+        timeout_ms: how long one may take.
+        clock: measures it.
+        left_behind: where calls that were left behind are counted.
+    """
+
+    def __init__(
+        self,
+        listener: Listener,
+        at_once: int,
+        timeout_ms: float,
+        clock: Clock,
+        left_behind: LeftBehind,
+    ) -> None:
+        self._listener = listener
+        self._at_once = at_once
+        self._timeout_ms = timeout_ms
+        self._clock = clock
+        self._left_behind = left_behind
+        self._lock = threading.Lock()
+        self._work = threading.Condition(self._lock)
+        self._done = threading.Condition(self._lock)
+        self._waiting: deque[Call] = deque()
+        self._running: set[Call] = set()
+        self._finished: list[Call] = []
+        self._runners = 0
+        self._generation = 0
+        self._closed = False
+
+    def submit(self, call: Call) -> None:
+        """Have a call made as soon as there is room."""
+        with self._lock:
+            self._waiting.append(call)
+            if self._runners == 0:
+                self._runners = 1
+                self._start_runner()
+            else:
+                self._work.notify()
+
+    def finished(self, wait_ms: float) -> list[Call]:
+        """Return the calls that are finished or left behind; waits for one, ``wait_ms`` at most.
+
+        Raises:
+            ClientStateError: too many calls of this process hang.
+        """
+        until_ms = self._clock.monotonic_ms() + wait_ms
+        with self._lock:
+            while True:
+                now_ms = self._clock.monotonic_ms()
+                self._leave_hanging(now_ms)
+                if self._finished or now_ms >= until_ms:
+                    found, self._finished = self._finished, []
+                    return found
+                self._grow(now_ms)
+                self._done.wait(min(TICK_MS, until_ms - now_ms) / 1000)
+
+    def close(self) -> None:
+        """Make no more calls; those that run are left behind."""
+        with self._lock:
+            self._closed = True
+            self._waiting.clear()
+            for call in list(self._running):
+                self._leave(call)
+            self._work.notify_all()
+
+    # --- with the lock held -----------------------------------------------------------------------
+
+    def _grow(self, now_ms: float) -> None:
+        """Add runners while calls wait behind ones that take their time."""
+        busy = len(self._running) >= self._runners
+        if self._waiting and busy and self._runners < self._at_once:
+            slow = all(now_ms - call.started_ms >= TICK_MS for call in self._running)
+            if slow:
+                more = min(self._runners, self._at_once - self._runners, len(self._waiting))
+                for _ in range(max(1, more)):
+                    self._runners += 1
+                    self._start_runner()
+
+    def _leave_hanging(self, now_ms: float) -> None:
+        for call in [c for c in self._running if now_ms - c.started_ms >= self._timeout_ms]:
+            self._leave(call)
+            self._finished.append(call)
+            if self._left_behind.count > limits.SPARK_CALLS_LEFT_BEHIND_MAX:
+                raise ClientStateError(
+                    f"{self._left_behind.count} listener calls of this Python worker took longer "
+                    f"than consumeTimeout ({self._timeout_ms / 60_000:g} min) and still run; "
+                    "something all of them wait for does not answer",
+                    calls=self._left_behind.count,
+                )
+
+    def _leave(self, call: Call) -> None:
+        call.left = True
+        self._running.discard(call)
+        if call.generation == self._generation:
+            self._runners -= 1
+        self._left_behind.add(1)
+        self._abandon(call)
+        if self._waiting and self._runners == 0 and not self._closed:
+            self._runners = 1
+            self._start_runner()
+
+    def _next(self) -> Call | None:
+        """Take a call; None when there is none."""
+        if self._closed or not self._waiting:
+            return None
+        call = self._waiting.popleft()
+        call.started_ms = self._clock.monotonic_ms()
+        call.generation = self._generation
+        self._running.add(call)
+        return call
+
+    def _ended(self, call: Call) -> bool:
+        """Hand a call back; tell whether its runner goes on."""
+        if call.left:
+            self._left_behind.add(-1)
+            return False
+        self._running.discard(call)
+        self._finished.append(call)
+        if not self._waiting or len(self._finished) >= _HANDED_BACK_AT_ONCE:
+            self._done.notify()
+        return True
+
+    def _start_runner(self) -> None:
+        raise NotImplementedError
+
+    def _abandon(self, call: Call) -> None:
+        """Do what can be done to end a call that is left behind."""
+
+    # --- without the lock -------------------------------------------------------------------------
+
+    def _arguments(self, call: Call) -> tuple[Any, ...]:
+        start = str(self._clock.now_ms())
+        for message in call.messages:
+            message.properties[PROPERTY_CONSUME_START_TIME] = start  # C-233
+        given = list(call.messages)
+        return (given, call.context) if self._listener.takes_context else (given,)
+
+
+class ThreadCalls(Calls):
+    """Calls of a plain listener, on daemon threads that are started when they help."""
+
+    def _start_runner(self) -> None:
+        threading.Thread(target=self._run, name="ConsumeMessageThread", daemon=True).start()
+
+    def _run(self) -> None:
+        going_on = True
+        while going_on:
+            with self._lock:
+                while (call := self._next()) is None:
+                    if self._closed:
+                        return
+                    self._work.wait()
+            try:
+                call.answer = self._listener.call(*self._arguments(call))
+            except BaseException as error:  # whatever a listener raises is an answer
+                call.error = error
+            with self._lock:
+                going_on = self._ended(call)
+
+
+class TaskCalls(Calls):
+    """Calls of a coroutine listener, awaited on a loop of their own.
+
+    A call that hangs is cancelled. One that blocks the loop itself blocks the others too: the loop
+    is left behind with it, and a new one, of the next generation, goes on.
+    """
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._loop = _new_loop()
+        self._unanswered_ms: float | None = None
+
+    def submit(self, call: Call) -> None:
+        """Have a call made; a runner ends when nothing waits, so each call brings one."""
+        with self._lock:
+            self._waiting.append(call)
+            self._add_runner()
+
+    def close(self) -> None:
+        """Make no more calls; those that run are cancelled, the loop ends."""
+        super().close()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+
+    def _add_runner(self) -> None:
+        if self._runners < self._at_once:
+            self._runners += 1
+            self._start_runner()
+
+    def _start_runner(self) -> None:
+        loop, generation = self._loop, self._generation
+        loop.call_soon_threadsafe(lambda: loop.create_task(self._run(generation)))
+
+    def _grow(self, now_ms: float) -> None:
+        """Nothing: every call brought its runner."""
+
+    async def _run(self, generation: int) -> None:
+        while True:
+            with self._lock:
+                # A runner of a loop that was left behind takes nothing any more.
+                call = self._next() if generation == self._generation else None
+                if call is None:
+                    self._runners -= generation == self._generation
+                    return
+            call.task = asyncio.current_task()
+            try:
+                call.answer = await self._listener.call(*self._arguments(call))
+            except BaseException as error:  # whatever a listener raises is an answer
+                call.error = error
+            with self._lock:
+                if not self._ended(call):
+                    return
+
+    def _abandon(self, call: Call) -> None:
+        task = call.task
+
+        def cancel() -> None:
+            self._unanswered_ms = None
+            if task is not None:
+                task.cancel()
+
+        if call.generation == self._generation:
+            if self._unanswered_ms is None:
+                self._unanswered_ms = self._clock.monotonic_ms()
+            self._loop.call_soon_threadsafe(cancel)
+
+    def _leave_hanging(self, now_ms: float) -> None:
+        super()._leave_hanging(now_ms)
+        since_ms = self._unanswered_ms
+        if since_ms is not None and now_ms - since_ms > LOOP_ANSWERS_MS:
+            self._unanswered_ms = None
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._loop = _new_loop()
+            self._generation += 1
+            self._runners = 0
+            for _ in range(len(self._waiting)):
+                self._add_runner()
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=_run_loop, args=(loop,), name="ConsumeMessageLoop", daemon=True).start()
+    return loop
+
+
+def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_forever()
+    finally:
+        pending = asyncio.all_tasks(loop)
+        for task in pending:
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*pending, return_exceptions=True))
+        loop.close()
+
+
+def new_calls(
+    listener: Listener, at_once: int, timeout_ms: float, clock: Clock, left_behind: LeftBehind
+) -> Calls:
+    """Return what calls a listener: on threads, or on a loop where it is a coroutine function."""
+    kind = TaskCalls if listener.is_async else ThreadCalls
+    return kind(listener, at_once, timeout_ms, clock, left_behind)

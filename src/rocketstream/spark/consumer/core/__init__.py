@@ -1,0 +1,4 @@
+"""What a task decides when it consumes.
+
+Law: pure: rows, answers and the time in; calls, returns and pauses out.
+"""

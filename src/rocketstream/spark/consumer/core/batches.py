@@ -1,0 +1,34 @@
+"""Rows into the batches listener calls get: each of one queue, in the order of the rows.
+
+Law: pure; holds at most one unfilled batch a queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+from rocketstream.model import MessageQueue
+
+M = TypeVar("M")
+
+
+def batches_of(
+    messages: Iterable[tuple[MessageQueue, M]], size: int
+) -> Iterator[tuple[MessageQueue, list[M]]]:
+    """Yield batches of up to ``size`` messages of one queue (C-260).
+
+    Full ones as soon as they are full, the others at the end.
+
+    Args:
+        messages: each with the queue it was read from; its own topic may be another one.
+        size: most messages of a batch.
+    """
+    open_batches: dict[MessageQueue, list[M]] = {}
+    for queue, message in messages:
+        batch = open_batches.setdefault(queue, [])
+        batch.append(message)
+        if len(batch) == size:
+            del open_batches[queue]
+            yield queue, batch
+    yield from open_batches.items()

@@ -1,0 +1,218 @@
+"""Sending failed messages back, over blocking connections, until every one is acknowledged.
+
+Law: requests and answers; what is sent is ``core.returns``' business. A copy is stored before the
+task that read the original counts as done, so a crash duplicates and never loses (C-266).
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream.client.blocking import BlockingAdminClient
+from rocketstream.errors import (
+    BrokerError,
+    NoPermissionError,
+    RocketMQError,
+    RouteNotFoundError,
+    SendError,
+    SendOutcome,
+    TransportError,
+    broker_error,
+)
+from rocketstream.model import MessageQueue
+from rocketstream.protocol.codes import Perm, ResponseCode
+from rocketstream.protocol.command import RemotingCommand
+from rocketstream.protocol.message_ext import MessageExt
+from rocketstream.spark.connections import admin_client
+from rocketstream.spark.consumer.core.returns import Replacement, anew, dead, send_back_command
+from rocketstream.spark.options import ConsumeOptions
+from rocketstream.spark.patience import Patience
+from rocketstream.spark.worker import pool
+
+logger = logging.getLogger("rocketstream.spark")
+
+AT_ONCE: Final = 32
+"""Send-backs on their way to one broker: few enough for the buffers of a socket."""
+
+_STORED: Final = frozenset(
+    {
+        ResponseCode.SUCCESS,
+        ResponseCode.FLUSH_DISK_TIMEOUT,
+        ResponseCode.FLUSH_SLAVE_TIMEOUT,
+        ResponseCode.SLAVE_NOT_AVAILABLE,
+    }
+)
+
+Failed = tuple[MessageExt, int]
+"""A message and the delay level of its next try."""
+
+
+class SendBack:
+    """Sends back what one task could not consume; used by one thread; close it.
+
+    Args:
+        options: of consuming.
+        clock: bounds retries.
+    """
+
+    def __init__(self, options: ConsumeOptions, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._options = options
+        self._clock = clock
+        self._client: BlockingAdminClient | None = None
+        self._turn = itertools.count()
+
+    def close(self) -> None:
+        """Close the connections of its own."""
+        if self._client is not None:
+            self._client.close()
+
+    def give_back(self, failed: Sequence[Failed]) -> None:
+        """Have messages consumed again later; returns when the copies of all are stored.
+
+        Each is sent back to the broker that stores it and, where that one refuses or cannot be
+        reached, sent anew to the retry topic, on any broker. Blocks for ``retryTimeoutMs`` more
+        when both fail.
+
+        Raises:
+            SendError: a copy is not stored.
+        """
+        self._until_stored(failed, self._try_back)
+
+    def give_up(self, messages: Sequence[MessageExt]) -> None:
+        """Move messages to the dead letters; blocks and raises as ``give_back`` does."""
+        group, most = self._options.group, self._options.max_reconsume_times
+
+        def attempt(failed: Sequence[Failed]) -> tuple[list[Failed], RocketMQError | None]:
+            return self._all_anew(failed, lambda message, _: dead(message, group, most))
+
+        self._until_stored([(message, 0) for message in messages], attempt)
+        for message in messages:
+            logger.warning(
+                "message %s of topic %s is given up by group %s after %d tries: it is in the "
+                "dead-letter topic now",
+                message.msg_id, message.topic, group, message.reconsume_times + 1,
+            )  # fmt: skip
+
+    def _until_stored(
+        self,
+        failed: Sequence[Failed],
+        attempt: Callable[[Sequence[Failed]], tuple[list[Failed], RocketMQError | None]],
+    ) -> None:
+        patience = Patience(self._options.retry_timeout_ms, self._clock)
+        left: Sequence[Failed] = failed
+        while left:
+            before = len(left)
+            left, error = attempt(left)
+            if not left:
+                return
+            if len(left) < before:
+                patience.succeeded()
+            if isinstance(error, NoPermissionError) or patience.exhausted():
+                message = left[0][0]
+                raise SendError(
+                    f"{len(left)} failed messages of group {self._options.group!r} could be "
+                    f"neither sent back nor sent anew, the first is {message.msg_id} of topic "
+                    f"{message.topic!r}: {error}. The task fails, so that they are consumed again",
+                    SendOutcome.UNKNOWN,
+                    group=self._options.group,
+                )
+            logger.warning("failed messages not sent back yet, trying again: %s", error)
+            patience.pause()
+
+    def _try_back(self, failed: Sequence[Failed]) -> tuple[list[Failed], RocketMQError | None]:
+        """Send back, then anew what was refused; return what is not stored, and why."""
+        refused: list[Failed] = []
+        by_broker: dict[str, list[Failed]] = {}
+        for each in failed:
+            by_broker.setdefault(each[0].broker_name, []).append(each)
+        for broker_name, mine in by_broker.items():
+            for first in range(0, len(mine), AT_ONCE):
+                refused += self._back_to(broker_name, mine[first : first + AT_ONCE])
+        group, most = self._options.group, self._options.max_reconsume_times
+        return self._all_anew(refused, lambda message, level: anew(message, group, level, most))
+
+    def _back_to(self, broker_name: str, failed: Sequence[Failed]) -> list[Failed]:
+        """Send messages back to one broker; return those it did not store."""
+        group, most = self._options.group, self._options.max_reconsume_times
+        answers: dict[int, RemotingCommand] = {}
+        sent: list[int] = []
+        why: object = None
+        try:
+            commands = [send_back_command(message, group, level, most) for message, level in failed]
+            with pool(self._options).connection(self._cluster.master(broker_name)) as connection:
+                sent = [connection.submit(command) for command in commands]
+                for _ in sent:
+                    answer = connection.receive(self._options.request_timeout_ms)
+                    answers[answer.opaque] = answer
+        except (TransportError, RouteNotFoundError, BrokerError) as error:
+            why = error
+        refused = []
+        for index, each in enumerate(failed):
+            answer_of = answers.get(sent[index]) if index < len(sent) else None
+            if answer_of is None or answer_of.code != ResponseCode.SUCCESS:
+                why = answer_of.remark if answer_of is not None else why
+                refused.append(each)
+        if refused:
+            logger.info(
+                "broker %s did not take %d messages back, sending them anew: %s",
+                broker_name, len(refused), why,
+            )  # fmt: skip
+        return refused
+
+    def _all_anew(
+        self, failed: Sequence[Failed], replacement: Callable[[MessageExt, int], Replacement]
+    ) -> tuple[list[Failed], RocketMQError | None]:
+        left: list[Failed] = []
+        last: RocketMQError | None = None
+        for each in failed:
+            error = self._send(replacement(*each))
+            if error is not None:
+                left.append(each)
+                last = error
+        return left, last
+
+    def _send(self, replacement: Replacement) -> RocketMQError | None:
+        """Send a message to any queue of its topic, each broker tried once; None when stored."""
+        last: RocketMQError | None = None
+        try:
+            queues = self._writable(replacement.topic)
+        except (TransportError, BrokerError, RouteNotFoundError) as error:
+            return error
+        tried: set[str] = set()
+        start = next(self._turn)
+        for step in range(len(queues)):
+            queue = queues[(start + step) % len(queues)]
+            if queue.broker_name in tried:
+                continue
+            tried.add(queue.broker_name)
+            try:
+                address = self._cluster.master(queue.broker_name)
+                answer = pool(self._options).request(
+                    address, replacement.command(queue), self._options.request_timeout_ms
+                )
+            except (TransportError, RouteNotFoundError) as error:
+                last = error
+                continue
+            if answer.code in _STORED:
+                return None
+            last = broker_error(answer.code, answer.remark, address)
+        return last or RouteNotFoundError(f"topic {replacement.topic!r} has no writable queue")
+
+    def _writable(self, topic: str) -> list[MessageQueue]:
+        route = self._cluster.route(topic)
+        return sorted(
+            MessageQueue(topic, data.broker_name, queue_id)
+            for data in route.queue_datas
+            if data.perm & Perm.WRITE
+            for queue_id in range(data.write_queue_nums)
+        )
+
+    @property
+    def _cluster(self) -> BlockingAdminClient:
+        if self._client is None:
+            self._client = admin_client(self._options)
+        return self._client

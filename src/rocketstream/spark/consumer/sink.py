@@ -1,0 +1,127 @@
+"""The ``rocketmq-consumer`` sink as Spark sees it.
+
+Law: names and writers. Nothing is imported inside a function: a package that travels by value has
+no modules to import from. ``write`` runs in tasks, once an attempt; ``commit`` on another copy.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pyspark.sql import datasource as api
+
+from rocketstream.errors import ConfigurationError
+from rocketstream.spark.consumer.messages import check_columns
+from rocketstream.spark.consumer.parcel import unpack
+from rocketstream.spark.consumer.task import Counts, consume_rows
+from rocketstream.spark.options import ConsumeOptions, consume_options
+from rocketstream.spark.setup.requirements import check_requirements
+from rocketstream.spark.setup.shipping import make_constants_picklable
+from rocketstream.spark.worker import prepare
+
+logger = logging.getLogger("rocketstream.spark")
+
+FORMAT: Final = "rocketmq-consumer"
+# Spark 4.0 has no Arrow writer for streams; its rows are consumed alike.
+_StreamWriter: Any = getattr(api, "DataSourceStreamArrowWriter", api.DataSourceStreamWriter)
+
+
+class RocketMQConsumerSink(api.DataSource):  # type: ignore[misc]
+    """Gives rows to a message listener: ``df.writeStream.format("rocketmq-consumer")``.
+
+    ``rocketstream.spark.consume`` sets it up. The options are in
+    ``rocketstream.spark.options.CONSUME_OPTIONS``.
+
+    Parameters
+    ----------
+    options
+        As given to ``option(...)``; names match in any case.
+    """
+
+    def __init__(self, options: Any) -> None:
+        check_requirements()
+        make_constants_picklable()
+        self._options = dict(options)
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name for ``format``."""
+        return FORMAT
+
+    def writer(self, schema: Any, overwrite: bool) -> ConsumerWriter:
+        """Return the writer of a batch.
+
+        Raises
+        ------
+        ConfigurationError
+            An option or a column is not accepted, or rows are to be overwritten.
+        """
+        return ConsumerWriter(*self._plan(schema, overwrite))
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> ConsumerStreamWriter:
+        """Return the writer of a micro-batch; raises as ``writer`` does."""
+        return ConsumerStreamWriter(*self._plan(schema, overwrite))
+
+    def _plan(self, schema: Any, overwrite: bool) -> tuple[ConsumeOptions, dict[str, str]]:
+        if overwrite:
+            raise ConfigurationError(
+                "rows are consumed, they overwrite nothing; use mode or outputMode 'append'"
+            )
+        options = consume_options(self._options)
+        unpack(options.listener, orderly=options.orderly)  # what is wrong with it shows here
+        columns = [(field.name, field.dataType.simpleString()) for field in schema.fields]
+        return options, check_columns(columns)
+
+
+@dataclass(frozen=True)
+class Consumed(api.WriterCommitMessage):  # type: ignore[misc]
+    """What became of the messages of one task."""
+
+    counts: Counts
+
+
+class _Writer:
+    """What batch and stream have in common."""
+
+    def __init__(self, options: ConsumeOptions, columns: Mapping[str, str]) -> None:
+        self._options = options
+        self._columns = dict(columns)
+
+    def write(self, iterator: Iterator[Any]) -> Consumed:
+        """Consume the rows of one partition; returns when everything is acknowledged."""
+        prepare()
+        options = self._options
+        listener = unpack(options.listener, orderly=options.orderly)
+        return Consumed(consume_rows(options, self._columns, listener, iterator))
+
+    def _tell(self, messages: Sequence[Consumed | None], what: str) -> None:
+        total = Counts()
+        for message in messages:
+            if message is not None:
+                total.add(message.counts)
+        logger.info("group=%s %s: %s", self._options.group, what, total)
+
+
+class ConsumerWriter(_Writer, api.DataSourceArrowWriter):  # type: ignore[misc]
+    """Consumes a DataFrame."""
+
+    def commit(self, messages: list[Any]) -> None:
+        """Say what became of the messages."""
+        self._tell(messages, "batch")
+
+    def abort(self, messages: list[Any]) -> None:
+        """Nothing to undo: what was consumed is consumed again."""
+
+
+class ConsumerStreamWriter(_Writer, _StreamWriter):  # type: ignore[misc]
+    """Consumes a micro-batch."""
+
+    def commit(self, messages: list[Any], batchId: int) -> None:
+        """Say what became of the messages."""
+        self._tell(messages, f"micro-batch {batchId}")
+
+    def abort(self, messages: list[Any], batchId: int) -> None:
+        """Nothing to undo: the micro-batch is consumed again."""

@@ -1,0 +1,225 @@
+"""What a task does: rows to messages, messages to the listener, what failed back to the broker.
+
+Law: the loop; it joins the deciding parts in ``core`` with calls and sends. It returns only when
+every message was consumed or its copy is stored.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream.client.consumer.consume.consume_call import checked_status
+from rocketstream.client.consumer.listener import (
+    ConsumeConcurrentlyContext,
+    ConsumeOrderlyContext,
+    Listener,
+)
+from rocketstream.client.core.consume_result import acknowledged
+from rocketstream.client.core.orderly import Step, step_of, suspend_ms
+from rocketstream.client.core.retry import EXPIRED_DELAY_LEVEL
+from rocketstream.errors import NotSupportedError
+from rocketstream.model import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus, MessageQueue
+from rocketstream.protocol.message_ext import MessageExt
+from rocketstream.spark.consumer.calls import Call, Calls, LeftBehind, new_calls
+from rocketstream.spark.consumer.core.batches import batches_of
+from rocketstream.spark.consumer.core.turns import Turn, Turns
+from rocketstream.spark.consumer.messages import Messages
+from rocketstream.spark.consumer.returning import Failed, SendBack
+from rocketstream.spark.options import ConsumeOptions
+from rocketstream.spark.worker import kept
+
+_LATER: Final = ConsumeConcurrentlyStatus.RECONSUME_LATER
+_SUSPEND: Final = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
+CALLS_AHEAD: Final = 64
+"""Calls submitted and not settled, for each that may run at once."""
+_WAIT_MS: Final = 1_000.0
+
+Pairs = Iterable[tuple[MessageQueue, MessageExt]]
+
+
+@dataclass(slots=True)
+class Counts:
+    """What became of a task's messages.
+
+    Attributes:
+        consumed: acknowledged by the listener.
+        sent_back: failed, a copy is stored for another try (or in the dead letters, where it was
+            the last).
+        given_up: moved to the dead letters after an orderly listener's last try.
+        left_behind: of those sent back, the ones whose listener call took too long.
+    """
+
+    consumed: int = 0
+    sent_back: int = 0
+    given_up: int = 0
+    left_behind: int = 0
+
+    def add(self, other: Counts) -> None:
+        """Add another task's."""
+        self.consumed += other.consumed
+        self.sent_back += other.sent_back
+        self.given_up += other.given_up
+        self.left_behind += other.left_behind
+
+
+def consume_rows(
+    options: ConsumeOptions,
+    columns: Mapping[str, str],
+    listener: Listener,
+    rows: Iterable[Any],
+    clock: Clock = SYSTEM_CLOCK,
+) -> Counts:
+    """Consume the rows of one partition, record batches or single rows.
+
+    Raises:
+        SendError: a failed message could not be sent back; the task must be run again.
+        NotSupportedError: an orderly listener switched ``auto_commit`` off.
+        ClientStateError: too many listener calls hang.
+    """
+    messages = Messages(columns, options.group)
+    pairs = (pair for part in rows for pair in messages.of(part))
+    left_behind = kept("left behind", "", LeftBehind, 1)
+    calls = new_calls(listener, options.threads_max, options.timeout_ms, clock, left_behind)
+    send_back = SendBack(options, clock)
+    try:
+        task = _Orderly if options.orderly else _Concurrently
+        return task(options, messages, calls, send_back, clock).consume(pairs)
+    finally:
+        calls.close()
+        send_back.close()
+
+
+class _Task:
+    """What both kinds of consuming have."""
+
+    def __init__(
+        self,
+        options: ConsumeOptions,
+        messages: Messages,
+        calls: Calls,
+        send_back: SendBack,
+        clock: Clock,
+    ) -> None:
+        self._options = options
+        self._messages = messages
+        self._calls = calls
+        self._send_back = send_back
+        self._clock = clock
+        self._counts = Counts()
+
+    def _expired(self, call: Call, queue: MessageQueue) -> None:
+        """Send back what a call that hangs was given (C-248)."""
+        self._give_back(self._failed(queue, call.messages, EXPIRED_DELAY_LEVEL))
+        self._counts.left_behind += len(call.messages)
+
+    def _failed(
+        self, queue: MessageQueue, messages: Iterable[MessageExt], level: int
+    ) -> list[Failed]:
+        return [(self._messages.untouched(queue, message), level) for message in messages]
+
+    def _give_back(self, failed: list[Failed]) -> None:
+        self._send_back.give_back(failed)
+        self._counts.sent_back += len(failed)
+
+
+class _Concurrently(_Task):
+    """Batches to the listener, as many at once as it may have; what fails goes back."""
+
+    def consume(self, pairs: Pairs) -> Counts:
+        """Consume everything."""
+        ahead = CALLS_AHEAD * self._options.threads_max
+        out = 0
+        for queue, batch in batches_of(pairs, self._options.batch_size):
+            self._calls.submit(Call(batch, ConsumeConcurrentlyContext(queue), queue))
+            out += 1
+            while out >= ahead:
+                out -= self._settle()
+        while out:
+            out -= self._settle()
+        return self._counts
+
+    def _settle(self) -> int:
+        """Take calls back; return how many."""
+        finished = self._calls.finished(_WAIT_MS)
+        failed: list[Failed] = []
+        for call in finished:
+            queue = cast("MessageQueue", call.key)
+            if call.left:
+                self._expired(call, queue)
+                continue
+            # C-261 to C-264
+            context = cast("ConsumeConcurrentlyContext", call.context)
+            status = checked_status(call.answer, call.error, call.messages, _LATER)
+            good = acknowledged(status, context.ack_index, len(call.messages))
+            self._counts.consumed += good
+            level = context.delay_level_when_next_consume
+            failed += self._failed(queue, call.messages[good:], level)
+        if failed:
+            self._give_back(failed)
+        return len(finished)
+
+
+class _Orderly(_Task):
+    """One batch of a queue at a time; a queue that fails waits, the others go on."""
+
+    def consume(self, pairs: Pairs) -> Counts:
+        """Consume everything; the rows are held until then."""
+        options = self._options
+        turns: Turns[MessageExt] = Turns(options.batch_size, options.max_reconsume_times)
+        for queue, messages in _by_queue(pairs):
+            turns.put(queue, messages)
+        out = 0
+        while not turns.done:
+            while out < options.threads_max and (turn := turns.take(self._clock.monotonic_ms())):
+                context = ConsumeOrderlyContext(turn.queue)
+                self._calls.submit(Call(turn.batch, context, turn))
+                out += 1
+            wait_ms = turns.wait_ms(self._clock.monotonic_ms())
+            wait_ms = _WAIT_MS if wait_ms is None else min(wait_ms, _WAIT_MS)
+            if not out:
+                threading.Event().wait(wait_ms / 1000)
+                continue
+            for call in self._calls.finished(wait_ms):
+                out -= 1
+                self._settle(turns, call)
+        return self._counts
+
+    def _settle(self, turns: Turns[MessageExt], call: Call) -> None:
+        turn: Turn[MessageExt] = cast("Turn[MessageExt]", call.key)
+        if call.left:
+            self._expired(call, turn.queue)
+            turns.finished(turn)
+            return
+        context = cast("ConsumeOrderlyContext", call.context)
+        status = checked_status(call.answer, call.error, call.messages, _SUSPEND)
+        if not context.auto_commit:
+            raise NotSupportedError(
+                "an orderly listener on Spark cannot switch auto_commit off: a micro-batch ends "
+                "when its messages are finished, so there is no later COMMIT; return SUCCESS or "
+                "SUSPEND_CURRENT_QUEUE_A_MOMENT",
+                queue=tuple(turn.queue),
+            )
+        if step_of(status, auto_commit=True) is Step.COMMIT:
+            self._counts.consumed += len(turn.batch)
+            turns.finished(turn)
+            return
+        asked = context.suspend_current_queue_time_millis
+        pause_ms = suspend_ms(asked, self._options.suspend_ms)
+        spent = turns.failed(turn, pause_ms, self._clock.monotonic_ms())
+        if spent:
+            gone = [self._messages.untouched(turn.queue, message) for message in spent]
+            for message, times in zip(gone, spent, strict=True):
+                message.reconsume_times = times.reconsume_times
+            self._send_back.give_up(gone)
+            self._counts.given_up += len(spent)
+
+
+def _by_queue(pairs: Pairs) -> Iterator[tuple[MessageQueue, list[MessageExt]]]:
+    found: dict[MessageQueue, list[MessageExt]] = {}
+    for queue, message in pairs:
+        found.setdefault(queue, []).append(message)
+    yield from found.items()

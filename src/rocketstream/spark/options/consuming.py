@@ -1,0 +1,101 @@
+"""What a user may set on ``format("rocketmq-consumer")``: a listener, its group, its bounds.
+
+Law: pure; text in, a frozen value out; every mistake is a ConfigurationError naming the option.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from rocketstream.protocol.names import check_consumer_group
+from rocketstream.spark.options.connecting import CONNECT_OPTIONS, ConnectOptions, connect_options
+from rocketstream.spark.options.parsing import bad, flag, known, number, required
+
+MAX_RECONSUME_TIMES: Final = 16
+"""What -1 stands for, in order too: a task must end, so a queue cannot be suspended for ever."""
+_MS_PER_MINUTE: Final = 60_000
+
+CONSUME_OPTIONS: Final = (
+    "listener",
+    "group",
+    "orderly",
+    "consumeMessageBatchMaxSize",
+    "consumeThreadMax",
+    "maxReconsumeTimes",
+    "suspendCurrentQueueTimeMillis",
+    "consumeTimeout",
+    *CONNECT_OPTIONS,
+)
+"""Every option of the sink, spelled as documented; names are RocketMQ's."""
+
+_SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})
+"""What Spark hands to a sink although it is meant for the query."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumeOptions(ConnectOptions):
+    """The options of consuming.
+
+    Attributes:
+        listener: the listener as ``rocketstream.spark.consume`` packed it.
+        group: consumer group whose retry topic takes what fails.
+        orderly: consume each queue in order.
+        batch_size: most messages of one listener call.
+        threads_max: most listener calls at once in one task.
+        max_reconsume_times: tries after the first before the dead-letter topic.
+        suspend_ms: pause of a queue whose orderly listener asks for one.
+        timeout_ms: age at which a listener call is left behind and its messages are sent back.
+    """
+
+    listener: str
+    group: str
+    orderly: bool
+    batch_size: int
+    threads_max: int
+    max_reconsume_times: int
+    suspend_ms: int
+    timeout_ms: float
+
+    def __repr__(self) -> str:
+        return f"ConsumeOptions(group={self.group!r}, name_server={self.name_server!r})"
+
+
+def consume_options(given: Mapping[str, str]) -> ConsumeOptions:
+    """Parse the options of consuming; names match in any case.
+
+    Raises:
+        ConfigurationError: an unknown, missing or unusable option; the text says what to give.
+    """
+    mine = {name: value for name, value in given.items() if name.lower() not in _SPARKS_OWN}
+    values = known(mine, CONSUME_OPTIONS)
+    connect = connect_options(values)
+    group = required(values, "group", "the consumer group")
+    check_consumer_group(group)
+    tries = number(values, "maxReconsumeTimes", -1, -1, 2**31 - 1)
+    return ConsumeOptions(
+        **{field.name: getattr(connect, field.name) for field in dataclasses.fields(connect)},
+        listener=required(
+            values, "listener", "what rocketstream.spark.consume(df, listener, ...) makes of one"
+        ),
+        group=group,
+        orderly=flag(values, "orderly", False),
+        batch_size=number(values, "consumeMessageBatchMaxSize", 1, 1, 1024),
+        threads_max=number(values, "consumeThreadMax", 20, 1, 1000),
+        max_reconsume_times=MAX_RECONSUME_TIMES if tries == -1 else tries,
+        suspend_ms=number(values, "suspendCurrentQueueTimeMillis", 1_000, 10, 30_000),
+        timeout_ms=_timeout_ms(values),
+    )
+
+
+def _timeout_ms(values: Mapping[str, str]) -> float:
+    text = values.get("consumeTimeout", "15")
+    try:
+        minutes = float(text)
+    except ValueError:
+        minutes = 0.0
+    if not 0 < minutes < float("inf"):
+        raise bad("consumeTimeout", text, "a number of minutes, more than 0")
+    return minutes * _MS_PER_MINUTE

@@ -1,0 +1,97 @@
+"""A listener behind any DataFrame: the sink, set up.
+
+Law: sets options; starts nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from rocketstream.client.consumer.listener import listener_of
+from rocketstream.errors import ConfigurationError
+from rocketstream.spark.consumer.parcel import pack
+from rocketstream.spark.consumer.sink import FORMAT, RocketMQConsumerSink
+from rocketstream.spark.options import consume_options
+
+_QUEUE: Final = ("topic", "brokerName", "queueId")
+
+
+def consume(df: Any, listener: object, *, orderly: bool = False, **options: Any) -> Any:
+    """Return the writer that gives the rows of a DataFrame to a message listener.
+
+    The rows are those of ``format("rocketmq")``, after any transform that keeps the columns
+    ``topic, brokerName, queueId, queueOffset, commitLogOffset, reconsumeTimes, properties, body``;
+    other columns are not seen by the listener. Read ``%RETRY%<group>`` besides the topic, or what
+    fails is stored there and not consumed again. ``SparkPushConsumer`` does all of that; this
+    function claims no group: see ``GroupClaim``.
+
+    Parameters
+    ----------
+    df
+        Rows to consume, streaming or not.
+    listener
+        As for ``PushConsumer.register_message_listener``, a coroutine function too. It is sent to
+        tasks by value; many of its calls run at once (``consumeThreadMax``).
+    orderly
+        Consume each queue in order. The rows of a queue are brought into one task.
+    **options
+        ``group`` and ``nameServer`` are required; ``consumeMessageBatchMaxSize`` (1),
+        ``consumeThreadMax`` (20 calls at once in a task), ``maxReconsumeTimes`` (16),
+        ``suspendCurrentQueueTimeMillis`` (1000), ``consumeTimeout`` (15 minutes), and those of a
+        connection as the source has them.
+
+    Returns
+    -------
+    DataStreamWriter or DataFrameWriter
+        To be given a checkpoint and started, or saved in mode ``append``.
+
+    Raises
+    ------
+    ConfigurationError
+        The listener cannot be used or pickled, an option is wrong, or Spark runs with speculation,
+        which would call the listener twice for the same messages.
+    """
+    session = df.sparkSession
+    refuse_speculation(session)
+    given = sink_options(listener, orderly, options)
+    rows = df.repartition(*_QUEUE) if given["orderly"] == "true" else df
+    return sink(session, rows, given)
+
+
+def sink_options(listener: object, orderly: bool, options: Mapping[str, Any]) -> dict[str, str]:
+    """Return the options of the sink for a listener, checked.
+
+    Raises:
+        ConfigurationError: the listener cannot be used or pickled, or an option is wrong.
+    """
+    given = {name: _text(value) for name, value in options.items() if value is not None}
+    in_order = listener_of(listener, orderly=orderly).is_orderly
+    given |= {"listener": pack(listener, orderly=in_order), "orderly": _text(in_order)}
+    consume_options(given)
+    return given
+
+
+def sink(session: Any, rows: Any, options: Mapping[str, str]) -> Any:
+    """Return the writer of rows that are already where they are to be consumed."""
+    session.dataSource.register(RocketMQConsumerSink)
+    writer = rows.writeStream if rows.isStreaming else rows.write.mode("append")
+    return writer.format(FORMAT).options(**options)
+
+
+def refuse_speculation(session: Any) -> None:
+    """Refuse a session that runs tasks twice at the same time.
+
+    Raises:
+        ConfigurationError: ``spark.speculation`` is on.
+    """
+    if str(session.conf.get("spark.speculation", "false")).lower() == "true":
+        raise ConfigurationError(
+            "spark.speculation is true: a second attempt of a slow task would give the listener "
+            "the same messages at the same time; start Spark with spark.speculation=false",
+            option="spark.speculation",
+        )
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,110 @@
+"""Rows to messages: which columns are needed, and what a listener sees."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import Row
+
+from rocketstream.errors import ConfigurationError, LocalProtocolError
+from rocketstream.model import MessageQueue
+from rocketstream.spark.columns import COLUMNS
+from rocketstream.spark.consumer.messages import Messages, check_columns
+
+BORN = datetime.datetime(2024, 5, 6, 7, 8, 9, 123_000, tzinfo=datetime.UTC)
+BORN_MS = 1_714_979_289_123
+ALL = list(COLUMNS.items())
+
+
+def row(**changes: Any) -> dict[str, Any]:
+    return {
+        "topic": "T", "brokerName": "b", "queueId": 1, "queueOffset": 5, "msgId": "U",
+        "tags": "a", "keys": None, "body": b"hello", "properties": {"UNIQ_KEY": "U", "TAGS": "a"},
+        "flag": 2, "bornTimestamp": BORN, "storeTimestamp": BORN, "bornHost": "10.0.0.9:77",
+        "storeHost": "[::1]:78", "reconsumeTimes": 0, "sysFlag": 0, "commitLogOffset": 1000,
+    } | changes  # fmt: skip
+
+
+def batch(*rows: dict[str, Any]) -> pa.RecordBatch:
+    types = {
+        "string": pa.string(), "int": pa.int32(), "bigint": pa.int64(), "binary": pa.binary(),
+        "map<string,string>": pa.map_(pa.string(), pa.string()),
+        "timestamp": pa.timestamp("us", "UTC"),
+    }  # fmt: skip
+    schema = pa.schema([(name, types[kind]) for name, kind in ALL])
+    listed = [
+        each | {"properties": each["properties"] and list(each["properties"].items())}
+        for each in rows
+    ]
+    return pa.RecordBatch.from_pylist(listed, schema)
+
+
+def test_a_record_batch_becomes_the_messages_that_were_read() -> None:
+    messages = Messages(check_columns(ALL), "g")
+    ((queue, first), (_, second)) = messages.of(batch(row(), row(queueOffset=6, body=b"")))
+    assert queue == MessageQueue("T", "b", 1)
+    assert (first.body, first.tags, first.queue_offset, first.flag) == (b"hello", "a", 5, 2)
+    assert (first.born_timestamp, first.born_host) == (BORN_MS, "10.0.0.9:77")
+    assert (first.store_timestamp, first.store_host) == (BORN_MS, "::1:78")
+    assert (second.body, second.queue_offset, second.commit_log_offset) == (b"", 6, 1000)
+
+
+def test_rows_of_spark_40_are_consumed_alike() -> None:
+    """Its stream writer hands over rows instead of record batches."""
+    messages = Messages(check_columns(ALL), "g")
+    ((queue, given),) = messages.of(Row(**row(body=bytearray(b"hello"))))
+    assert queue == MessageQueue("T", "b", 1)
+    assert (given.body, given.born_timestamp) == (b"hello", BORN_MS)
+
+
+def test_a_retried_message_has_its_first_topic_back_but_its_queue_is_the_retry_topics() -> None:
+    """Covers C-261."""
+    retried = row(
+        topic="%RETRY%g", reconsumeTimes=2, properties={"UNIQ_KEY": "U", "RETRY_TOPIC": "orders"}
+    )
+    ((queue, given),) = Messages(check_columns(ALL), "g").of(batch(retried))
+    assert queue.topic == "%RETRY%g"
+    assert (given.topic, given.reconsume_times) == ("orders", 2)
+
+
+def test_the_retry_topic_of_another_group_is_a_topic_like_any_other() -> None:
+    ((_, given),) = Messages(check_columns(ALL), "g").of(
+        batch(row(topic="%RETRY%other", properties={"RETRY_TOPIC": "orders"}))
+    )
+    assert given.topic == "%RETRY%other"
+
+
+def test_a_body_may_be_text_and_columns_that_are_not_needed_may_be_missing() -> None:
+    columns = [
+        (name, "string" if name == "body" else kind)
+        for name, kind in ALL
+        if name not in {"bornTimestamp", "storeTimestamp", "bornHost", "storeHost", "flag", "keys"}
+    ]
+    table = batch(row()).select([name for name, _ in columns])
+    table = table.set_column(
+        [name for name, _ in columns].index("body"), "body", pa.array(["grüße"], pa.string())
+    )
+    ((_, given),) = Messages(check_columns(columns), "g").of(table)
+    assert given.body == "grüße".encode()
+    assert (given.born_timestamp, given.flag, given.born_host) == (0, 0, "0.0.0.0:0")
+
+
+def test_missing_and_retyped_columns_are_named_together() -> None:
+    columns = [(n, "int" if n == "queueOffset" else k) for n, k in ALL if n != "commitLogOffset"]
+    with pytest.raises(ConfigurationError) as caught:
+        check_columns(columns)
+    text = str(caught.value)
+    assert "commitLogOffset (bigint) is missing" in text
+    assert "queueOffset is int, not bigint" in text
+
+
+def test_columns_match_in_any_case() -> None:
+    assert check_columns([(n.upper(), k) for n, k in ALL])["queueId"] == "QUEUEID"
+
+
+def test_a_null_is_named_with_the_place_of_its_row() -> None:
+    with pytest.raises(LocalProtocolError, match=r"column body is null .* offset 5 of topic 'T'"):
+        list(Messages(check_columns(ALL), "g").of(batch(row(body=None))))
