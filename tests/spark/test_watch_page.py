@@ -14,7 +14,7 @@ from rocketstream.model import MessageQueue
 from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.spark.options.progress import CLUSTER_ONLY
 from rocketstream.spark.progress.columns import CLUSTER_COLUMNS
-from tests.spark.support import numbered, send
+from tests.spark.support import Sent, numbered, send
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 
@@ -27,6 +27,11 @@ def examples(heading: str) -> list[str]:
     (chapter,) = (part for part in re.split(r"^## ", PAGE, flags=re.MULTILINE)
                   if part.startswith(heading))  # fmt: skip
     return CODE.findall(chapter)
+
+
+def run(code: str, names: dict[str, Any], cluster: EmbeddedCluster) -> None:
+    """Run an example against the cluster."""
+    exec(code.replace("127.0.0.1:9876", cluster.namesrv_addr), names)  # noqa: S102 - our own page
 
 
 def first_cells(name: str) -> str:
@@ -57,9 +62,8 @@ def test_the_examples_of_progress_can_be_run(
     names: dict[str, Any] = {"spark": spark}
     said = []
     for code in examples("Who falls behind"):
-        here = code.replace("127.0.0.1:9876", cluster.namesrv_addr)
-        here = here.replace("/lake", str(tmp_path)).replace("/store", str(tmp_path))
-        exec(here, names)  # noqa: S102 - our own page
+        here = code.replace("/lake", str(tmp_path)).replace("/store", str(tmp_path))
+        run(here, names, cluster)
         if "query" in names:
             names["query"].processAllAvailable()
             names.pop("query").stop()
@@ -67,3 +71,15 @@ def test_the_examples_of_progress_can_be_run(
     assert re.search(rf"page\| *{topic}\| *1234\|", said[0])
     assert re.search(r"page\|[^|]*\| *1234\|", said[2])
     assert re.search(r"billing\|orders\|.*\| *2\|", said[3])
+
+
+def test_the_example_of_dead_letters_can_be_run(
+    spark: Any, cluster: EmbeddedCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.create_topic("%DLQ%billing", queues=1)
+    send(cluster, "%DLQ%billing", 0, [Sent(b"x", {"RETRY_TOPIC": "orders", "TAGS": "eu"})] * 3)
+    names: dict[str, Any] = {"spark": spark}
+    (code,) = examples("What a group gave up")
+    run(code, names, cluster)
+    assert re.search(r"orders\| *eu\| *3\|", capsys.readouterr().out)
+    assert set(re.findall(r"`(\w+)`", first_cells("letter"))) == set(names["letters"].columns)

@@ -49,7 +49,8 @@ PURE_THIRD_PARTY = {"orjson", "lz4", "zstandard"}
 TASK = {"spark.columns", "spark.options", "spark.scan"}
 CONNECTING = {"spark.connections", "spark.losses", "spark.patience", "spark.tls"}
 ROOMS: dict[str, set[str]] = {
-    "spark": {"spark.setup", "spark.source", "spark.progress"},
+    "spark": {"spark.setup", "spark.source", "spark.progress", "spark.letters"},
+    "spark.letters": {"protocol"},
     "spark.source": TASK | {"spark.setup", "spark.reader", "spark.store"},
     "spark.reader": TASK | {"spark.driver", "spark.executor", "spark.store"},
     "spark.driver": TASK | CONNECTING | {"protocol"},

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rocketstream.spark.letters import dead_letters
 from rocketstream.spark.setup.preparation import check_lookup, prepare
 
 
@@ -45,4 +46,4 @@ def register(spark: Any, by_value: bool = False) -> None:
     spark.dataSource.register(ProgressDataSource)
 
 
-__all__ = ["prepare", "register"]
+__all__ = ["dead_letters", "prepare", "register"]
