@@ -395,15 +395,20 @@ def test_a_broker_that_stood_still_settled_nothing(paused_until: float, falls: b
     assert kinds(history, Rules(settle_ms=1_000.0)) == expected
 
 
-@pytest.mark.parametrize(("settled_at", "falls"), [(9_500.0, False), (100.0, True)])
+@pytest.mark.parametrize(
+    ("settled_at", "paused_at", "falls"),
+    [(9_500.0, 20_000.0, False), (100.0, 20_000.0, True), (100.0, 200.0, False)],
+)
 def test_a_former_owner_commits_no_lower_than_what_was_long_settled(
-    settled_at: float, falls: bool
+    settled_at: float, paused_at: float, falls: bool
 ) -> None:
+    """What a broker took before it stood still shows only when it goes on."""
     history: History = [
         GROUP,
         *sent("k", 10.0, 0),
         *consumed("k", 20.0, 0),
         CommitSeen(settled_at, "g", QUEUE, 1),
+        BrokerPaused(paused_at, "b", paused_at + 9_500.0),
         MemberJoined(9_000.0, "g", "n"),
         CommitSeen(10_000.0, "g", QUEUE, 0),
     ]

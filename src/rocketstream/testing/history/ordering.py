@@ -141,7 +141,12 @@ def _changed_hands(
     if group.declared.orderly:
         return False  # the lock passes on only when the offset is stored
     window_ms = rules.rebalance_ms if group.declared.shares else LATE_COMMIT_MS
-    settled = [before.offset for before in rising if before.at < commit.at - window_ms]
+    broker = commit.queue.broker_name
+    settled = [
+        before.offset
+        for before in rising
+        if stories.has_run(broker, before.at, window_ms) < commit.at
+    ]
     if settled and settled[-1] > commit.offset:
         return False
     begin = rising[0].at - rules.rebalance_ms
