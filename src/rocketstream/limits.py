@@ -58,6 +58,10 @@ FILE_NAME_BYTES_MAX: Final = 255
 DECOMPRESSED_BODY_BYTES_MAX: Final = 64 * 1024 * 1024
 """Ceiling for one inflated body: a few KiB of zlib must not become gigabytes."""
 
+SENDS_MESSAGES_MAX: Final = 4_096
+"""Messages one Spark task has on their way over its connections. The answer to a batch names each
+of its messages, 33 bytes: so many fit the buffers between a broker and a client that is sending."""
+
 # --- transport (C-20) -----------------------------------------------------------------------------
 CONNECT_TIMEOUT_MS: Final = 3_000
 IDLE_CLOSE_MS: Final = 120_000

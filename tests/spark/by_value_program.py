@@ -1,4 +1,4 @@
-"""Reads a topic from workers that do not have the package: ``NAMESRV TOPIC ROOT``.
+"""Reads and writes a topic in workers that do not have the package: ``NAMESRV TOPIC ROOT``.
 
 Workers run with a Python whose ``sitecustomize`` hides the package, as a cluster's would lack it.
 """
@@ -22,7 +22,7 @@ sys.meta_path.insert(0, Hidden())
 
 
 def main(name_server: str, topic: str, root: Path) -> None:
-    """Count the rows of a batch and of a stream, and of a group's progress in both."""
+    """Count rows: of a batch, a stream, a group's progress in both, and the batch written back."""
     hide = root / "hide"
     hide.mkdir()
     (hide / "sitecustomize.py").write_text(HIDE)
@@ -51,6 +51,10 @@ def main(name_server: str, topic: str, root: Path) -> None:
     writer = writer.option("checkpointLocation", str(root / "history-checkpoint"))
     writer.trigger(availableNow=True).start().awaitTermination()
     print(spark.read.parquet(str(root / "history")).count())
+    sink = batch.write.format("rocketmq").option("nameServer", name_server)
+    sink.option("topic", topic).mode("append").save()
+    again = spark.read.format("rocketmq").options(**options).schema("body BINARY").load()
+    print(again.count())
     spark.stop()
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.command import RemotingCommand
@@ -13,6 +15,8 @@ from rocketstream.protocol.record import encode_batch
 from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.transport.blocking import BlockingConnection
 
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "spark.md"
+EXAMPLE = re.compile(r"<!-- test: (\w+) -->\n```python\n(.*?)```", re.DOTALL)
 BATCH = 50
 BORN_MS = 1_700_000_000_000
 
@@ -57,3 +61,9 @@ def numbered(first: int, count: int, **properties: str) -> list[Sent]:
         Sent(b"%d" % number, {"KEYS": f"k{number}", "WAIT": "true", **properties})
         for number in range(first, first + count)
     ]
+
+
+def page_example(name: str) -> str:
+    """Return an example of docs/spark.md, as printed."""
+    found: dict[str, str] = dict(EXAMPLE.findall(PAGE.read_text(encoding="utf-8")))
+    return found[name]

@@ -96,17 +96,17 @@ def test_other_processes_keep_their_signals() -> None:
 def test_registered_by_value_the_package_travels_along(
     spark: Any, cluster: EmbeddedCluster, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
-    """Covers S 7: executors and the source runner without the package still read, even streams."""
+    """Covers S 7: without the package executors read, streams too, and write."""
     topic = new_topic(queues=1)
     send(cluster, topic, 0, numbered(0, 20))
     done = subprocess.run(
         [sys.executable, "-m", "tests.spark.by_value_program", cluster.namesrv_addr, topic,
          str(tmp_path)],
         cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        env=os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"},
         timeout=120,
         capture_output=True,
         text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3_000:]
-    assert done.stdout.split() == ["20", "20", "1", "1"]
+    assert done.stdout.split() == ["20", "20", "1", "1", "40"]

@@ -51,13 +51,22 @@ CONNECTING = {"spark.connections", "spark.losses", "spark.patience", "spark.tls"
 ROOMS: dict[str, set[str]] = {
     "spark": {"spark.setup", "spark.source", "spark.progress", "spark.letters"},
     "spark.letters": {"protocol"},
-    "spark.source": TASK | {"spark.setup", "spark.reader", "spark.store"},
+    "spark.source": TASK | {"spark.setup", "spark.reader", "spark.store", "spark.sink", "client"},
     "spark.reader": TASK | {"spark.driver", "spark.executor", "spark.store"},
     "spark.driver": TASK | CONNECTING | {"protocol"},
     "spark.executor": TASK | CONNECTING | {"spark.arrow", "spark.worker", "protocol", "transport"},
     # Renders what the admin operations tell, as the command line does; no other room asks them.
     "spark.progress": {"spark.options", "spark.arrow", "spark.setup", "spark.tls", "protocol"}
     | {"admin"},
+    "spark.sink": {
+        "spark.options",
+        "spark.connections",
+        "spark.patience",
+        "spark.worker",
+        "client",
+        "protocol",
+        "transport",
+    },
     "spark.arrow": {"spark.columns", "spark.losses", "protocol"},
     # Files instead of brokers: planned and read here, with the driver's arithmetic.
     "spark.store": TASK
@@ -99,6 +108,7 @@ HOMES: dict[str, tuple[str, ...]] = {
         "rocketstream.spark.progress.source",
         "rocketstream.spark.consumer.parcel",
         "rocketstream.spark.consumer.sink",
+        "rocketstream.spark.sink.writer",
         "rocketstream.spark.setup.shipping",
         "rocketstream.pipelines",
         "pyspark_rocketmq",
@@ -111,8 +121,9 @@ HOMES: dict[str, tuple[str, ...]] = {
         "rocketstream.spark.progress.source",
         "rocketstream.spark.reader",
         "rocketstream.spark.store.rows",
+        "rocketstream.spark.sink",
     ),
-    "numpy": ("rocketstream.spark.arrow", "rocketstream.spark.store"),
+    "numpy": ("rocketstream.spark.arrow", "rocketstream.spark.sink", "rocketstream.spark.store"),
     "orjson": ("rocketstream.protocol",),
     "lz4": ("rocketstream.protocol.compression",),
     "zstandard": ("rocketstream.protocol.compression",),

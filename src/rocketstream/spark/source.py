@@ -1,31 +1,44 @@
 """The ``rocketmq`` data source as Spark sees it.
 
-Law: names, schema and readers. Nothing is imported inside a function: a package that travels by
-value has no modules to import from.
+Law: names, schemas, readers and writers. Nothing is imported inside a function: a package that
+travels by value has no modules to import from.
 """
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any
 
 from pyspark.sql.datasource import DataSource
 
+from rocketstream.client.config import new_uuid
 from rocketstream.errors import ConfigurationError, NotSupportedError
 from rocketstream.spark.columns import Column, Wish, choose, ddl
-from rocketstream.spark.options import Mode, is_store_read, read_options, store_options
+from rocketstream.spark.options import (
+    Mode,
+    WriteOptions,
+    is_store_read,
+    read_options,
+    store_options,
+    write_options,
+)
 from rocketstream.spark.reader import RocketMQReader, RocketMQStreamReader, StoreReader
 from rocketstream.spark.scan import Scan, new_scan
 from rocketstream.spark.setup.requirements import check_requirements
 from rocketstream.spark.setup.shipping import make_constants_picklable
+from rocketstream.spark.sink.columns import choose as choose_to_write
+from rocketstream.spark.sink.routes import Routes
+from rocketstream.spark.sink.task import Sink
+from rocketstream.spark.sink.writer import RocketMQStreamWriter, RocketMQWriter, StreamArrowWriter
 from rocketstream.spark.store.rows import new_store_scan
 
 
 class RocketMQDataSource(DataSource):  # type: ignore[misc]
-    """Reads RocketMQ topics, in batch and as a stream: ``spark.read.format("rocketmq")``.
+    """Reads and writes RocketMQ topics, in batch and as a stream: ``format("rocketmq")``.
 
-    Give options ``nameServer`` and ``topic``; the schema is every column, or those of
-    ``.schema(...)``, which is also the way not to pay for the others. The full list of options is
-    in ``rocketstream.spark.options.READ_OPTIONS``.
+    Give options ``nameServer`` and ``topic``. What is read has every column, or those of
+    ``.schema(...)``, which is also the way not to pay for the others; what is written has the
+    columns of ``rocketstream.spark.sink.columns.COLUMNS``. The full lists of options are
+    ``READ_OPTIONS`` and ``WRITE_OPTIONS`` in ``rocketstream.spark.options``.
 
     Parameters
     ----------
@@ -72,13 +85,49 @@ class RocketMQDataSource(DataSource):  # type: ignore[misc]
             )
         return RocketMQStreamReader(self._scan(schema, "stream"))
 
-    def writer(self, schema: Any, overwrite: bool) -> NoReturn:
-        """Refuse: this version reads."""
-        raise _writing()
+    def writer(self, schema: Any, overwrite: bool) -> RocketMQWriter:
+        """Return the batch writer; asks the name server for the topic.
 
-    def streamWriter(self, schema: Any, overwrite: bool) -> NoReturn:
-        """Refuse: this version reads."""
-        raise _writing()
+        Raises
+        ------
+        ConfigurationError
+            An option, the schema or the save mode is not accepted.
+        RouteNotFoundError
+            The topic of option ``topic`` does not exist.
+        """
+        _check_append(overwrite)
+        sink = self._sink(schema, "batch")
+        if sink.options.topic is not None:
+            with Routes(sink.options) as routes:
+                routes.queues(sink.options.topic)
+        return RocketMQWriter(sink)
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> RocketMQStreamWriter:
+        """Return the stream writer; called for every micro-batch.
+
+        Raises
+        ------
+        ConfigurationError
+            An option, the schema or the output mode is not accepted.
+        NotSupportedError
+            This Spark cannot hand Arrow batches to a stream's sink.
+        """
+        if StreamArrowWriter is None:
+            raise NotSupportedError(
+                "writeStream.format('rocketmq') needs Spark 4.1; with Spark 4.0 write each "
+                "micro-batch with df.write.format('rocketmq') in foreachBatch, with option writeId "
+                "made of the query's name and the batch id"
+            )
+        _check_append(overwrite)
+        return RocketMQStreamWriter(self._sink(schema, "stream"))
+
+    def _sink(self, schema: Any, mode: Mode) -> Sink:
+        check_requirements()
+        make_constants_picklable()
+        options: WriteOptions = write_options(self._options, mode)
+        fields = [(field.name, field.dataType.simpleString()) for field in schema.fields]
+        columns = choose_to_write(fields, options.topic)
+        return Sink(options, columns, options.write_id or new_uuid())
 
     def _scan(self, schema: Any, mode: Mode) -> Scan:
         check_requirements()
@@ -108,8 +157,9 @@ def columns_of(schema: Any) -> tuple[Column, ...]:
     )
 
 
-def _writing() -> NotSupportedError:
-    return NotSupportedError(
-        "writing to format('rocketmq') is not supported yet; send rows with rocketstream.Producer, "
-        "for example in foreachPartition or foreachBatch"
-    )
+def _check_append(overwrite: bool) -> None:
+    if overwrite:
+        raise ConfigurationError(
+            "a topic is only appended to: messages cannot be overwritten. Use mode('append'), in a "
+            "stream outputMode('append') or 'update'"
+        )

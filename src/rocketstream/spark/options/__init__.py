@@ -27,6 +27,7 @@ from rocketstream.spark.options.storing import (
 )
 from rocketstream.spark.options.times import since_1970
 from rocketstream.spark.options.topics import TopicChoice
+from rocketstream.spark.options.writing import WRITE_OPTIONS, WriteOptions, write_options
 
 __all__ = [
     "AT_EARLIEST",
@@ -37,6 +38,7 @@ __all__ = [
     "LATEST",
     "READ_OPTIONS",
     "STORE_OPTIONS",
+    "WRITE_OPTIONS",
     "ConnectOptions",
     "ConsumeOptions",
     "Mode",
@@ -45,10 +47,12 @@ __all__ = [
     "ReadOptions",
     "StoreOptions",
     "TopicChoice",
+    "WriteOptions",
     "connect_options",
     "consume_options",
     "is_store_read",
     "read_options",
     "since_1970",
     "store_options",
+    "write_options",
 ]

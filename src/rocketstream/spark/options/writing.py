@@ -1,0 +1,118 @@
+"""What a user may set on a write.
+
+Law: pure; text in, a frozen value out; every mistake is a ConfigurationError naming the option.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from rocketstream import limits
+from rocketstream.errors import ConfigurationError
+from rocketstream.spark.options.connecting import CONNECT_OPTIONS, ConnectOptions, connect_options
+from rocketstream.spark.options.parsing import bad, known, number
+from rocketstream.spark.options.positions import Mode
+
+WRITE_OPTIONS: Final = (
+    "topic",
+    "producerGroup",
+    "writeId",
+    "reservedProperties",
+    "maxMessageSize",
+    "sendBatchSize",
+    "sendBatchBytes",
+    "sendsInFlight",
+    "defaultTopicQueueNums",
+    *CONNECT_OPTIONS,
+)
+"""Every option of a write, spelled as documented."""
+
+DEFAULT_GROUP: Final = "rocketstream-spark"
+_BODY_CEILING: Final = limits.FRAME_BYTES_MAX - limits.HEADER_BYTES_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions(ConnectOptions):
+    """The options of a write.
+
+    Attributes:
+        topic: where all rows go, None where a column says it.
+        producer_group: the group brokers see.
+        write_id: what a batch write is called in its messages, None for a random id.
+        drop_reserved: whether reserved names among the properties are left out, not refused.
+        max_message_size: greatest body, bytes; what the brokers accept.
+        send_batch_size: most messages of one request.
+        send_batch_bytes: most bytes of one request, unless one message alone is larger.
+        sends_in_flight: requests under way at a time in each task.
+        default_topic_queue_nums: queues of a topic that a broker creates by itself.
+    """
+
+    topic: str | None
+    producer_group: str
+    write_id: str | None
+    drop_reserved: bool
+    max_message_size: int
+    send_batch_size: int
+    send_batch_bytes: int
+    sends_in_flight: int
+    default_topic_queue_nums: int
+
+    def __repr__(self) -> str:
+        return f"WriteOptions(topic={self.topic!r}, name_server={self.name_server!r})"
+
+
+def write_options(given: Mapping[str, str], mode: Mode) -> WriteOptions:
+    """Parse the options of a write; names match in any case.
+
+    Raises:
+        ConfigurationError: an unknown, missing or unusable option; the text says what to give.
+    """
+    values = known(_without_sparks_own(given), WRITE_OPTIONS)
+    connect = connect_options(values)
+    return WriteOptions(
+        **{field.name: getattr(connect, field.name) for field in dataclasses.fields(connect)},
+        topic=values.get("topic", "").strip() or None,
+        producer_group=values.get("producerGroup", "").strip() or DEFAULT_GROUP,
+        write_id=_write_id(values, mode),
+        drop_reserved=_drop_reserved(values),
+        max_message_size=number(
+            values, "maxMessageSize", limits.MESSAGE_BODY_BYTES_MAX, 1, _BODY_CEILING
+        ),
+        send_batch_size=number(values, "sendBatchSize", 500, 1, limits.SENDS_MESSAGES_MAX),
+        send_batch_bytes=number(
+            values, "sendBatchBytes", 256 * 1024, 1, limits.MESSAGE_BODY_BYTES_MAX
+        ),
+        sends_in_flight=number(values, "sendsInFlight", 8, 1, 64),
+        default_topic_queue_nums=number(values, "defaultTopicQueueNums", 4, 1, 1_024),
+    )
+
+
+def _without_sparks_own(given: Mapping[str, str]) -> dict[str, str]:
+    """A stream's sink gets its checkpoint's place and such among its options."""
+    return {name: value for name, value in given.items() if name.lower() not in _SPARKS_OWN}
+
+
+_SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname", "outputmode"})
+
+
+def _write_id(values: Mapping[str, str], mode: Mode) -> str | None:
+    write_id = values.get("writeId", "").strip()
+    if write_id and mode == "stream":
+        raise ConfigurationError(
+            "option 'writeId' is for batch writes: a stream's messages carry the query's id, which "
+            "its checkpoint keeps; leave it out",
+            option="writeId",
+        )
+    if any(ord(letter) < 32 for letter in write_id):
+        raise bad("writeId", write_id, "text without control characters")
+    return write_id or None
+
+
+def _drop_reserved(values: Mapping[str, str]) -> bool:
+    text = values.get("reservedProperties", "fail").strip().lower()
+    if text not in {"fail", "drop"}:
+        raise bad("reservedProperties", text, "fail, or drop to leave them out")
+    return text == "drop"

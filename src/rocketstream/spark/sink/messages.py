@@ -1,0 +1,373 @@
+"""Record batches to messages: checked as a whole, then encoded column by column in C++.
+
+Law: Arrow in, bytes out; no sockets. Nothing here loops over rows but the making of ids. The bytes
+of a row are those of ``protocol.record.encode_batch``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rocketstream import limits
+from rocketstream.errors import MessageInvalidError
+from rocketstream.spark.sink.identity import NOT_FOR_USERS, Identity
+
+_HEAD: Final = np.dtype(
+    [("size", ">i4"), ("magic", ">i4"), ("crc", ">i4"), ("flag", ">i4"), ("body", ">i4")]
+)
+_RECORD_BYTES: Final = _HEAD.itemsize + 2
+_STORED_EXTRA_BYTES: Final = 69 + 127 + 64
+"""How much more a broker may store of a row: the rest of a record's head, the topic, what it adds
+to the properties. Apache's bounds what the records of one request take together."""
+_INT_MAX: Final = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How rows become messages.
+
+    Attributes:
+        columns: where each of our columns is in a row.
+        body_bytes_max: greatest body.
+        drop_reserved: whether reserved property names are left out, not refused.
+    """
+
+    columns: dict[str, int]
+    body_bytes_max: int
+    drop_reserved: bool
+
+
+@dataclass(slots=True)
+class Block:
+    """The messages of one record batch, all of which may be sent.
+
+    Attributes:
+        bodies: binary array.
+        texts: properties as brokers take them, binary array.
+        flags: numbers, None where all are 0.
+        ends: bytes that a broker may store of the rows up to and including each.
+        topics, queue_ids, broker_names, sharding_keys: Arrow arrays, None without such a column.
+        delayed: which rows are to be held back (booleans), None for none.
+        timed: whether some are to be delivered at a time of their own.
+    """
+
+    bodies: Any
+    texts: Any
+    flags: Any
+    ends: Any
+    topics: Any = None
+    queue_ids: Any = None
+    broker_names: Any = None
+    sharding_keys: Any = None
+    delayed: Any = None
+    timed: bool = field(default=False)
+
+    def __len__(self) -> int:
+        return len(self.bodies)
+
+    def take(self, rows: Any) -> Block:
+        """Return some rows in another order; what they were ordered by is left out."""
+        sizes = np.diff(self.ends, prepend=0)
+        return Block(
+            bodies=self.bodies.take(pa.array(rows)),
+            texts=self.texts.take(pa.array(rows)),
+            flags=None if self.flags is None else self.flags[rows],
+            ends=np.cumsum(sizes[rows]),
+        )
+
+    def batch(self, begin: int, end: int) -> bytes:
+        """Return the body of a batch send of some rows."""
+        bodies, texts = self.bodies.slice(begin, end - begin), self.texts.slice(begin, end - begin)
+        head = np.zeros(end - begin, _HEAD)
+        head["body"] = _lengths(bodies)
+        properties = _lengths(texts)
+        head["size"] = head["body"] + properties + _RECORD_BYTES
+        if self.flags is not None:
+            head["flag"] = self.flags[begin:end]
+        parts = (_fixed(head), bodies, _fixed(properties.astype(">i2")), texts)
+        joined = pc.binary_join_element_wise(*parts, pa.scalar(b""))
+        return bytes(joined.buffers()[2][: int(head["size"].sum())])
+
+    def one(self, row: int) -> tuple[bytes, str, int]:
+        """Return body, properties and flag of one row."""
+        flag = 0 if self.flags is None else int(self.flags[row])
+        return self.bodies[row].as_py(), self.texts[row].as_py().decode(), flag
+
+
+def load() -> None:
+    """Have everything loaded that encoding loads late: pyarrow's scalars import pandas."""
+    pa.scalar(None)
+
+
+class Encoder:
+    """Turns the record batches of one task into messages.
+
+    Args:
+        rules: of the write.
+        identity: of the task.
+        new_ids: returns so many new UNIQ_KEYs.
+    """
+
+    def __init__(
+        self, rules: Rules, identity: Identity, new_ids: Callable[[int], list[str]]
+    ) -> None:
+        self._rules = rules
+        self._identity = identity
+        self._new_ids = new_ids
+        self.rows = 0
+        """How many rows became messages; the number of the next one."""
+
+    def block(self, batch: pa.RecordBatch) -> Block:
+        """Check a record batch and return its messages.
+
+        Raises:
+            MessageInvalidError: a row that is no message; nothing of the batch may be sent.
+        """
+        columns = _Columns(batch, self._rules.columns, self._identity.partition, self.rows)
+        bodies = self._bodies(columns)
+        delay, delayed, timed = _delays(columns)
+        texts = self._texts(columns, len(batch), delay)
+        sizes = _lengths(bodies).astype(np.int64) + _lengths(texts)
+        block = Block(
+            bodies,
+            texts,
+            _flags(columns),
+            np.cumsum(sizes + _RECORD_BYTES + _STORED_EXTRA_BYTES),
+            topics=columns.filled_texts("topic"),
+            queue_ids=columns.numbers("queueId", 0, limits.TOPIC_QUEUES_MAX),
+            broker_names=columns.texts("brokerName"),
+            sharding_keys=columns.texts("shardingKey"),
+            delayed=delayed,
+            timed=timed,
+        )
+        self.rows += len(batch)
+        return block
+
+    def _bodies(self, columns: _Columns) -> Any:
+        bodies = columns.of("body")
+        columns.refuse(pc.is_null(bodies), "body is null: filter such rows, or give them a body")
+        if not pa.types.is_binary(bodies.type):
+            bodies = bodies.cast(pa.binary())
+        sizes, most = _lengths(bodies), self._rules.body_bytes_max
+        columns.refuse(sizes == 0, "body is empty; brokers take bodies from 1 byte on")
+        columns.refuse(
+            sizes > most,
+            f"body is larger than {most} bytes (option maxMessageSize, which brokers bound too): "
+            "split it, or store it elsewhere and send where it is",
+        )
+        return bodies
+
+    def _texts(self, columns: _Columns, count: int, delay: Any) -> Any:
+        """Return each row's properties in their text form."""
+        pieces = [
+            _after("UNIQ_KEY\x01", pa.array(self._new_ids(count), pa.string())),
+            _after("\x02TAGS\x01", columns.tag()),
+            _after("\x02KEYS\x01", columns.keys()),
+            delay,
+            _after(
+                "\x02" + self._identity.text(),
+                pa.array(np.arange(self.rows, self.rows + count)).cast(pa.string()),
+            ),
+            columns.properties(self._rules.drop_reserved),
+        ]
+        given = [piece for piece in pieces if piece is not None]
+        joined = pc.binary_join_element_wise(*given, "", null_handling="skip")
+        texts = joined.cast(pa.binary())
+        most = limits.PROPERTIES_BYTES_MAX
+        columns.refuse(
+            _lengths(texts) > most,
+            f"its properties, tags and keys take more than {most} bytes as text",
+        )
+        return texts
+
+
+class _Columns:
+    """A record batch by our names, and errors that name a row of it."""
+
+    def __init__(
+        self, batch: pa.RecordBatch, places: dict[str, int], partition: int, first: int
+    ) -> None:
+        self._batch = batch
+        self._places = places
+        self._partition = partition
+        self._first = first
+
+    def of(self, name: str) -> Any:
+        """Return a column, None where there is none."""
+        place = self._places.get(name)
+        return None if place is None else _with_small_offsets(self._batch.column(place))
+
+    def refuse(self, mask: Any, why: str) -> None:
+        """Raise if any row is marked, naming the first."""
+        marks = mask if isinstance(mask, np.ndarray) else mask.to_numpy(zero_copy_only=False)
+        if marks.any():
+            row = int(marks.argmax())
+            raise MessageInvalidError(
+                f"row {self._first + row} of partition {self._partition} is no message: {why}. "
+                f"None of the {len(self._batch)} rows that came with it was sent"
+            )
+
+    def texts(self, name: str) -> Any:
+        """Return a column of text, the empty one as null."""
+        column = self.of(name)
+        if column is None:
+            return None
+        empty = pc.equal(pc.binary_length(column), 0)
+        return pc.if_else(empty, pa.scalar(None, pa.string()), column)
+
+    def filled_texts(self, name: str) -> Any:
+        """Return a column of text that every row must have."""
+        column = self.texts(name)
+        if column is not None:
+            self.refuse(pc.is_null(column), f"{name} is null or empty")
+        return column
+
+    def numbers(self, name: str, low: int, high: int) -> Any:
+        """Return a column of whole numbers within bounds."""
+        column = self.of(name)
+        if column is None:
+            return None
+        column = column.cast(pa.int64())
+        outside = pc.or_(pc.less(column, low), pc.greater(column, high)).fill_null(False)
+        self.refuse(outside, f"{name} is not from {low} to {high}")
+        return column
+
+    def tag(self) -> Any:
+        """Return each row's tag."""
+        return self._without_separators("tags", self.texts("tags"))
+
+    def keys(self) -> Any:
+        """Return each row's keys, several joined by spaces."""
+        column = self.of("keys")
+        if column is None or not pa.types.is_list(column.type):
+            return self._without_separators("keys", self.texts("keys"))
+        words = column.flatten()
+        rows = pc.list_parent_indices(column).to_numpy()
+        self._refuse_of(rows, pc.is_null(words), "keys has a null in it")
+        blank = pc.equal(pc.binary_length(pc.utf8_trim_whitespace(words)), 0)
+        self._refuse_of(rows, blank, "keys has an empty word in it")
+        joined = pc.binary_join(column, " ")
+        some = pc.greater(pc.binary_length(joined), 0)
+        joined = pc.if_else(some, joined, pa.scalar(None, pa.string()))
+        return self._without_separators("keys", joined)
+
+    def properties(self, drop_reserved: bool) -> Any:
+        """Return the user's properties of each row as text."""
+        column = self.of("properties")
+        if column is None:
+            return None
+        offsets = column.offsets.to_numpy()
+        names, values = column.keys, column.items
+        if offsets[0] or offsets[-1] != len(names):
+            names = names.slice(offsets[0], offsets[-1] - offsets[0])
+            values = values.slice(offsets[0], offsets[-1] - offsets[0])
+            offsets = offsets - offsets[0]
+        rows = np.repeat(np.arange(len(column)), np.diff(offsets))
+        reserved = pc.is_in(names, pa.array(sorted(NOT_FOR_USERS), names.type))
+        if drop_reserved and pc.any(reserved).as_py():
+            kept = pc.invert(reserved)
+            offsets = np.concatenate(([0], np.cumsum(kept.to_numpy(zero_copy_only=False))))[offsets]
+            rows = rows[kept.to_numpy(zero_copy_only=False)]
+            names, values = names.filter(kept), values.filter(kept)
+        else:
+            self._refuse_names(rows, names, reserved)
+        for column_of, texts in (("a name", names), ("a value", values)):
+            blank = pc.equal(pc.binary_length(pc.utf8_trim_whitespace(texts)), 0)
+            self._refuse_of(
+                rows, blank.fill_null(True), f"properties has {column_of} that is null or blank"
+            )
+            self._refuse_of(rows, _separated(texts), _SEPARATED.format("properties"))
+        pairs = pc.binary_join_element_wise(_after("\x02", names), values, "\x01")
+        lists = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pairs.cast(pa.string()))
+        return pc.binary_join(lists, "")
+
+    def _refuse_names(self, rows: Any, names: Any, reserved: Any) -> None:
+        if pc.any(reserved).as_py():
+            name = names.filter(reserved)[0].as_py()
+            self._refuse_of(
+                rows,
+                reserved,
+                f"properties has the reserved name {name!r}; rename it, or give option "
+                "reservedProperties=drop to leave such names out",
+            )
+
+    def _refuse_of(self, rows: Any, mask: Any, why: str) -> None:
+        """Raise if any element of a column of several is marked, naming its row."""
+        marks = np.zeros(len(self._batch), bool)
+        marks[rows[mask.to_numpy(zero_copy_only=False)]] = True
+        self.refuse(marks, why)
+
+    def _without_separators(self, name: str, column: Any) -> Any:
+        if column is not None:
+            self.refuse(_separated(column).fill_null(False), _SEPARATED.format(name))
+        return column
+
+
+_SEPARATED: Final = "{} contains U+0001 or U+0002, which separate properties"
+
+
+def _with_small_offsets(column: Any) -> Any:
+    """Undo ``spark.sql.execution.arrow.useLargeVarTypes``; no batch holds 2 GiB."""
+    kind = column.type
+    if pa.types.is_map(kind):
+        return column.cast(pa.map_(pa.string(), pa.string()))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return column.cast(pa.list_(pa.string()))
+    small = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
+    return column.cast(small[kind]) if kind in small else column
+
+
+def _separated(texts: Any) -> Any:
+    return pc.or_(pc.match_substring(texts, "\x01"), pc.match_substring(texts, "\x02"))
+
+
+def _after(text: str, column: Any) -> Any:
+    """Put a text before every value; null stays null."""
+    if column is None:
+        return None
+    return pc.binary_join_element_wise(pa.scalar(text, column.type), column, "")
+
+
+def _delays(columns: _Columns) -> tuple[Any, Any, bool]:
+    """Return the property that holds a row back, which rows have it, and whether it is a time."""
+    level = columns.numbers("delayLevel", 0, _INT_MAX)
+    if level is not None:
+        some = pc.greater(level, 0).fill_null(False)
+        level = pc.if_else(some, level, pa.scalar(None, level.type))
+        return _after("\x02DELAY\x01", level.cast(pa.string())), _marks(some), False
+    times = columns.of("deliverTime")
+    if times is None:
+        return None, None, False
+    micros = times.cast(pa.timestamp("us", times.type.tz)).cast(pa.int64())
+    columns.refuse(pc.less(micros, 1_000).fill_null(False), "deliverTime is before 1970")
+    millis = pc.divide(micros, 1_000)
+    some = _marks(pc.is_valid(millis))
+    return _after("\x02TIMER_DELIVER_MS\x01", millis.cast(pa.string())), some, some is not None
+
+
+def _flags(columns: _Columns) -> Any:
+    flags = columns.numbers("flag", -_INT_MAX - 1, _INT_MAX)
+    return None if flags is None else flags.fill_null(0).to_numpy()
+
+
+def _marks(mask: Any) -> Any:
+    """Return a mask as numpy has it, None if it marks nothing."""
+    marks = mask.to_numpy(zero_copy_only=False)
+    return marks if marks.any() else None
+
+
+def _lengths(column: Any) -> Any:
+    return pc.binary_length(column).to_numpy(zero_copy_only=False)
+
+
+def _fixed(values: Any) -> Any:
+    """Return numbers as the bytes they are."""
+    kind = pa.binary(values.dtype.itemsize)
+    array = pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
+    return array.cast(pa.binary())

@@ -1,0 +1,169 @@
+"""Where a write's topics can be written: queues and the brokers' addresses.
+
+Law: questions to name servers and brokers, nothing sent. What a task learned at its start it keeps
+for choosing queues, so that equal sharding keys go one way; only addresses are asked for anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Final, Self, TypeVar
+
+from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream.client.core.routes import default_topic_route, publish_info
+from rocketstream.errors import (
+    ConfigurationError,
+    MessageInvalidError,
+    RocketMQError,
+    RouteNotFoundError,
+    TransportError,
+)
+from rocketstream.model import MessageQueue
+from rocketstream.protocol.codes import RequestCode, version_ordinal
+from rocketstream.protocol.command import RemotingCommand
+from rocketstream.protocol.headers import GetMaxOffsetRequestHeader
+from rocketstream.protocol.names import (
+    AUTO_CREATE_TOPIC,
+    RETRY_PREFIX,
+    check_topic,
+    is_not_allowed_send_topic,
+)
+from rocketstream.spark.connections import admin_client
+from rocketstream.spark.options import WriteOptions
+from rocketstream.spark.patience import Patience
+
+logger = logging.getLogger("rocketstream.spark")
+
+T = TypeVar("T")
+TIMER_VERSION: Final = version_ordinal(5, 0, 0)
+
+
+class Routes:
+    """Answers about the topics of a write; blocking; a context manager that closes.
+
+    Args:
+        options: of the write.
+        clock: bounds retries.
+    """
+
+    def __init__(self, options: WriteOptions, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._options = options
+        self._clock = clock
+        self._client = admin_client(options)
+        self._queues: dict[str, tuple[MessageQueue, ...]] = {}
+        self._can_time: set[str] = set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._client.close()
+
+    def queues(self, topic: str) -> Sequence[MessageQueue]:
+        """Return the queues a topic's messages may go to, the same for as long as this lives.
+
+        Retries for ``retryTimeoutMs`` while no name server answers.
+
+        Raises:
+            RouteNotFoundError: the topic does not exist, and no broker creates it by itself.
+            ConfigurationError: a name no topic can have, or one nobody may write to.
+            TransportError: no name server answers.
+        """
+        found = self._queues.get(topic)
+        if found is None:
+            _check_name(topic)
+            found = self._queues[topic] = self._patiently(lambda: self._publish_queues(topic))
+        return found
+
+    def address(self, broker_name: str, *, refresh: bool = False) -> str:
+        """Return where a broker takes writes.
+
+        Raises:
+            RouteNotFoundError: the broker is away, or has no master now.
+            TransportError: no name server answers.
+        """
+        return self._client.master(broker_name, refresh=refresh)
+
+    def look_again(self, broker_name: str) -> None:
+        """Ask where a broker is now; keep what is known if nobody can say."""
+        with contextlib.suppress(RocketMQError):
+            self._client.cluster_info()
+            logger.info("broker=%s looked up again", broker_name)
+
+    def require_timers(self, topic: str, queues: Sequence[MessageQueue]) -> None:
+        """See to it that brokers hold messages back until a time of their own.
+
+        Raises:
+            MessageInvalidError: one is older than 5.0 and would deliver at once.
+            TransportError, BrokerError: one does not say.
+        """
+        for queue in {queue.broker_name: queue for queue in queues}.values():
+            if queue.broker_name not in self._can_time:
+                if self._patiently(functools.partial(self._version, queue)) < TIMER_VERSION:
+                    raise MessageInvalidError(
+                        f"column 'deliverTime': broker {queue.broker_name} of topic {topic!r} is "
+                        "older than 5.0 and would deliver at once; use delayLevel, or brokers from "
+                        "5.0 on"
+                    )
+                self._can_time.add(queue.broker_name)
+
+    def _version(self, queue: MessageQueue) -> int:
+        """Return a broker's version, which is on each of its answers."""
+        header = GetMaxOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
+        command = RemotingCommand.request(RequestCode.GET_MAX_OFFSET, header)
+        return self._client.request(self.address(queue.broker_name), command).version
+
+    def _publish_queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        try:
+            queues = publish_info(topic, self._client.route(topic, refresh=True)).queues
+        except RouteNotFoundError:
+            queues = self._queues_to_come(topic)
+        if not queues:
+            raise ConfigurationError(
+                f"topic {topic!r} has no queue that can be written to: no broker that is there "
+                "grants it write permission",
+                topic=topic,
+            )
+        return queues
+
+    def _queues_to_come(self, topic: str) -> tuple[MessageQueue, ...]:
+        """Return the queues a new topic will have on brokers that create topics by themselves."""
+        try:
+            template = self._client.route(AUTO_CREATE_TOPIC, refresh=True)
+        except RouteNotFoundError:
+            names = ";".join(self._client.name_servers)
+            raise RouteNotFoundError(
+                f"topic {topic!r} is unknown to name server {names}, and no broker creates topics "
+                "by itself: check its spelling or create it (rocketstream topic create)",
+                topic=topic,
+            ) from None
+        route = default_topic_route(template, self._options.default_topic_queue_nums)
+        return publish_info(topic, route).queues
+
+    def _patiently(self, ask: Callable[[], T]) -> T:
+        patience = Patience(self._options.retry_timeout_ms, self._clock)
+        while True:
+            try:
+                return ask()
+            except TransportError as error:
+                if patience.exhausted():
+                    raise
+                logger.warning("no answer from the cluster, asking again: %s", error)
+                patience.pause()
+
+
+def _check_name(topic: str) -> None:
+    check_topic(topic)
+    if is_not_allowed_send_topic(topic) or topic.startswith(RETRY_PREFIX):
+        raise ConfigurationError(
+            f"topic {topic!r} is the brokers' own, nobody may write to it", topic=topic
+        )

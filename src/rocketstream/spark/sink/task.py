@@ -1,0 +1,135 @@
+"""A task of a write: record batches in, acknowledged messages out.
+
+Law: joins ``messages``, ``lanes``, ``batching`` and ``sending``, which know nothing of each other;
+no Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream.client.config import unique_ids
+from rocketstream.client.core.producer_settings import ProducerSettings
+from rocketstream.client.producer.sending import PreparedSend, SendPlans
+from rocketstream.model import PROPERTY_WAIT
+from rocketstream.protocol.codes import RequestCode
+from rocketstream.spark.options import WriteOptions
+from rocketstream.spark.sink.batching import cut
+from rocketstream.spark.sink.identity import Identity
+from rocketstream.spark.sink.lanes import Run, runs
+from rocketstream.spark.sink.messages import Encoder, Rules, load
+from rocketstream.spark.sink.routes import Routes
+from rocketstream.spark.sink.sending import Sender
+from rocketstream.spark.worker import pool, prepare
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_BATCH_PROPERTIES: Final = f"{PROPERTY_WAIT}\x01true"
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """A write as it travels to the executors.
+
+    Attributes:
+        options: the user's options.
+        columns: where each of our columns is in a row.
+        write_id: of a batch write; a stream's query has an id of its own.
+    """
+
+    options: WriteOptions
+    columns: dict[str, int]
+    write_id: str
+
+
+def write_partition(sink: Sink, batches: Iterable[pa.RecordBatch], identity: Identity) -> int:
+    """Send the rows of one partition; return how many, all of them acknowledged.
+
+    Blocks on the network; failures that may pass are retried for ``retryTimeoutMs``.
+
+    Raises:
+        MessageInvalidError: a row is no message; nothing of its record batch was sent.
+        SendError: messages are not acknowledged.
+        RouteNotFoundError, ConfigurationError: a topic that cannot be written to.
+    """
+    load()  # before the heap is frozen: what comes later is collected after every task
+    prepare()
+    return write_rows(sink, batches, identity)
+
+
+def write_rows(
+    sink: Sink,
+    batches: Iterable[pa.RecordBatch],
+    identity: Identity,
+    clock: Clock = SYSTEM_CLOCK,
+) -> int:
+    """Send rows and wait for the acknowledgements; as ``write_partition``."""
+    options = sink.options
+    ids = unique_ids()
+
+    def new_ids(count: int) -> list[str]:
+        now = clock.now_ms()
+        return [ids.next(now) for _ in range(count)]
+
+    rules = Rules(sink.columns, options.max_message_size, options.drop_reserved)
+    encoder = Encoder(rules, identity, new_ids)
+    first_queue = identity.partition + identity.batch_id
+    with (
+        Routes(options, clock) as routes,
+        Sender(options, pool(options), routes, first_queue, clock) as sender,
+    ):
+        mail = _Mail(options, sender, routes, clock)
+        for batch in batches:
+            block = encoder.block(batch)
+            # All of them first: a row that names no queue there is must stop the others too.
+            for run in list(runs(block, options.topic, routes.queues)):
+                mail.send(run, timed=block.timed and run.delayed)
+        sender.finish()
+        return sender.acknowledged
+
+
+class _Mail:
+    """Puts messages into requests."""
+
+    def __init__(self, options: WriteOptions, sender: Sender, routes: Routes, clock: Clock) -> None:
+        self._options = options
+        self._sender = sender
+        self._routes = routes
+        self._clock = clock
+        self._plans: SendPlans = {}
+        self._settings = ProducerSettings(
+            options.producer_group,
+            default_topic_queue_nums=options.default_topic_queue_nums,
+            max_message_size=options.max_message_size,
+        )
+
+    def send(self, run: Run, *, timed: bool) -> None:
+        """Send messages that go the same way."""
+        if timed:
+            queues = [run.queue] if run.queue else self._routes.queues(run.topic)
+            self._routes.require_timers(run.topic, queues)
+        count_max = 1 if run.delayed else self._options.send_batch_size
+        for begin, end in cut(run.block.ends, self._options.send_batch_bytes, count_max):
+            request = self._one(run, begin) if end - begin == 1 else self._batch(run, begin, end)
+            self._sender.send(request, run.queue, end - begin)
+
+    def _one(self, run: Run, row: int) -> PreparedSend:
+        body, properties, flag = run.block.one(row)
+        properties = f"{_BATCH_PROPERTIES}\x02{properties}"
+        request = self._request(run, body, properties, flag, RequestCode.SEND_MESSAGE_V2)
+        request.plans = self._plans
+        return request
+
+    def _batch(self, run: Run, begin: int, end: int) -> PreparedSend:
+        body = run.block.batch(begin, end)
+        return self._request(run, body, _BATCH_PROPERTIES, 0, RequestCode.SEND_BATCH_MESSAGE)
+
+    def _request(
+        self, run: Run, body: bytes, properties: str, flag: int, code: RequestCode
+    ) -> PreparedSend:
+        now = self._clock.now_ms()
+        return PreparedSend(self._settings, run.topic, body, properties, "", now, flag, code=code)

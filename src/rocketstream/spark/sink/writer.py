@@ -1,0 +1,89 @@
+"""Spark's batch and stream writers: its calls, answered by ``task``.
+
+Law: pyspark's classes and nothing of substance. Only what pickles is kept; ``commit`` and ``abort``
+are called on other instances than ``write``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark import TaskContext
+from pyspark.sql import datasource as api
+
+from rocketstream.errors import InternalError
+from rocketstream.spark.sink.identity import Identity
+from rocketstream.spark.sink.task import Sink, write_partition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+logger = logging.getLogger("rocketstream.spark")
+
+# Set by Spark's StreamExecution for the jobs of a micro-batch.
+_QUERY_ID: Final = "sql.streaming.queryId"
+_BATCH_ID: Final = "streaming.sql.batchId"
+
+StreamArrowWriter: Any = getattr(api, "DataSourceStreamArrowWriter", None)
+"""Spark's class; None before 4.1."""
+
+
+@dataclass
+class SinkCommit(api.WriterCommitMessage):  # type: ignore[misc]
+    """What a task tells the driver: how many messages brokers acknowledged."""
+
+    rows: int
+
+
+class RocketMQWriter(api.DataSourceArrowWriter):  # type: ignore[misc]
+    """Sends the rows of a batch write."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> SinkCommit:
+        """Send one partition's rows; returns when all are acknowledged."""
+        identity = Identity(self._sink.write_id, 0, _task().partitionId())
+        return SinkCommit(write_partition(self._sink, iterator, identity))
+
+    def abort(self, messages: Sequence[SinkCommit | None]) -> None:
+        """Say that what was sent stays."""
+        _say_aborted(messages)
+
+
+class RocketMQStreamWriter(StreamArrowWriter or object):  # type: ignore[misc]
+    """Sends the rows of a stream's micro-batches."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> SinkCommit:
+        """Send one partition of a micro-batch; returns when all rows are acknowledged."""
+        task = _task()
+        query_id, batch_id = task.getLocalProperty(_QUERY_ID), task.getLocalProperty(_BATCH_ID)
+        if query_id is None or batch_id is None:
+            raise InternalError("Spark does not say which query and batch this task belongs to")
+        identity = Identity(query_id, int(batch_id), task.partitionId())
+        return SinkCommit(write_partition(self._sink, iterator, identity))
+
+    def commit(self, messages: Sequence[SinkCommit | None], batchId: int) -> None:
+        """Do nothing: brokers have acknowledged every message already."""
+
+    def abort(self, messages: Sequence[SinkCommit | None], batchId: int) -> None:
+        """Say that what was sent stays."""
+        _say_aborted(messages)
+
+
+def _task() -> Any:
+    task = TaskContext.get()
+    if task is None:
+        raise InternalError("rows are written outside of a Spark task")
+    return task
+
+
+def _say_aborted(messages: Sequence[SinkCommit | None]) -> None:
+    rows = sum(message.rows for message in messages if message is not None)
+    logger.warning("write failed; messages=%d of finished tasks stay in their topics", rows)

@@ -1,0 +1,103 @@
+"""Writing a stream: what a replay leaves in a topic, and the recipe by which no reader sees it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rocketstream.server.embedded import EmbeddedCluster
+from rocketstream.spark.sink.identity import IDENTITY_PROPERTIES
+from tests.spark.support import numbered, page_example, send
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+
+NewTopic = Callable[..., str]
+Read = Callable[..., Any]
+
+
+def copy(spark: Any, cluster: EmbeddedCluster, source: str, sink: str, checkpoint: Path) -> None:
+    """Write what a topic holds to another one, 20 rows a batch."""
+    reader = spark.readStream.format("rocketmq").option("nameServer", cluster.namesrv_addr)
+    reader = reader.options(topic=source, startingOffsets="earliest", maxOffsetsPerTrigger=20)
+    writer = reader.load().select("body", "keys").writeStream.format("rocketmq")
+    writer = writer.option("nameServer", cluster.namesrv_addr).option("topic", sink)
+    writer = writer.option("checkpointLocation", str(checkpoint))
+    assert writer.trigger(availableNow=True).start().awaitTermination(120)
+
+
+def identity(row: Any) -> tuple[str, ...]:
+    return tuple(row.properties[name] for name in IDENTITY_PROPERTIES)
+
+
+def test_a_replayed_batch_is_seen_once_by_a_reader_with_the_recipe(
+    spark: Any, cluster: EmbeddedCluster, new_topic: NewTopic, read: Read, tmp_path: Path
+) -> None:
+    """The last commit is lost, as when the driver dies before it is written."""
+    source, sink = new_topic(queues=1), new_topic(queues=2)
+    send(cluster, source, 0, numbered(0, 60))
+    checkpoint = tmp_path / "checkpoint"
+    copy(spark, cluster, source, sink, checkpoint)
+    first = read(sink).collect()
+    assert sorted(int(row.body) for row in first) == list(range(60))
+    assert len({identity(row) for row in first}) == 60
+    for name in ("2", ".2.crc"):
+        (checkpoint / "commits" / name).unlink()
+    copy(spark, cluster, source, sink, checkpoint)
+
+    rows = read(sink).collect()
+    assert Counter(int(row.body) for row in rows) == Counter([*range(60), *range(40, 60)])
+    same = {(identity(row), bytes(row.body)) for row in rows}
+    assert len(same) == 60, "a repeat must say it is one, and of which row"
+    text = page_example("exactly_once").replace("127.0.0.1:9876", cluster.namesrv_addr)
+    text = text.replace('"Orders"', repr(sink)).replace("/tables/orders", str(tmp_path / "table"))
+    text = text.replace("/checkpoints/orders", str(tmp_path / "other"))
+    exec(compile(text, "docs/spark.md", "exec"), {"spark": spark})  # noqa: S102
+    table = spark.read.parquet(str(tmp_path / "table"))
+    assert sorted(int(row.body) for row in table.select("body").collect()) == list(range(60))
+
+
+def test_a_mistake_ends_the_query_with_its_text(
+    spark: Any, cluster: EmbeddedCluster, new_topic: NewTopic, tmp_path: Path
+) -> None:
+    """Before the first send: columns, options, output mode."""
+    stream = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 3).load()
+    bodies = stream.selectExpr("string(value) AS body")
+
+    def run(frame: Any, number: int, mode: str = "append", **options: Any) -> None:
+        writer = frame.writeStream.format("rocketmq").option("nameServer", cluster.namesrv_addr)
+        writer = writer.option("checkpointLocation", str(tmp_path / str(number))).outputMode(mode)
+        writer.options(topic="T", **options).start().processAllAvailable()
+
+    with pytest.raises(Exception, match="no column 'value'"):
+        run(stream, 1)
+    with pytest.raises(Exception, match="'writeId' is for batch writes"):
+        run(bodies, 2, writeId="mine")
+    with pytest.raises(Exception, match="a topic is only appended to"):
+        run(bodies.groupBy("body").count().select("body"), 3, "complete")
+
+
+@pytest.mark.long
+def test_a_batch_inside_foreach_batch_is_named_by_the_user(
+    spark: Any, cluster: EmbeddedCluster, new_topic: NewTopic, read: Read, tmp_path: Path
+) -> None:
+    """Spark 4.0's way. Two writes of one micro-batch must not pass for repeats of each other."""
+    source, sink = new_topic(queues=1), new_topic(queues=1)
+    send(cluster, source, 0, numbered(0, 4))
+
+    def write(frame: Any, batch_id: int) -> None:
+        for name in ("one", "two", None):
+            writer = frame.select("body").write.format("rocketmq").mode("append")
+            writer = writer.option("nameServer", cluster.namesrv_addr).option("topic", sink)
+            (writer if name is None else writer.option("writeId", f"{name}-{batch_id}")).save()
+
+    reader = spark.readStream.format("rocketmq").option("nameServer", cluster.namesrv_addr)
+    frame = reader.options(topic=source, startingOffsets="earliest").load()
+    writer = frame.writeStream.foreachBatch(write).option("checkpointLocation", str(tmp_path))
+    assert writer.trigger(availableNow=True).start().awaitTermination(120)
+    rows = read(sink).collect()
+    assert len(rows) == len({identity(row) for row in rows}) == 12
+    assert {"one-0", "two-0"} < {row.properties["SPARK_QUERY_ID"] for row in rows}

@@ -1,0 +1,1 @@
+"""The sink of the connector, part by part, without Spark."""

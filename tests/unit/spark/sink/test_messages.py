@@ -1,0 +1,263 @@
+"""Record batches as messages: every column, every null, and what is refused as a whole."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from rocketstream.errors import ConfigurationError, MessageInvalidError
+from rocketstream.model import MessageQueue
+from rocketstream.protocol.properties import decode_properties
+from rocketstream.protocol.record import BatchItem, decode_batch, encode_batch
+from rocketstream.spark.sink.identity import Identity
+from rocketstream.spark.sink.lanes import Run, runs
+from rocketstream.spark.sink.messages import Block, Encoder, Rules
+
+MAP = pa.map_(pa.string(), pa.string())
+QUEUES = [MessageQueue("T", broker, queue_id) for broker in ("a", "b") for queue_id in range(2)]
+
+
+def encoder(
+    batch: pa.RecordBatch, *, body_bytes_max: int = 1_000, drop_reserved: bool = False
+) -> Encoder:
+    numbers = itertools.count()
+
+    def new_ids(count: int) -> list[str]:
+        return [f"ID{next(numbers)}" for _ in range(count)]
+
+    columns = {name: place for place, name in enumerate(batch.schema.names)}
+    rules = Rules(columns, body_bytes_max, drop_reserved)
+    return Encoder(rules, Identity("query", 7, 2), new_ids)
+
+
+def block_of(columns: dict[str, Any], **rules: Any) -> Block:
+    batch = pa.record_batch({name: pa.array(*values) for name, values in columns.items()})
+    return encoder(batch, **rules).block(batch)
+
+
+def sent(block: Block) -> list[BatchItem]:
+    """What a broker finds in a batch of all rows."""
+    return decode_batch(block.batch(0, len(block)))
+
+
+def own(items: Sequence[BatchItem]) -> list[dict[str, str]]:
+    """Each message's properties without those every message has."""
+    found = [decode_properties(bytes(item.properties)) for item in items]
+    common = ("UNIQ_KEY", "SPARK_QUERY_ID", "SPARK_BATCH_ID", "SPARK_PARTITION", "SPARK_SEQUENCE")
+    return [{k: v for k, v in each.items() if k not in common} for each in found]
+
+
+def test_each_message_says_which_write_it_belongs_to() -> None:
+    """Numbered through all record batches of the partition."""
+    batch = pa.record_batch({"body": pa.array([b"a", b"b"])})
+    making = encoder(batch)
+    first, second = making.block(batch), making.block(batch)
+    found = [decode_properties(bytes(i.properties)) for b in (first, second) for i in sent(b)]
+    assert found[3] == {
+        "UNIQ_KEY": "ID3",
+        "SPARK_QUERY_ID": "query",
+        "SPARK_BATCH_ID": "7",
+        "SPARK_PARTITION": "2",
+        "SPARK_SEQUENCE": "3",
+    }
+    assert [each["SPARK_SEQUENCE"] for each in found] == ["0", "1", "2", "3"]
+    assert making.rows == 4
+
+
+def test_all_columns_arrive_and_nulls_are_left_out() -> None:
+    """Binary and text bodies, keys of both forms, unicode, negative flags."""
+    block = block_of(
+        {
+            "body": ([b"\x00\x01\x02\xff", "ü🚀".encode(), b"c"],),
+            "tags": (["红", None, ""], pa.string()),
+            "keys": ([["k1", "k2"], [], None], pa.list_(pa.string())),
+            "properties": ([[("p", "1"), ("q", "ö = 2")], [], None], MAP),
+            "flag": ([-5, None, 2**31 - 1], pa.int64()),
+            "delayLevel": ([None, 3, 0], pa.int32()),
+        }
+    )
+    items = sent(block)
+    assert [bytes(item.body) for item in items] == [b"\x00\x01\x02\xff", "ü🚀".encode(), b"c"]
+    assert [item.flag for item in items] == [-5, 0, 2**31 - 1]
+    assert own(items) == [
+        {"TAGS": "红", "KEYS": "k1 k2", "p": "1", "q": "ö = 2"},
+        {"DELAY": "3"},
+        {},
+    ]
+    assert block.delayed.tolist() == [False, True, False]
+    assert not block.timed
+
+
+def test_the_bytes_are_those_of_the_protocol() -> None:
+    """The vectorised form and the plain one are the same."""
+    block = block_of({"body": ([b"x" * n for n in (1, 12, 13, 700)],), "tags": (["a"] * 4,)})
+    rows = [block.one(row) for row in range(1, 4)]
+    assert block.batch(1, 4) == encode_batch(
+        [(flag, body, properties.encode()) for body, properties, flag in rows]
+    )
+
+
+def test_large_offsets_and_slices_are_read_as_well() -> None:
+    """Covers spark.sql.execution.arrow.useLargeVarTypes."""
+    large = {
+        "body": pa.array(["a", "b", "c"], pa.large_string()),
+        "tags": pa.array(["t", None, "u"], pa.large_string()),
+        "keys": pa.array([["k"], None, ["l", "m"]], pa.large_list(pa.large_string())),
+        "properties": pa.array(
+            [[("p", "1")], None, [("q", "2"), ("r", "3")]],
+            pa.map_(pa.large_string(), pa.large_string()),
+        ),
+    }
+    batch = pa.record_batch(large).slice(1)
+    items = sent(encoder(batch).block(batch))
+    assert [bytes(item.body) for item in items] == [b"b", b"c"]
+    assert own(items) == [{}, {"TAGS": "u", "KEYS": "l m", "q": "2", "r": "3"}]
+
+
+def test_a_time_of_delivery_is_in_milliseconds() -> None:
+    at = datetime.datetime(2033, 5, 18, 3, 33, 20, 123_999, datetime.UTC)
+    block = block_of(
+        {"body": ([b"a", b"b"],), "deliverTime": ([at, None], pa.timestamp("us", "UTC"))}
+    )
+    assert own(sent(block)) == [{"TIMER_DELIVER_MS": "2000000000123"}, {}]
+    assert (block.timed, block.delayed.tolist()) == (True, [True, False])
+
+
+def test_reserved_names_are_refused_or_left_out() -> None:
+    """A topic's properties as they are read hold the system's own, and those of another write."""
+    columns = {
+        "body": ([b"a", b"b", b"c"],),
+        "properties": (
+            [
+                [("p", "1")],
+                [("UNIQ_KEY", "X"), ("q", "2"), ("SPARK_SEQUENCE", "9")],
+                [("WAIT", "true")],
+            ],
+            MAP,
+        ),
+    }
+    with pytest.raises(
+        MessageInvalidError,
+        match=r"row 1 of partition 2 is no message: properties has the reserved name 'UNIQ_KEY'.*"
+        r"reservedProperties=drop.*None of the 3 rows",
+    ):
+        block_of(columns)
+    items = sent(block_of(columns, drop_reserved=True))
+    assert own(items) == [{"p": "1"}, {"q": "2"}, {}]
+    assert decode_properties(bytes(items[1].properties))["SPARK_SEQUENCE"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("columns", "text"),
+    [
+        ({"body": ([b"a", None],)}, "row 1 of partition 2 is no message: body is null"),
+        ({"body": ([b"a", b""],)}, "row 1 .* body is empty"),
+        ({"body": ([b"a", b"x" * 1_001],)}, r"row 1 .* larger than 1000 bytes \(option maxMessa"),
+        ({"body": ([b"a"],), "topic": ([None], pa.string())}, "topic is null or empty"),
+        ({"body": ([b"a"],), "topic": ([""],)}, "topic is null or empty"),
+        ({"body": ([b"a"],), "tags": (["x\x01y"],)}, r"tags contains U\+0001"),
+        ({"body": ([b"a"],), "keys": (["x\x02y"],)}, r"keys contains U\+0001 or U\+0002"),
+        ({"body": ([b"a"],), "keys": ([["x", None]],)}, "keys has a null in it"),
+        ({"body": ([b"a"],), "keys": ([["x", " "]],)}, "keys has an empty word in it"),
+        ({"body": ([b"a"],), "properties": ([[("p", None)]], MAP)}, "a value that is null or bl"),
+        ({"body": ([b"a"],), "properties": ([[(" ", "v")]], MAP)}, "a name that is null or blank"),
+        ({"body": ([b"a"],), "properties": ([[("p", "a\x02b")]], MAP)}, "properties contains U"),
+        ({"body": ([b"a"],), "properties": ([[("p", "v" * 40_000)]], MAP)}, "more than 32767 by"),
+        ({"body": ([b"a"],), "queueId": ([-1],)}, "queueId is not from 0 to"),
+        ({"body": ([b"a"],), "delayLevel": ([-1],)}, "delayLevel is not from 0 to"),
+        ({"body": ([b"a"],), "flag": ([2**31],)}, "flag is not from -2147483648 to 2147483647"),
+        (
+            {"body": ([b"a"],), "deliverTime": ([0], pa.timestamp("us", "UTC"))},
+            "deliverTime is before 1970",
+        ),
+    ],
+)
+def test_a_row_that_is_no_message_is_named_and_none_is_made(
+    columns: dict[str, Any], text: str
+) -> None:
+    with pytest.raises(MessageInvalidError, match=text):
+        block_of(columns)
+
+
+def told(found: list[Run]) -> dict[tuple[str, Any, bool], list[bytes]]:
+    """The bodies of each lane, in their order."""
+    return {
+        (run.topic, run.queue and run.queue[1:], run.delayed): [
+            run.block.one(row)[0] for row in range(len(run.block))
+        ]
+        for run in found
+    }
+
+
+def test_rows_of_one_lane_keep_their_order() -> None:
+    """By topic, queue and delay."""
+    block = block_of(
+        {
+            "body": ([b"0", b"1", b"2", b"3", b"4", b"5"],),
+            "topic": (["U", "T", "U", "T", "T", "T"],),
+            "queueId": ([None, 1, None, 1, None, 0], pa.int32()),
+            "brokerName": (["a", "b", None, "a", None, "b"],),
+            "delayLevel": ([None, None, None, None, 4, None], pa.int32()),
+            "flag": ([0, 1, 2, 3, 4, 5],),
+        }
+    )
+    found = list(runs(block, None, lambda topic: QUEUES))
+    assert told(found) == {
+        ("U", None, False): [b"0", b"2"],
+        ("T", ("b", 1), False): [b"1"],
+        ("T", ("a", 1), False): [b"3"],
+        ("T", None, True): [b"4"],
+        ("T", ("b", 0), False): [b"5"],
+    }
+    for run in found:
+        assert [run.block.one(row)[2] for row in range(len(run.block))] == [
+            int(run.block.one(row)[0]) for row in range(len(run.block))
+        ]
+        assert run.block.ends[-1] >= len(run.block) * 23
+
+
+def test_equal_sharding_keys_go_where_the_client_sends_them() -> None:
+    """Java's hash modulo the queues, C-471: "a" is 97, "b" 98; no key, any queue."""
+    block = block_of(
+        {"body": ([b"0", b"1", b"2", b"3"],), "shardingKey": (["a", "b", None, "a"], pa.string())}
+    )
+    assert told(list(runs(block, "T", lambda topic: QUEUES))) == {
+        ("T", ("a", 1), False): [b"0", b"3"],
+        ("T", ("b", 0), False): [b"1"],
+        ("T", None, False): [b"2"],
+    }
+
+
+def test_a_column_of_nulls_asks_for_nothing() -> None:
+    """And rows that all go one way are not copied."""
+    block = block_of({"body": ([b"0", b"1"],), "shardingKey": ([None, None], pa.string())})
+    (run,) = runs(block, "T", lambda topic: [])
+    assert run.block is block
+
+
+@pytest.mark.parametrize(
+    ("queue_id", "broker", "text"),
+    [
+        (0, None, "queue 0 of topic 'T' is on several brokers: add a column brokerName.*a/0, a/1"),
+        (2, None, "queue 2 of topic 'T' cannot be written to"),
+        (0, "c", "queue 0 of broker 'c' of topic 'T' cannot be written to"),
+    ],
+)
+def test_a_queue_that_is_not_there_is_refused(queue_id: int, broker: str | None, text: str) -> None:
+    columns = {"body": ([b"0"],), "queueId": ([queue_id],), "brokerName": ([broker], pa.string())}
+    with pytest.raises(MessageInvalidError, match=text):
+        list(runs(block_of(columns), "T", lambda topic: QUEUES))
+
+
+def test_an_error_of_the_route_is_told_as_it_is() -> None:
+    def unknown(topic: str) -> list[MessageQueue]:
+        raise ConfigurationError(f"topic {topic!r} has no queue")
+
+    block = block_of({"body": ([b"0"],), "shardingKey": (["a"],)})
+    with pytest.raises(ConfigurationError, match="topic 'T' has no queue"):
+        list(runs(block, "T", unknown))
