@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+from typing import Any
+
 import pytest
 
+from rocketstream import ConsumeConcurrentlyStatus, ConsumeFromWhere, PushConsumer
 from rocketstream.admin import Admin
 from tests.interop.cluster import BROKER_NAME, CLUSTER_NAME, ApacheCluster, JavaPrograms
 from tests.interop.messages import per_queue
@@ -67,6 +71,53 @@ def test_lag_of_a_group_is_exact_with_and_without_members(
     assert member.language == "JAVA"
     assert owners == {member.client_id}
     assert topic in listed.topics
+
+
+def test_dead_letters_go_back_to_their_origin_and_are_counted_meanwhile(
+    apache_cluster: ApacheCluster,
+) -> None:
+    """Given up by a consumer of ours on Apache's broker, seen in a sweep, sent again once."""
+    topic = apache_cluster.create_topic(apache_cluster.unique("redrive"), queues=1)
+    group = apache_cluster.unique("redrive-group")
+    address = apache_cluster.namesrv_addr
+    send_many(address, topic, 40)
+    failed = threading.Semaphore(0)
+
+    def give_up(messages: Any, context: Any) -> ConsumeConcurrentlyStatus:
+        context.delay_level_when_next_consume = -1
+        for _ in messages:
+            failed.release()
+        return ConsumeConcurrentlyStatus.RECONSUME_LATER
+
+    consumer = PushConsumer(
+        group, namesrv_addr=address, consume_from_where=ConsumeFromWhere.FIRST_OFFSET
+    )
+    consumer.subscribe(topic)
+    consumer.register_message_listener(give_up)
+    with consumer, Admin(address) as admin:
+        consumer.start()
+        for _ in range(40):
+            assert failed.acquire(timeout=60)
+        wait_until(lambda: _kept(admin, group) == 40, "all letters in the dead-letter topic")
+    with Admin(address) as admin:
+        rows = {row.kind: row for row in admin.progress([group])}
+        assert {"topic", "dead letter"} <= rows.keys()
+        assert {row.error for row in rows.values()} == {None}
+        assert (rows["topic"].min_offset, rows["topic"].max_offset) == (0, 40)
+        plan = admin.redrive_plan(group)
+        assert plan.by_topic == {topic: 40}
+        first = admin.redrive(group, limit=15)
+        rest = admin.redrive(group)
+        assert (first.sent, rest.sent, admin.redrive(group).sent) == (15, 25, 0)
+        (status,) = admin.topic_status(topic)
+        assert status.max_offset == 80
+        sent = admin.message_view(topic, plan.shown[0].msg_id)
+    assert sent.msg_id == plan.shown[0].msg_id
+
+
+def _kept(admin: Admin, group: str) -> int:
+    rows = [row for row in admin.progress([group]) if row.kind == "dead letter"]
+    return sum((row.max_offset or 0) - (row.min_offset or 0) for row in rows)
 
 
 def _lags(admin: Admin, group: str, topic: str) -> dict[int, int | None]:

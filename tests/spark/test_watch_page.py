@@ -73,13 +73,16 @@ def test_the_examples_of_progress_can_be_run(
     assert re.search(r"billing\|orders\|.*\| *2\|", said[3])
 
 
-def test_the_example_of_dead_letters_can_be_run(
+def test_the_examples_of_dead_letters_can_be_run(
     spark: Any, cluster: EmbeddedCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cluster.create_topic("%DLQ%billing", queues=1)
     send(cluster, "%DLQ%billing", 0, [Sent(b"x", {"RETRY_TOPIC": "orders", "TAGS": "eu"})] * 3)
     names: dict[str, Any] = {"spark": spark}
-    (code,) = examples("What a group gave up")
-    run(code, names, cluster)
+    cluster.create_topic("orders", queues=1)
+    reading, sending = examples("What a group gave up")
+    run(reading, names, cluster)
     assert re.search(r"orders\| *eu\| *3\|", capsys.readouterr().out)
+    run(sending, names, cluster)
+    assert capsys.readouterr().out.splitlines() == ["3 {'orders': 3} ()", "3 {'orders': 3}"]
     assert set(re.findall(r"`(\w+)`", first_cells("letter"))) == set(names["letters"].columns)

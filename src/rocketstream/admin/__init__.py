@@ -6,7 +6,9 @@ Law: no printing, no formatting: what is unknown is None here, never zero.
 from __future__ import annotations
 
 from rocketstream.admin.admin import Admin
+from rocketstream.admin.again import LetterFilter
 from rocketstream.admin.lag import total_lag
+from rocketstream.admin.redrive import RedrivePlan, RedriveResult
 from rocketstream.admin.rows import (
     BrokerRow,
     ConnectionRow,
@@ -33,8 +35,11 @@ __all__ = [
     "ConsumedRow",
     "GroupRow",
     "LagRow",
+    "LetterFilter",
     "MemberRow",
     "ProgressRow",
+    "RedrivePlan",
+    "RedriveResult",
     "ResetRow",
     "RouteRow",
     "RunningInfoRow",

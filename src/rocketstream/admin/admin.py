@@ -11,13 +11,13 @@ from typing import Self
 
 from rocketstream import limits
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
-from rocketstream.admin.progress import ProgressAdmin
+from rocketstream.admin.redrive import RedriveAdmin
 from rocketstream.client.blocking import BlockingAdminClient
 
 DEFAULT_TIMEOUT_MS = 5_000
 
 
-class Admin(ProgressAdmin):
+class Admin(RedriveAdmin):
     """Asks a cluster about its topics and groups; blocking and to be closed.
 
     Args:
@@ -58,6 +58,14 @@ class Admin(ProgressAdmin):
             security_token=security_token,
         )
         super().__init__(client, timeout_ms, clock)
+        self._producer_settings = {
+            "namesrv_addr": ";".join(client.name_servers),
+            "access_key": access_key,
+            "secret_key": secret_key,
+            "security_token": security_token,
+            "connect_timeout_ms": connect_timeout_ms,
+            "ssl_context": ssl_context,
+        }
 
     def __enter__(self) -> Self:
         return self

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rocketstream._util.clock import Clock
 from rocketstream.admin.rows import BrokerRow, RouteRow, TopicRow, TopicStatusRow
@@ -37,6 +37,7 @@ class TopicAdmin:
         self._wire = AdminWire(client, timeout_ms)
         self._timeout_ms = timeout_ms
         self._clock = clock
+        self._producer_settings: dict[str, Any] = {"namesrv_addr": ";".join(client.name_servers)}
 
     def cluster_info(self) -> list[BrokerRow]:
         """Return every broker process registered with the name server."""

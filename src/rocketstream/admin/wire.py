@@ -8,7 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 from rocketstream.client.blocking import BlockingAdminClient
-from rocketstream.errors import OffsetNotFoundError, RouteNotFoundError
+from rocketstream.errors import (
+    OffsetNotFoundError,
+    RemoteProtocolError,
+    RouteNotFoundError,
+)
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.bodies import (
     ClusterInfo,
@@ -27,7 +31,7 @@ from rocketstream.protocol.bodies import (
     TopicRouteData,
     TopicStatsTable,
 )
-from rocketstream.protocol.codes import RequestCode
+from rocketstream.protocol.codes import PullSysFlag, RequestCode, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import (
     CloneGroupOffsetRequestHeader,
@@ -38,6 +42,8 @@ from rocketstream.protocol.headers import (
     GetConsumerStatusRequestHeader,
     GetConsumeStatsRequestHeader,
     GetTopicStatsInfoRequestHeader,
+    PullMessageRequestHeader,
+    PullMessageResponseHeader,
     QueryConsumeTimeSpanRequestHeader,
     QueryMessageRequestHeader,
     QueryTopicConsumeByWhoRequestHeader,
@@ -46,6 +52,13 @@ from rocketstream.protocol.headers import (
 )
 from rocketstream.protocol.message_ext import MessageExt, decode_messages
 
+_NO_MESSAGE = frozenset(
+    {
+        ResponseCode.PULL_NOT_FOUND,
+        ResponseCode.PULL_RETRY_IMMEDIATELY,
+        ResponseCode.PULL_OFFSET_MOVED,
+    }
+)
 CLIENT_TIMEOUT_MS = 15_000
 """A broker waits up to 10 s for a client it passes a question on to."""
 UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
@@ -242,6 +255,38 @@ class AdminWire:
         except OffsetNotFoundError:
             return []
         return list(decode_messages(bytes(answer.body)))
+
+    def pull(
+        self, address: str, group: str, queue: MessageQueue, offset: int, most: int
+    ) -> tuple[list[MessageExt], int]:
+        """PULL_MESSAGE (11): messages from an offset on, and where to go on: behind a gap.
+
+        Raises:
+            RemoteProtocolError: there is no message at the offset and none behind it.
+        """
+        header = PullMessageRequestHeader(
+            consumer_group=group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=offset,
+            max_msg_nums=most,
+            sys_flag=PullSysFlag.SUBSCRIPTION,
+            commit_offset=0,
+            suspend_timeout_millis=0,
+            sub_version=0,
+            subscription="*",
+            expression_type="TAG",
+        )
+        command = RemotingCommand.request(RequestCode.PULL_MESSAGE, header)
+        answer = self._client.request(address, command, self._timeout_ms, also=_NO_MESSAGE)
+        at = answer.header(PullMessageResponseHeader).next_begin_offset
+        if at <= offset:
+            raise RemoteProtocolError(
+                f"{address} has no message at offset {offset} of {queue} any more (it says to go "
+                f"on at {at}): was the topic deleted meanwhile?"
+            )
+        found = answer.code == ResponseCode.SUCCESS
+        return list(decode_messages(bytes(answer.body))) if found else [], at
 
     def time_span(self, address: str, topic: str, group: str) -> QueryConsumeTimeSpanBody:
         """QUERY_CONSUME_TIME_SPAN (303) of one broker."""

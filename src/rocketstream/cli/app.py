@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from rocketstream.cli import consume, group, ingest, message, send, serve, spark_env, topic
+from rocketstream.cli import consume, dlq, group, ingest, message, send, serve, spark_env, topic
 from rocketstream.cli.failure import guard
 from rocketstream.cli.output import print_line
 
@@ -68,6 +68,7 @@ send.add_to(app)
 consume.add_to(app)
 group.add_to(app)
 message.add_to(app)
+dlq.add_to(app)
 ingest.add_to(app)
 spark_env.add_to(app)
 

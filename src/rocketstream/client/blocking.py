@@ -9,7 +9,7 @@ import os
 import ssl
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -103,16 +103,27 @@ class BlockingAdminClient:
     # --- requests -------------------------------------------------------------------------------
 
     def request(
-        self, address: str, command: RemotingCommand, timeout_ms: int | None = None
+        self,
+        address: str,
+        command: RemotingCommand,
+        timeout_ms: int | None = None,
+        *,
+        also: Collection[int] = (),
     ) -> RemotingCommand:
         """Send one request to ``address`` and return its successful answer.
+
+        Args:
+            address: whom to ask.
+            command: the request.
+            timeout_ms: bound of this request; None for that of the client.
+            also: codes besides SUCCESS that are answers.
 
         Raises:
             BrokerError: the peer answered with an error code (a subclass where one exists).
             TransportError: no connection, connection lost, or no answer in time.
         """
         answer = self._pool.request(address, command, timeout_ms or self.timeout_ms)
-        if answer.code != ResponseCode.SUCCESS:
+        if answer.code != ResponseCode.SUCCESS and answer.code not in also:
             raise broker_error(answer.code, answer.remark, address)
         return answer
 

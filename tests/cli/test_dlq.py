@@ -1,0 +1,105 @@
+"""``dlq``: what groups gave up is listed, shown, and sent back when told so."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import pytest
+
+from rocketstream import Message, Producer
+from rocketstream.admin import Admin
+from tests.cli.conftest import Quick
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def dead(namesrv: str) -> Callable[..., tuple[str, str]]:
+    """A function that gives a new group dead letters; returns the group and their origin."""
+
+    def make(count: int, tag: str | None = None) -> tuple[str, str]:
+        number = next(_numbers)
+        group, origin = f"given-up-{number}", f"origin-{number}"
+        with Admin(namesrv) as admin, Producer("dlq-test", namesrv_addr=namesrv) as producer:
+            admin.topic_create(f"%DLQ%{group}", 1)
+            admin.topic_create(origin, 1)
+            for index in range(count):
+                letter = Message(f"%DLQ%{group}", f"letter {index}\n", tags=tag, keys=f"k{index}")
+                letter.properties["RETRY_TOPIC"] = origin
+                producer.send(letter)
+        return group, origin
+
+    return make
+
+
+Dead = Callable[..., tuple[str, str]]
+
+
+def held(quick: Quick, topic: str) -> int:
+    with Admin(quick.namesrv) as admin:
+        return sum(row.message_count for row in admin.topic_status(topic))
+
+
+def test_redrive_shows_what_it_would_send_and_sends_nothing(quick: Quick, dead: Dead) -> None:
+    group, origin = dead(3, tag="eu")
+    done = quick("dlq", "redrive", group).worked()
+    assert f"{origin}" in done.out
+    assert "letter 0·" in done.out
+    assert done.out.splitlines()[-1] == (
+        f"3 letters of {group}: nothing was sent; --yes sends them"
+    )
+    assert held(quick, origin) == 0
+    plan = quick("dlq", "redrive", group, "--json").worked().json
+    assert plan["byTopic"] == {origin: 3}
+    assert [letter["keys"] for letter in plan["first"]] == ["k0", "k1", "k2"]
+
+
+def test_yes_sends_them_once(quick: Quick, dead: Dead) -> None:
+    group, origin = dead(3)
+    done = quick("dlq", "redrive", group, "--yes", "--limit", "2", "--rate", "1000").worked()
+    assert done.out.splitlines() == [f"2 to {origin}", f"2 letters of {group} sent; more are left"]
+    done = quick("dlq", "redrive", group, "--yes", "--json").worked()
+    assert [(row["topic"], row["from"]) for row in done.json_lines] == [
+        (origin, f"%DLQ%{group}/broker-a/0/2")
+    ]
+    done = quick("dlq", "redrive", group).worked()
+    assert done.out.splitlines()[-1] == f"0 letters of {group}: nothing to send"
+    assert held(quick, origin) == 3
+
+
+def test_filters_and_targets_are_taken(quick: Quick, dead: Dead) -> None:
+    group, origin = dead(3, tag="eu")
+    _, other = dead(0)
+    words = ("--key", "k1", "--tag", "eu", "--topic", origin, "--since", "2020-01-01T00:00:00")
+    done = quick("dlq", "redrive", group, *words, "--to", other, "--yes").worked()
+    assert done.out.splitlines()[-1] == f"1 letter of {group} sent"
+    assert (held(quick, origin), held(quick, other)) == (0, 1)
+    done = quick("dlq", "redrive", group, "--until", "2020-01-01T00:00:00").worked()
+    assert done.out.splitlines()[-1] == (
+        f"0 letters of {group}, 3 others left out: nothing to send"
+    )
+    assert "redrives with other filters (rocketstream-redrive-" in done.err
+
+
+def test_problems_are_told_before_and_stop_it(quick: Quick, dead: Dead, namesrv: str) -> None:
+    group, _ = dead(0)
+    with Producer("dlq-test", namesrv_addr=namesrv) as producer:
+        producer.send(Message(f"%DLQ%{group}", "x"))
+    plan = quick("dlq", "redrive", group).worked()
+    assert "(origin not known)" in plan.out
+    assert "warning: letters that do not tell" in plan.err
+    assert "does not tell which topic" in quick("dlq", "redrive", group, "--yes").failed()
+    assert "--to-group, not both" in quick(
+        "dlq", "redrive", group, "--to", "t", "--to-group"
+    ).failed(2)
+    assert "--rate is 0" in quick("dlq", "redrive", group, "--rate", "0").failed(2)
+    assert "has no dead letters" in quick("dlq", "redrive", "nobody").failed()
+
+
+def test_list_counts_the_letters_of_each_group(quick: Quick, dead: Dead) -> None:
+    group, origin = dead(4)
+    quick("consume", origin, "--group", group, "--idle", "0.1").worked()  # makes the group known
+    counts = {row["group"]: row["letters"] for row in quick("dlq", "list", "--json").worked().json}
+    assert counts[group] == 4
+    assert f"{group}" in quick("dlq", "list").worked().out

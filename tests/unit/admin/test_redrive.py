@@ -1,0 +1,295 @@
+"""Dead letters sent again: where to, as what, at what pace, and where the next run goes on."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from rocketstream import Message, Producer
+from rocketstream.admin import Admin, LetterFilter
+from rocketstream.admin.again import PROGRESS_GROUP, progress_group
+from rocketstream.admin.redrive import Pace
+from rocketstream.client.blocking import BlockingAdminClient
+from rocketstream.errors import ConfigurationError, RouteNotFoundError
+from rocketstream.model import MessageQueue
+from rocketstream.protocol.message_ext import MessageExt
+from rocketstream.server.embedded import EmbeddedCluster
+from rocketstream.testing.clock import ManualClock
+
+GROUP = "billing"
+DEAD = "%DLQ%billing"
+QUEUE = MessageQueue(DEAD, "broker-a", 0)
+LEFTOVERS: dict[str, Any] = {
+    "DELAY": "0", "WAIT": "false", "REAL_TOPIC": "%RETRY%billing", "REAL_QID": "0",
+    "RECONSUME_TIME": "3", "MAX_RECONSUME_TIMES": "3", "ORIGIN_MESSAGE_ID": "7F0000", "PGROUP": "p",
+    "TRAN_MSG": "false", "DLQ_ORIGIN_MESSAGE_ID": "7F0000",
+}  # fmt: skip
+
+
+class Letters:
+    """Puts letters into the dead-letter topic, and reads topics back."""
+
+    def __init__(self, cluster: EmbeddedCluster, producer: Producer, admin: Admin) -> None:
+        self._cluster = cluster
+        self._producer = producer
+        self._admin = admin
+
+    def put(self, count: int = 1, origin: str | None = "orders", **properties: str) -> None:
+        for _ in range(count):
+            message = Message(DEAD, b"body", tags=properties.pop("tag", None), flag=7)
+            message.properties |= properties
+            if origin is not None:
+                message.properties["RETRY_TOPIC"] = origin
+            self._producer.send(message, queue=QUEUE)
+
+    def of(self, topic: str) -> list[MessageExt]:
+        found: list[MessageExt] = []
+        for row in self._admin.topic_status(topic):
+            queue = MessageQueue(topic, row.broker_name, row.queue_id)
+            at = row.min_offset
+            while at < row.max_offset:
+                some, at = self._admin._wire.pull(self._cluster.broker_addr, "t", queue, at, 32)
+                found += some
+        return found
+
+
+@pytest.fixture
+def admin(rocketmq_cluster: EmbeddedCluster) -> Iterator[Admin]:
+    with Admin(rocketmq_cluster.namesrv_addr) as admin:
+        admin.topic_create(DEAD, 1)
+        admin.topic_create("orders", 2)
+        yield admin
+
+
+@pytest.fixture
+def letters(rocketmq_cluster: EmbeddedCluster, admin: Admin) -> Iterator[Letters]:
+    with Producer("letters", namesrv_addr=rocketmq_cluster.namesrv_addr) as producer:
+        yield Letters(rocketmq_cluster, producer, admin)
+
+
+def test_a_plan_tells_what_would_be_sent_and_changes_nothing(
+    admin: Admin, letters: Letters
+) -> None:
+    admin.topic_create("returns", 1)
+    letters.put(12)
+    letters.put(3, origin="returns")
+    for _ in range(2):
+        plan = admin.redrive_plan(GROUP)
+        assert plan.by_topic == {"orders": 12, "returns": 3}
+        assert (plan.letters, plan.left_out, len(plan.shown)) == (15, 0, 10)
+        assert (plan.problems, plan.earlier, plan.progress) == ((), (), PROGRESS_GROUP)
+        assert plan.ranges == {QUEUE: (0, 15)}
+    assert letters.of("orders") == []
+
+
+def test_a_letter_goes_back_as_it_was_sent_and_says_where_it_was(
+    admin: Admin, letters: Letters
+) -> None:
+    letters.put(tag="eu", KEYS="a b", price="5", UNIQ_KEY="A1", **LEFTOVERS)
+    result = admin.redrive(GROUP)
+    assert (result.sent, result.by_topic, result.is_complete) == (1, {"orders": 1}, True)
+    (message,) = letters.of("orders")
+    assert (bytes(message.body), message.flag, message.msg_id) == (b"body", 7, "A1")
+    assert (message.tags, message.keys, message.reconsume_times) == ("eu", "a b", 0)
+    kept = dict(message.properties)
+    assert kept["price"] == "5"
+    assert kept["REDRIVEN_FROM"] == "%DLQ%billing/broker-a/0/0"
+    assert kept["REDRIVEN_TIMES"] == "1"
+    assert kept.get("WAIT") in (None, "true")
+    assert not (LEFTOVERS.keys() - {"WAIT"} | {"RETRY_TOPIC"}) & kept.keys()
+
+
+def test_a_letter_that_died_again_counts_how_often_it_was_sent(
+    admin: Admin, letters: Letters
+) -> None:
+    letters.put(REDRIVEN_TIMES="2", REDRIVEN_FROM="old")
+    admin.redrive(GROUP)
+    (message,) = letters.of("orders")
+    assert message.properties["REDRIVEN_TIMES"] == "3"
+    assert message.properties["REDRIVEN_FROM"] == "%DLQ%billing/broker-a/0/0"
+
+
+def test_what_was_sent_is_not_sent_again(admin: Admin, letters: Letters) -> None:
+    letters.put(40)
+    assert admin.redrive(GROUP).sent == 40
+    assert admin.redrive(GROUP).sent == 0
+    letters.put(2)
+    assert admin.redrive_plan(GROUP).letters == 2
+    assert admin.redrive(GROUP).sent == 2
+    assert len(letters.of("orders")) == 42
+
+
+def test_an_interrupted_redrive_goes_on_behind_the_last_letter_sent(
+    admin: Admin, letters: Letters
+) -> None:
+    letters.put(50)
+    count = itertools.count(1)
+
+    def interrupt(*_: Any) -> None:
+        if next(count) == 37:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        admin.redrive(GROUP, on_sent=interrupt)
+    assert admin.redrive(GROUP).sent == 13
+    places = [message.properties["REDRIVEN_FROM"] for message in letters.of("orders")]
+    assert len(set(places)) == len(places) == 50
+
+
+def test_a_crash_sends_no_more_twice_than_was_not_yet_kept(
+    rocketmq_cluster: EmbeddedCluster, admin: Admin, letters: Letters
+) -> None:
+    letters.put(100)
+    seen: list[int | None] = []
+
+    def look(*_: Any) -> None:
+        with BlockingAdminClient(rocketmq_cluster.namesrv_addr) as client:
+            seen.append(client.query_consumer_offset(PROGRESS_GROUP, QUEUE))
+
+    admin.redrive(GROUP, on_sent=look)
+    behind = [sent - (kept or 0) for sent, kept in enumerate(seen, start=1)]
+    assert 0 <= min(behind) <= max(behind) < 32
+
+
+def test_a_limit_takes_the_first_and_the_next_run_the_next(admin: Admin, letters: Letters) -> None:
+    letters.put(5)
+    assert admin.redrive_plan(GROUP, limit=2).letters == 2
+    first = admin.redrive(GROUP, limit=2)
+    assert (first.sent, first.is_complete) == (2, False)
+    second = admin.redrive(GROUP, limit=3)
+    assert (second.sent, second.is_complete) == (3, True)
+
+
+def test_filters_choose_letters_and_keep_a_place_of_their_own(
+    admin: Admin, letters: Letters
+) -> None:
+    """What a filter leaves out is there for the next redrive."""
+    letters.put(2, KEYS="k1")
+    letters.put(3, KEYS="k2 k3")
+    wanted = LetterFilter(key="k3")
+    plan = admin.redrive_plan(GROUP, wanted)
+    assert (plan.letters, plan.left_out) == (3, 2)
+    assert plan.progress == progress_group(wanted, None) != PROGRESS_GROUP
+    assert admin.redrive(GROUP, wanted).sent == 3
+    assert admin.redrive(GROUP, wanted).sent == 0
+    everything = admin.redrive_plan(GROUP)
+    assert everything.letters == 5
+    assert everything.earlier == (plan.progress,)
+
+
+def test_letters_are_chosen_by_time_tag_and_origin(admin: Admin, letters: Letters) -> None:
+    letters.put(1, tag="eu")
+    letters.put(1, origin="returns")
+    first, second = letters.of(DEAD)
+    for wanted, chosen in [
+        (LetterFilter(tag="eu"), [first]),
+        (LetterFilter(origin="returns"), [second]),
+        (LetterFilter(since_ms=first.store_timestamp), [first, second]),
+        (LetterFilter(since_ms=second.store_timestamp + 1), []),
+        (LetterFilter(until_ms=first.store_timestamp), []),
+        (LetterFilter(until_ms=second.store_timestamp + 1), [first, second]),
+        (LetterFilter(tag="eu", origin="returns"), []),
+    ]:
+        plan = admin.redrive_plan(GROUP, wanted)
+        assert [x.queue_offset for x in plan.shown] == [x.queue_offset for x in chosen], wanted
+
+
+def test_letters_that_die_meanwhile_are_not_sent_in_a_circle(
+    admin: Admin, letters: Letters
+) -> None:
+    letters.put(3)
+    assert admin.redrive(GROUP, on_sent=lambda *_: letters.put()).sent == 3
+    assert admin.redrive_plan(GROUP).letters == 3
+
+
+def test_the_retry_topic_has_the_group_alone_consume_them_again(
+    admin: Admin, letters: Letters
+) -> None:
+    """Its consumers are to be shown the origin, as of any retry."""
+    admin.topic_create("%RETRY%billing", 1)
+    letters.put(RETRY_TOPIC="orders", **LEFTOVERS)
+    admin.redrive(GROUP, to="%RETRY%billing")
+    assert letters.of("orders") == []
+    (message,) = letters.of("%RETRY%billing")
+    assert message.properties["RETRY_TOPIC"] == "orders"
+    assert message.properties["ORIGIN_MESSAGE_ID"] == "7F0000"
+    assert message.reconsume_times == 0
+    assert "DELAY" not in message.properties
+
+
+def test_a_letter_without_origin_stops_the_redrive_until_a_topic_is_named(
+    admin: Admin, letters: Letters
+) -> None:
+    letters.put(2)
+    letters.put(origin=None)
+    assert admin.redrive_plan(GROUP).problems == (
+        "letters that do not tell which topic they were consumed from: 1",
+    )
+    with pytest.raises(ConfigurationError, match="0/2 does not tell which topic"):
+        admin.redrive(GROUP)
+    assert len(letters.of("orders")) == 2
+    assert admin.redrive(GROUP, to="orders").sent == 3
+
+
+def test_an_origin_that_is_gone_is_refused_and_not_created(admin: Admin, letters: Letters) -> None:
+    letters.put(origin="gone")
+    assert admin.redrive_plan(GROUP).problems == ("topic 'gone' does not exist any more",)
+    with pytest.raises(ConfigurationError, match="'gone' does not exist any more; %DLQ%"):
+        admin.redrive(GROUP)
+    with pytest.raises(RouteNotFoundError):
+        admin.topic_route("gone")
+
+
+def test_a_place_beyond_the_end_is_that_of_a_topic_deleted_since(
+    admin: Admin, letters: Letters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Apache's brokers keep the offsets of a topic they delete."""
+    letters.put(2)
+    monkeypatch.setattr(admin._client, "query_consumer_offset", lambda *_: 9)
+    assert admin.redrive(GROUP).sent == 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"rate": 0}, "rate is 0"),
+        ({"limit": 0}, "limit is 0"),
+        ({"to": DEAD}, "where the dead letters are"),
+        ({"progress": "bad name!"}, "illegal characters"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(
+    admin: Admin, settings: Mapping[str, Any], said: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        admin.redrive(GROUP, **settings)
+
+
+def test_a_group_without_dead_letters_is_told(admin: Admin) -> None:
+    with pytest.raises(RouteNotFoundError, match="'audit' has no dead letters"):
+        admin.redrive_plan("audit")
+
+
+def test_a_pace_is_kept_and_idle_time_is_not_saved_up() -> None:
+    clock = ManualClock()
+    waits: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        clock.advance(seconds * 1_000)
+
+    pace = Pace(10, clock, wait)
+    for _ in range(3):
+        pace.next()
+    assert waits == pytest.approx([0.1, 0.1])
+    clock.advance(5_000)
+    for _ in range(2):
+        pace.next()
+    assert waits == pytest.approx([0.1, 0.1, 0.1])
+    hurry = Pace(None, clock, wait)
+    for _ in range(3):
+        hurry.next()
+    assert len(waits) == 3
