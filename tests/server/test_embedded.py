@@ -105,7 +105,7 @@ def test_restart_delivers_what_was_delayed(tmp_path: Path) -> None:
         broker.send("T1", b"second", properties={"DELAY": "2"})
     text = (tmp_path / "s" / "config" / "delayOffset.json").read_text()
     assert text == '{\n\t"offsetTable":{1:1\n\t}\n}'
-    # With shorter levels the parked message counts as due: its time lies beyond the level (C-405).
+    # With shorter levels the parked message lies beyond its level, and waits for that (C-405).
     with (
         start(tmp_path / "s", delay_levels="10ms 10ms") as cluster,
         Peer(cluster.broker_addr) as broker,

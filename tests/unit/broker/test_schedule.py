@@ -9,6 +9,7 @@ from rocketstream.server.broker.core.schedule import (
     DEFAULT_DELAY_LEVELS,
     DelayedEntry,
     DelaySchedule,
+    DueWork,
     parse_delay_levels,
     queue_of_level,
 )
@@ -45,17 +46,50 @@ def test_due_entries_are_split_from_the_first_that_is_not() -> None:
     """Covers C-405: FIFO within a level."""
     schedule = DelaySchedule((1000,))
     entries = [entry(0, NOW - 1), entry(1, NOW), entry(2, NOW + 1), entry(3, NOW - 5)]
-    work = schedule.due(1, entries, NOW)
+    work = schedule.due(1, entries, NOW, 4)
     assert [e.queue_offset for e in work.deliver] == [0, 1]
     assert work.next_due_ms == NOW + 1
-    assert schedule.due(1, entries[:2], NOW).next_due_ms is None
+    assert schedule.due(1, entries[:2], NOW, 4).next_due_ms is None
 
 
-def test_due_time_beyond_the_level_counts_as_due() -> None:
-    """Covers C-405: it was written under a clock, or a level, that was ahead."""
+def test_due_time_beyond_the_level_waits_for_the_level_once_more() -> None:
+    """Covers C-405: a clock, or a level, was ahead; upstream delivers at once, and so too early."""
     schedule = DelaySchedule((1000,))
-    assert len(schedule.due(1, [entry(0, NOW + 1001)], NOW).deliver) == 1
-    assert len(schedule.due(1, [entry(0, NOW + 1000)], NOW).deliver) == 0
+    entries = [entry(0, NOW + 5_000), entry(1, NOW + 1_400)]
+    assert schedule.due(1, entries, NOW, 2) == DueWork([], NOW + 1_000)
+    later = entry(2, NOW + 1_600)  # stored 600 ms later, by a clock that was put right
+    assert schedule.due(1, [*entries, later], NOW + 999, 3) == DueWork([], NOW + 1_000)
+    assert schedule.due(1, [*entries, later], NOW + 1_000, 3) == DueWork(entries, NOW + 1_600)
+
+
+def test_what_is_ahead_again_waits_again() -> None:
+    schedule = DelaySchedule((1000,))
+    schedule.due(1, [entry(0, NOW + 5_000)], NOW, 1)
+    second = entry(1, NOW + 9_000)
+    assert schedule.due(1, [second], NOW + 1_000, 2) == DueWork([], NOW + 2_000)
+    assert schedule.due(1, [second], NOW + 2_000, 2) == DueWork([second], None)
+
+
+@pytest.mark.parametrize("jump_ms", [3_600_000, -3_600_000])
+def test_due_times_follow_the_wall_clock_and_are_kept_by_the_steady_one(jump_ms: int) -> None:
+    """Covers C-405: a clock set between two messages hurries neither, nor holds it up."""
+    schedule = DelaySchedule((1000,))
+    before = entry(0, schedule.stamp(1, 0, NOW, NOW))
+    after = entry(1, schedule.stamp(1, 1, NOW + 100 + jump_ms, NOW + 100))
+    assert (before.due_ms, after.due_ms) == (NOW + 1_000, NOW + 1_100 + jump_ms)
+    entries = [before, after]
+    assert schedule.due(1, entries, NOW + 999, 2) == DueWork([], NOW + 1_000)
+    assert schedule.due(1, entries, NOW + 1_000, 2) == DueWork([before], NOW + 1_100)
+    schedule.delivered(1, 1)
+    assert schedule.due(1, [after], NOW + 1_100, 2) == DueWork([after], None)
+    restarted = DelaySchedule((1000,))  # its steady clock begins with the wall clock
+    assert restarted.due(1, [after], NOW + 500 + jump_ms, 2).next_due_ms == after.due_ms
+
+
+def test_drift_of_the_wall_clock_is_no_jump() -> None:
+    schedule = DelaySchedule((1000,))
+    due = [schedule.stamp(1, offset, NOW + offset * 9, NOW + offset * 10) for offset in range(90)]
+    assert due == [NOW + offset * 10 + 1_000 for offset in range(90)]
 
 
 def test_offset_outside_the_queue_is_corrected() -> None:

@@ -118,7 +118,10 @@ class MessageWriter:
         message.properties[PROPERTY_DELAY] = str(level)
         queue_id = queue_of_level(level)
         record = self.record(message, SCHEDULE_TOPIC, queue_id)
-        due_ms = controller.steady_ms() + controller.schedule.delay_ms(level)
+        offset = controller.store.next_offset(SCHEDULE_TOPIC, queue_id)
+        due_ms = controller.schedule.stamp(
+            level, offset, controller.now_ms(), controller.steady_ms()
+        )
         return controller.store.put(
             SCHEDULE_TOPIC, queue_id, record, due_ms, index_keys(message.properties)
         )

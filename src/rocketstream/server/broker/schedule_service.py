@@ -110,7 +110,7 @@ class ScheduleService:
             for index, (physical, size, due_ms) in enumerate(raw)
         ]
         now_ms = self._controller.steady_ms()
-        work = self._schedule.due(level, entries, now_ms)
+        work = self._schedule.due(level, entries, now_ms, high)
         for entry in work.deliver:
             self._deliver(entry)
             self._schedule.delivered(level, entry.queue_offset + 1)

@@ -532,6 +532,11 @@ class MessageStore:
         queue = self._queues.get((topic, queue_id))
         return self._end_for_readers(queue) if queue is not None else 0
 
+    def next_offset(self, topic: str, queue_id: int) -> int:
+        """Offset the next message of a queue gets, whatever readers may see."""
+        queue = self._queues.get((topic, queue_id))
+        return queue.max_offset if queue is not None else 0
+
     def min_offset(self, topic: str, queue_id: int) -> int:
         """Offset of the oldest message of a queue; 0 for an unknown queue (C-373)."""
         queue = self._queues.get((topic, queue_id))

@@ -162,7 +162,6 @@ class Stories:
     """By broker, in the order they began."""
     disturbances: Misfortunes = field(default_factory=Misfortunes)
     clock_forward: Moments = field(default_factory=lambda: Moments([]))
-    clock_back: Moments = field(default_factory=lambda: Moments([]))
     ended: RunEnded | None = None
 
     def group_of(self, event: MessageDelivered | CommitSeen | OffsetReset) -> GroupStory:
@@ -174,13 +173,8 @@ class Stories:
         return story
 
     def clock_excuse_ms(self, begin: float, end: float) -> float:
-        """Return by how much clocks may have shortened a delay from ``begin`` to ``end``.
-
-        What a broker stored by a clock that was ahead looks overdue when the clock is put right,
-        whenever that was.
-        """
-        back = self.clock_back.total_between(-NEVER, end)
-        return self.clock_forward.total_between(begin, end) + back
+        """Return by how much clocks may have shortened a delay from ``begin`` to ``end``."""
+        return self.clock_forward.total_between(begin, end)
 
     def crashed(self, broker: str, begin: float, end: float) -> bool:
         """Tell whether a broker died in [begin, end]."""
@@ -317,7 +311,6 @@ class _Sorter:
             lost = [(death.at, 1) for death in own if death.power_lost]
             stories.power_losses[broker] = Moments(lost)
         stories.clock_forward = Moments((j.at, max(j.by_ms, 0.0)) for j in self._jumps)
-        stories.clock_back = Moments((j.at, max(-j.by_ms, 0.0)) for j in self._jumps)
         stories.disturbances.seal()
         for group in stories.groups.values():
             group.changes.seal()

@@ -8,12 +8,15 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from rocketstream.errors import ConfigurationError
 from rocketstream.protocol.bodies import DelayOffsetTable
 
 DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 LEVELS_MAX = 64
+CLOCK_SET_MS: Final = 1_000
+"""A wall clock that moved so far against the steady one was set; less is drift."""
 _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _LEVEL = re.compile(r"([0-9]{1,9})(ms|[smhd])")
 
@@ -58,8 +61,26 @@ class DueWork:
     next_due_ms: int | None
 
 
+class _Era(NamedTuple):
+    """From ``first_offset`` on, due times were written by a wall clock so far beyond the steady."""
+
+    first_offset: int
+    skew_ms: int
+
+
+class _Ahead(NamedTuple):
+    """What is below an offset was stored when it was seen, so it is due at ``until_ms`` at last."""
+
+    below_offset: int
+    until_ms: int
+
+
 class DelaySchedule:
     """The delays of the levels and the next undelivered offset of each.
+
+    Due times are written by the wall clock, which is all that a restart, or Apache's broker on the
+    same store, can go by. While this broker runs they are understood by the clock that only grows:
+    it is remembered which of them were written before the wall clock was set.
 
     ``generation`` moves with every delivery, so that a writer knows what it has saved.
     """
@@ -67,6 +88,8 @@ class DelaySchedule:
     def __init__(self, delays_ms: Sequence[int]) -> None:
         self._delays_ms = tuple(delays_ms)
         self._offsets: dict[int, int] = {}
+        self._eras: dict[int, list[_Era]] = {level: [_Era(0, 0)] for level in self.levels}
+        self._ahead: dict[int, _Ahead] = {}
         self.generation = 0
 
     @property
@@ -105,15 +128,54 @@ class DelaySchedule:
         """Everything below ``next_offset`` of the level has been delivered."""
         self._offsets[level] = next_offset
         self.generation += 1
+        eras = self._eras[level]
+        while len(eras) > 1 and eras[1].first_offset <= next_offset:
+            del eras[0]
 
-    def due(self, level: int, entries: Sequence[DelayedEntry], now_ms: int) -> DueWork:
+    def stamp(self, level: int, offset: int, wall_ms: int, steady_ms: int) -> int:
+        """Return the due time to write for a message that is stored now.
+
+        Args:
+            level: its delay level.
+            offset: its offset in the level's queue.
+            wall_ms: the wall clock.
+            steady_ms: the wall clock of this broker's start plus what has passed since.
+        """
+        eras = self._eras[level]
+        skew_ms = wall_ms - steady_ms
+        if abs(skew_ms - eras[-1].skew_ms) >= CLOCK_SET_MS:
+            eras.append(_Era(offset, skew_ms))
+        return steady_ms + eras[-1].skew_ms + self.delay_ms(level)
+
+    def due(
+        self, level: int, entries: Sequence[DelayedEntry], now_ms: int, max_offset: int
+    ) -> DueWork:
         """Split the next entries of a level into those due and the time of the first that is not.
 
-        A due time further away than the level's delay comes from a clock that was ahead: it
-        counts as due (C-405).
+        A due time further away than the level's delay comes from a clock, or a level, that was
+        ahead. Apache's broker delivers such a message at once (C-405), up to the whole delay too
+        early; here it waits for the level's delay once more.
+
+        Args:
+            level: the delay level.
+            entries: its next entries, in order.
+            now_ms: by the steady clock; so is ``next_due_ms`` of the answer.
+            max_offset: end of the level's queue.
         """
         latest = now_ms + self.delay_ms(level)
         for index, entry in enumerate(entries):
-            if now_ms < entry.due_ms <= latest:
-                return DueWork(entries[:index], entry.due_ms)
+            due_ms = entry.due_ms - self._skew_ms(level, entry.queue_offset)
+            ahead = self._ahead.get(level)
+            if due_ms > latest and (ahead is None or entry.queue_offset >= ahead.below_offset):
+                ahead = self._ahead[level] = _Ahead(max_offset, latest)
+            if ahead is not None and entry.queue_offset < ahead.below_offset:
+                due_ms = min(due_ms, ahead.until_ms)
+            if now_ms < due_ms:
+                return DueWork(entries[:index], due_ms)
         return DueWork(entries, None)
+
+    def _skew_ms(self, level: int, offset: int) -> int:
+        for era in reversed(self._eras[level]):
+            if offset >= era.first_offset:
+                return era.skew_ms
+        return 0
