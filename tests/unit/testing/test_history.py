@@ -416,6 +416,15 @@ def test_a_former_owner_commits_no_lower_than_what_was_long_settled(
     assert kinds(history, Rules(rebalance_ms=2_000.0)) == expected
 
 
+@pytest.mark.parametrize(("copies", "twice"), [(3, False), (4, True)])
+def test_a_producer_killed_in_a_send_may_have_used_all_its_tries(copies: int, twice: bool) -> None:
+    history: History = [
+        SendInvoked(0.0, "k", TOPIC, tries=3),
+        *(MessageStored(10.0, "k", QUEUE, offset) for offset in range(copies)),
+    ]
+    assert kinds(history) == ({AnomalyKind.STORED_TWICE} if twice else set())
+
+
 @pytest.mark.parametrize(("crash_at", "twice"), [(700.0, False), (5_000.0, True)])
 def test_a_crash_excuses_a_copy_only_at_once(crash_at: float, twice: bool) -> None:
     """A broker that forgets its progress stores delayed messages anew after each crash."""

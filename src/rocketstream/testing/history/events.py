@@ -33,6 +33,8 @@ class SendInvoked(Event):
         due_ms: how long after its sending it may first be seen (a delay level); 0 at once.
         tags: its tag, for groups that select by tags.
         transactional: seen only when ``TransactionDecided`` said commit.
+        tries: how often it may be written before its producer tells of its end, which one that is
+            killed never does.
     """
 
     key: str
@@ -40,6 +42,7 @@ class SendInvoked(Event):
     due_ms: float = 0.0
     tags: str = ""
     transactional: bool = False
+    tries: int = 1
 
 
 @dataclass(frozen=True, slots=True)

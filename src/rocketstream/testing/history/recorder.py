@@ -87,7 +87,7 @@ class Recorder:
         tries_max: int = 1,
     ) -> Sending:
         """Note that a send begins; ``tries_max`` is 1 + ``retry_times_when_send_failed``."""
-        invoked = SendInvoked(self.now(), key, topic, due_ms, tags, transactional)
+        invoked = SendInvoked(self.now(), key, topic, due_ms, tags, transactional, tries_max)
         self.record(invoked)
         return Sending(self, invoked, tries_max)
 

@@ -54,7 +54,8 @@ class SendStory:
     def tries(self) -> int:
         """How often its producer may have written it."""
         told = sum(ack.tries for ack in self.acknowledged) + sum(f.tries for f in self.failed)
-        return told + len(self.invoked) - len(self.acknowledged) - len(self.failed)
+        untold = len(self.invoked) - len(self.acknowledged) - len(self.failed)
+        return told + max(untold, 0) * max((send.tries for send in self.invoked), default=1)
 
 
 @dataclass(slots=True)
