@@ -6,6 +6,8 @@ Law: imports nothing that might be missing.
 from __future__ import annotations
 
 import importlib.metadata
+import re
+from pathlib import Path
 from typing import Final
 
 from rocketstream.errors import NotSupportedError
@@ -14,12 +16,20 @@ _NEEDED: Final = {"numpy": 1, "pyarrow": 19}
 """Package and lowest major version; pyarrow's view types can be built from buffers since 19."""
 
 
+_HERE: Final = __file__
+"""A constant, so that it names the driver's file where the package travels by value."""
+_AMONG_FILES: Final = re.compile(r"[/\\]userFiles-[0-9a-f-]+[/\\]rocketstream[/\\]")
+"""Where Spark puts a folder it was given by addPyFile."""
+
+
 def check_requirements() -> None:
     """Refuse a Python that cannot run the source; Spark itself would only lose the connection.
 
     Raises:
-        NotSupportedError: numpy or pyarrow is missing or too old.
+        NotSupportedError: numpy or pyarrow is missing or too old, or this package was shipped as a
+            file, which no stream can be read with.
     """
+    check_place(_HERE)
     wrong = []
     for name, least in _NEEDED.items():
         try:
@@ -33,4 +43,27 @@ def check_requirements() -> None:
         raise NotSupportedError(
             f"the rocketmq source cannot run in this Python: {'; '.join(wrong)}. Install "
             "rocketstream[spark] for the Python of the driver and of every executor"
+        )
+
+
+def check_place(path: str) -> None:
+    """Refuse a package that Spark has brought along as a file.
+
+    Spark's process for the offsets of a stream looks for such files in the wrong folder, in all
+    of 4.0 to 4.3, and ends with a ModuleNotFoundError that says nothing of the cause.
+
+    Args:
+        path: of a module of this package.
+
+    Raises:
+        NotSupportedError: it lies in an archive, or among the files of a Spark application.
+    """
+    in_archive = any(parent.is_file() for parent in Path(path).parents)
+    if in_archive or _AMONG_FILES.search(path):
+        raise NotSupportedError(
+            "rocketstream was brought along by --py-files or addPyFile, and Spark cannot read a "
+            "stream with a source that came so. Install rocketstream[spark] where driver and "
+            "executors run, or put it on their PYTHONPATH; or install it for the driver alone and "
+            "call rocketstream.spark.register(spark, by_value=True)",
+            path=path,
         )
