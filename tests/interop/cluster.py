@@ -228,9 +228,12 @@ class ApacheCluster:
 
     # --- use ------------------------------------------------------------------------------------
 
-    def create_topic(self, name: str, queues: int = 4, perm: int = 6) -> str:
-        """Create a topic on the broker and return when its route answers."""
-        create_topic(self.namesrv_addr, self.broker_addr, name, queues, perm)
+    def create_topic(self, name: str, queues: int = 4, perm: int = 6, attributes: str = "") -> str:
+        """Create a topic on the broker and return when its route answers.
+
+        ``attributes`` are those of 5.x, such as ``+queue.type=BatchCQ``.
+        """
+        create_topic(self.namesrv_addr, self.broker_addr, name, queues, perm, attributes)
         return name
 
     def topics(self) -> set[str]:
@@ -252,7 +255,12 @@ class ApacheCluster:
 
 
 def create_topic(
-    namesrv_addr: str, broker_addr: str, name: str, queues: int = 4, perm: int = 6
+    namesrv_addr: str,
+    broker_addr: str,
+    name: str,
+    queues: int = 4,
+    perm: int = 6,
+    attributes: str = "",
 ) -> None:
     """Create a topic on any broker and return when its route answers."""
     ext = {
@@ -265,6 +273,8 @@ def create_topic(
         "topicSysFlag": "0",
         "order": "false",
     }
+    if attributes:
+        ext["attributes"] = attributes
     code, _ = ask(broker_addr, 17, ext)
     if code != 0:
         raise RuntimeError(f"creating topic {name} answered code {code}")

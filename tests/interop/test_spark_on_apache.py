@@ -14,14 +14,20 @@ from typing import Any
 import pytest
 
 from rocketstream.errors import DataLossError
+from rocketstream.protocol.codes import PullSysFlag, RequestCode
+from rocketstream.protocol.command import RemotingCommand
+from rocketstream.protocol.headers import PullMessageRequestHeader, SendMessageRequestHeader
+from rocketstream.protocol.message_ext import decode_messages
+from rocketstream.protocol.record import encode_batch
 from rocketstream.spark import worker
 from rocketstream.spark.columns import Column
 from rocketstream.spark.driver.batch import batch_ranges
 from rocketstream.spark.driver.cluster import Cluster
 from rocketstream.spark.executor.rows import read_rows
 from rocketstream.spark.options import read_options
-from rocketstream.spark.scan import PartitionPlan, new_scan
-from tests.interop.cluster import ApacheCluster, JavaPrograms
+from rocketstream.spark.scan import PartitionPlan, QueueRange, new_scan
+from rocketstream.transport.blocking import BlockingConnection
+from tests.interop.cluster import ApacheCluster, JavaPrograms, ask
 from tests.interop.messages import Sent, digest, per_queue, read_sent
 from tests.interop.ours import send_many
 from tests.interop.referee import Referee
@@ -196,6 +202,82 @@ def test_a_vanished_log_file_is_a_loss_or_left_out(holed: Holed) -> None:
     assert len(found) < holed.sent
     before, after = next((a, b) for a, b in pairwise(found) if b != a + 1)
     assert found == [*range(before + 1), *range(after, holed.sent)]
+
+
+BATCHES = (1, 40, 3, 200, 1, 17) * 3
+
+
+def send_batches(cluster: ApacheCluster, topic: str) -> list[tuple[str, str, bytes]]:
+    """Send batches of some sizes to queue 0, as Java's producer does: with an id of their own."""
+    sent: list[tuple[str, str, bytes]] = []
+    with BlockingConnection(cluster.broker_addr) as connection:
+        for number, size in enumerate(BATCHES):
+            items = []
+            for at in range(size):
+                sent.append((f"ID{number}-{at}", f"tag{at % 3}", b"%d|%d" % (number, at)))
+                properties = f"UNIQ_KEY\x01{sent[-1][0]}\x02TAGS\x01{sent[-1][1]}"
+                items.append((at, sent[-1][2], properties.encode()))
+            header = SendMessageRequestHeader(
+                producer_group="pg", topic=topic, default_topic="TBW102",
+                default_topic_queue_nums=4, queue_id=0, sys_flag=0, flag=0,
+                born_timestamp=1_700_000_000_000,
+                properties=f"UNIQ_KEY\x01BATCH{number}\x02WAIT\x01true", reconsume_times=0,
+                unit_mode=False, batch=True,
+            )  # fmt: skip
+            command = RemotingCommand(RequestCode.SEND_BATCH_MESSAGE)
+            command.ext_fields = header.to_ext_v2()
+            command.body = encode_batch(items)
+            answer = connection.request(command, 30_000)
+            assert answer.code == 0, answer
+    return sent
+
+
+def test_batches_stored_as_one_record_are_rows(
+    apache: Referee, apache_cluster: ApacheCluster
+) -> None:
+    """Covers W 7.2: a BatchCQ topic of 5.x; any range of it, also from within a batch."""
+    if not apache.version.startswith("5"):
+        pytest.skip("brokers before 5 store every message of a batch by itself")
+    topic = apache_cluster.unique("batchcq")
+    apache_cluster.create_topic(topic, queues=1, attributes="+queue.type=BatchCQ")
+    sent = send_batches(apache_cluster, topic)
+    names = ("queueOffset", "msgId", "tags", "body", "sysFlag")
+    columns = tuple(Column(name, name) for name in names)
+    options = {"nameServer": apache_cluster.namesrv_addr, "topic": topic}
+    scan = new_scan(read_options(options, "batch"), columns)
+    driver = Cluster(scan.options)
+    try:
+        (whole,) = batch_ranges(scan.options, driver)
+        addresses = driver.addresses([whole.queue])
+        # A last row within a batch tells nothing, and must not be taken for another queue's.
+        assert driver.marks({whole.queue: 7}) == {}
+    finally:
+        driver.close()
+
+    def rows(begin: int, end: int) -> list[tuple[Any, ...]]:
+        plan = PartitionPlan((QueueRange(whole.queue, begin, end),), addresses)
+        found = [row for batch in read_rows(scan, plan) for row in batch.to_pylist()]
+        return [tuple(row.values()) for row in found]
+
+    assert (whole.begin, whole.end) == (0, len(sent))
+    expected = [(at, *message, 0) for at, message in enumerate(sent)]
+    assert rows(0, whole.end) == expected
+    for begin, end in ((0, 1), (1, 2), (7, 43), (45, 46), (100, 700)):
+        assert rows(begin, end) == expected[begin:end]
+    code, answer = ask(
+        apache_cluster.broker_addr,
+        RequestCode.PULL_MESSAGE,
+        PullMessageRequestHeader(
+            consumer_group="g", topic=topic, queue_id=0, queue_offset=7, max_msg_nums=32,
+            sys_flag=PullSysFlag.SUBSCRIPTION, commit_offset=0, suspend_timeout_millis=0,
+            sub_version=0, subscription="*", expression_type="TAG", bname="broker-a",
+        ).to_ext(),
+    )  # fmt: skip
+    first = decode_messages(answer)[0]
+    assert (code, first.queue_offset, first.sys_flag, first.properties["INNER_NUM"]) == (
+        0, 1, 0xC0, "40",
+    )  # fmt: skip
+    worker.close_pools()
 
 
 @pytest.fixture(scope="session")

@@ -29,7 +29,13 @@ class Sent:
     properties: Mapping[str, str] = field(default_factory=dict)
 
 
-def send(cluster: EmbeddedCluster, topic: str, queue_id: int, messages: Iterable[Sent]) -> None:
+def send(
+    cluster: EmbeddedCluster,
+    topic: str,
+    queue_id: int,
+    messages: Iterable[Sent],
+    sys_flag: int = 0,
+) -> None:
     """Send messages to one queue, in order; acknowledged when this returns."""
     pending = [(0, m.body, encode_properties(m.properties).encode()) for m in messages]
     with BlockingConnection(cluster.broker_addr) as connection:
@@ -41,7 +47,7 @@ def send(cluster: EmbeddedCluster, topic: str, queue_id: int, messages: Iterable
                 default_topic="TBW102",
                 default_topic_queue_nums=4,
                 queue_id=queue_id,
-                sys_flag=0,
+                sys_flag=sys_flag,
                 born_timestamp=BORN_MS,
                 flag=0,
                 properties="WAIT\x01true",

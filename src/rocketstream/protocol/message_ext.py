@@ -28,6 +28,7 @@ from rocketstream.protocol.properties import (
 from rocketstream.protocol.record import (
     HEAD_V4,
     HEADS,
+    HOSTS_MASK,
     MAGIC_V1,
     MAGIC_V2,
     RECORD_BYTES_MIN,
@@ -152,6 +153,12 @@ class MessageExt:
     def body_size(self) -> int:
         """Length of the stored body in bytes."""
         return self._head[_BODY_SIZE]  # type: ignore[no-any-return]
+
+    @property
+    def stored_record(self) -> bytes:
+        """The whole record as stored."""
+        start = self._body_start - HEADS[self._head[_SYS_FLAG] & HOSTS_MASK].size
+        return self._buffer[start : start + self.store_size]
 
     @property
     def stored_body(self) -> bytes:

@@ -32,10 +32,17 @@ COLUMNS: Final[dict[str, str]] = {
 }
 """Name and Spark type of every column, in the order of the default schema."""
 
+ERROR: Final = "error"
+"""The column that says why a record could not be decoded; null for all others. It is not in the
+default schema, except with ``mode=permissive``."""
+
+KINDS: Final[dict[str, str]] = {**COLUMNS, ERROR: "string"}
+"""Name and Spark type of every column there is."""
+
 FROM_PROPERTIES: Final = frozenset({"properties", "tags", "keys", "msgId"})
 """Columns that need the properties of a message to be parsed."""
 
-_BY_LOWER_NAME = {name.lower(): name for name in COLUMNS}
+_BY_LOWER_NAME = {name.lower(): name for name in KINDS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +74,10 @@ class Wish(NamedTuple):
 ALL_COLUMNS: Final = tuple(Column(name, name) for name in COLUMNS)
 
 
-def ddl() -> str:
-    """Return the full schema as Spark DDL."""
-    return ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
+def ddl(permissive: bool = False) -> str:
+    """Return the full schema as Spark DDL; ``permissive`` adds the column ``error``."""
+    kinds = KINDS if permissive else COLUMNS
+    return ", ".join(f"{name} {kind}" for name, kind in kinds.items())
 
 
 def choose(fields: Sequence[tuple[str, str] | Wish]) -> tuple[Column, ...]:
@@ -89,8 +97,10 @@ def choose(fields: Sequence[tuple[str, str] | Wish]) -> tuple[Column, ...]:
         name = _BY_LOWER_NAME.get(label.lower())
         if name is None:
             wrong.append(f"no column {label!r}")
-        elif kind != COLUMNS[name]:
-            wrong.append(f"{label!r} is {COLUMNS[name]}, not {kind}")
+        elif kind != KINDS[name]:
+            wrong.append(f"{label!r} is {KINDS[name]}, not {kind}")
+        elif name == ERROR and not wish.nullable:
+            wrong.append(f"{label!r} is null where a record was decoded, so it cannot be NOT NULL")
         elif any(name == column.name for column in chosen):
             wrong.append(f"{label!r} is named twice")
         else:
@@ -98,7 +108,8 @@ def choose(fields: Sequence[tuple[str, str] | Wish]) -> tuple[Column, ...]:
     if wrong or not chosen:
         problem = "; ".join(wrong) or "no column at all"
         raise ConfigurationError(
-            f"schema cannot be read from RocketMQ: {problem}. Choose any of, in any order: {ddl()}",
+            f"schema cannot be read from RocketMQ: {problem}. Choose any of, in any order: "
+            f"{ddl(permissive=True)}",
             schema=list(fields),
         )
     return tuple(chosen)

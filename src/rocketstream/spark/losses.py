@@ -1,4 +1,5 @@
-"""Rows that cannot be read any more: an error, or a warning and on, as ``failOnDataLoss`` says.
+"""Rows that cannot be read any more: an error, or a warning and on, as ``failOnDataLoss`` says; and
+those that can, but not be decoded.
 
 Law: words and the choice between the two; what counts as a loss is decided where it is seen.
 """
@@ -71,3 +72,18 @@ class Losses:
         log = logger.debug if queue in self._warned else logger.warning
         self._warned.add(queue)
         report_loss(self._fail, queue, what, log)
+
+
+class KeptAside:
+    """The undecodable records of one task: the first of each queue is a warning, the others are
+    details; each is a row of its own."""
+
+    def __init__(self) -> None:
+        self._warned: set[MessageQueue] = set()
+
+    def add(self, queue: MessageQueue, offset: int | None, error: str) -> None:
+        """Log one."""
+        log = logger.debug if queue in self._warned else logger.warning
+        self._warned.add(queue)
+        where = "an offset not known" if offset is None else f"offset {offset}"
+        log("undecodable record at %s of %s: %s", where, described(queue), error)

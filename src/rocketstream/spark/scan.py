@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from rocketstream.errors import ConfigurationError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.subscription import build_subscription
-from rocketstream.spark.columns import Column
+from rocketstream.spark.columns import ERROR, Column
 from rocketstream.spark.options import ReadOptions
 
 SUBSCRIBE_ALL = "*"
@@ -70,7 +71,13 @@ def new_scan(options: ReadOptions, columns: tuple[Column, ...]) -> Scan:
 
     Raises:
         SubscriptionError: ``tags`` is not an expression (C-99 to C-101).
+        ConfigurationError: ``mode=permissive`` without the column ``error``.
     """
+    if options.permissive and not any(column.name == ERROR for column in columns):
+        raise ConfigurationError(
+            f"option 'mode' is permissive, but the schema has no column {ERROR!r}: rows of records "
+            f"that cannot be decoded could not be told from others. Add '{ERROR} STRING'"
+        )
     tags = None
     if options.tags != SUBSCRIBE_ALL:
         subscription = build_subscription("", options.tags, 0)

@@ -16,6 +16,7 @@ from rocketstream.spark.columns import Column, Wish, choose, ddl
 from rocketstream.spark.options import (
     Mode,
     WriteOptions,
+    is_permissive,
     is_store_read,
     read_options,
     store_options,
@@ -58,7 +59,7 @@ class RocketMQDataSource(DataSource):  # type: ignore[misc]
 
     def schema(self) -> str:
         """Return all columns; not called when the user gives a schema."""
-        return ddl()
+        return ddl(is_permissive(self._options))
 
     def reader(self, schema: Any) -> RocketMQReader | StoreReader:
         """Return the batch reader: through brokers, or of a store directory (``storePath``).

@@ -141,6 +141,7 @@ def test_every_option_is_read_somewhere() -> None:
         dict.fromkeys(TOPIC_OPTIONS, "choice")
         | dict.fromkeys((*START_OPTIONS, STRATEGY_OPTION), "start")
         | dict.fromkeys(END_OPTIONS, "end")
+        | {"mode": "permissive"}
     )
     assert {gathered.get(name, name.lower()) for name in READ_OPTIONS} == fields
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rocketstream.errors import NotSupportedError, RemoteProtocolError
+from rocketstream.errors import RemoteProtocolError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.compression import compress
 from rocketstream.spark.arrow.whole import Checks
@@ -69,13 +69,6 @@ def test_a_row_of_another_place_is_refused(way: str, stray: bytes, text: str) ->
         RemoteProtocolError, match=rf"topic 'T1', broker 'broker-a', queue 3.*{text}"
     ):
         rows(pieces, way, columns=OFFSETS)
-
-
-@WAYS
-def test_a_batch_stored_as_one_record_is_refused_by_name(way: str) -> None:
-    """Topics of 5.x with queue.type=BatchCQ; its messages would be one row of nonsense."""
-    with pytest.raises(NotSupportedError, match=r"offset 2 of topic 'T1'.*BatchCQ"):
-        rows([piece(record(1), record(2, sys_flag=0x80))], way)
 
 
 @WAYS

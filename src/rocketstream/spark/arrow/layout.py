@@ -14,6 +14,7 @@ import numpy as np
 
 from rocketstream.errors import RemoteProtocolError
 from rocketstream.model import MessageQueue
+from rocketstream.protocol.codes import MessageSysFlag
 from rocketstream.protocol.record import MAGIC_V1, MAGIC_V2, RECORD_BYTES_MIN
 from rocketstream.spark.losses import described
 
@@ -34,6 +35,8 @@ _FIRST = np.dtype(
     ]
 )
 _LAST = np.dtype([("reconsumeTimes", ">i4"), ("prepared", ">i8"), ("bodySize", ">i4")])
+WRAPPED: Final = MessageSysFlag.INNER_BATCH | MessageSysFlag.NEED_UNWRAP
+"""Both: a record of several messages, which its reader has to take apart."""
 _BORN_HOST_AT: Final = _FIRST.itemsize
 _unpack_int = struct.Struct(">i").unpack_from
 
@@ -55,6 +58,7 @@ class Layout:
     Attributes:
         bytes: the pieces joined and padded, as an array of bytes.
         piece: index of the piece each record came from.
+        wrapped: whether a record holds several messages; these are to be unwrapped first.
         fields: fixed fields by column name, native byte order.
         born_host, store_host: positions of the packed hosts; ``wide_born``, ``wide_store`` tell
             which of them are IPv6.
@@ -67,7 +71,9 @@ class Layout:
         at, piece = _positions(joined, pieces)
         first = self._read(_FIRST, at)
         offsets = first["queueOffset"].astype(np.int64)
-        wanted = _wanted(offsets, piece, pieces)
+        wrapped = (first["sysFlag"] & WRAPPED) == WRAPPED
+        self.wrapped = bool(wrapped.any())
+        wanted = _wanted(offsets, piece, pieces, wrapped)
         if not wanted.all():
             at, piece, first = at[wanted], piece[wanted], first[wanted]
         self.piece: Array = piece
@@ -168,9 +174,9 @@ def _positions(joined: bytearray, pieces: Sequence[Piece]) -> tuple[Array, Array
     return np.array(at, np.int64), index
 
 
-def _wanted(offsets: Array, piece: Array, pieces: Sequence[Piece]) -> Array:
+def _wanted(offsets: Array, piece: Array, pieces: Sequence[Piece], wrapped: Array) -> Array:
     """Tell which records lie in their piece's range, refusing offsets not asked for or not
-    ascending."""
+    ascending; a wrapped record may begin before its piece."""
     begins = np.array([p.begin for p in pieces], np.int64)[piece]
     ends = np.array([p.end for p in pieces], np.int64)[piece]
     if len(offsets) > 1:
@@ -178,7 +184,7 @@ def _wanted(offsets: Array, piece: Array, pieces: Sequence[Piece]) -> Array:
         if backwards.any():
             bad = int(np.flatnonzero(backwards)[0]) + 1
             raise disordered(pieces[int(piece[bad])], int(offsets[bad]))
-    early = offsets < begins
+    early = (offsets < begins) & ~wrapped
     if early.any():
         bad = int(np.flatnonzero(early)[0])
         raise too_early(pieces[int(piece[bad])], int(offsets[bad]))

@@ -17,7 +17,6 @@ from rocketstream.protocol.properties import decode_properties
 from rocketstream.spark.arrow.gather import gather
 from rocketstream.spark.arrow.layout import Array, Layout, spread
 
-MAP = pa.map_(pa.string(), pa.string())
 _COMPARISON_BYTES_MIN = 1 << 20
 _DEDUPLICATION_CELLS_MAX = 16_000_000
 

@@ -19,8 +19,9 @@ from rocketstream.spark.arrow.bodies import inflate_body
 from rocketstream.spark.arrow.gather import gather
 from rocketstream.spark.arrow.layout import Array, Layout, Piece
 from rocketstream.spark.arrow.properties import Properties, table_of
+from rocketstream.spark.arrow.schema import TIMESTAMP
+from rocketstream.spark.columns import ERROR
 
-TIMESTAMP: Final = pa.timestamp("us", "UTC")
 TIMESTAMP_MS_MAX: Final = (2**63 - 1) // 1000
 _COMPRESSED: Final = 1
 
@@ -177,4 +178,5 @@ _MAKERS: Final[dict[str, Callable[[VectorColumns], Any]]] = {
     "tags": lambda c: c.properties().value_column("TAGS"),
     "keys": lambda c: c.properties().value_column("KEYS"),
     "msgId": VectorColumns.message_id,
+    ERROR: lambda c: pa.nulls(len(c._layout), pa.string()),
 }

@@ -17,7 +17,7 @@ from rocketstream.model import MessageQueue
 from rocketstream.protocol.codes import MessageSysFlag
 from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.protocol.record import body_crc
-from rocketstream.spark.arrow.layout import Array, Layout, Piece
+from rocketstream.spark.arrow.layout import WRAPPED, Array, Layout, Piece
 from rocketstream.spark.losses import described
 
 CRC_MASK: Final = 0x7FFFFFFF
@@ -44,11 +44,11 @@ def check_layout(layout: Layout, pieces: Sequence[Piece], checks: Checks, bodies
 
     Raises:
         RemoteProtocolError: a record of another queue or topic, or a damaged body.
-        NotSupportedError: several messages stored as one.
+        NotSupportedError: several messages stored as one, and not to be unwrapped.
     """
     _check_queues(layout, pieces)
     _check_topics(layout, pieces)
-    batched = (layout.fields["sysFlag"] & MessageSysFlag.INNER_BATCH) != 0
+    batched = (layout.fields["sysFlag"] & WRAPPED) == MessageSysFlag.INNER_BATCH
     if batched.any():
         raise inner_batch(*_place(layout, pieces, batched))
     if bodies and checks.body_crc:
@@ -77,7 +77,7 @@ def check_messages(
             raise _stranger(queue, offset, f"queue {message.queue_id}")
         if message.topic != queue.topic:
             raise _stranger(queue, offset, f"topic {message.topic!r}")
-        if message.sys_flag & MessageSysFlag.INNER_BATCH:
+        if message.sys_flag & WRAPPED == MessageSysFlag.INNER_BATCH:
             raise inner_batch(queue, offset)
         if bodies and checks.body_crc:
             actual = body_crc(message.stored_body)
@@ -110,11 +110,11 @@ def damaged(queue: MessageQueue, offset: int, actual: int, stored: int) -> Remot
 
 
 def inner_batch(queue: MessageQueue, offset: int) -> NotSupportedError:
-    """Return the error for several messages stored as one record."""
+    """Return the error for a batch stored as one record that says nothing about its form."""
     return NotSupportedError(
-        f"the record at offset {offset} of {described(queue)} is a batch stored as one (a topic "
-        "with queue.type=BatchCQ), which is not read yet; let its producers send to a topic with "
-        "queue.type=SimpleCQ",
+        f"the record at offset {offset} of {described(queue)} is marked as a batch stored as one "
+        "(sysFlag 0x80), but not as one its reader takes apart (0x40), so what is in it is not "
+        "known",
         queue=tuple(queue),
         offset=offset,
     )

@@ -5,14 +5,17 @@ Law: joins ``fetch`` with ``decode``, every offset accounted for; both know noth
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
-from rocketstream.spark.arrow.decode import decode
+from rocketstream.spark.arrow.decode import decode, decode_permissive
+from rocketstream.spark.arrow.layout import Piece
+from rocketstream.spark.arrow.undecodable import Undecodable
 from rocketstream.spark.arrow.whole import Checks
 from rocketstream.spark.executor.fetch import fetch
-from rocketstream.spark.losses import Losses
+from rocketstream.spark.losses import KeptAside, Losses
 from rocketstream.spark.scan import PartitionPlan, Scan
 from rocketstream.spark.worker import prepare
 
@@ -39,12 +42,25 @@ def read_rows(
     checks = Checks(
         losses.missing if scan.tags is None else None, body_crc=scan.options.check_body_crc
     )
+    made = partial(_decode, scan, checks, KeptAside())
     pieces, size = [], 0
     for piece in fetch(scan, planned, losses, clock):
         pieces.append(piece)
         size += len(piece.body)
         if size >= BATCH_BYTES:
-            yield from decode(pieces, scan.columns, scan.tags, checks)
+            yield from made(pieces)
             pieces, size = [], 0
     if pieces:
-        yield from decode(pieces, scan.columns, scan.tags, checks)
+        yield from made(pieces)
+
+
+def _decode(
+    scan: Scan, checks: Checks, aside: KeptAside, pieces: Sequence[Piece]
+) -> Iterator[pa.RecordBatch]:
+    if not scan.options.permissive:
+        return decode(pieces, scan.columns, scan.tags, checks)
+
+    def tell(row: Undecodable) -> None:
+        aside.add(row.message_queue, row.queue_offset, row.error)
+
+    return decode_permissive(pieces, scan.columns, scan.tags, checks, tell)

@@ -18,7 +18,12 @@ from rocketstream.spark.options.positions import (
     Position,
     QueueTable,
 )
-from rocketstream.spark.options.reading import READ_OPTIONS, ReadOptions, read_options
+from rocketstream.spark.options.reading import (
+    READ_OPTIONS,
+    ReadOptions,
+    is_permissive,
+    read_options,
+)
 from rocketstream.spark.options.storing import (
     STORE_OPTIONS,
     StoreOptions,
@@ -50,6 +55,7 @@ __all__ = [
     "WriteOptions",
     "connect_options",
     "consume_options",
+    "is_permissive",
     "is_store_read",
     "read_options",
     "since_1970",

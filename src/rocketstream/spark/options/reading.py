@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rocketstream.spark.options.connecting import CONNECT_OPTIONS, ConnectOptions, connect_options
-from rocketstream.spark.options.parsing import flag, known, number
+from rocketstream.spark.options.parsing import bad, flag, known, number
 from rocketstream.spark.options.positions import (
     END_OPTIONS,
     START_OPTIONS,
@@ -33,6 +33,7 @@ READ_OPTIONS: Final = (
     "minPartitions",
     "failOnDataLoss",
     "checkBodyCrc",
+    "mode",
     "pullBatchSize",
     "pullsInFlight",
     "queueRefreshMs",
@@ -55,6 +56,8 @@ class ReadOptions(ConnectOptions):
         min_partitions: at least so many Spark partitions, None to leave it to the planner.
         fail_on_data_loss: whether missing offsets are an error.
         check_body_crc: whether bodies that are read must match the CRC stored with them.
+        permissive: whether a record that cannot be decoded becomes a row that says why, instead of
+            an error.
         pull_batch_size: most messages asked for in one pull.
         pulls_in_flight: pulls under way at a time on one connection.
         queue_refresh_ms: how often a stream looks for new queues.
@@ -69,6 +72,7 @@ class ReadOptions(ConnectOptions):
     min_partitions: int | None
     fail_on_data_loss: bool
     check_body_crc: bool
+    permissive: bool
     pull_batch_size: int
     pulls_in_flight: int
     queue_refresh_ms: int
@@ -103,7 +107,22 @@ def read_options(given: Mapping[str, str], mode: Mode) -> ReadOptions:
         min_partitions=number(values, "minPartitions", None, 1),
         fail_on_data_loss=flag(values, "failOnDataLoss", True),
         check_body_crc=flag(values, "checkBodyCrc", True),
+        permissive=is_permissive(values),
         pull_batch_size=number(values, "pullBatchSize", 1_024, 1, 100_000),
         pulls_in_flight=number(values, "pullsInFlight", 8, 1, 64),
         queue_refresh_ms=number(values, "queueRefreshMs", 10_000, 0),
     )
+
+
+def is_permissive(given: Mapping[str, str]) -> bool:
+    """Tell what option ``mode`` says; names match in any case, other options are not looked at.
+
+    Raises:
+        ConfigurationError: it is neither ``failFast`` nor ``permissive``.
+    """
+    text = next((value for name, value in given.items() if name.lower() == "mode"), "failFast")
+    lower = text.strip().lower()
+    if lower not in {"failfast", "permissive"}:
+        drop = " (nothing is dropped without a trace; to drop rows filter 'error IS NULL')"
+        raise bad("mode", text, "failFast or permissive" + drop * (lower == "dropmalformed"))
+    return lower == "permissive"
