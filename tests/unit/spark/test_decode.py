@@ -15,6 +15,7 @@ from rocketstream.model import MessageQueue
 from rocketstream.protocol.compression import compress
 from rocketstream.protocol.record import RecordFields, encode_record
 from rocketstream.spark.arrow import decode as decoding
+from rocketstream.spark.arrow import properties as splitting
 from rocketstream.spark.arrow.decode import decode
 from rocketstream.spark.arrow.layout import Piece
 from rocketstream.spark.columns import ALL_COLUMNS, Column
@@ -88,6 +89,35 @@ def test_properties_are_read_by_the_rules(
     found = rows([piece(record(1), record(2, properties=text), record(3))], way)
     assert found[1]["properties"] == expected
     assert [found[0]["tags"], found[2]["tags"]] == ["TagA", "TagA"]
+
+
+ODD = [b"", b"a\x01\x02b\x012", b"\x01x\x02", b"\x02\x02", b"a\x01x\x01y", b"no mark",
+       b"a\x00\x01\x00", b"a\x01\xff\xfe\x02\xc3\x01b", "名\x01前".encode()]  # fmt: skip
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_one_odd_property_does_not_slow_the_others_down(
+    odd: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One empty value sent all messages of a batch through the loop, four times the work."""
+    monkeypatch.setattr(splitting, "properties_of", mock.Mock(side_effect=AssertionError))
+    found = rows([piece(record(1), record(2, properties=odd), record(3))], "vector")
+    monkeypatch.undo()
+    assert found == rows([piece(record(1), record(2, properties=odd), record(3))], "plain")
+
+
+dense = st.lists(
+    st.sampled_from([b"a", b"\x00", b"\x01", b"\x01", b"\x02", b"\x02", b"\xff", b"\xc3\xa9"])
+).map(b"".join)
+
+
+@given(st.lists(dense, min_size=1, max_size=5))
+@settings(max_examples=300, deadline=None)
+def test_any_texts_are_split_as_one_by_one(texts: list[bytes]) -> None:
+    """Separators in every place, names twice, NULs and broken characters."""
+    pieces = [piece(*(record(at, properties=text) for at, text in enumerate(texts)))]
+    columns = tuple(Column(name, name) for name in ("properties", "tags", "keys", "msgId"))
+    assert rows(pieces, "vector", columns=columns) == rows(pieces, "plain", columns=columns)
 
 
 @WAYS

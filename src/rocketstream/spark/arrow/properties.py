@@ -17,6 +17,8 @@ from rocketstream.protocol.properties import decode_properties
 from rocketstream.spark.arrow.gather import gather
 from rocketstream.spark.arrow.layout import Array, Layout, spread
 
+_MIDDLE, _END = 1, 2
+_NO_BYTES = np.zeros(0, np.uint8)
 _COMPARISON_BYTES_MIN = 1 << 20
 _DEDUPLICATION_CELLS_MAX = 16_000_000
 
@@ -105,8 +107,14 @@ def table_of(layout: Layout) -> Properties:
     The byte after each message's properties is overwritten with a separator, so call this after
     everything in front of it has been read.
     """
-    table = _split(layout)
-    return table_of_texts(_texts(layout)) if table is None else table
+    starts, sizes = layout.properties, layout.properties_size
+    terminated = (sizes > 0) & (layout.bytes[starts + sizes - 1] == _END)
+    layout.bytes[starts + sizes] = _END
+    blob = gather(layout.bytes, starts, sizes + ((sizes > 0) & ~terminated))
+    table = _split(blob)
+    if table is None:
+        table = _split(_in_utf8(blob))
+    return table_of_texts(blob.to_pylist()) if table is None else table
 
 
 def table_of_texts(texts: Sequence[bytes]) -> PropertyTable:
@@ -124,44 +132,59 @@ def properties_of(text: bytes) -> dict[str, str]:
     return decode_properties(text.decode("utf-8", "replace"))
 
 
-def _texts(layout: Layout) -> list[bytes]:
-    raw = layout.bytes
-    return [
-        raw[start : start + size].tobytes()
-        for start, size in zip(
-            layout.properties.tolist(), layout.properties_size.tolist(), strict=True
-        )
-    ]
+def _in_utf8(blob: Any) -> Any:
+    """Return texts with what is not UTF-8 replaced, as ``decode_properties`` replaces it."""
+    texts = [text.decode("utf-8", "replace").encode() for text in blob.to_pylist()]
+    return pa.array(texts, pa.binary())
 
 
-def _split(layout: Layout) -> Properties | None:
-    """Split all texts at once; None unless every one is plain ``name 1 value 2`` pairs."""
-    starts, sizes = layout.properties, layout.properties_size
-    terminated = (sizes > 0) & (layout.bytes[starts + sizes - 1] == 2)
-    layout.bytes[starts + sizes] = 2
-    blob = gather(layout.bytes, starts, sizes + ((sizes > 0) & ~terminated))
-    ends = np.frombuffer(blob.buffers()[1], np.int32, len(blob) + 1)
-    text = np.frombuffer(blob.buffers()[2], np.uint8, int(ends[-1])) if ends[-1] else _NO_BYTES
-    marks = np.flatnonzero(text <= 2)
-    if len(marks) % 2 or not _regular(text, marks):
-        return None
-    # Arrow strings lie end to end, so the separators become strings of their own, never taken.
-    edges = np.empty(2 * len(marks) + 1, np.int32)
-    edges[0::2][1:] = marks + 1
-    edges[1::2] = marks
-    edges[0] = 0
-    tokens = pa.Array.from_buffers(
-        pa.string(), 2 * len(marks), [None, pa.py_buffer(edges), blob.buffers()[2]]
-    )
+def _split(blob: Any) -> Properties | None:
+    """Split all texts at once; None if one is not UTF-8, or it would cost too much memory.
+
+    Args:
+        blob: the texts, each of them empty or with a separator at its end.
+    """
+    ends = np.frombuffer(blob.buffers()[1], np.int32, len(blob) + 1, blob.offset * 4)
+    data = blob.buffers()[2]
+    text = np.frombuffer(data, np.uint8, int(ends[-1])) if ends[-1] else _NO_BYTES
+    edges, pair_ends = _edges(text)
+    pairs = len(pair_ends)
+    # Arrow strings lie end to end, so what is between the pairs becomes strings of its own, never
+    # taken.
+    tokens = pa.Array.from_buffers(pa.string(), 4 * pairs, [None, pa.py_buffer(edges), data])
     if len(text) and text.max() > 0x7F and not _is_utf8(tokens):
         return None
-    offsets = np.searchsorted(marks[1::2], ends).astype(np.int64)
+    offsets = np.searchsorted(pair_ends, ends).astype(np.int64)
     uniform = _same_names(text, edges, offsets, tokens)
     if uniform is not None:
         return uniform
-    names = tokens.take(pa.array(np.arange(0, 2 * len(marks), 4))).dictionary_encode()
-    value_at = np.arange(2, 2 * len(marks), 4)
+    names = tokens.take(pa.array(np.arange(0, 4 * pairs, 4))).dictionary_encode()
+    value_at = np.arange(2, 4 * pairs, 4)
     return _without_repeats(PropertyTable(offsets, names, tokens, value_at))
+
+
+def _edges(text: Array) -> tuple[Array, Array]:
+    """Return where tokens begin and end, four to a pair: name, mark, value, and what comes before
+    the next name; and where the pairs end."""
+    marks = np.flatnonzero(text <= _END)
+    if len(marks) % 2 == 0 and _regular(text, marks):
+        edges = np.empty(2 * len(marks) + 1, np.int32)
+        edges[0::2][1:] = marks + 1
+        edges[1::2] = marks
+        edges[0] = 0
+        return edges, marks[1::2]
+    # Pairs without name, value or mark between them are dropped; a value may hold marks.
+    kinds = text[marks]
+    stops = marks[kinds == _END]
+    starts = np.concatenate(([0], stops[:-1] + 1))[: len(stops)]
+    middles = np.concatenate((marks[kinds == _MIDDLE], [len(text)]))
+    middle = middles[np.searchsorted(middles, starts)]
+    good = (middle > starts) & (middle + 1 < stops)
+    starts, middle, stops = starts[good], middle[good], stops[good]
+    edges = np.empty((len(stops), 4), np.int32)
+    edges[:, 0], edges[:, 1], edges[:, 2], edges[:, 3] = starts, middle, middle + 1, stops
+    last = stops[-1:] + 1 if len(stops) else [0]
+    return np.concatenate((edges.ravel(), last)).astype(np.int32), stops
 
 
 def _same_names(text: Array, edges: Array, offsets: Array, tokens: Any) -> UniformTable | None:
@@ -191,14 +214,11 @@ def _same_names(text: Array, edges: Array, offsets: Array, tokens: Any) -> Unifo
     return UniformTable(list(last), tokens, value_at)
 
 
-_NO_BYTES = np.zeros(0, np.uint8)
-
-
 def _regular(text: Array, marks: Array) -> bool:
     kinds = text[marks]
     return bool(
-        (kinds[0::2] == 1).all()
-        and (kinds[1::2] == 2).all()
+        (kinds[0::2] == _MIDDLE).all()
+        and (kinds[1::2] == _END).all()
         and (np.diff(marks, prepend=-1) > 1).all()
     )
 
