@@ -49,7 +49,14 @@ PURE_THIRD_PARTY = {"orjson", "lz4", "zstandard"}
 TASK = {"spark.columns", "spark.options", "spark.scan"}
 CONNECTING = {"spark.connections", "spark.losses", "spark.patience", "spark.tls"}
 ROOMS: dict[str, set[str]] = {
-    "spark": {"spark.setup", "spark.source", "spark.progress", "spark.letters"},
+    "spark": {
+        "spark.consumer",
+        "spark.letters",
+        "spark.progress",
+        "spark.push",
+        "spark.setup",
+        "spark.source",
+    },
     "spark.letters": {"protocol"},
     "spark.source": TASK | {"spark.setup", "spark.reader", "spark.store", "spark.sink", "client"},
     "spark.reader": TASK | {"spark.driver", "spark.executor", "spark.store"},
@@ -84,7 +91,9 @@ ROOMS: dict[str, set[str]] = {
     "spark.push": {
         "spark.connections",
         "spark.consumer",
+        "spark.driver",
         "spark.options",
+        "spark.patience",
         "spark.tls",
         "client",
         "protocol",

@@ -1,21 +1,28 @@
-"""Spark reads RocketMQ: the data sources ``rocketmq`` and ``rocketmq-progress``.
+"""Spark reads and consumes RocketMQ: ``rocketmq``, ``rocketmq-progress``, ``rocketmq-consumer``.
 
-Law: importing this package imports neither Spark nor Arrow.
+Law: importing this package imports neither Spark nor Arrow; names that need them are imported when
+they are asked for.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rocketstream.spark.push.claim import GroupClaim
+    from rocketstream.spark.push.consume import consume
+    from rocketstream.spark.push.push_consumer import SparkPushConsumer
 
 from rocketstream.spark.letters import dead_letters
 from rocketstream.spark.setup.preparation import check_lookup, prepare
 
 
 def register(spark: Any, by_value: bool = False) -> None:
-    """Register ``format("rocketmq")`` and ``format("rocketmq-progress")`` with a session.
+    """Register ``format("rocketmq")``, ``"rocketmq-progress"`` and ``"rocketmq-consumer"``.
 
     Not needed where the packages ``pyspark_rocketmq`` and ``pyspark_rocketmq_progress`` are
-    installed, which they are with this one.
+    installed, which they are with this one; ``consume`` registers its sink by itself.
 
     Parameters
     ----------
@@ -34,6 +41,7 @@ def register(spark: Any, by_value: bool = False) -> None:
     from rocketstream.spark.setup.requirements import check_requirements
 
     check_requirements()
+    from rocketstream.spark.consumer.sink import RocketMQConsumerSink
     from rocketstream.spark.progress.source import ProgressDataSource
     from rocketstream.spark.setup.shipping import ship_by_value
     from rocketstream.spark.source import RocketMQDataSource
@@ -44,6 +52,27 @@ def register(spark: Any, by_value: bool = False) -> None:
         check_lookup(spark)
     spark.dataSource.register(RocketMQDataSource)
     spark.dataSource.register(ProgressDataSource)
+    spark.dataSource.register(RocketMQConsumerSink)
 
 
-__all__ = ["dead_letters", "prepare", "register"]
+_LATER = {
+    "GroupClaim": "rocketstream.spark.push.claim",
+    "SparkPushConsumer": "rocketstream.spark.push.push_consumer",
+    "consume": "rocketstream.spark.push.consume",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_LATER[name]), name)
+
+
+__all__ = [
+    "GroupClaim",
+    "SparkPushConsumer",
+    "consume",
+    "dead_letters",
+    "prepare",
+    "register",
+]

@@ -28,11 +28,13 @@ ALSO_READ: Final = (
     "flag", "sysFlag", "bornTimestamp", "storeTimestamp", "bornHost", "storeHost",
 )  # fmt: skip
 """Columns a listener sees where they are there."""
+_READ: Final = (*NEEDED, *ALSO_READ)
+READ_COLUMNS: Final = ", ".join(f"{name} {COLUMNS[name]}" for name in _READ)
+"""All of them as Spark DDL: what to read when nothing else is done with the rows."""
 _OR_TEXT: Final = {"body": "string"}
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MS: Final = datetime.timedelta(milliseconds=1)
 _NO_HOST: Final = bytes(8)
-_READ: Final = (*NEEDED, *ALSO_READ)
 
 
 def check_columns(fields: Sequence[tuple[str, str]]) -> dict[str, str]:

@@ -9,6 +9,7 @@ from rocketstream.spark.options.consuming import (
     ConsumeOptions,
     consume_options,
 )
+from rocketstream.spark.options.parsing import known
 from rocketstream.spark.options.positions import (
     AT_EARLIEST,
     AT_LATEST,
@@ -57,6 +58,7 @@ __all__ = [
     "consume_options",
     "is_permissive",
     "is_store_read",
+    "known",
     "read_options",
     "since_1970",
     "store_options",

@@ -1,0 +1,194 @@
+"""A claim on a consumer group: one live member, this process, as long as a query consumes.
+
+Law: begins and ends; whoever is there already is never pushed out, the claim is refused.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Final, Self
+
+from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream.client.blocking import BlockingAdminClient
+from rocketstream.client.config import ClientConfig
+from rocketstream.client.core.settings import PushConsumerSettings
+from rocketstream.client.engine import Engine, threaded_engine
+from rocketstream.errors import BrokerError, ClientStateError, RouteNotFoundError
+from rocketstream.protocol.bodies import GetConsumerListByGroupResponseBody
+from rocketstream.protocol.codes import RequestCode
+from rocketstream.protocol.command import RemotingCommand
+from rocketstream.protocol.headers import GetConsumerListByGroupRequestHeader
+from rocketstream.protocol.names import check_consumer_group, retry_topic
+from rocketstream.spark.connections import admin_client
+from rocketstream.spark.options import CONNECT_OPTIONS, ConnectOptions, connect_options, known
+from rocketstream.spark.patience import Patience
+from rocketstream.spark.push.member import Progress, SparkMember
+from rocketstream.spark.tls import tls_context
+
+logger = logging.getLogger("rocketstream.spark")
+
+LEAVING_MS: Final = 3_000
+"""How long members that are there are waited for: a driver killed a moment ago still counts."""
+
+
+class GroupClaim:
+    """This process as the live member of a group whose messages a query consumes.
+
+    A context manager. Brokers and tools (consumerConnection, consumerProgress, running info) see a
+    member of the group, and the retry topic exists. ``SparkPushConsumer`` has one by itself.
+
+    Args:
+        group: the consumer group.
+        subscriptions: tag expression by topic.
+        settings: what running info tells; the defaults of a push consumer.
+        orderly: told in running info.
+        progress: returns how far each queue is, for running info; may block.
+        clock: of the client.
+        **options: ``nameServer`` and the other options of a connection.
+
+    Raises:
+        ConfigurationError: a bad group, an option that is unknown or unusable.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        subscriptions: Mapping[str, str],
+        *,
+        settings: PushConsumerSettings | None = None,
+        orderly: bool = False,
+        progress: Progress = dict,
+        clock: Clock = SYSTEM_CLOCK,
+        **options: str,
+    ) -> None:
+        check_consumer_group(group)
+        self.group = group
+        self._options = connect_options(known(options, CONNECT_OPTIONS))
+        self._subscriptions = dict(subscriptions)
+        self._settings = settings or PushConsumerSettings(group)
+        self._orderly = orderly
+        self._progress = progress
+        self._clock = clock
+        self._config = _client_config(self._options, clock)
+        self._engine: Engine | None = None
+        self._member: SparkMember | None = None
+
+    @property
+    def client_id(self) -> str:
+        """The id this member is known by."""
+        return self._config.client_id()
+
+    def begin(self) -> None:
+        """Join the group; blocks for a few requests, 3 s where somebody is there.
+
+        Raises:
+            ClientStateError: the group has live members, which are named; or begun already.
+            RouteNotFoundError: no broker made the retry topic within ``retryTimeoutMs``.
+            ConnectError: no name server answered.
+        """
+        if self._engine is not None:
+            raise ClientStateError(f"group {self.group!r} is claimed already")
+        with admin_client(self._options) as admin:
+            self._refuse(self._wait_for_leaving(admin))
+            engine = threaded_engine(self._config, self._clock)
+            instance = engine.instance
+            member = SparkMember(
+                instance, self._settings, self._subscriptions, self._orderly, self._progress
+            )
+            self._engine, self._member = engine, member
+            try:
+                engine.run(member.join())
+                # Somebody may have come between the question and the claim.
+                self._refuse(engine.run(member.others()))
+                self._wait_for_retry_topic(admin)
+            except BaseException:
+                self.end()
+                raise
+
+    def end(self) -> None:
+        """Leave the group; does nothing when not begun."""
+        engine, member = self._engine, self._member
+        self._engine = self._member = None
+        if engine is None or member is None:
+            return
+        try:
+            engine.run(member.leave())
+        finally:
+            if engine.release():
+                engine.close()
+
+    def __enter__(self) -> Self:
+        self.begin()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def _refuse(self, members: frozenset[str]) -> None:
+        if members:
+            raise ClientStateError(
+                f"group {self.group!r} has live members: {', '.join(sorted(members))}. Spark takes "
+                "a group as a whole: shut them down first (a member that died without a goodbye is "
+                "forgotten after 2 minutes), or use another group",
+                group=self.group,
+                members=sorted(members),
+            )
+
+    def _wait_for_leaving(self, admin: BlockingAdminClient) -> frozenset[str]:
+        patience = Patience(LEAVING_MS, self._clock)
+        while members := live_members(admin, self.group):
+            if patience.exhausted():
+                break
+            patience.pause()
+        return members
+
+    def _wait_for_retry_topic(self, admin: BlockingAdminClient) -> None:
+        topic = retry_topic(self.group)
+        patience = Patience(self._options.retry_timeout_ms, self._clock)
+        while True:
+            try:
+                admin.route(topic, refresh=True)
+                return
+            except RouteNotFoundError as error:
+                if patience.exhausted():
+                    raise RouteNotFoundError(
+                        f"topic {topic!r} does not exist and no broker made it: where brokers do "
+                        f"not create groups by themselves, create group {self.group!r} first",
+                        topic=topic,
+                    ) from error
+                patience.pause()
+
+
+def live_members(admin: BlockingAdminClient, group: str) -> frozenset[str]:
+    """Return the client ids of a group's members, as the masters of all brokers know them.
+
+    Raises:
+        TransportError: a broker does not answer, so nobody knows.
+    """
+    header = GetConsumerListByGroupRequestHeader(group)
+    found: set[str] = set()
+    for name, broker in admin.cluster_info().broker_addr_table.items():
+        if 0 not in broker.broker_addrs:
+            logger.info("broker %s has no master to ask for members", name)
+            continue
+        command = RemotingCommand.request(RequestCode.GET_CONSUMER_LIST_BY_GROUP, header)
+        try:
+            answer = admin.request(broker.broker_addrs[0], command)
+        except BrokerError as error:  # Apache answers so where there is no member
+            logger.debug("members of group %s at %s: %s", group, name, error)
+            continue
+        found.update(GetConsumerListByGroupResponseBody.decode(answer.body).consumer_id_list)
+    return frozenset(found)
+
+
+def _client_config(options: ConnectOptions, clock: Clock) -> ClientConfig:
+    config = ClientConfig(
+        namesrv_addr=options.name_server,
+        access_key=options.access_key,
+        secret_key=options.secret_key,
+        security_token=options.security_token,
+        ssl_context=tls_context(options),
+        connect_timeout_ms=options.connect_timeout_ms,
+    )
+    return config.checked().with_own_instance(clock)

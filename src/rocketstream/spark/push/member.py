@@ -1,0 +1,195 @@
+"""A consuming query as a member of its group: what brokers and tools are told of it.
+
+Law: on the loop of a client instance; owns no queue, pulls nothing and commits nothing: Spark's
+checkpoint says where the group is, the source reports it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+
+from rocketstream.client.consumer.push.push_remote import properties_of
+from rocketstream.client.core.settings import PushConsumerSettings
+from rocketstream.client.instance import MQClientInstance
+from rocketstream.errors import RocketMQError
+from rocketstream.model import MessageModel, MessageQueue
+from rocketstream.protocol.bodies import (
+    ConsumeMessageDirectlyResult,
+    ConsumerData,
+    ConsumerRunningInfo,
+    ProcessQueueInfo,
+    SubscriptionData,
+)
+from rocketstream.protocol.message_ext import MessageExt
+from rocketstream.protocol.names import retry_topic
+from rocketstream.protocol.subscription import build_subscription
+
+logger = logging.getLogger("rocketstream.spark")
+
+Progress = Callable[[], Mapping[MessageQueue, int]]
+"""Returns how far each queue was consumed."""
+
+
+class SparkMember:
+    """Implements the instance's ``ConsumerInner`` for a query.
+
+    Args:
+        instance: the client instance it lives in.
+        settings: told in running info; the group among them.
+        subscriptions: expression by topic.
+        orderly: whether queues are consumed in order.
+        progress: asked when somebody wants to know, on a thread; may block.
+    """
+
+    consume_type = "CONSUME_PASSIVELY"
+    message_model = MessageModel.CLUSTERING
+
+    def __init__(
+        self,
+        instance: MQClientInstance,
+        settings: PushConsumerSettings,
+        subscriptions: Mapping[str, str],
+        orderly: bool,
+        progress: Progress,
+    ) -> None:
+        self._instance = instance
+        self._settings = settings
+        self._orderly = orderly
+        self._progress = progress
+        self._began_ms = instance.clock.now_ms()
+        topics = {**subscriptions, retry_topic(settings.consumer_group): "*"}
+        self._subscriptions: list[SubscriptionData] = [
+            build_subscription(topic, expression, self._began_ms)
+            for topic, expression in topics.items()
+        ]
+        self._others: frozenset[str] = frozenset()
+
+    @property
+    def group(self) -> str:
+        """The consumer group."""
+        return self._settings.consumer_group
+
+    async def join(self) -> None:
+        """Register, learn routes, tell the brokers, which make the retry topic (C-111, C-338).
+
+        Raises:
+            ClientStateError: the instance has a member of the group.
+            ConnectError: no name server answered.
+        """
+        self._instance.register_consumer(self)
+        for topic in self.subscribed_topics():
+            if topic != retry_topic(self.group):
+                await self._instance.update_route(topic)
+        await self._instance.heartbeat()
+        await self._instance.update_route(retry_topic(self.group))
+
+    async def leave(self) -> None:
+        """Tell the brokers that this member is gone (C-119)."""
+        await self._instance.unregister_consumer(self.group)
+
+    async def others(self) -> frozenset[str]:
+        """Return the other members of the group, as every reachable broker knows them."""
+        found: set[str] = set()
+        for address in self._instance.routes.addresses(masters_only=True):
+            try:
+                found.update(await self._instance.api.consumer_ids(address, self.group))
+            except RocketMQError as error:  # Apache answers so where there is no member
+                logger.debug("members of group %s at %s: %s", self.group, address, error)
+        return frozenset(found - {self._instance.client_id})
+
+    # --- what the instance asks -------------------------------------------------------------------
+
+    def subscribed_topics(self) -> Iterable[str]:
+        """Topics whose routes are wanted."""
+        return [each.topic for each in self._subscriptions]
+
+    def heartbeat_data(self) -> ConsumerData:
+        """This member's part of a heartbeat (C-143)."""
+        return ConsumerData(
+            group_name=self.group,
+            consume_type=self.consume_type,
+            message_model=self.message_model.value,
+            consume_from_where=self._settings.consume_from_where.value,
+            subscription_data_set=list(self._subscriptions),
+            unit_mode=False,
+        )
+
+    async def rebalance(self) -> bool:
+        """Warn of members that came later: they consume the same messages again."""
+        others = await self.others()
+        if others - self._others:
+            logger.warning(
+                "group %s is consumed by Spark and by %s at the same time: messages are consumed "
+                "twice and offsets overwritten; stop one of them",
+                self.group, ", ".join(sorted(others)),
+            )  # fmt: skip
+        self._others = others
+        return True
+
+    async def persist_offsets(self) -> None:
+        """Nothing: the source reports where the checkpoint is."""
+
+    def connection_lost(self, address: str) -> None:
+        """Nothing was granted."""
+
+    def connection_made(self, address: str) -> None:
+        """Nothing to ask for."""
+
+    async def running_info(self) -> ConsumerRunningInfo:
+        """Return settings, subscriptions, and how far each queue is (C-540)."""
+        ends = await self._ends()
+        settings = self._settings
+        properties = properties_of(settings) | properties_of(self._instance.config)
+        properties.update(
+            clientIP=self._instance.client_id.partition("@")[0],
+            language="PYTHON",
+            messageListener="Spark",
+            offsetStore="SparkCheckpoint",
+            PROP_CONSUMEORDERLY="true" if self._orderly else "false",
+            PROP_THREADPOOL_CORE_SIZE=str(settings.consume_thread_max),
+            PROP_CONSUMER_START_TIMESTAMP=str(self._began_ms),
+        )
+        now_ms = self._instance.clock.now_ms()
+        return ConsumerRunningInfo(
+            properties=properties,
+            subscription_set=list(self._subscriptions),
+            mq_table={
+                queue: ProcessQueueInfo(
+                    commit_offset=end,
+                    locked=self._orderly,
+                    last_pull_timestamp=now_ms,
+                    last_consume_timestamp=now_ms,
+                )
+                for queue, end in ends.items()
+            },
+            status_table={
+                topic: self._instance.stats.consume_status(self.group, topic)
+                for topic in self.subscribed_topics()
+            },
+        )
+
+    async def consume_directly(
+        self, message: MessageExt, broker_name: str
+    ) -> ConsumeMessageDirectlyResult | None:
+        """Refuse: the listener is in Spark's tasks."""
+        return None
+
+    async def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
+        """Say that the checkpoint decides."""
+        logger.warning(
+            "somebody asks to reset group %s, topic %s: a query goes on where its checkpoint is. "
+            "Shut it down, reset the group, and start it on a new checkpoint directory",
+            self.group, topic,
+        )  # fmt: skip
+
+    def consumer_status(self, topic: str) -> Mapping[MessageQueue, int]:
+        """Return the offsets noted for a topic: none here, they are in running info."""
+        return {}
+
+    async def _ends(self) -> Mapping[MessageQueue, int]:
+        try:
+            return await self._instance.callbacks.run(self._progress)
+        except Exception as error:  # whatever Spark raises of a query that is ending
+            logger.info("progress of group %s is unknown: %s", self.group, error)
+            return {}

@@ -1,0 +1,473 @@
+"""``SparkPushConsumer``: a push consumer whose listener runs in Spark's tasks.
+
+Law: starts, stops and forwards; what it is made of (source, sink, claim) works by itself too.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, Final, Self
+
+from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream.client.config import ClientConfig
+from rocketstream.client.consumer.listener import listener_of
+from rocketstream.client.core.settings import PushConsumerSettings
+from rocketstream.client.service_state import ServiceState, StaysHere, not_running
+from rocketstream.errors import (
+    ClientStateError,
+    ConfigurationError,
+    NotSupportedError,
+    RocketMQError,
+)
+from rocketstream.model import MessageModel, MessageQueue, MessageSelector
+from rocketstream.protocol.names import check_topic, retry_topic
+from rocketstream.protocol.subscription import EXPRESSION_TAG, build_subscription
+from rocketstream.spark.connections import admin_client
+from rocketstream.spark.consumer.messages import READ_COLUMNS
+from rocketstream.spark.options import (
+    CONNECT_OPTIONS,
+    READ_OPTIONS,
+    connect_options,
+    known,
+)
+from rocketstream.spark.push.claim import GroupClaim
+from rocketstream.spark.push.consume import refuse_speculation, sink, sink_options
+from rocketstream.spark.push.queries import ends_of, stop_between_batches
+from rocketstream.spark.push.starting import starting_offsets
+
+logger = logging.getLogger("rocketstream.spark")
+
+GROUP_MEMBER: Final = "groupMember"
+"""The source's option for the member that is not a stranger to its group: this one."""
+_DECIDED: Final = ("topic", "assign", "group", "tags", "sql", "starting", "ending", "commit")
+"""Options that begin so follow from the subscriptions and the group."""
+_SPLITTING: Final = ("minPartitions", "maxRecordsPerPartition")
+MAX_OFFSETS_PER_TRIGGER: Final = 10_000
+
+_SETTINGS: Final = frozenset(
+    {
+        "consume_from_where", "consume_timestamp", "consume_thread_max",
+        "consume_message_batch_max_size", "max_reconsume_times", "suspend_current_queue_time_ms",
+        "consume_timeout_minutes", "await_termination_ms_when_shutdown", "pull_batch_size",
+        "check_crc",
+    }
+)  # fmt: skip
+"""Those of ``PushConsumerSettings`` that mean something on Spark."""
+
+
+class SparkPushConsumer(StaysHere):
+    """Consumes topics with a listener that Spark's tasks call; a context manager shuts it down.
+
+    Subscribe, set the listener, then ``start``. As with ``PushConsumer`` each message is consumed
+    at least once, what the listener fails comes back after the broker's delay, and after
+    ``max_reconsume_times`` it goes into ``%DLQ%<group>``. Other than there the group is consumed
+    by this query alone, and where it stands is Spark's checkpoint: it begins where the group's
+    committed offsets are, and keeps them up to date for every tool.
+
+    Args:
+        group: consumer group; nobody else may be consuming with it.
+        spark: the session, also of Spark Connect. Nothing to register.
+        checkpoint_location: directory of the query's checkpoint.
+        namesrv_addr: ``host:port``, several joined by ``;``; None takes NAMESRV_ADDR.
+        listener: as ``register_message_listener``.
+        subscription: topics with their expressions, the same as calls of ``subscribe``.
+        trigger: keywords of Spark's ``DataStreamWriter.trigger``, such as
+            ``{"processingTime": "1 second"}`` or ``{"availableNow": True}``; None: at once, again
+            and again.
+        max_offsets_per_trigger: most messages of one micro-batch (Spark 4.2): what is consumed
+            again after a crash, and how long a retry that is due waits. None for no limit.
+        options: further options of ``format("rocketmq")``: of the connection (``useTls``,
+            ``accessKey``, ...), ``failOnDataLoss``, ``requestTimeoutMs`` and others.
+        clock: where time comes from.
+        **settings: of ``PushConsumerSettings``: ``consume_from_where`` (LAST_OFFSET) and
+            ``consume_timestamp`` for queues without a committed offset,
+            ``consume_message_batch_max_size`` (1), ``consume_thread_max`` (20 calls at once in
+            each task), ``max_reconsume_times`` (-1: 16, in order too),
+            ``suspend_current_queue_time_ms`` (1000), ``consume_timeout_minutes`` (15),
+            ``await_termination_ms_when_shutdown`` (30000), ``pull_batch_size``, ``check_crc``.
+
+    Raises:
+        ConfigurationError: a setting or option that is unknown, without meaning on Spark, or out
+            of its range.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        spark: Any,
+        checkpoint_location: str,
+        *,
+        namesrv_addr: str | None = None,
+        listener: object = None,
+        subscription: Mapping[str, str] | None = None,
+        trigger: Mapping[str, Any] | None = None,
+        max_offsets_per_trigger: int | None = MAX_OFFSETS_PER_TRIGGER,
+        options: Mapping[str, Any] | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        **settings: Any,
+    ) -> None:
+        self.settings = _checked_settings(group, settings)
+        self.checkpoint_location = str(checkpoint_location)
+        self.state = ServiceState.CREATE_JUST
+        self._given = frozenset(settings)
+        self._spark = spark
+        self._trigger = dict(trigger or {})
+        self._limit = max_offsets_per_trigger
+        self._options = _checked_options(namesrv_addr, options or {})
+        self._clock = clock
+        self._listener = listener
+        self._orderly = False
+        self._subscriptions: dict[str, str] = {}
+        self._lock = threading.RLock()  # of state, query and claim
+        self._query: Any = None
+        self._suspended = False
+        self._claim: GroupClaim | None = None
+        for topic, expression in (subscription or {}).items():
+            self.subscribe(topic, expression)
+        if listener is not None:
+            self.register_message_listener(listener)
+
+    # --- before start -----------------------------------------------------------------------------
+
+    @property
+    def group(self) -> str:
+        """The consumer group."""
+        return self.settings.consumer_group
+
+    def register_message_listener(self, listener: object, *, orderly: bool = False) -> None:
+        """Set what consumes the messages; before ``start``.
+
+        Args:
+            listener: as for ``PushConsumer``, a coroutine function too. It is sent to tasks by
+                value and called there by several threads, or awaited on a loop.
+            orderly: consume each queue in order; a ``MessageListenerOrderly`` is in any case.
+
+        Raises:
+            ConfigurationError: not such a callable.
+            ClientStateError: started already.
+        """
+        self._check_not_started("the listener is set")
+        self._orderly = listener_of(listener, orderly=orderly).is_orderly
+        self._listener = listener
+
+    def subscribe(self, topic: str, expression: str | MessageSelector | None = "*") -> None:
+        """Consume a topic; replaces an earlier subscription of it; before ``start``.
+
+        Topics of one expression are one source of the query, and a checkpoint knows its sources:
+        with another number of expressions begin a new checkpoint directory, the group's offsets
+        are where it goes on.
+
+        Args:
+            topic: it must exist when the query starts.
+            expression: ``*`` for all, or tags as in ``TagA || TagB``.
+
+        Raises:
+            ConfigurationError: a bad topic name.
+            SubscriptionError: an expression without any tag.
+            NotSupportedError: a condition in SQL92.
+            ClientStateError: started already.
+        """
+        self._check_not_started("topics are subscribed")
+        check_topic(topic)
+        selector = MessageSelector.of(expression, EXPRESSION_TAG)
+        if selector.expression_type != EXPRESSION_TAG:
+            raise NotSupportedError(
+                f"a subscription on Spark selects by tags, not by {selector.expression_type}; "
+                "filter with rocketstream.spark.consume(df.filter(...), ...) instead"
+            )
+        data = build_subscription(topic, selector.expression, self._clock.now_ms())
+        self._subscriptions[topic] = data.sub_string
+
+    def unsubscribe(self, topic: str) -> None:
+        """Forget a subscription; before ``start``."""
+        self._check_not_started("topics are unsubscribed")
+        self._subscriptions.pop(topic, None)
+
+    # --- life -------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Claim the group and start the query. Blocks for some requests and Spark's planning.
+
+        A start that fails leaves nothing behind and may be tried again.
+
+        Raises:
+            ClientStateError: the group has live members, which are named; or started before.
+            ConfigurationError: no listener, no subscription, one that cannot be pickled, or Spark
+                runs with speculation.
+            RouteNotFoundError: a topic does not exist.
+            ConnectError: no name server answered.
+        """
+        with self._lock:
+            self._check_not_started("a consumer is started once,")
+            if self._listener is None:
+                raise ConfigurationError(
+                    "messageListener is null; call register_message_listener()"
+                )
+            if not self._subscriptions:
+                raise ConfigurationError("no topic to consume; call subscribe() before start()")
+            for name in _SPLITTING if self._orderly else ():
+                if name in self._options:
+                    raise ConfigurationError(
+                        f"option {name!r} splits queues, which are to be consumed in order; leave "
+                        "it out",
+                        option=name,
+                    )
+            refuse_speculation(self._spark)
+            sink_of = self._sink_options()
+            claim = self._new_claim()
+            claim.begin()
+            self._claim = claim
+            try:
+                self._query = self._start_query(sink_of)
+            except BaseException:
+                self._claim = None
+                claim.end()
+                raise
+            self.state = ServiceState.RUNNING
+            self._watch(self._query)
+
+    def suspend(self) -> None:
+        """Stop the query between two micro-batches; stay the group's member. Until ``resume``.
+
+        Blocks until a micro-batch under way has ended, ``await_termination_ms_when_shutdown`` at
+        most.
+
+        Raises:
+            ClientStateError: not running.
+        """
+        with self._lock:
+            self._check_running()
+            if not self._suspended:
+                self._suspended = True
+                self._stop_query(self.settings.await_termination_ms_when_shutdown)
+
+    def resume(self) -> None:
+        """Go on where the checkpoint is.
+
+        Raises:
+            ClientStateError: not running.
+        """
+        with self._lock:
+            self._check_running()
+            if self._suspended:
+                self._query = self._start_query(self._sink_options())
+                self._suspended = False
+                self._watch(self._query)
+
+    def shutdown(self, await_ms: float | None = None) -> None:
+        """Stop between two micro-batches, report the offsets, leave the group.
+
+        Does nothing unless running. What a micro-batch that is broken off has consumed is
+        consumed again.
+
+        Args:
+            await_ms: how long a micro-batch may take to end; by default
+                ``await_termination_ms_when_shutdown``.
+        """
+        with self._lock:
+            if self.state is not ServiceState.RUNNING:
+                return
+            if await_ms is None:
+                await_ms = self.settings.await_termination_ms_when_shutdown
+            try:
+                if not self._suspended:
+                    self._stop_query(await_ms)
+            finally:
+                self._finish()
+
+    def await_termination(self, timeout_ms: float | None = None) -> bool:
+        """Wait until the query has ended, by itself or by a failure; tell whether it has.
+
+        Args:
+            timeout_ms: how long to wait; None without end.
+
+        Raises:
+            StreamingQueryException: Spark's own; the query failed.
+            ClientStateError: never started.
+        """
+        query = self._query
+        if query is None:
+            raise not_running("The consumer service state not OK", self.state)
+        if timeout_ms is None:
+            query.awaitTermination()
+            return True
+        return bool(query.awaitTermination(max(1, -(-int(timeout_ms) // 1000))))
+
+    @property
+    def query(self) -> Any:
+        """Spark's ``StreamingQuery``, the last one where it has ended; None before ``start``."""
+        return self._query
+
+    @property
+    def client_id(self) -> str | None:
+        """The id brokers and tools know this consumer by; None unless running."""
+        claim = self._claim
+        return None if claim is None else claim.client_id
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+
+    # --- the query --------------------------------------------------------------------------------
+
+    def _start_query(self, options: Mapping[str, str]) -> Any:
+        rows = self._rows()
+        writer = sink(self._spark, rows, options)
+        writer = writer.option("checkpointLocation", self.checkpoint_location)
+        if self._trigger:
+            writer = writer.trigger(**self._trigger)
+        return writer.start()
+
+    def _rows(self) -> Any:
+        """Return the rows of all topics and of the retry topic: one source per tag expression.
+
+        No source splits a queue, so each queue is in one task and in order.
+        """
+        by_expression: dict[str, list[str]] = {"*": [retry_topic(self.group)]}
+        for topic, expression in sorted(self._subscriptions.items()):
+            by_expression.setdefault(expression, []).append(topic)
+        rows: Any = None
+        with admin_client(connect_options(self._connect())) as admin:
+            for expression, topics in sorted(by_expression.items()):
+                reader = self._spark.readStream.format("rocketmq").schema(READ_COLUMNS)
+                reader = reader.options(**self._source_options()).options(
+                    topic=",".join(topics),
+                    tags=expression,
+                    startingOffsets=starting_offsets(admin, self.settings, topics),
+                )
+                frame = reader.load()
+                rows = frame if rows is None else rows.unionAll(frame)
+        return rows
+
+    def _source_options(self) -> dict[str, str]:
+        options = dict(self._options) | {"group": self.group}
+        if GROUP_MEMBER in READ_OPTIONS and self.client_id is not None:
+            options[GROUP_MEMBER] = self.client_id
+        if self._limit is not None and _has_limits(self._spark):
+            options.setdefault("maxOffsetsPerTrigger", str(self._limit))
+        if "pull_batch_size" in self._given:
+            options["pullBatchSize"] = str(self.settings.pull_batch_size)
+        if not self.settings.check_crc:
+            options["checkBodyCrc"] = "false"
+        return options
+
+    def _sink_options(self) -> dict[str, str]:
+        settings = self.settings
+        given = {
+            "group": self.group,
+            "consumeMessageBatchMaxSize": settings.consume_message_batch_max_size,
+            "consumeThreadMax": settings.consume_thread_max,
+            "maxReconsumeTimes": settings.max_reconsume_times,
+            "suspendCurrentQueueTimeMillis": max(10, settings.suspend_current_queue_time_ms),
+            "consumeTimeout": settings.consume_timeout_minutes,
+        }
+        return sink_options(self._listener, self._orderly, self._connect() | given)
+
+    def _connect(self) -> dict[str, str]:
+        return {name: self._options[name] for name in CONNECT_OPTIONS if name in self._options}
+
+    def _new_claim(self) -> GroupClaim:
+        return GroupClaim(
+            self.group,
+            self._subscriptions,
+            settings=self.settings,
+            orderly=self._orderly,
+            progress=lambda: ends_of(self._query),
+            clock=self._clock,
+            **self._connect(),
+        )
+
+    # --- the end ----------------------------------------------------------------------------------
+
+    def _watch(self, query: Any) -> None:
+        """Leave the group when the query ends by itself."""
+
+        def wait() -> None:
+            try:
+                query.awaitTermination()
+            except Exception as error:  # Spark's; whoever awaits the query is told as well
+                logger.error("the query of group %s has failed: %s", self.group, error)
+            with self._lock:
+                mine = self._query is query and not self._suspended
+                if mine and self.state is ServiceState.RUNNING:
+                    self._finish()
+
+        name = f"SparkPushConsumer-{self.group}"
+        threading.Thread(target=wait, name=name, daemon=True).start()
+
+    def _stop_query(self, await_ms: float) -> None:
+        stop_between_batches(self._query, await_ms, self._clock)
+
+    def _finish(self) -> None:
+        self.state = ServiceState.SHUTDOWN_ALREADY
+        claim, self._claim = self._claim, None
+        try:
+            self._report(ends_of(self._query))
+        finally:
+            if claim is not None:
+                claim.end()
+
+    def _report(self, ends: Mapping[MessageQueue, int]) -> None:
+        """Report the end of the last micro-batch; the source reports one behind."""
+        try:
+            with admin_client(connect_options(self._connect())) as admin:
+                for queue, end in ends.items():
+                    admin.update_consumer_offset(self.group, queue, end)
+        except RocketMQError as error:
+            logger.warning(
+                "the last offsets of group %s were not reported, the checkpoint has them: %s",
+                self.group, error,
+            )  # fmt: skip
+
+    def _check_not_started(self, what: str) -> None:
+        if self.state is not ServiceState.CREATE_JUST:
+            raise ClientStateError(
+                f"{what} before start(); this consumer is {self.state.value}, create a new one"
+            )
+
+    def _check_running(self) -> None:
+        if self.state is not ServiceState.RUNNING:
+            raise not_running("The consumer service state not OK", self.state)
+
+
+def _checked_settings(group: str, settings: Mapping[str, Any]) -> PushConsumerSettings:
+    every = {field.name for field in fields(PushConsumerSettings)}
+    for name, value in settings.items():
+        if name == "message_model" and value is MessageModel.CLUSTERING:
+            continue
+        if name not in _SETTINGS:
+            why = (
+                "has no meaning on Spark, which paces and divides the reading itself (option "
+                "max_offsets_per_trigger)"
+                if name in every
+                else "is no setting"
+            )
+            raise ConfigurationError(
+                f"{name!r} {why}; settings are {', '.join(sorted(_SETTINGS))}", setting=name
+            )
+    made = PushConsumerSettings(group, **settings)
+    made.check()
+    return made
+
+
+def _checked_options(namesrv_addr: str | None, given: Mapping[str, Any]) -> dict[str, str]:
+    accepted = [name for name in READ_OPTIONS if not name.startswith(_DECIDED)]
+    text = {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in given.items()
+    }
+    options = known(text, accepted)
+    servers = ClientConfig(namesrv_addr or options.get("nameServer")).name_servers()
+    options["nameServer"] = ";".join(servers)
+    connect_options({name: options[name] for name in CONNECT_OPTIONS if name in options})
+    return options
+
+
+def _has_limits(spark: Any) -> bool:
+    major, minor = str(spark.version).split(".")[:2]
+    return (int(major), int(minor)) >= (4, 2)

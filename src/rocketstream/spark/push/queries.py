@@ -1,0 +1,52 @@
+"""A streaming query from outside: how far it is, and how to stop it between two micro-batches.
+
+Law: reads Spark's own reports; knows no group and no listener.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import Any, Final
+
+from rocketstream._util.clock import Clock
+from rocketstream.errors import ConfigurationError
+from rocketstream.model import MessageQueue
+from rocketstream.spark.driver.offsets import StreamOffset
+
+_LOOK_MS: Final = 20.0
+
+
+def ends_of(query: Any) -> dict[MessageQueue, int]:
+    """Return where the last finished micro-batch of a query ended; empty before the first."""
+    progress = None if query is None else query.lastProgress
+    ends: dict[MessageQueue, int] = {}
+    for source in [] if progress is None else progress.sources:
+        offset = source.endOffset
+        try:
+            value = json.loads(offset) if isinstance(offset, str) else offset
+            ends.update(StreamOffset.from_json(value).ends)
+        except (ConfigurationError, ValueError):  # of a source that is not ours
+            continue
+    return ends
+
+
+def stop_between_batches(query: Any, await_ms: float, clock: Clock) -> None:
+    """Stop a query when it is idle or has just finished a micro-batch.
+
+    What a micro-batch under way has consumed would be consumed again. Blocks for ``await_ms`` at
+    most, then stops it where it is.
+    """
+    until_ms = clock.monotonic_ms() + await_ms
+    batch = _batch(query)
+    never = threading.Event()
+    while query.isActive and clock.monotonic_ms() < until_ms:
+        if not query.status["isDataAvailable"] or _batch(query) != batch:
+            break
+        never.wait(_LOOK_MS / 1000)
+    query.stop()
+
+
+def _batch(query: Any) -> object:
+    progress = query.lastProgress
+    return None if progress is None else (progress.batchId, progress.timestamp)

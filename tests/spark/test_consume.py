@@ -1,0 +1,148 @@
+"""Listeners on Spark: retries come back on time, dead letters, in order, by value, claims."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rocketstream import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus
+from rocketstream.admin import Admin
+from rocketstream.client.blocking import BlockingAdminClient
+from rocketstream.client.service_state import ServiceState
+from rocketstream.errors import ClientStateError
+from rocketstream.model import MessageQueue
+from rocketstream.server.embedded import EmbeddedCluster
+from rocketstream.spark import SparkPushConsumer, consume
+from tests.spark.support import numbered, send
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+SUCCESS = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+LATER = ConsumeConcurrentlyStatus.RECONSUME_LATER
+LONG_S = 120.0
+NewTopic = Callable[..., str]
+Seen = list[tuple[int, int]]
+
+
+@pytest.fixture(scope="module")
+def soon() -> Iterator[EmbeddedCluster]:
+    """A cluster whose every delay level is a second."""
+    with EmbeddedCluster(delay_levels="1s 1s 1s 1s 1s 1s") as running:
+        yield running
+
+
+class Notes:
+    """What listeners in other processes were given: a line each, ``number tries``."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = str(folder / "notes")
+        Path(self.path).touch()
+
+    def seen(self) -> Seen:
+        lines = Path(self.path).read_text().splitlines()
+        return [(int(number), int(tries)) for number, tries in map(str.split, lines)]
+
+    def wait_for(self, count: int, query: Any) -> Seen:
+        pause = threading.Event()
+        for _ in range(int(LONG_S / 0.05)):
+            if len(seen := self.seen()) >= count:
+                return seen
+            assert query.isActive, query.exception()
+            pause.wait(0.05)
+        raise AssertionError(f"{len(seen)} of {count}: {seen}")
+
+
+@pytest.fixture
+def notes(tmp_path: Path) -> Notes:
+    return Notes(tmp_path)
+
+
+def failing_listener(path: str, failing: dict[int, int]) -> Any:
+    """A listener that fails a number as often as told, and notes every call."""
+
+    def listener(messages: list[Any]) -> ConsumeConcurrentlyStatus:
+        (message,) = messages
+        number = int(message.body)
+        with open(path, "a") as notes:
+            notes.write(f"{number} {message.reconsume_times}\n")
+        return LATER if message.reconsume_times < failing.get(number, 0) else SUCCESS
+
+    return listener
+
+
+def test_failures_come_back_and_poison_becomes_a_dead_letter(
+    spark: Any, soon: EmbeddedCluster, notes: Notes, tmp_path: Path
+) -> None:
+    """The facade as a whole: claim, retries, dead letters, suspension, offsets, and goodbye."""
+    soon.create_topic("orders", queues=2)
+    send(soon, "orders", 0, numbered(0, 10))
+    send(soon, "orders", 1, numbered(10, 10))
+    consumer = SparkPushConsumer(
+        "billing",
+        spark,
+        str(tmp_path / "checkpoint"),
+        namesrv_addr=soon.namesrv_addr,
+        listener=failing_listener(notes.path, {3: 1, 14: 99}),
+        subscription={"orders": "*"},
+        max_reconsume_times=2,
+    )
+    with consumer, Admin(soon.namesrv_addr) as admin:
+        consumer.start()
+        seen = notes.wait_for(23, consumer.query)
+        assert Counter(seen) == Counter(
+            [(number, 0) for number in range(20)] + [(3, 1), (14, 1), (14, 2)]
+        )
+        (member,) = admin.group_connections("billing").members
+        assert member.client_id == consumer.client_id
+        rival = SparkPushConsumer(
+            "billing", spark, str(tmp_path / "other"), namesrv_addr=soon.namesrv_addr,
+            listener=failing_listener(notes.path, {}), subscription={"orders": "*"},
+        )  # fmt: skip
+        with pytest.raises(ClientStateError, match=f"live members: {consumer.client_id}"):
+            rival.start()
+
+        consumer.suspend()
+        send(soon, "orders", 0, numbered(20, 5))
+        assert not consumer.query.isActive
+        assert consumer.client_id
+        consumer.resume()
+        assert sorted(notes.wait_for(28, consumer.query)[23:]) == [(n, 0) for n in range(20, 25)]
+    assert consumer.state is ServiceState.SHUTDOWN_ALREADY
+    with BlockingAdminClient(soon.namesrv_addr) as client:
+        assert client.max_offset(MessageQueue("%DLQ%billing", "broker-a", 0)) == 1
+        for topic in ("orders", "%RETRY%billing"):
+            for queue in client.subscribe_queues(topic):
+                assert client.query_consumer_offset("billing", queue) == client.max_offset(queue)
+
+
+def test_a_queue_is_consumed_in_order_behind_any_transform(
+    spark: Any, soon: EmbeddedCluster, tmp_path: Path
+) -> None:
+    """The rows are shuffled before; each queue is brought into one task and sorted."""
+    soon.create_topic("bookings", queues=2)
+    send(soon, "bookings", 0, numbered(0, 30))
+    send(soon, "bookings", 1, numbered(30, 30))
+    path = str(tmp_path / "order")
+
+    def listener(messages: list[Any]) -> ConsumeOrderlyStatus:
+        with open(path, "a") as notes:
+            for message in messages:
+                notes.write(f"{message.queue_id} {bytes(message.body).decode()}\n")
+        return ConsumeOrderlyStatus.SUCCESS
+
+    rows = spark.read.format("rocketmq").option("nameServer", soon.namesrv_addr)
+    rows = rows.option("topic", "bookings").load().orderBy("msgId", "body").repartition(3)
+    consume(
+        rows, listener, orderly=True, group="booking", nameServer=soon.namesrv_addr,
+        consumeMessageBatchMaxSize=4,
+    ).save()  # fmt: skip
+    seen: dict[str, list[int]] = {"0": [], "1": []}
+    for line in Path(path).read_text().splitlines():
+        queue, number = line.split()
+        seen[queue].append(int(number))
+    assert seen == {"0": list(range(30)), "1": list(range(30, 60))}

@@ -1,0 +1,127 @@
+"""The facade before any Spark is there: what it takes, and what it refuses with a reason."""
+
+from __future__ import annotations
+
+import pickle
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import rocketstream.spark
+from rocketstream.client.service_state import ServiceState
+from rocketstream.errors import (
+    ClientStateError,
+    ConfigurationError,
+    NotSupportedError,
+    SubscriptionError,
+)
+from rocketstream.model import ConsumeConcurrentlyStatus, MessageModel, MessageSelector
+from rocketstream.spark import SparkPushConsumer
+
+
+def consumer(**settings: Any) -> SparkPushConsumer:
+    conf = SimpleNamespace(get=lambda name, default: settings.pop("speculation", default))
+    spark = SimpleNamespace(conf=conf, version="4.3.0")
+    conf.get = (lambda value: lambda name, default: value or default)(
+        settings.pop("speculation", None)
+    )
+    given = {"namesrv_addr": "127.0.0.1:1"} | settings
+    return SparkPushConsumer("billing", spark, "/checkpoints/billing", **given)
+
+
+def listener(messages: list[Any]) -> ConsumeConcurrentlyStatus:
+    return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+
+
+def test_settings_have_the_push_consumers_names_and_defaults() -> None:
+    made = consumer(consume_message_batch_max_size=16, message_model=MessageModel.CLUSTERING)
+    assert (made.group, made.settings.consume_message_batch_max_size) == ("billing", 16)
+    assert made.settings.consume_timeout_minutes == 15
+    assert made.state is ServiceState.CREATE_JUST
+    assert (made.query, made.client_id) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"pull_threshold_for_queue": 5}, "has no meaning on Spark"),
+        ({"message_model": MessageModel.BROADCASTING}, "has no meaning on Spark"),
+        (
+            {"batch_size": 5},
+            "is no setting; settings are await_termination_ms",
+        ),
+        ({"consume_message_batch_max_size": 0}, "consumeMessageBatchMaxSize Out of range"),
+        ({"options": {"topic": "t"}}, "unknown option 'topic'"),
+        ({"options": {"useTsl": "true"}}, "did you mean 'useTls'"),
+        ({"options": {"accessKey": "a", "useTls": "maybe"}}, "true or false"),
+        ({"namesrv_addr": "nowhere"}, "nowhere"),
+    ],
+)
+def test_what_cannot_be_is_refused_at_once(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        consumer(**settings)
+
+
+def test_the_name_server_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NAMESRV_ADDR", "10.0.0.1:9876")
+    consumer(namesrv_addr=None)
+    monkeypatch.delenv("NAMESRV_ADDR")
+    with pytest.raises(ConfigurationError, match="No name server address"):
+        consumer(namesrv_addr=None)
+
+
+def test_a_start_needs_a_listener_and_a_topic() -> None:
+    made = consumer()
+    with pytest.raises(ConfigurationError, match="messageListener is null"):
+        made.start()
+    made.register_message_listener(listener)
+    with pytest.raises(ConfigurationError, match="call subscribe"):
+        made.start()
+    made.subscribe("orders")
+    made.unsubscribe("orders")
+    with pytest.raises(ConfigurationError, match="call subscribe"):
+        made.start()
+
+
+def test_speculation_is_refused_before_anything_is_asked_of_the_cluster() -> None:
+    made = consumer(listener=listener, subscription={"orders": "*"}, speculation="true")
+    with pytest.raises(ConfigurationError, match="speculation is true"):
+        made.start()
+    assert made.state is ServiceState.CREATE_JUST
+
+
+def test_what_splits_a_queue_is_refused_in_order() -> None:
+    made = consumer(subscription={"orders": "*"}, options={"minPartitions": 8})
+    made.register_message_listener(listener, orderly=True)
+    with pytest.raises(ConfigurationError, match="'minPartitions' splits queues"):
+        made.start()
+
+
+def test_subscriptions_select_by_tags_only() -> None:
+    made = consumer()
+    with pytest.raises(NotSupportedError, match="selects by tags, not by SQL92"):
+        made.subscribe("orders", MessageSelector.by_sql("a > 1"))
+    with pytest.raises(SubscriptionError):
+        made.subscribe("orders", "||")
+    with pytest.raises(ConfigurationError, match="illegal characters"):
+        made.subscribe("or ders")
+
+
+def test_what_needs_a_running_consumer_says_so() -> None:
+    made = consumer()
+    for call in (made.suspend, made.resume, made.await_termination):
+        with pytest.raises(ClientStateError, match="call start"):
+            call()
+    made.shutdown()
+    assert made.state is ServiceState.CREATE_JUST
+
+
+def test_a_consumer_stays_in_its_process() -> None:
+    with pytest.raises(NotSupportedError, match="SparkPushConsumer cannot be pickled"):
+        pickle.dumps(consumer())
+
+
+def test_what_is_not_there_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'SparkPullConsumer'"):
+        _ = rocketstream.spark.SparkPullConsumer
