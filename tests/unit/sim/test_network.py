@@ -179,6 +179,58 @@ def test_cut_lets_some_bytes_through_and_resets_both_sides() -> None:
         assert [type(error) for error in side.lost] == [ConnectionResetError]
 
 
+@pytest.mark.parametrize("blocked", [False, True])
+def test_nothing_comes_from_behind_a_cut(blocked: bool) -> None:
+    net = Net()
+    client, server = net.connected()
+    net.network.connections()[0].cut_after(4)
+    if blocked:
+        net.network.block(HERE, THERE)  # then all of it comes in one instant
+    for _ in range(20):
+        client.transport.write(b"0123456789")
+    net.run(1)
+    net.network.heal()
+    net.run(5)
+    assert server.data == b"0123"
+    for side in (client, server):
+        assert [type(error) for error in side.lost] == [ConnectionResetError]
+
+
+@pytest.mark.parametrize("met_the_block", [False, True])
+def test_nothing_comes_from_behind_what_a_lost_machine_cannot_send_again(
+    met_the_block: bool,
+) -> None:
+    net = Net()
+    client, server = net.connected()
+    net.network.settings.latency_s = 0.5, 0.5
+    net.network.block(HERE, THERE)
+    client.transport.write(b"first")
+    net.run(0.4)
+    client.transport.write(b"second")
+    if met_the_block:
+        net.run(0.2)
+    net.here.die()
+    net.network.hosts[HERE].lose_power()
+    if not met_the_block:
+        net.run(0.2)
+    net.network.unblock(HERE, THERE)
+    net.run(5)
+    assert server.data == b""
+
+
+def test_latency_that_changes_does_not_change_the_order() -> None:
+    net = Net()
+    net.listen()
+    net.do(net.here.create_connection(lambda: net.client, THERE, PORT), 0.01)
+    net.network.slow_down(HERE, THERE, 3.0)
+    chance = random.Random(1)
+    for number in range(200):
+        net.client.transport.write(b"%03d" % number)
+        net.run(chance.random() * 0.005)
+    net.run(5)
+    assert net.servers[0].data == b"".join(b"%03d" % number for number in range(200))
+
+
 def test_split_writes_arrive_in_pieces() -> None:
     net = Net(split_share=1.0)
     client, server = net.connected()

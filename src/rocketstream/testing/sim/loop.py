@@ -71,8 +71,12 @@ class Scheduler:
 
     def call_later(self, delay_s: float, callback: Callable[..., object], *args: Any) -> Event:
         """Run a callback that belongs to no process after ``delay_s``."""
+        return self.call_at(self.now + delay_s, callback, *args)
+
+    def call_at(self, when: float, callback: Callable[..., object], *args: Any) -> Event:
+        """Run a callback that belongs to no process at a time."""
         event = Event(callback, args)
-        self.at(self.now + delay_s, event)
+        self.at(when, event)
         return event
 
     def run(self, until: float, is_over: Callable[[], bool] | None = None) -> None:

@@ -585,14 +585,18 @@ class Stream:
         scheduler = self._network.scheduler
         at = max(self._last_at, scheduler.now + self._network.latency_s(self.way))
         self._last_at = at
-        scheduler.call_later(at - scheduler.now, self._arrive, kind, data)
+        # The time itself: a difference from now is rounded, and could be just before the last one.
+        scheduler.call_at(at, self._arrive, kind, data)
 
     def _arrive(self, kind: str, data: bytes) -> None:
         if self.is_over:
             return
         if self.held or self._gets_stuck():
-            if self._is_lost or kind == "reset":
-                return  # nobody is left to send it again, and resets are sent once
+            if kind == "reset":
+                return  # sent once
+            if self._is_lost:
+                self._finish()  # nobody is left to send it again: what is behind it waits for ever
+                return
             if not self.held:
                 give_up_s = self._network.settings.give_up_s
                 self._network.scheduler.call_later(give_up_s, self._give_up, data)
@@ -651,8 +655,9 @@ class Stream:
             self._cut_after -= len(data)
             return data
         data, self._cut_after = data[: self._cut_after], None
-        scheduler = self._network.scheduler
-        scheduler.call_later(_LOOPBACK_S, self.break_both)
+        # At once: what is held up behind it, or on its way, must not close the gap.
+        self._finish()
+        self._network.scheduler.call_later(_LOOPBACK_S, self.break_both)
         return data
 
     def break_both(self) -> None:
@@ -716,8 +721,9 @@ class Stream:
         """The sending machine is gone with what it had not sent; what is on its way arrives."""
         self.buffer.clear()
         self.buffered = 0
-        self.held.clear()
         self._is_lost = True
+        if self.held:
+            self._finish()  # what is on its way comes behind what nobody sends again
 
     def _finish(self) -> None:
         self.is_over = True
