@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import pytest
 
-from rocketstream.errors import ConnectError, RouteNotFoundError
+from rocketstream.errors import ConnectError, DataLossError, RouteNotFoundError
 from rocketstream.model import MessageQueue
 from rocketstream.spark.driver.cluster import Cluster
 from rocketstream.spark.driver.offsets import StreamOffset
@@ -238,6 +238,17 @@ def test_spark_40_tells_no_start_and_seeds_by_partitions() -> None:
     assert restarted.source.ranges(logged, logged) == []
     end = restarted.latest(None)
     assert restarted.source.ranges(logged, end) == [QueueRange(A, 60, 100)]
+
+
+def test_spark_40_plans_the_last_batch_at_a_restart_without_its_rows() -> None:
+    """It is done, so a queue of it that has left the route since is no loss; replayed it is one."""
+    first = FakeCluster()
+    end = first.start()
+    restarted = FakeCluster(retryTimeoutMs="0")
+    del restarted.table[B]
+    assert restarted.source.ranges(end, end) == []
+    with pytest.raises(DataLossError, match="queue 1"):
+        restarted.source.ranges(restarted.source.initial(), end)
 
 
 def test_newest_is_what_was_last_seen() -> None:
