@@ -76,6 +76,20 @@ def test_a_value_in_place_of_a_broker_or_topic_is_that_of_all_its_queues() -> No
     assert [table.of(queue) for queue in queues] == [5, None, 7, -1]
 
 
+def test_a_position_may_be_spelled_in_any_case() -> None:
+    """Words, in JSON too; names of topics keep their case."""
+    assert parse(topic="A", startingOffsets="earLiEst", endingOffsets=" laTest ").start == Position(
+        "earliest"
+    )
+    table = parse(topic="A,B", startingOffsets='{"A":"eArLiEst","B":{"b":"Latest"}}').start.table
+    assert table is not None
+    assert table.of(A1) == -2
+    assert table.of(MessageQueue("B", "b", 0)) == -1
+    for wrong in ('{"a":"earliest"}', '{"A":"newest"}', '{"A":"group"}'):
+        with pytest.raises(ConfigurationError, match="option 'startingOffsets'"):
+            parse(topic="A", startingOffsets=wrong)
+
+
 @pytest.mark.parametrize(
     ("text", "before_now_ms"),
     [("-10m", 600_000), ("-2h", 2 * HOUR_MS), ("-1d", 24 * HOUR_MS), ("- 90 s", 90_000)],

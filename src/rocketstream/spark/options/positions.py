@@ -162,7 +162,7 @@ def offset_table(name: str, text: str, topics: TopicChoice) -> QueueTable:
 
     A number in place of a topic's or broker's object is that of all its queues.
     """
-    accepted = f"earliest, latest, group, or {_TREE} with offsets, -2 earliest, -1 latest"
+    accepted = f"earliest, latest, group, or {_TREE} with offsets or words, -2 earliest, -1 latest"
     return _table(name, text, topics, _offset_of, accepted)
 
 
@@ -207,6 +207,8 @@ def _place(path: tuple[str, ...]) -> Place | None:
 
 
 def _offset_of(value: Any) -> int | None:
+    if isinstance(value, str):
+        return {"earliest": EARLIEST, "latest": LATEST}.get(value.strip().lower())
     return value if type(value) is int and EARLIEST <= value < 2**63 else None
 
 
