@@ -8,10 +8,11 @@ from __future__ import annotations
 import logging
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream.errors import ConfigurationError
 from rocketstream.model import MessageQueue
 from rocketstream.spark.driver.cluster import Cluster
 from rocketstream.spark.driver.resolving import Resolver
-from rocketstream.spark.losses import report_loss
+from rocketstream.spark.losses import described, report_loss
 from rocketstream.spark.options import ReadOptions
 from rocketstream.spark.scan import QueueRange
 
@@ -24,7 +25,7 @@ def batch_ranges(
     """Return what a batch reads, checked against what the queues hold.
 
     Raises:
-        ConfigurationError: the options name queues that do not exist.
+        ConfigurationError: the options name queues that do not exist, or ends before beginnings.
         DataLossError: offsets named by the user, or by the group, are not there and
             ``failOnDataLoss`` is set.
     """
@@ -36,6 +37,8 @@ def batch_ranges(
         if not queues:
             logger.warning("there is nothing to read: %s", options.choice.text)
         begins, ends = resolver.begins(queues), resolver.ends(queues)
+        if options.start.kind != "group":  # one that went past the end has nothing left to read
+            _refuse_reversed(cluster, begins, ends)
         if named & {"offsets", "group"}:
             _clip(options.fail_on_data_loss, cluster, begins, ends)
         return [
@@ -45,6 +48,26 @@ def batch_ranges(
         ]
 
     return cluster.patiently(ask)
+
+
+def _refuse_reversed(
+    cluster: Cluster, begins: dict[MessageQueue, int], ends: dict[MessageQueue, int]
+) -> None:
+    """Refuse an end before a beginning: the queue would be left out without a word.
+
+    Not where the oldest row there is stands after the end, since rows expire; what begins after the
+    last one is a loss.
+    """
+    reversed_ = [queue for queue, begin in begins.items() if ends[queue] < begin]
+    lows = cluster.min_offsets(reversed_) if reversed_ else {}
+    highs = cluster.max_offsets(reversed_) if reversed_ else {}
+    for queue in reversed_:
+        if lows[queue] < begins[queue] <= highs[queue]:
+            raise ConfigurationError(
+                f"the read of {described(queue)} begins at offset {begins[queue]} and ends at "
+                f"{ends[queue]}: give 'startingOffsets', or a starting time, before the end",
+                queue=tuple(queue),
+            )
 
 
 def _clip(

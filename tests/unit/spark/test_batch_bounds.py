@@ -1,0 +1,163 @@
+"""Where a batch begins and ends: offsets and times, of all queues or of each its own.
+
+The cases of Spark's own suite for its Kafka relation that need no Spark.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from rocketstream.errors import ConfigurationError, DataLossError
+from rocketstream.spark import worker
+from tests.unit.spark.micro_batches import Topics, batch_rows
+
+QUEUES = 3
+
+
+@dataclass(frozen=True)
+class Timed:
+    """Rows 0 to 29 in three queues, row n in queue n % 3, ten of each time."""
+
+    topics: Topics
+    topic: str
+    first: int
+    second: int
+    third: int
+    after: int
+
+    def rows(self, **options: Any) -> list[int]:
+        """What a batch reads."""
+        return batch_rows(self.topics.cluster, topic=self.topic, **options)
+
+    def each(self, *values: int) -> str:
+        """JSON with a value for each queue."""
+        by_queue = {str(queue): value for queue, value in enumerate(values)}
+        return json.dumps({self.topic: {"broker-a": by_queue}})
+
+
+@pytest.fixture
+def timed(topics: Topics, topic: str) -> Iterator[Timed]:
+    """Time passes between the tens."""
+    topics.cluster.create_topic(topic, queues=QUEUES)
+    times = {}
+    for first in (0, 10, 20):
+        times[first] = topics.clock.now_ms()
+        for queue in range(QUEUES):
+            rows = [row for row in range(first, first + 10) if row % QUEUES == queue]
+            topics.put(topic, rows, queue=queue)
+    yield Timed(topics, topic, times[0], times[10], times[20], topics.clock.now_ms())
+    worker.close_pools()
+
+
+def test_times_of_each_queue_bound_a_batch(timed: Timed) -> None:
+    """From the second time to the third."""
+    start, end = timed.each(*[timed.second] * 3), timed.each(*[timed.third] * 3)
+    rows = timed.rows(startingOffsetsByTimestamp=start, endingOffsetsByTimestamp=end)
+    assert rows == list(range(10, 20))
+
+
+def test_times_begin_where_offsets_end(timed: Timed) -> None:
+    """Of the last queue its first row alone."""
+    start, end = timed.each(*[timed.first] * 3), timed.each(-1, -1, 1)
+    rows = timed.rows(startingOffsetsByTimestamp=start, endingOffsets=end)
+    assert rows == [row for row in range(30) if row % 3 != 2 or row == 2]
+
+
+def test_offsets_begin_where_times_end(timed: Timed) -> None:
+    """Everything before the third time."""
+    start, end = timed.each(-2, -2, 0), timed.each(*[timed.third] * 3)
+    rows = timed.rows(startingOffsets=start, endingOffsetsByTimestamp=end)
+    assert rows == list(range(20))
+
+
+def test_times_of_each_queue_alone_are_enough(timed: Timed) -> None:
+    """The other end is the topic's."""
+    assert timed.rows(startingOffsetsByTimestamp=timed.each(*[timed.second] * 3)) == list(
+        range(10, 30)
+    )
+    assert timed.rows(endingOffsetsByTimestamp=timed.each(*[timed.third] * 3)) == list(range(20))
+
+
+def test_one_time_bounds_every_queue(timed: Timed) -> None:
+    """Begin inclusive, end exclusive."""
+    rows = timed.rows(startingTimestamp=timed.second, endingTimestamp=timed.third)
+    assert rows == list(range(10, 20))
+
+
+def test_a_queue_without_a_row_of_its_ending_time_is_read_to_its_end(timed: Timed) -> None:
+    """Nothing is left out that is old enough."""
+    end = timed.each(timed.second, timed.second, timed.after + 10**9)
+    rows = timed.rows(endingOffsetsByTimestamp=end)
+    assert rows == [row for row in range(30) if row < 10 or row % 3 == 2]
+
+
+def test_a_queue_without_a_row_of_its_starting_time_is_an_error_where_asked(timed: Timed) -> None:
+    """By default it begins at its end."""
+    start = timed.each(timed.second, timed.second, timed.after + 10**9)
+    assert timed.rows(startingOffsetsByTimestamp=start) == [
+        row for row in range(10, 30) if row % 3 != 2
+    ]
+    strict = {"startingOffsetsByTimestampStrategy": "error"}
+    with pytest.raises(ConfigurationError, match="queue 2"):
+        timed.rows(startingOffsetsByTimestamp=start, **strict)
+
+
+def test_two_ways_to_say_where_a_batch_begins_are_refused(timed: Timed) -> None:
+    """None of them is quietly preferred."""
+    both = {"startingTimestamp": timed.third, "startingOffsets": "earliest"}
+    with pytest.raises(ConfigurationError, match="'startingOffsets' and 'startingTimestamp'"):
+        timed.rows(**both)
+
+
+@pytest.mark.parametrize("fail_on_data_loss", [True, False])
+@pytest.mark.parametrize("end", ["offset", "time"])
+def test_a_batch_that_ends_before_it_begins_is_an_error(
+    timed: Timed, end: str, fail_on_data_loss: bool
+) -> None:
+    """An empty table would hide the mistake; the text says which of both is where."""
+    bounds: dict[str, Any] = {"startingOffsets": timed.each(-2, 8, -2)}
+    if end == "offset":
+        bounds["endingOffsets"] = timed.each(-1, 4, -1)
+    else:
+        bounds["endingTimestamp"] = timed.second  # where queue 1 had 3 rows
+    with pytest.raises(ConfigurationError, match=r"queue 1.* begins at offset 8 and ends at [34]"):
+        timed.rows(**bounds, failOnDataLoss=fail_on_data_loss)
+
+
+def test_a_queue_may_be_left_out_by_its_bounds(timed: Timed) -> None:
+    """From its end to its end, or from its beginning to its beginning."""
+    nothing = {"startingOffsets": timed.each(-1, -2, 5), "endingOffsets": timed.each(-1, 0, 5)}
+    assert timed.rows(**nothing) == []
+
+
+def test_a_batch_that_begins_after_everything_there_is_is_a_loss(timed: Timed) -> None:
+    """A topic made anew has fewer rows than the offsets somebody wrote down."""
+    start = {"startingOffsets": timed.each(-2, 100, -2)}
+    with pytest.raises(DataLossError, match="offsets 100 and on were asked for"):
+        timed.rows(**start)
+    rows = timed.rows(**start, failOnDataLoss=False)
+    assert rows == [row for row in range(30) if row % 3 != 1]
+
+
+def test_what_expired_is_not_read_from_earliest_and_missed_by_offset(
+    topics: Topics, topic: str
+) -> None:
+    """Earliest is what is there when the batch is planned."""
+    topics.cluster.create_topic(topic, queues=1)
+    topics.put(topic, range(300), queue=0)
+    assert batch_rows(topics.cluster, topic=topic) == list(range(300))
+    topics.expire(topic)
+    rows = batch_rows(topics.cluster, topic=topic)
+    assert 0 < len(rows) < 300
+    assert rows == list(range(300 - len(rows), 300))
+    start = json.dumps({topic: {"broker-a": {"0": 0}}})
+    with pytest.raises(DataLossError, match="offsets 0 to 299 were asked for"):
+        batch_rows(topics.cluster, topic=topic, startingOffsets=start)
+    named = {"topic": topic, "startingOffsets": start, "failOnDataLoss": False}
+    assert batch_rows(topics.cluster, **named) == rows
+    worker.close_pools()
