@@ -16,6 +16,7 @@ from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.framing import (
     FrameDecoder,
     decode_frame,
+    decode_frame_within,
     encode_frame,
     encode_frame_head,
 )
@@ -92,6 +93,17 @@ def test_frame_split_at_each_byte_decodes_the_same(name: str) -> None:
         assert len(commands) == 1
         assert same(commands[0], whole)
         assert decoder.bytes_pending == 0
+
+
+@pytest.mark.parametrize("data", FRAMES.values(), ids=FRAMES)
+def test_a_frame_in_the_middle_of_a_buffer_is_read_and_the_buffer_free_again(data: bytes) -> None:
+    """What the command keeps is a copy: the next frames overwrite the place."""
+    buffer = bytearray(b"before" + data + b"behind")
+    command = decode_frame_within(buffer, 10, 6 + len(data))
+    buffer[:] = bytes(len(buffer))
+    buffer.clear()
+    assert same(command, decode_frame(data[4:]))
+    assert type(command.body) is bytes
 
 
 def test_frames_fed_byte_by_byte_come_out_in_order() -> None:

@@ -128,6 +128,21 @@ def decode_frame(frame: bytes | memoryview) -> RemotingCommand:
     return _decode(data, 0, len(data), _HEADER_BYTES_MAX)
 
 
+def decode_frame_within(buffer: bytearray, begin: int, end: int) -> RemotingCommand:
+    """Read the frame between two places of a buffer, without its 4 length bytes.
+
+    What the command keeps is copied out once, so that the buffer can be used again.
+
+    Args:
+        buffer: where it was received.
+        begin, end: at least 4 bytes apart.
+
+    Raises:
+        MalformedFrameError: lengths, header or serialize type are impossible.
+    """
+    return _decode(buffer, begin, end, _HEADER_BYTES_MAX)
+
+
 def _decode(
     data: bytes | bytearray, start: int, end: int, header_bytes_max: int
 ) -> RemotingCommand:

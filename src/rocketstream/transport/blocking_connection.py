@@ -31,7 +31,7 @@ from rocketstream.errors import (
 )
 from rocketstream.protocol.codes import FLAG_ONEWAY, FLAG_RESPONSE
 from rocketstream.protocol.command import RemotingCommand
-from rocketstream.protocol.framing import decode_frame, encode_frame
+from rocketstream.protocol.framing import decode_frame_within, encode_frame
 from rocketstream.transport.addresses import cannot_connect, parse_address
 from rocketstream.transport.connection import OPAQUE_MASK, BeforeRequest, refusal
 
@@ -366,18 +366,18 @@ class BlockingConnection:
     def _take_frame(self, length: int) -> RemotingCommand:
         begin = self._start + _PREFIX_BYTES
         end = begin + length
-        frame = bytes(self._view[begin:end])
+        try:
+            command = decode_frame_within(self._buffer, begin, end)
+        except RocketMQError as error:
+            self._break(str(error))
+            raise
         if end == self._end:
             self._start = self._end = 0
             if len(self._buffer) > _BUFFER_BYTES:
                 self._resize(_BUFFER_BYTES)
         else:
             self._start = end
-        try:
-            return decode_frame(frame)
-        except RocketMQError as error:
-            self._break(str(error))
-            raise
+        return command
 
     def _use_what_is_left(self, deadline_ms: float) -> None:
         """A frame came in pieces: wait for the next one as long as the deadline allows."""
