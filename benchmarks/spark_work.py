@@ -14,10 +14,15 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-COLUMNS_WITHOUT_PROPERTIES = (
-    "topic STRING, brokerName STRING, queueId INT, queueOffset LONG, msgId STRING, tags STRING,"
-    " keys STRING, body BINARY, bornTimestamp TIMESTAMP, storeTimestamp TIMESTAMP"
-)
+COLUMNS = {
+    "without-properties": "topic STRING, brokerName STRING, queueId INT, queueOffset LONG,"
+    " msgId STRING, tags STRING, keys STRING, body BINARY, bornTimestamp TIMESTAMP,"
+    " storeTimestamp TIMESTAMP",
+    "kafka": "keys STRING, body BINARY, topic STRING, queueId INT, queueOffset LONG,"
+    " bornTimestamp TIMESTAMP",
+    "body": "body BINARY",
+}
+"""Choices of columns by name; ``kafka`` are those of Spark's Kafka source."""
 
 
 def session(folder: str) -> Any:
@@ -48,11 +53,11 @@ def session(folder: str) -> Any:
 
 
 def source(spark: Any, options: argparse.Namespace) -> Any:
-    """The topic as a DataFrame, all columns or without the properties."""
+    """The topic as a DataFrame, all columns or a choice."""
     reader = spark.read.format("rocketmq")
     reader = reader.option("nameServer", options.namesrv).option("topic", options.topic)
-    if options.columns == "without-properties":
-        reader = reader.schema(COLUMNS_WITHOUT_PROPERTIES)
+    if options.columns in COLUMNS:
+        reader = reader.schema(COLUMNS[options.columns])
     return reader.load()
 
 
@@ -148,7 +153,7 @@ def main() -> None:
     parser.add_argument("--namesrv", default="")
     parser.add_argument("--topic", default="Bench")
     parser.add_argument("--count", type=int, default=100_000)
-    parser.add_argument("--columns", choices=["all", "without-properties"], default="all")
+    parser.add_argument("--columns", choices=["all", *COLUMNS], default="all")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--batches", type=int, default=40)
     parser.add_argument("--folder", required=True)

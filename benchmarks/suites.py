@@ -110,7 +110,7 @@ def spark(settings: Settings) -> Iterator[Figure]:
     with embedded_server(settings.place("store")) as embedded:
         where = ["--namesrv", embedded.namesrv_addr, "--topic", "Bench", "--folder", folder]
         fill(embedded.namesrv_addr, "Bench", count)
-        for columns in ("all", "without-properties"):
+        for columns in ("all", "without-properties", "kafka", "body"):
             words = [*where, "--count", str(count), "--columns", columns]
             yield spark_figure(settings, columns, words)
         yield micro_batch_figure(settings, where, folder)
