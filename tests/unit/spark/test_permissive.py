@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 from rocketstream.errors import ConfigurationError, DataLossError, RemoteProtocolError
 from rocketstream.model import MessageQueue
+from rocketstream.protocol import message_ext
 from rocketstream.protocol.compression import compress
 from rocketstream.spark.arrow import decode as decoding
+from rocketstream.spark.arrow import undecodable
 from rocketstream.spark.arrow.decode import decode_permissive
 from rocketstream.spark.arrow.layout import Piece
 from rocketstream.spark.arrow.whole import Checks
@@ -220,6 +222,23 @@ def test_an_answer_of_garbage_is_bounded() -> None:
         permissive([garbage])
     many = piece(record(0, magic=0) * 20_000, begin=0, end=20_000)
     assert offsets(permissive([many])) == [*range(20_000)]
+
+
+def test_lengths_that_all_reach_far_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each record claims nearly all that is left: copying that every time would be gigabytes."""
+    seen: list[int] = []
+
+    def decode_messages(raw: bytes, broker_name: str = "") -> Any:
+        seen.append(len(raw))
+        return message_ext.decode_messages(raw, broker_name)
+
+    monkeypatch.setattr(undecodable, "decode_messages", decode_messages)
+    count = 2_000
+    one = len(record(0))
+    many = [record(at, size=max(0, (count - at) * one - 50)) for at in range(count)]
+    found = permissive([piece(*many, begin=0, end=count)])
+    assert offsets(found) == [*range(count)]
+    assert sum(seen) <= count * one
 
 
 flips = st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 255)), min_size=1, max_size=2)

@@ -16,13 +16,23 @@ from typing import Final
 from rocketstream.errors import NotSupportedError, RemoteProtocolError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.message_ext import MessageExt, decode_messages
-from rocketstream.protocol.record import MAGIC_V1, MAGIC_V2, RECORD_BYTES_MIN
+from rocketstream.protocol.record import (
+    HEADS,
+    HOSTS_MASK,
+    MAGIC_V1,
+    MAGIC_V2,
+    RECORD_BYTES_MIN,
+    SYS_FLAG_AT,
+)
 from rocketstream.spark.arrow.bodies import inflate_body
 from rocketstream.spark.arrow.layout import Piece
 from rocketstream.spark.arrow.unwrap import INNER_MESSAGES_MAX, INNER_NUM, is_wrapped, unwrap_record
 from rocketstream.spark.arrow.whole import NO_CHECKS, Checks, check_messages, report_gaps
 
 _HEAD: Final = struct.Struct(">iIiiiq")
+_INT: Final = struct.Struct(">i")
+_TAIL_BYTES_MIN: Final = 3
+"""Behind a body: the lengths of topic and properties."""
 _MAGIC_BYTES: Final = tuple(magic.to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2))
 _ERRORS: Final = (RemoteProtocolError, NotSupportedError)
 _OF_HEAD: Final = (
@@ -114,7 +124,7 @@ def _spans(piece: Piece) -> Iterator[_Span]:
     while at < len(raw):
         size = _size(raw, at)
         end = at + size
-        adds_up = size > 0 and _adds_up(raw[at:end])
+        adds_up = size > 0 and _adds_up(raw, at, size)
         searched = not (size and (adds_up or end == len(raw) or _may_begin(raw, end, piece)))
         if searched:
             end = _next_record(raw, at + 1, piece)
@@ -126,16 +136,29 @@ def _size(raw: bytes, at: int) -> int:
     """Return the size a record gives itself, 0 if it cannot be right."""
     if len(raw) - at < RECORD_BYTES_MIN:
         return 0
-    (size,) = struct.unpack_from(">i", raw, at)
+    (size,) = _INT.unpack_from(raw, at)
     return size if RECORD_BYTES_MIN <= size <= len(raw) - at else 0
 
 
-def _adds_up(raw: bytes) -> bool:
-    """Tell whether the lengths in a record are those of one record."""
-    try:
-        return len(decode_messages(raw)) == 1
-    except RemoteProtocolError:
+def _adds_up(raw: bytes, at: int, size: int) -> bool:
+    """Tell whether the lengths in a record make its size; looks at them alone, however long it is
+    said to be."""
+    (sys_flag,) = _INT.unpack_from(raw, at + SYS_FLAG_AT)
+    head_bytes: int = HEADS[sys_flag & HOSTS_MASK].size
+    end = at + size
+    if at + head_bytes + _TAIL_BYTES_MIN > end:
         return False
+    (body_bytes,) = _INT.unpack_from(raw, at + head_bytes - _INT.size)
+    topic_at: int = at + head_bytes + body_bytes
+    if body_bytes < 0 or topic_at + _TAIL_BYTES_MIN > end:
+        return False
+    _, magic, _, _, _, _ = _HEAD.unpack_from(raw, at)
+    wide = magic == MAGIC_V2
+    topic_bytes = 2 + int.from_bytes(raw[topic_at : topic_at + 2]) if wide else 1 + raw[topic_at]
+    properties_at = topic_at + topic_bytes + 2
+    if properties_at > end:
+        return False
+    return properties_at + int.from_bytes(raw[properties_at - 2 : properties_at]) == end
 
 
 def _may_begin(raw: bytes, at: int, piece: Piece) -> bool:
