@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import queue
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +14,7 @@ import pytest
 from rocketstream.client.blocking import BlockingAdminClient
 from rocketstream.model import MessageQueue
 from rocketstream.server.embedded import EmbeddedCluster
+from rocketstream.spark import ReadProgress
 from rocketstream.spark.options.progress import CLUSTER_ONLY
 from rocketstream.spark.progress.columns import CLUSTER_COLUMNS
 from tests.spark.support import Sent, numbered, send
@@ -86,3 +89,25 @@ def test_the_examples_of_dead_letters_can_be_run(
     run(sending, names, cluster)
     assert capsys.readouterr().out.splitlines() == ["3 {'orders': 3} ()", "3 {'orders': 3}"]
     assert set(re.findall(r"`(\w+)`", first_cells("letter"))) == set(names["letters"].columns)
+
+
+def test_the_example_of_a_listener_can_be_run(spark: Any, cluster: EmbeddedCluster) -> None:
+    topic = "orders-of-the-listener"
+    cluster.create_topic(topic, queues=1)
+    send(cluster, topic, 0, numbered(0, 5))
+    lines: queue.Queue[str] = queue.Queue()
+    names: dict[str, Any] = {"spark": spark, "print": lambda *words: lines.put(str(words[0]))}
+    (code,) = examples("How a query is doing")
+    run(code.replace('"orders"', repr(topic)), names, cluster)
+    try:
+        assert re.match(
+            rf"landing, {topic}: batch 0, 5 rows, .*MB/s, lag 0,", lines.get(timeout=90)
+        )
+    finally:
+        names["query"].stop()
+        spark.streams.removeListener(names["listener"])
+
+
+def test_every_measure_is_listed() -> None:
+    listed = set(re.findall(r"`(\w+)`", first_cells("measure")))
+    assert listed == {field.name for field in dataclasses.fields(ReadProgress)}

@@ -10,6 +10,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rocketstream.spark.listener import ProgressListener, observe_bytes
+    from rocketstream.spark.measures import ReadProgress
     from rocketstream.spark.push.claim import GroupClaim
     from rocketstream.spark.push.consume import consume
     from rocketstream.spark.push.push_consumer import SparkPushConsumer
@@ -57,8 +59,11 @@ def register(spark: Any, by_value: bool = False) -> None:
 
 _LATER = {
     "GroupClaim": "rocketstream.spark.push.claim",
+    "ProgressListener": "rocketstream.spark.listener",
+    "ReadProgress": "rocketstream.spark.measures",
     "SparkPushConsumer": "rocketstream.spark.push.push_consumer",
     "consume": "rocketstream.spark.push.consume",
+    "observe_bytes": "rocketstream.spark.listener",
 }
 
 
@@ -70,9 +75,12 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "GroupClaim",
+    "ProgressListener",
+    "ReadProgress",
     "SparkPushConsumer",
     "consume",
     "dead_letters",
+    "observe_bytes",
     "prepare",
     "register",
 ]

@@ -20,6 +20,7 @@ from rocketstream.spark.driver.offsets import StreamOffset
 from rocketstream.spark.driver.partitions import partition_plans
 from rocketstream.spark.driver.signals import stop_on_sigterm
 from rocketstream.spark.driver.streaming import StreamSource
+from rocketstream.spark.driver.warnings import WARNINGS, WarningTail
 from rocketstream.spark.executor.rows import read_partition
 from rocketstream.spark.scan import PartitionPlan, QueueRange, Scan
 from rocketstream.spark.store.planning import (
@@ -115,6 +116,7 @@ class RocketMQStreamReader(_AvailableNow, api.DataSourceStreamReader):  # type: 
     def __init__(self, scan: Scan) -> None:
         self._scan = scan
         self._open_source: StreamSource | None = None
+        self._warnings: WarningTail | None = None
 
     def initialOffset(self) -> dict[str, Any]:
         """Return where the stream begins."""
@@ -136,9 +138,15 @@ class RocketMQStreamReader(_AvailableNow, api.DataSourceStreamReader):  # type: 
         return limits.ReadAllAvailable() if rows_max is None else limits.ReadMaxRows(rows_max)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Return the ends of all queues, for the query's progress."""
+        """Return the ends of all queues, for the query's progress, and what was warned of.
+
+        Only a listener reads it, in the user's process; warnings of this one are seen nowhere else.
+        """
         newest = self._source().newest()
-        return None if newest is None else newest.to_json()
+        if newest is None:
+            return None
+        told = [] if self._warnings is None else self._warnings.told()
+        return newest.to_json() | ({WARNINGS: told} if told else {})
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Stop at what is there now."""
@@ -164,10 +172,14 @@ class RocketMQStreamReader(_AvailableNow, api.DataSourceStreamReader):  # type: 
         """Close the connections."""
         if self._open_source is not None:
             self._open_source.stop()
+        if self._warnings is not None:
+            self._warnings.detach()
 
     def _source(self) -> StreamSource:
         if self._open_source is None:
             stop_on_sigterm()
+            self._warnings = WarningTail()
+            self._warnings.attach()
             options = self._scan.options
             self._open_source = StreamSource(options, Cluster(options))
         return self._open_source
