@@ -26,10 +26,10 @@ def ship_by_value() -> None:
 
 
 def make_constants_picklable() -> None:
-    """Teach Spark's pickler about compiled struct formats and our caching functions.
+    """Teach Spark's pickler about compiled struct formats and caching functions.
 
-    Both are constants of our modules. Called in every process that pickles the source on: the
-    planner sends it to the executors.
+    Both are constants of our modules; users keep connections in the latter. Called in every process
+    that pickles the source on: the planner sends it to the executors.
     """
     table = cloudpickle.CloudPickler.dispatch_table
     table[struct.Struct] = _reduce_struct
@@ -41,12 +41,19 @@ def _reduce_struct(compiled: struct.Struct) -> tuple[type[struct.Struct], tuple[
 
 
 def _reduce_cached(cached: Any) -> Any:
-    """By itself a cached function is pickled by its name, which the other side lacks of ours."""
-    package = (getattr(cached, "__module__", None) or "").partition(".")[0]
-    if package != _PACKAGE:
+    """By itself a cached function is pickled by its name, which the other side may lack."""
+    module = getattr(cached, "__module__", None) or ""
+    if module.partition(".")[0] != _PACKAGE and not _travels(module):
         return cached.__reduce__()
     settings = cached.cache_parameters()
     return _cached_again, (cached.__wrapped__, settings["maxsize"], settings["typed"])
+
+
+def _travels(module: str) -> bool:
+    """Whether what a module defines is pickled by value: the user's program, or by request."""
+    parts = module.split(".")
+    packages = {".".join(parts[: count + 1]) for count in range(len(parts))}
+    return module == "__main__" or bool(packages & cloudpickle.list_registry_pickle_by_value())
 
 
 def _cached_again(function: Any, maxsize: int | None, typed: bool) -> Any:

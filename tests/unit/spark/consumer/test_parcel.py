@@ -43,15 +43,20 @@ def test_a_listener_is_unpacked_once_in_a_process() -> None:
 
 
 def test_tasks_need_not_have_the_module_of_the_listener(tmp_path: Path) -> None:
+    """Nor what it makes once per process, in a function with ``functools.cache``."""
     (tmp_path / "orders.py").write_text(
         textwrap.dedent(
             """
-            from rocketstream import ConsumeConcurrentlyStatus
+            import functools
 
             PRICES = {"a": 3}
 
+            @functools.cache
+            def connection():
+                return dict(PRICES)
+
             def price(message):
-                return PRICES[message]
+                return connection()[message]
 
             def listener(messages):
                 return sum(map(price, messages))
