@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import datasource as api
 
-from rocketstream.errors import ConfigurationError
+from rocketstream.errors import NotSupportedError
 from rocketstream.spark.driver.batch import batch_ranges
 from rocketstream.spark.driver.cluster import Cluster
 from rocketstream.spark.driver.offsets import StreamOffset
@@ -114,6 +114,11 @@ class RocketMQStreamReader(_AvailableNow, api.DataSourceStreamReader):  # type: 
     """
 
     def __init__(self, scan: Scan) -> None:
+        if limits is None and scan.options.limits.given:
+            raise NotSupportedError(
+                f"option {scan.options.limits.given[0]!r} needs PySpark 4.2: before it Spark asks "
+                "for everything there is. Use PySpark 4.2, or leave the option out"
+            )
         self._scan = scan
         self._open_source: StreamSource | None = None
         self._warnings: WarningTail | None = None
@@ -127,15 +132,23 @@ class RocketMQStreamReader(_AvailableNow, api.DataSourceStreamReader):  # type: 
     ) -> dict[str, Any]:
         """Return the end of the next batch; ``start`` itself when there is nothing new."""
         begin = None if start is None else StreamOffset.from_json(start)
-        end = self._source().latest(begin, getattr(limit, "max_rows", None))
+        limited = limit is not None and not isinstance(limit, limits.ReadAllAvailable)
+        end = self._source().latest(begin, limited)
         return start if start is not None and end is begin else end.to_json()
 
     def getDefaultReadLimit(self) -> Any:
-        """Return the limit of ``maxOffsetsPerTrigger``."""
-        rows_max = self._scan.options.max_offsets_per_trigger
-        if limits is None:
-            raise ConfigurationError("limits need Spark 4.2")
-        return limits.ReadAllAvailable() if rows_max is None else limits.ReadMaxRows(rows_max)
+        """Return a limit where the user set one: which ones, the source knows by itself.
+
+        Spark hands it to ``latestOffset``, unless a trigger asks for all there is.
+        """
+        own = self._scan.options.limits
+        if own.rows_max is not None:
+            return limits.ReadMaxRows(own.rows_max)
+        if own.bytes_max is not None:
+            return limits.ReadMaxBytes(own.bytes_max)
+        return (
+            limits.ReadAllAvailable() if own.rows_min is None else limits.ReadMinRows(own.rows_min)
+        )
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Return the ends of all queues, for the query's progress, and what was warned of.

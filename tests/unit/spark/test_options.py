@@ -20,6 +20,7 @@ from rocketstream.spark.options import (
 )
 from rocketstream.spark.options.positions import END_OPTIONS, START_OPTIONS, STRATEGY_OPTION
 from rocketstream.spark.options.topics import TOPIC_OPTIONS
+from rocketstream.spark.options.trigger_limits import LIMIT_OPTIONS
 from rocketstream.spark.scan import new_scan
 
 
@@ -38,7 +39,9 @@ def test_names_match_in_any_case_and_defaults_follow_kafkas_source() -> None:
     assert (batch.start, batch.end) == (AT_EARLIEST, AT_LATEST)
     assert stream.start == AT_LATEST
     assert (batch.fail_on_data_loss, batch.tags) == (True, "*")
-    assert parse(MaxOffsetsPerTrigger="7", failondataloss="FALSE").max_offsets_per_trigger == 7
+    assert (
+        parse_for("stream", MaxOffsetsPerTrigger="7", failondataloss="FALSE").limits.rows_max == 7
+    )
 
 
 def test_topics_are_a_list() -> None:
@@ -142,6 +145,7 @@ def test_every_option_is_read_somewhere() -> None:
         | dict.fromkeys((*START_OPTIONS, STRATEGY_OPTION), "start")
         | dict.fromkeys(END_OPTIONS, "end")
         | {"mode": "permissive"}
+        | dict.fromkeys(LIMIT_OPTIONS, "limits")
     )
     assert {gathered.get(name, name.lower()) for name in READ_OPTIONS} == fields
 

@@ -46,7 +46,7 @@ def test_a_limit_applies_only_when_spark_says_so() -> None:
     """Covers S 8.4: ReadAllAvailable must ignore maxOffsetsPerTrigger."""
     cluster = FakeCluster(maxOffsetsPerTrigger="29")
     initial = cluster.source.initial()
-    limited = cluster.latest(initial, 29)
+    limited = cluster.latest(initial, True)
     assert limited.ends == {A: 20, B: 14}
     assert cluster.latest(limited).ends == {A: 100, B: 50}
 
@@ -57,7 +57,7 @@ def test_available_now_stops_at_its_target() -> None:
     cluster.source.prepare_available_now()
     cluster.table[A][1] = 500
     cluster.table[C] = [0, 10]
-    end = cluster.latest(cluster.source.initial(), 1_000)
+    end = cluster.latest(cluster.source.initial(), True)
     assert end.ends == {A: 100, B: 50}
     assert cluster.latest(end) is end
 
@@ -147,7 +147,7 @@ def test_a_report_that_fails_is_not_tried_at_every_question(
         for _ in range(20):
             cluster.table[A][1] += 1
             cluster.clock.advance(100)
-            cluster.source.latest(end, None)
+            cluster.source.latest(end, False)
     assert 1 <= caplog.text.count("not reported") <= 3
 
 
@@ -196,7 +196,7 @@ def test_ends_are_not_asked_for_every_eleven_milliseconds() -> None:
     questions = cluster.questions
     for _ in range(10):
         cluster.clock.advance(9)
-        start = cluster.source.latest(start, 1)
+        start = cluster.source.latest(start, True)
     assert cluster.questions == questions + 1
 
 
@@ -212,7 +212,7 @@ def test_an_idle_stream_waits_inside_and_sees_news_at_once() -> None:
         return FakeCluster.max_offsets(cluster, queues)
 
     cluster.max_offsets = ask  # type: ignore[method-assign]
-    assert cluster.source.latest(end, None).ends[A] == 101
+    assert cluster.source.latest(end, False).ends[A] == 101
 
 
 def test_stop_ends_a_wait() -> None:
@@ -221,7 +221,7 @@ def test_stop_ends_a_wait() -> None:
     end = cluster.start()
     cluster.source.stop()
     assert cluster.latest(end) is end
-    assert cluster.source.latest(end, None) is end
+    assert cluster.source.latest(end, False) is end
 
 
 def test_spark_40_tells_no_start_and_seeds_by_partitions() -> None:

@@ -103,6 +103,6 @@ def test_a_stream_of_a_pattern_takes_up_topics_made_under_way(
     start = source.initial()
     embedded.create_topic("orders-asia", queues=1)
     send(embedded, "orders-asia", 0, numbered(0, 3))
-    end = source.latest(start, None)
+    end = source.latest(start, False)
     ranges = source.ranges(start, StreamOffset.from_json(end.to_json()))
     assert [(span.queue.topic, span.begin, span.end) for span in ranges] == [("orders-asia", 0, 3)]

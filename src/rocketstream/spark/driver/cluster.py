@@ -147,16 +147,23 @@ class Cluster:
 
         One round trip per broker and 32 queues.
         """
+        heads = self._heads_of(rows)
+        return {q: Mark(head.store_timestamp, head.physical_offset) for q, head in heads.items()}
+
+    def row_bytes(self, rows: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
+        """Return the stored bytes of the rows at some offsets, those that are gone left out."""
+        return {queue: head.total_size for queue, head in self._heads_of(rows).items()}
+
+    def _heads_of(self, rows: Mapping[MessageQueue, int]) -> dict[MessageQueue, RecordHead]:
         by_broker: dict[str, list[MessageQueue]] = {}
         for queue in rows:
             by_broker.setdefault(queue.broker_name, []).append(queue)
-        found: dict[MessageQueue, Mark] = {}
+        found: dict[MessageQueue, RecordHead] = {}
         for broker_name, queues in by_broker.items():
             for first in range(0, len(queues), _MARKS_AT_ONCE):
                 some = queues[first : first + _MARKS_AT_ONCE]
-                for queue, head in zip(some, self._heads(broker_name, some, rows), strict=True):
-                    if head is not None and head.queue_offset == rows[queue]:
-                        found[queue] = Mark(head.store_timestamp, head.physical_offset)
+                heads = zip(some, self._heads(broker_name, some, rows), strict=True)
+                found |= {q: h for q, h in heads if h is not None and h.queue_offset == rows[q]}
         return found
 
     def _heads(

@@ -15,10 +15,10 @@ from typing import Final
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.errors import BrokerError, RouteNotFoundError, TransportError
 from rocketstream.model import MessageQueue
+from rocketstream.spark.driver.admission import Admission
 from rocketstream.spark.driver.cluster import Cluster
 from rocketstream.spark.driver.continuity import Continuity, topics_of
 from rocketstream.spark.driver.offsets import Mark, StreamOffset, following, ranges_between
-from rocketstream.spark.driver.planning import admit
 from rocketstream.spark.driver.queue_ends import QueueEnds
 from rocketstream.spark.driver.resolving import Resolver
 from rocketstream.spark.options import ReadOptions
@@ -54,6 +54,7 @@ class StreamSource:
         self._target: Ends | None = None
         self._ends = QueueEnds(cluster, options.queue_refresh_ms, clock)
         self._continuity = Continuity(options, cluster, self._ends, clock)
+        self._admission = Admission(options.limits, cluster.row_bytes, clock)
         self._starts: Ends = {}
         self._reported: Mapping[MessageQueue, int] = {}
         self._report_at = float("-inf")
@@ -86,12 +87,12 @@ class StreamSource:
         topics = frozenset(self._options.topics)
         self._target = dict(self.cluster.patiently(lambda: self._ends.fresh(topics)))
 
-    def latest(self, start: StreamOffset | None, rows_max: int | None) -> StreamOffset:
+    def latest(self, start: StreamOffset | None, limited: bool) -> StreamOffset:
         """Return the end of the next batch, or ``start`` itself when there is nothing new.
 
         Args:
             start: end of the batch before; None on Spark 4.0 and 4.1, which do not tell.
-            rows_max: most offsets to admit, None for all.
+            limited: whether the limits of the options apply.
 
         Raises:
             DataLossError: a queue is gone, or not the one ``start`` speaks of, and
@@ -102,9 +103,9 @@ class StreamSource:
             start = self._planned or self.initial()
         if self._clock.monotonic_ms() >= self._report_at:
             self._report(start)
-        end = self._next(start, rows_max)
+        end = self._next(start, limited)
         if end is start and self._target is None:
-            end = self._wait_for_news(start, rows_max)
+            end = self._wait_for_news(start, limited)
         self._idle_at = self._clock.monotonic_ms() if end is start else float("-inf")
         return end
 
@@ -137,23 +138,25 @@ class StreamSource:
 
     # --- the next end -----------------------------------------------------------------------------
 
-    def _next(self, start: StreamOffset, rows_max: int | None) -> StreamOffset:
+    def _next(self, start: StreamOffset, limited: bool) -> StreamOffset:
         """Return the next end; a cluster out of reach is waited for.
 
         An exception would end the query, and "nothing new" would end an availableNow query before
         its time; blocking here does neither, and Spark can stop the query meanwhile.
         """
-        return self.cluster.patiently(lambda: self._step(start, rows_max), topics_known=True)
+        return self.cluster.patiently(lambda: self._step(start, limited), topics_known=True)
 
-    def _step(self, start: StreamOffset, rows_max: int | None) -> StreamOffset:
+    def _step(self, start: StreamOffset, limited: bool) -> StreamOffset:
         ends = self._within_target(start, self._continuity.ends(start))
         begins = self._continuity.begins(start, ends)
         begins |= self._starts_of(ends, [queue for queue in ends if queue not in start.ends])
-        if rows_max is not None:
-            ends = admit(begins, ends, rows_max)
+        if limited:
+            final = self._target is not None
+            ends = self._admission.admitted(begins, ends, final=final)
         moved = {queue: end for queue, end in ends.items() if end > begins[queue]}
         if not moved:
             return start
+        self._admission.triggered()
         starts = {queue: at for queue, at in begins.items() if start.ends.get(queue) != at}
         return following(start, moved, starts, self._marks(moved))
 
@@ -170,7 +173,7 @@ class StreamSource:
         """Return what tells the rows before some ends from others."""
         return self.cluster.marks({queue: end - 1 for queue, end in ends.items() if end > 0})
 
-    def _wait_for_news(self, start: StreamOffset, rows_max: int | None) -> StreamOffset:
+    def _wait_for_news(self, start: StreamOffset, limited: bool) -> StreamOffset:
         """Wait for messages, if Spark does nothing but ask."""
         deadline = self._clock.monotonic_ms() + IDLE_WAIT_MS
         if deadline - self._idle_at > IDLE_GAP_MS + IDLE_WAIT_MS:
@@ -179,7 +182,7 @@ class StreamSource:
         while end is start and self._clock.monotonic_ms() < deadline and not self._stopped.is_set():
             self._stopped.wait(IDLE_POLL_MS / 1000)
             self._ends.forget_ends()
-            end = self._next(start, rows_max)
+            end = self._next(start, limited)
         return end
 
     def _starts_of(self, ends: Ends, queues: list[MessageQueue]) -> Ends:

@@ -33,6 +33,7 @@ from rocketstream.spark.options.storing import (
 )
 from rocketstream.spark.options.times import since_1970
 from rocketstream.spark.options.topics import TopicChoice
+from rocketstream.spark.options.trigger_limits import TriggerLimits
 from rocketstream.spark.options.writing import WRITE_OPTIONS, WriteOptions, write_options
 
 __all__ = [
@@ -53,6 +54,7 @@ __all__ = [
     "ReadOptions",
     "StoreOptions",
     "TopicChoice",
+    "TriggerLimits",
     "WriteOptions",
     "connect_options",
     "consume_options",

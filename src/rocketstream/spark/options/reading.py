@@ -21,6 +21,7 @@ from rocketstream.spark.options.positions import (
     bounds,
 )
 from rocketstream.spark.options.topics import TOPIC_OPTIONS, TopicChoice, topic_choice
+from rocketstream.spark.options.trigger_limits import LIMIT_OPTIONS, TriggerLimits, trigger_limits
 
 READ_OPTIONS: Final = (
     *TOPIC_OPTIONS,
@@ -29,7 +30,7 @@ READ_OPTIONS: Final = (
     STRATEGY_OPTION,
     *END_OPTIONS,
     "tags",
-    "maxOffsetsPerTrigger",
+    *LIMIT_OPTIONS,
     "minPartitions",
     "failOnDataLoss",
     "checkBodyCrc",
@@ -52,7 +53,7 @@ class ReadOptions(ConnectOptions):
         start: where queues begin.
         end: where they end (batch only).
         tags: subscription expression, ``*`` for all.
-        max_offsets_per_trigger: rows of one micro-batch, None for all there are.
+        limits: of one micro-batch.
         min_partitions: at least so many Spark partitions, None to leave it to the planner.
         fail_on_data_loss: whether missing offsets are an error.
         check_body_crc: whether bodies that are read must match the CRC stored with them.
@@ -68,7 +69,7 @@ class ReadOptions(ConnectOptions):
     start: Position
     end: Position
     tags: str
-    max_offsets_per_trigger: int | None
+    limits: TriggerLimits
     min_partitions: int | None
     fail_on_data_loss: bool
     check_body_crc: bool
@@ -103,7 +104,7 @@ def read_options(given: Mapping[str, str], mode: Mode) -> ReadOptions:
         start=start,
         end=end,
         tags=values.get("tags", "").strip() or "*",
-        max_offsets_per_trigger=number(values, "maxOffsetsPerTrigger", None, 1),
+        limits=trigger_limits(values, mode),
         min_partitions=number(values, "minPartitions", None, 1),
         fail_on_data_loss=flag(values, "failOnDataLoss", True),
         check_body_crc=flag(values, "checkBodyCrc", True),

@@ -1,0 +1,90 @@
+"""How much one micro-batch holds, under every limit, and what a user may say of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from rocketstream.errors import ConfigurationError
+from rocketstream.spark.options import TriggerLimits, read_options
+from tests.unit.spark.fake_cluster import A, B, FakeCluster
+
+
+def limits(**given: str) -> TriggerLimits:
+    return read_options({"nameServer": "h:1", "topic": "T"} | given, "stream").limits
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("1000", 1_000), ("512k", 524_288), ("2 MB", 2_097_152), ("1g", 1 << 30)]
+)
+def test_bytes_have_units(text: str, size: int) -> None:
+    """As Spark writes them."""
+    assert limits(maxBytesPerTrigger=text).bytes_max == size
+
+
+def test_the_longest_delay_is_kafkas_unless_it_is_said() -> None:
+    """15 minutes; a bare number is milliseconds."""
+    assert limits(minOffsetsPerTrigger="5").delay_max_ms == 900_000
+    assert limits(minOffsetsPerTrigger="5", maxTriggerDelay="30s").delay_max_ms == 30_000
+    assert limits(minOffsetsPerTrigger="5", maxTriggerDelay="250").delay_max_ms == 250
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"maxBytesPerTrigger": "0"}, "a number of bytes such as 1000000, 512k"),
+        ({"maxBytesPerTrigger": "many"}, "a number of bytes such as 1000000, 512k"),
+        ({"maxTriggerDelay": "1m"}, "'minOffsetsPerTrigger' .* not given"),
+        ({"maxTriggerDelay": "soon", "minOffsetsPerTrigger": "2"}, "a length of time such as 15m"),
+        ({"minOffsetsPerTrigger": "3", "maxOffsetsPerTrigger": "2"}, "no more than maxOffsetsPer"),
+        ({"minOffsetsPerTrigger": "0"}, "a whole number of at least 1"),
+    ],
+)
+def test_a_limit_that_is_none_is_refused(given: dict[str, str], text: str) -> None:
+    """Option, value, remedy."""
+    with pytest.raises(ConfigurationError, match=text):
+        limits(**given)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger"],
+)
+def test_a_batch_has_no_trigger_to_limit(name: str) -> None:
+    """Ignored it would be taken for a limit."""
+    given = {"nameServer": "h:1", "topic": "T", name: "5"}
+    with pytest.raises(ConfigurationError, match=f"'{name}' is for streams; a batch is one piece"):
+        read_options(given, "batch")
+
+
+def test_available_now_does_not_wait_for_company() -> None:
+    """Nothing more will come, so everything up to its target is read."""
+    cluster = FakeCluster(minOffsetsPerTrigger="100", maxOffsetsPerTrigger="120")
+    cluster.source.prepare_available_now()
+    end = cluster.latest(cluster.source.initial(), True)
+    assert sum(end.ends.values()) - 5 == 120
+    end = cluster.latest(end, True)
+    assert end.ends == {A: 100, B: 50}
+    assert cluster.latest(end, True) is end
+
+
+def test_bytes_bound_a_batch_by_what_its_messages_weigh() -> None:
+    """100 rows of 1000 bytes and 45 of 100 wait; a tenth of their bytes is a tenth of the rows."""
+    cluster = FakeCluster(maxBytesPerTrigger="10450")
+    end = cluster.latest(cluster.source.initial(), True)
+    assert (end.ends[A], end.ends[B] - 5) == (10, 4)
+
+
+def test_a_message_greater_than_the_limit_is_read_nevertheless() -> None:
+    """One of each queue at least, or the stream would stand still."""
+    cluster = FakeCluster(maxBytesPerTrigger="1")
+    end = cluster.latest(cluster.source.initial(), True)
+    assert end.ends == {A: 1, B: 6}
+
+
+def test_the_stricter_limit_counts_and_none_above_what_there_is() -> None:
+    """Rows or bytes, whichever is reached first."""
+    both = FakeCluster(maxBytesPerTrigger="10450", maxOffsetsPerTrigger="5")
+    end = both.latest(both.source.initial(), True)
+    assert sum(end.ends.values()) - 5 == 5
+    wide = FakeCluster(maxBytesPerTrigger="1g")
+    assert wide.latest(wide.source.initial(), True).ends == {A: 100, B: 50}
