@@ -64,7 +64,7 @@ ROOMS: dict[str, set[str]] = {
     "spark.measures": {"spark.driver"},
     "spark.source": TASK | {"spark.setup", "spark.reader", "spark.store", "spark.sink", "client"},
     "spark.reader": TASK | {"spark.driver", "spark.executor", "spark.store"},
-    "spark.driver": TASK | CONNECTING | {"protocol"},
+    "spark.driver": TASK | CONNECTING | {"protocol", "transport"},
     "spark.executor": TASK | CONNECTING | {"spark.arrow", "spark.worker", "protocol", "transport"},
     # Renders what the admin operations tell, as the command line does; no other room asks them.
     "spark.progress": {"spark.options", "spark.arrow", "spark.setup", "spark.tls", "protocol"}

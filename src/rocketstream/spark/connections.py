@@ -8,7 +8,7 @@ from __future__ import annotations
 from rocketstream.client.blocking import BlockingAdminClient, signer
 from rocketstream.spark.options import ConnectOptions
 from rocketstream.spark.tls import tls_context
-from rocketstream.transport.blocking import BlockingPool
+from rocketstream.transport.blocking import BlockingConnection, BlockingPool
 
 
 def admin_client(options: ConnectOptions) -> BlockingAdminClient:
@@ -28,6 +28,21 @@ def new_pool(options: ConnectOptions) -> BlockingPool:
     """Return connections for some options; close it."""
     secrets = (options.access_key, options.secret_key, options.security_token)
     return BlockingPool(
+        connect_timeout_ms=options.connect_timeout_ms,
+        ssl_context=tls_context(options),
+        before_request=signer(*secrets),
+    )
+
+
+def new_connection(options: ConnectOptions, address: str) -> BlockingConnection:
+    """Return one connection for requests that stay under way; close it.
+
+    Raises:
+        ConnectError: there is none to be had.
+    """
+    secrets = (options.access_key, options.secret_key, options.security_token)
+    return BlockingConnection(
+        address,
         connect_timeout_ms=options.connect_timeout_ms,
         ssl_context=tls_context(options),
         before_request=signer(*secrets),

@@ -135,6 +135,17 @@ class BlockingConnection:
         """Whether it is open and nothing is in flight, so that somebody else may have it."""
         return self._sock is not None and not self._outstanding and not self._answered
 
+    @property
+    def has_input(self) -> bool:
+        """Whether something was read already, or the connection is closed: no need to wait."""
+        sock = self._sock
+        pending = isinstance(sock, ssl.SSLSocket) and sock.pending() > 0
+        return sock is None or pending or self._end > self._start or bool(self._answered)
+
+    def fileno(self) -> int:
+        """Return the socket's descriptor, to wait for what comes; -1 when it is closed."""
+        return -1 if self._sock is None else self._sock.fileno()
+
     def request(
         self, command: RemotingCommand, timeout_ms: float, *, alone: bool = False
     ) -> RemotingCommand:

@@ -8,6 +8,7 @@ from rocketstream.model import MessageQueue
 from rocketstream.spark.driver.cluster import Cluster
 from rocketstream.spark.driver.offsets import Mark, StreamOffset
 from rocketstream.spark.driver.streaming import StreamSource
+from rocketstream.spark.driver.watch import Watch
 from rocketstream.spark.options import read_options
 from rocketstream.spark.patience import Patience
 from rocketstream.testing.clock import ManualClock
@@ -20,6 +21,25 @@ def pause(patience: Patience) -> None:
     clock = patience._clock
     assert isinstance(clock, ManualClock)
     clock.advance(500)
+
+
+class FakeWatch(Watch):
+    """Hears at once of what is new in the dictionaries; silence takes the time it is given."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self._cluster_of_dictionaries = cluster
+
+    def news(self, ends: Mapping[MessageQueue, int], timeout_ms: float) -> bool:
+        cluster = self._cluster_of_dictionaries
+        cluster.clock.advance(timeout_ms)
+        table = cluster.table
+        return any(table[queue][1] != end for queue, end in ends.items() if queue in table)
+
+    def rest(self, timeout_ms: float) -> None:
+        self._cluster_of_dictionaries.clock.advance(timeout_ms)
+
+    def close(self) -> None:
+        pass
 
 
 class FakeCluster(Cluster):
@@ -39,7 +59,8 @@ class FakeCluster(Cluster):
         given = {"nameServer": "h:1", "topic": "T", "startingOffsets": "earliest"} | options
         self._options = read_options(given, "stream")
         self._clock = self.clock
-        self.source = StreamSource(self._options, self, self.clock)
+        self.watch = FakeWatch(self)
+        self.source = StreamSource(self._options, self, self.clock, self.watch)
 
     def queues(self, *, refresh: bool = False, held: Collection[str] = ()) -> list[MessageQueue]:
         return sorted(self.table)

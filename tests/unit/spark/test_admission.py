@@ -56,6 +56,37 @@ def test_a_batch_has_no_trigger_to_limit(name: str) -> None:
         read_options(given, "batch")
 
 
+def test_rows_wait_for_company_but_not_for_ever() -> None:
+    """As Spark's Kafka source: the first batch at once, then enough rows or the longest delay."""
+    cluster = FakeCluster(minOffsetsPerTrigger="20", maxTriggerDelay="10s")
+    end = cluster.latest(cluster.source.initial(), True)
+    assert end.ends == {A: 100, B: 50}
+    cluster.table[A][1] = 110
+    assert cluster.latest(end, True) is end
+    cluster.table[B][1] = 60
+    enough = [further for _ in range(4) if (further := cluster.latest(end, True)) is not end]
+    assert enough[0].ends == {A: 110, B: 60}
+    cluster.table[A][1] = 111
+    late = enough[0]
+    began = cluster.clock.monotonic_ms()
+    while late is enough[0]:
+        late = cluster.latest(enough[0], True)
+    assert late.ends == {A: 111, B: 60}
+    assert 9_000 <= cluster.clock.monotonic_ms() - began <= 11_000
+
+
+def test_rows_that_wait_cost_a_broker_two_questions_a_second() -> None:
+    """Each message would be news, so nobody listens for news then."""
+    cluster = FakeCluster(minOffsetsPerTrigger="1000")
+    end = cluster.latest(cluster.source.initial(), True)
+    questions, since = cluster.questions, cluster.clock.monotonic_ms()
+    for _ in range(300):
+        cluster.table[A][1] += 1
+        cluster.clock.advance(50)
+        assert cluster.source.latest(end, True) is end
+    assert cluster.questions - questions <= (cluster.clock.monotonic_ms() - since) / 500 + 1
+
+
 def test_available_now_does_not_wait_for_company() -> None:
     """Nothing more will come, so everything up to its target is read."""
     cluster = FakeCluster(minOffsetsPerTrigger="100", maxOffsetsPerTrigger="120")

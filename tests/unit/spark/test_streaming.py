@@ -205,14 +205,45 @@ def test_an_idle_stream_waits_inside_and_sees_news_at_once() -> None:
     cluster = FakeCluster()
     end = cluster.start()
     assert cluster.latest(end) is end
-    cluster.clock.advance(11)
 
-    def ask(queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
+    def arrives(ends: Mapping[MessageQueue, int], timeout_ms: float) -> bool:
         cluster.table[A][1] += 1
-        return FakeCluster.max_offsets(cluster, queues)
+        return True
 
-    cluster.max_offsets = ask  # type: ignore[method-assign]
+    cluster.watch.news = arrives  # type: ignore[method-assign]
     assert cluster.source.latest(end, False).ends[A] == 101
+
+
+def test_an_idle_stream_asks_brokers_hardly_anything() -> None:
+    """Less than two requests a second and queue, as Spark asks every 11 ms for a minute."""
+    cluster = FakeCluster()
+    end = cluster.start()
+    questions, since = cluster.questions, cluster.clock.monotonic_ms()
+    while (seconds := (cluster.clock.monotonic_ms() - since) / 1000) < 60:
+        cluster.clock.advance(11)
+        assert cluster.source.latest(StreamOffset.from_json(end.to_json()), False) == end
+    assert 10 <= cluster.questions - questions <= seconds / 4
+
+
+def test_a_queue_that_appears_ends_the_quiet() -> None:
+    """Its first message is seen as soon as the queues are looked up again."""
+    cluster = FakeCluster(queueRefreshMs="1000")
+    end = cluster.start()
+    cluster.latest(end)
+    cluster.latest(end)
+    cluster.table[C] = [0, 3]
+    seen = [cluster.latest(end) for _ in range(6)]
+    assert seen[-1].ends == {A: 100, B: 50, C: 3}
+
+
+def test_what_is_new_counts_although_the_watch_hears_nothing() -> None:
+    """It is a hint: a broker that holds no pulls delays, and loses nothing."""
+    cluster = FakeCluster()
+    end = cluster.start()
+    cluster.latest(end)
+    cluster.watch.news = lambda ends, timeout_ms: False  # type: ignore[method-assign]
+    cluster.table[A][1] = 101
+    assert [cluster.latest(end).ends[A] for _ in range(30)][-1] == 101
 
 
 def test_stop_ends_a_wait() -> None:

@@ -22,17 +22,16 @@ from rocketstream.errors import (
 )
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.bodies import TopicList
-from rocketstream.protocol.codes import PullSysFlag, RequestCode, ResponseCode
+from rocketstream.protocol.codes import RequestCode, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
-from rocketstream.protocol.headers import PullMessageRequestHeader
 from rocketstream.protocol.record import RecordHead, read_head
 from rocketstream.spark.connections import admin_client, new_pool
 from rocketstream.spark.driver.offsets import Mark
 from rocketstream.spark.driver.planning import first_at
+from rocketstream.spark.driver.pulls import pull_one
 from rocketstream.spark.driver.topics import matching
 from rocketstream.spark.options import ReadOptions
 from rocketstream.spark.patience import Patience
-from rocketstream.spark.scan import DEFAULT_GROUP
 
 logger = logging.getLogger("rocketstream.spark")
 
@@ -174,7 +173,7 @@ class Cluster:
         answers: dict[int, RemotingCommand] = {}
         try:
             with self._pulls.connection(address) as connection:
-                asked = [connection.submit(self._pull_one(q, rows[q])) for q in queues]
+                asked = [connection.submit(pull_one(self._options, q, rows[q])) for q in queues]
                 for _ in asked:
                     answer = connection.receive(self._options.request_timeout_ms)
                     answers[answer.opaque] = answer
@@ -245,23 +244,6 @@ class Cluster:
         (head,) = self._heads(queue.broker_name, [queue], {queue: offset})
         # Deleted meanwhile: older than anything still there.
         return -1 if head is None else head.store_timestamp
-
-    def _pull_one(self, queue: MessageQueue, offset: int) -> RemotingCommand:
-        header = PullMessageRequestHeader(
-            consumer_group=self._options.group or DEFAULT_GROUP,
-            topic=queue.topic,
-            queue_id=queue.queue_id,
-            queue_offset=offset,
-            max_msg_nums=1,
-            sys_flag=PullSysFlag.SUBSCRIPTION,
-            commit_offset=0,
-            suspend_timeout_millis=0,
-            sub_version=0,
-            subscription="*",
-            expression_type="TAG",
-            bname=queue.broker_name,
-        )
-        return RemotingCommand.request(RequestCode.PULL_MESSAGE, header)
 
 
 def _first_head(answer: RemotingCommand, address: str) -> RecordHead | None:

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from typing import Final
 
 from rocketstream._util.clock import Clock
-from rocketstream.errors import TransportError
+from rocketstream.errors import RocketMQError, TransportError
 from rocketstream.model import MessageQueue
 from rocketstream.spark.driver.cluster import Cluster
 
@@ -48,6 +48,15 @@ class QueueEnds:
         if self._clock.monotonic_ms() - self._ends_at > ENDS_LIFETIME_MS:
             self.fresh(held)
         return self.last
+
+    def are_younger(self, age_ms: float, held: Collection[str]) -> bool:
+        """Whether the ends are that young, and of the queues there are; blocks as ``queues``."""
+        if self._clock.monotonic_ms() - self._ends_at > age_ms:
+            return False
+        try:
+            return self.last.keys() == set(self.queues(held))
+        except RocketMQError:
+            return False  # whoever asks for the ends will see it again, and knows what to do
 
     def fresh(self, held: Collection[str]) -> dict[MessageQueue, int]:
         """Return ends asked for now."""

@@ -21,15 +21,19 @@ from rocketstream.spark.driver.continuity import Continuity, topics_of
 from rocketstream.spark.driver.offsets import Mark, StreamOffset, following, ranges_between
 from rocketstream.spark.driver.queue_ends import QueueEnds
 from rocketstream.spark.driver.resolving import Resolver
+from rocketstream.spark.driver.watch import Watch
 from rocketstream.spark.options import ReadOptions
 from rocketstream.spark.scan import QueueRange
 
 logger = logging.getLogger("rocketstream.spark")
 
 IDLE_WAIT_MS: Final = 100
-IDLE_POLL_MS: Final = 20
-"""While nothing is new Spark asks again after 11 ms; we look this often and answer that late."""
+"""While nothing is new Spark asks again after 11 ms; we listen so long before we answer."""
 IDLE_GAP_MS: Final = 1_000
+IDLE_ENDS_MS: Final = 5_000
+"""How old the known ends may be while the brokers hold pulls that would tell of more."""
+HELD_BACK_ENDS_MS: Final = 500
+"""How old they may be while rows wait for ``minOffsetsPerTrigger``."""
 REPORT_PAUSE_MS: Final = 1_000
 """How long progress that could not be reported is not reported again, unless a batch commits."""
 
@@ -43,9 +47,16 @@ class StreamSource:
         options: of the stream.
         cluster: what to ask; also kept as attribute.
         clock: ages and waits.
+        watch: tells of messages while the stream is idle; None for one of its own.
     """
 
-    def __init__(self, options: ReadOptions, cluster: Cluster, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(
+        self,
+        options: ReadOptions,
+        cluster: Cluster,
+        clock: Clock = SYSTEM_CLOCK,
+        watch: Watch | None = None,
+    ) -> None:
         self._options = options
         self.cluster = cluster
         self._clock = clock
@@ -59,6 +70,8 @@ class StreamSource:
         self._reported: Mapping[MessageQueue, int] = {}
         self._report_at = float("-inf")
         self._idle_at = float("-inf")
+        self._quiet_since: StreamOffset | None = None
+        self._watch = watch or Watch(options, cluster, clock)
         self._stopped = threading.Event()
 
     # --- what Spark asks --------------------------------------------------------------------------
@@ -103,9 +116,10 @@ class StreamSource:
             start = self._planned or self.initial()
         if self._clock.monotonic_ms() >= self._report_at:
             self._report(start)
-        end = self._next(start, limited)
+        end = start if self._is_quiet(start) else self._next(start, limited)
         if end is start and self._target is None:
             end = self._wait_for_news(start, limited)
+        self._quiet_since = start if end is start else None
         self._idle_at = self._clock.monotonic_ms() if end is start else float("-inf")
         return end
 
@@ -134,6 +148,7 @@ class StreamSource:
     def stop(self) -> None:
         """End waiting and close the connections."""
         self._stopped.set()
+        self._watch.close()
         self.cluster.close()
 
     # --- the next end -----------------------------------------------------------------------------
@@ -173,17 +188,25 @@ class StreamSource:
         """Return what tells the rows before some ends from others."""
         return self.cluster.marks({queue: end - 1 for queue, end in ends.items() if end > 0})
 
+    def _is_quiet(self, start: StreamOffset) -> bool:
+        """Whether lately nothing was new beyond ``start``: only news make it worth asking."""
+        if self._target is not None or start != self._quiet_since:
+            return False
+        age_ms = HELD_BACK_ENDS_MS if self._admission.holds_back else IDLE_ENDS_MS
+        return self._ends.are_younger(age_ms, topics_of(start.ends))
+
     def _wait_for_news(self, start: StreamOffset, limited: bool) -> StreamOffset:
         """Wait for messages, if Spark does nothing but ask."""
-        deadline = self._clock.monotonic_ms() + IDLE_WAIT_MS
-        if deadline - self._idle_at > IDLE_GAP_MS + IDLE_WAIT_MS:
+        lately = self._clock.monotonic_ms() - self._idle_at <= IDLE_GAP_MS
+        wait_ms = IDLE_WAIT_MS if lately and not self._stopped.is_set() else 0
+        if self._admission.holds_back:
+            # Each message would be news, and none of them would be let go.
+            self._watch.rest(wait_ms)
             return start
-        end = start
-        while end is start and self._clock.monotonic_ms() < deadline and not self._stopped.is_set():
-            self._stopped.wait(IDLE_POLL_MS / 1000)
-            self._ends.forget_ends()
-            end = self._next(start, limited)
-        return end
+        if not self._watch.news(self._ends.last, wait_ms):
+            return start
+        self._ends.forget_ends()
+        return self._next(start, limited)
 
     def _starts_of(self, ends: Ends, queues: list[MessageQueue]) -> Ends:
         """Return where queues begin that appeared under way: at their oldest message.

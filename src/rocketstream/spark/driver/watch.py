@@ -1,0 +1,169 @@
+"""News from the ends of queues, without asking again and again.
+
+Law: holds one pull at the end of each queue, as consumers do: the broker answers it when a message
+arrives. What it hears is a hint to ask for the ends; what cannot be held, and whatever goes wrong,
+is such a hint too, but not more often than a queue may be asked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream.errors import BrokerError, RocketMQError, RouteNotFoundError, TransportError
+from rocketstream.model import MessageQueue
+from rocketstream.protocol.codes import ResponseCode
+from rocketstream.spark.connections import new_connection
+from rocketstream.spark.driver.cluster import Cluster
+from rocketstream.spark.driver.pulls import pull_one
+from rocketstream.spark.options import ReadOptions
+from rocketstream.transport.blocking import BlockingConnection, wait_for_answers
+
+logger = logging.getLogger("rocketstream.spark")
+
+HOLD_MS: Final = 15_000
+"""How long a broker holds a pull: less than it lets a connection be idle."""
+REST_MS: Final = 1_000
+"""How long a queue is left alone whose pull is not held, or whose broker is not there: with the
+question for its end that may follow, two requests a second."""
+
+_NO_NEWS: Final = frozenset({ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY})
+
+
+class _Held(NamedTuple):
+    """A pull under way: where, and since when, by the monotonic clock."""
+
+    queue: MessageQueue
+    offset: int
+    since_ms: float
+
+
+@dataclass(slots=True)
+class _Line:
+    """A connection to a broker, and what is held on it by request id."""
+
+    connection: BlockingConnection
+    held: dict[int, _Held] = field(default_factory=dict)
+
+
+class Watch:
+    """Waits for messages at the ends of queues; used by one thread; close it.
+
+    Args:
+        options: of the read.
+        cluster: knows where brokers are.
+        clock: rests.
+    """
+
+    def __init__(self, options: ReadOptions, cluster: Cluster, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._options = options
+        self._cluster = cluster
+        self._clock = clock
+        self._lines: dict[str, _Line] = {}
+        self._held: set[MessageQueue] = set()
+        self._told: dict[MessageQueue, int] = {}
+        self._rests_until: dict[MessageQueue, float] = {}
+        self._never = threading.Event()
+
+    def close(self) -> None:
+        """Close every connection."""
+        for broker_name in list(self._lines):
+            self._hang_up(broker_name)
+
+    def news(self, ends: Mapping[MessageQueue, int], timeout_ms: float) -> bool:
+        """Return whether a queue may have grown beyond its end; waits for it.
+
+        Args:
+            ends: the ends as last seen.
+            timeout_ms: how long to wait; also how long silence is no news.
+        """
+        deadline = self._clock.monotonic_ms() + timeout_ms
+        while not self._hold(ends):
+            left = deadline - self._clock.monotonic_ms()
+            lines = {line.connection: name for name, line in self._lines.items()}
+            ready = wait_for_answers(list(lines), max(0.0, left))
+            if any(self._hear(lines[connection], ends) for connection in ready):
+                return True
+            if left <= 0:
+                return False
+        return True
+
+    def rest(self, timeout_ms: float) -> None:
+        """Wait without listening."""
+        self._never.wait(timeout_ms / 1000)
+
+    def _hold(self, ends: Mapping[MessageQueue, int]) -> bool:
+        """Have a pull at each end; True where that is not to be had."""
+        now = self._clock.monotonic_ms()
+        missing: dict[str, list[MessageQueue]] = {}
+        for queue, end in ends.items():
+            if queue in self._held:
+                continue
+            if self._told.pop(queue, None) == end:
+                # What the pull brought is not in the end yet; it is no news a second time.
+                self._rests_until[queue] = now + REST_MS
+            if self._rests_until.get(queue, 0.0) <= now:
+                missing.setdefault(queue.broker_name, []).append(queue)
+        trouble = False
+        for broker_name, queues in missing.items():
+            try:
+                line = self._line(broker_name, queues)
+                for queue in queues:
+                    pull = pull_one(self._options, queue, ends[queue], HOLD_MS)
+                    line.held[line.connection.submit(pull)] = _Held(queue, ends[queue], now)
+                    self._held.add(queue)
+            except (TransportError, BrokerError, RouteNotFoundError) as error:
+                logger.info("cannot watch queues of broker=%s: %s", broker_name, error)
+                self._hang_up(broker_name)
+                self._rests_until.update(dict.fromkeys(queues, now + REST_MS))
+                trouble = True
+        return trouble
+
+    def _line(self, broker_name: str, queues: list[MessageQueue]) -> _Line:
+        """Return the line to where a broker is now."""
+        address = self._cluster.addresses(queues)[broker_name]
+        line = self._lines.get(broker_name)
+        if line is not None and line.connection.address != address:
+            self._hang_up(broker_name)
+            line = None
+        if line is None:
+            line = self._lines[broker_name] = _Line(new_connection(self._options, address))
+        return line
+
+    def _hear(self, broker_name: str, ends: Mapping[MessageQueue, int]) -> bool:
+        """Take one answer; True for news."""
+        line = self._lines[broker_name]
+        try:
+            answer = line.connection.receive(self._options.request_timeout_ms)
+        except RocketMQError as error:
+            logger.info("lost the watch over broker=%s: %s", broker_name, error)
+            self._hang_up(broker_name)
+            return True
+        queue, offset, since_ms = line.held.pop(answer.opaque)
+        self._held.discard(queue)
+        now = self._clock.monotonic_ms()
+        if answer.code == ResponseCode.SUCCESS:
+            # An answer to what was held before the queue was read on is no news.
+            news = offset >= ends.get(queue, offset + 1)
+            if news:
+                self._told[queue] = offset
+            return news
+        if now - since_ms < REST_MS:
+            self._rests_until[queue] = now + REST_MS
+        return answer.code not in _NO_NEWS
+
+    def _hang_up(self, broker_name: str) -> None:
+        line = self._lines.pop(broker_name, None)
+        if line is None:
+            return
+        rests_until = self._clock.monotonic_ms() + REST_MS
+        for held in line.held.values():
+            self._held.discard(held.queue)
+            self._rests_until[held.queue] = rests_until
+        with contextlib.suppress(RocketMQError):
+            line.connection.close()

@@ -1,0 +1,124 @@
+"""News from the ends of queues, of a real broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from rocketstream.model import MessageQueue
+from rocketstream.protocol.command import RemotingCommand
+from rocketstream.server.embedded import EmbeddedCluster
+from rocketstream.spark.driver.cluster import Cluster
+from rocketstream.spark.driver.streaming import StreamSource
+from rocketstream.spark.driver.watch import Watch
+from rocketstream.spark.options import ReadOptions, read_options
+from rocketstream.transport.blocking import BlockingConnection
+from tests.spark.support import numbered, send
+
+A, B = (MessageQueue("T", "broker-a", queue_id) for queue_id in range(2))
+LONG_MS = 60_000
+
+
+@pytest.fixture
+def embedded() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster() as running:
+        running.create_topic("T", queues=2)
+        yield running
+
+
+@pytest.fixture
+def options(embedded: EmbeddedCluster) -> ReadOptions:
+    given = {"nameServer": embedded.namesrv_addr, "topic": "T", "startingOffsets": "earliest"}
+    return read_options(given | {"retryTimeoutMs": "0"}, "stream")
+
+
+@pytest.fixture
+def cluster(options: ReadOptions) -> Iterator[Cluster]:
+    driver = Cluster(options)
+    yield driver
+    driver.close()
+
+
+@pytest.fixture
+def watch(options: ReadOptions, cluster: Cluster) -> Iterator[Watch]:
+    watching = Watch(options, cluster)
+    yield watching
+    watching.close()
+
+
+@pytest.fixture
+def requests(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The codes of all requests sent on plain connections."""
+    sent: list[int] = []
+    original = BlockingConnection._send
+
+    def send(self: BlockingConnection, command: RemotingCommand) -> None:
+        sent.append(command.code)
+        original(self, command)
+
+    monkeypatch.setattr(BlockingConnection, "_send", send)
+    return sent
+
+
+def test_a_message_is_heard_and_silence_is_not(
+    embedded: EmbeddedCluster, watch: Watch, requests: list[int]
+) -> None:
+    """One pull a queue is held, however often one listens; a message that came before counts."""
+    ends = {A: 0, B: 0}
+    assert [watch.news(ends, 1) for _ in range(20)] == [False] * 20
+    assert len(requests) == 3  # where the broker is, and a pull each
+    send(embedded, "T", 1, numbered(0, 1))
+    assert watch.news(ends, LONG_MS)
+    assert not watch.news({A: 0, B: 1}, 1)
+    send(embedded, "T", 0, numbered(0, 1))
+    send(embedded, "T", 1, numbered(0, 1))
+    assert watch.news({A: 0, B: 1}, LONG_MS)
+
+
+def test_news_that_was_read_already_is_none(embedded: EmbeddedCluster, watch: Watch) -> None:
+    """The pull was held before the batch that read the message."""
+    assert not watch.news({A: 0}, 1)
+    send(embedded, "T", 0, numbered(0, 3))
+    assert not watch.news({A: 3}, 50)
+    send(embedded, "T", 0, numbered(0, 1))
+    assert watch.news({A: 3}, LONG_MS)
+
+
+def test_the_same_news_is_not_told_again_and_again(
+    embedded: EmbeddedCluster, watch: Watch, requests: list[int]
+) -> None:
+    """Where the end does not follow the pulls, as at a slave that lags, the queue rests."""
+    send(embedded, "T", 0, numbered(0, 1))
+    assert watch.news({A: 0}, LONG_MS)
+    heard = len(requests)
+    assert [watch.news({A: 0}, 1) for _ in range(20)] == [False] * 20
+    assert len(requests) == heard
+
+
+def test_a_broker_that_goes_away_is_news_once_and_then_rests(
+    embedded: EmbeddedCluster, watch: Watch
+) -> None:
+    """Whoever asks for the ends then knows what to do; and it is found again."""
+    assert not watch.news({A: 0}, 1)
+    embedded.close()
+    assert watch.news({A: 0}, LONG_MS)
+    assert [watch.news({A: 0}, 1) for _ in range(20)] == [False] * 20
+
+
+def test_an_idle_stream_hardly_asks_a_real_broker(
+    embedded: EmbeddedCluster, options: ReadOptions, cluster: Cluster, requests: list[int]
+) -> None:
+    """As Spark asks in its idle loop: held pulls, and nothing else; then a message at once."""
+    send(embedded, "T", 0, numbered(0, 3))
+    source = StreamSource(options, cluster)
+    end = source.latest(source.initial(), False)
+    for _ in range(3):
+        assert source.latest(end, False) is end
+    begun = len(requests)
+    for _ in range(10):
+        assert source.latest(end, False) is end
+    assert len(requests) == begun
+    send(embedded, "T", 1, numbered(3, 1))
+    assert source.latest(end, False).ends == {A: 3, B: 1}
+    source.stop()
