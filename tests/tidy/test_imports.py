@@ -63,8 +63,8 @@ ROOMS: dict[str, set[str]] = {
     "spark.listener": {"spark.measures"},
     "spark.measures": {"spark.driver"},
     "spark.source": TASK | {"spark.setup", "spark.reader", "spark.store", "spark.sink", "client"},
-    "spark.reader": TASK | {"spark.driver", "spark.executor", "spark.store"},
-    "spark.driver": TASK | CONNECTING | {"protocol", "transport"},
+    "spark.reader": TASK | {"spark.driver", "spark.executor", "spark.store", "spark.parallelism"},
+    "spark.driver": TASK | CONNECTING | {"spark.parallelism", "protocol", "transport"},
     "spark.executor": TASK | CONNECTING | {"spark.arrow", "spark.worker", "protocol", "transport"},
     # Renders what the admin operations tell, as the command line does; no other room asks them.
     "spark.progress": {"spark.options", "spark.arrow", "spark.setup", "spark.tls", "protocol"}
@@ -107,6 +107,7 @@ ROOMS: dict[str, set[str]] = {
     "spark.columns": set(),
     "spark.options": {"protocol"},
     "spark.losses": set(),
+    "spark.parallelism": set(),
     "spark.patience": set(),
     "spark.worker": {"spark.connections", "spark.options", "spark.tls", "transport"},
     "spark.connections": {"spark.options", "spark.tls", "client", "transport"},

@@ -22,6 +22,7 @@ from rocketstream.spark.driver.signals import stop_on_sigterm
 from rocketstream.spark.driver.streaming import StreamSource
 from rocketstream.spark.driver.warnings import WARNINGS, WarningTail
 from rocketstream.spark.executor.rows import read_partition
+from rocketstream.spark.parallelism import default_parallelism
 from rocketstream.spark.scan import PartitionPlan, QueueRange, Scan
 from rocketstream.spark.store.planning import (
     StorePlan,
@@ -97,7 +98,8 @@ class StoreReader(api.DataSourceReader):  # type: ignore[misc]
         with contextlib.closing(Snapshot(options)) as snapshot:
             ranges = store_ranges(options, snapshot)
             rows = sum(span.count for span in ranges)
-            count = partition_count(rows, os.cpu_count() or 1, options.min_partitions)
+            cores = default_parallelism() or os.cpu_count() or 1
+            count = partition_count(rows, cores, options.min_partitions)
             plans = store_plans(snapshot, ranges, count)
         return [StorePartition(plan) for plan in plans or [StorePlan(())]]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocketstream.errors import ConfigurationError
@@ -62,13 +62,21 @@ def test_small_queues_do_not_starve_beside_large_ones() -> None:
 # --- partitions -----------------------------------------------------------------------------------
 
 
-@given(ranges, st.integers(1, 8), st.none() | st.integers(1, 40))
+@settings(deadline=None)
+@given(
+    ranges,
+    st.none() | st.integers(1, 8),
+    st.none() | st.integers(1, 40),
+    st.none() | st.integers(5_000, 90_000),
+)
 def test_every_offset_is_in_exactly_one_partition(
-    spans: list[QueueRange], cores: int, minimum: int | None
+    spans: list[QueueRange], cores: int | None, minimum: int | None, rows_max: int | None
 ) -> None:
-    """However split and packed."""
-    partitions = plan(spans, cores, minimum)
+    """However split and packed, and none above what one may hold."""
+    partitions = plan(spans, cores, minimum, rows_max)
     assert all(partitions)
+    if rows_max is not None:
+        assert max((sum(p.count for p in each) for each in partitions), default=0) <= rows_max
     pieces = sorted(piece for partition in partitions for piece in partition)
     joined: list[QueueRange] = []
     for piece in pieces:
@@ -81,7 +89,7 @@ def test_every_offset_is_in_exactly_one_partition(
     rows = sum(span.count for span in spans)
     if minimum is not None and rows:
         assert len(partitions) >= min(minimum, rows)
-    if minimum is None:
+    if minimum is None and rows_max is None:
         assert len(partitions) <= len(spans)
 
 
@@ -103,6 +111,25 @@ def test_a_queue_is_split_only_when_asked_for() -> None:
         (QueueRange(A, 5, 10),),
     ]
     assert partition_count([QueueRange(A, 0, 3)], cores=8, minimum=100) == 3
+
+
+def test_a_partition_holds_no_more_than_it_may() -> None:
+    """As maxRecordsPerPartition of Spark's Kafka source; small ranges still share one."""
+    assert sorted(plan([QueueRange(A, 0, 10), QueueRange(B, 0, 3)], cores=1, rows_max=5)) == [
+        (QueueRange(A, 0, 5),),
+        (QueueRange(A, 5, 10),),
+        (QueueRange(B, 0, 3),),
+    ]
+    shared = plan([QueueRange(A, 0, 2), QueueRange(B, 0, 3)], cores=1, rows_max=5)
+    assert shared == [(QueueRange(A, 0, 2), QueueRange(B, 0, 3))]
+
+
+def test_where_nobody_knows_the_cores_each_queue_with_rows_is_a_partition() -> None:
+    """As in Spark's Kafka source, but for queues of a few rows."""
+    eight = [QueueRange(MessageQueue("T", "b", q), 0, 5_000) for q in range(8)]
+    assert len(plan(eight, cores=None)) == 8
+    assert len(plan([QueueRange(span.queue, 0, 600) for span in eight], cores=None)) == 2
+    assert len(plan([QueueRange(span.queue, 0, 10) for span in eight], cores=None)) == 1
 
 
 # --- offsets by time ------------------------------------------------------------------------------

@@ -5,12 +5,12 @@ Law: joins ``planning`` with the cluster's addresses, for batches and streams al
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 from rocketstream.spark.driver.cluster import Cluster
 from rocketstream.spark.driver.planning import plan
 from rocketstream.spark.options import ReadOptions
+from rocketstream.spark.parallelism import default_parallelism
 from rocketstream.spark.scan import PartitionPlan, QueueRange
 
 
@@ -18,8 +18,9 @@ def partition_plans(
     options: ReadOptions, ranges: Sequence[QueueRange], cluster: Cluster
 ) -> list[PartitionPlan]:
     """Return one plan per Spark partition; an empty one where there is nothing to read."""
-    cores = os.cpu_count() or 1
-    planned = plan(ranges, cores, options.min_partitions)
+    planned = plan(
+        ranges, default_parallelism(), options.min_partitions, options.max_records_per_partition
+    )
     addresses = cluster.patiently(
         lambda: cluster.addresses(span.queue for span in ranges), topics_known=True
     )

@@ -57,41 +57,53 @@ def _feed_the_starving(
                 heappush(givers, (share + 1, giver))
 
 
-def partition_count(ranges: Sequence[QueueRange], cores: int, minimum: int | None) -> int:
+def partition_count(ranges: Sequence[QueueRange], cores: int | None, minimum: int | None) -> int:
     """Return into how many partitions to plan ``ranges``.
 
     Without ``minimum`` no queue is split, so a partition keeps each queue's order; small ranges
-    share a partition.
+    share a partition. Where nobody knows the cores there is one for each queue, as in Spark's
+    Kafka source, if together they have the rows.
     """
     rows = sum(span.count for span in ranges)
     if minimum is not None:
         return max(1, min(minimum, rows))
     wanted = -(-rows // ROWS_WORTH_A_PARTITION)
-    if rows >= ROWS_WORTH_ALL_CORES:
+    if cores is None:
+        wanted = max(wanted, rows // ROWS_WORTH_ALL_CORES)
+    elif rows >= ROWS_WORTH_ALL_CORES:
         wanted = max(wanted, cores)
     return max(1, min(wanted, len(ranges)))
 
 
 def plan(
-    ranges: Sequence[QueueRange], cores: int, minimum: int | None = None
+    ranges: Sequence[QueueRange],
+    cores: int | None,
+    minimum: int | None = None,
+    rows_max: int | None = None,
 ) -> list[tuple[QueueRange, ...]]:
     """Distribute ranges over partitions of about the same number of rows.
 
-    Each offset is in exactly one partition. With ``minimum`` and enough rows there are at least
-    that many partitions, else as many as pay. Nothing to read gives no partition.
+    Each offset is in exactly one partition. Nothing to read gives no partition.
+
+    Args:
+        ranges: what to read.
+        cores: how many tasks run at a time, None for unknown.
+        minimum: at least that many partitions, if there are enough rows; None for as many as pay.
+        rows_max: most offsets of one partition, None for any number.
     """
     ranges = [span for span in ranges if span.count > 0]
     if not ranges:
         return []
-    count = partition_count(ranges, cores, minimum)
-    pieces = ranges if minimum is None else _split(ranges, count)
-    return _pack(pieces, count)
-
-
-def _split(ranges: Sequence[QueueRange], count: int) -> list[QueueRange]:
-    """Cut ranges so that at least ``count`` pieces of even size are there."""
     rows = sum(span.count for span in ranges)
-    largest = max(1, rows // count)
+    count = partition_count(ranges, cores, minimum)
+    largest = rows if minimum is None else max(1, rows // count)
+    if rows_max is not None:
+        count, largest = max(count, -(-rows // rows_max)), min(largest, rows_max)
+    return _pack(_split(ranges, largest), count, rows_max)
+
+
+def _split(ranges: Sequence[QueueRange], largest: int) -> list[QueueRange]:
+    """Cut ranges into even pieces of at most ``largest`` rows."""
     pieces: list[QueueRange] = []
     for span in ranges:
         cuts = -(-span.count // largest)
@@ -100,12 +112,19 @@ def _split(ranges: Sequence[QueueRange], count: int) -> list[QueueRange]:
     return pieces
 
 
-def _pack(pieces: Sequence[QueueRange], count: int) -> list[tuple[QueueRange, ...]]:
-    """Put the largest piece left into the emptiest bin."""
+def _pack(
+    pieces: Sequence[QueueRange], count: int, rows_max: int | None
+) -> list[tuple[QueueRange, ...]]:
+    """Put the largest piece left into the emptiest bin, or a new one where that would overflow."""
     bins: list[list[QueueRange]] = [[] for _ in range(count)]
     fill = [(0, index) for index in range(count)]
     for piece in sorted(pieces, key=lambda piece: (-piece.count, piece)):
-        rows, index = heappop(fill)
+        rows, index = fill[0]
+        if rows_max is not None and rows + piece.count > rows_max:
+            rows, index = 0, len(bins)
+            bins.append([])
+        else:
+            heappop(fill)
         bins[index].append(piece)
         heappush(fill, (rows + piece.count, index))
     return [tuple(sorted(filled)) for filled in bins if filled]

@@ -32,6 +32,7 @@ READ_OPTIONS: Final = (
     "tags",
     *LIMIT_OPTIONS,
     "minPartitions",
+    "maxRecordsPerPartition",
     "failOnDataLoss",
     "checkBodyCrc",
     "mode",
@@ -55,6 +56,7 @@ class ReadOptions(ConnectOptions):
         tags: subscription expression, ``*`` for all.
         limits: of one micro-batch.
         min_partitions: at least so many Spark partitions, None to leave it to the planner.
+        max_records_per_partition: most offsets of one Spark partition, None for any number.
         fail_on_data_loss: whether missing offsets are an error.
         check_body_crc: whether bodies that are read must match the CRC stored with them.
         permissive: whether a record that cannot be decoded becomes a row that says why, instead of
@@ -71,6 +73,7 @@ class ReadOptions(ConnectOptions):
     tags: str
     limits: TriggerLimits
     min_partitions: int | None
+    max_records_per_partition: int | None
     fail_on_data_loss: bool
     check_body_crc: bool
     permissive: bool
@@ -106,6 +109,7 @@ def read_options(given: Mapping[str, str], mode: Mode) -> ReadOptions:
         tags=values.get("tags", "").strip() or "*",
         limits=trigger_limits(values, mode),
         min_partitions=number(values, "minPartitions", None, 1),
+        max_records_per_partition=number(values, "maxRecordsPerPartition", None, 1),
         fail_on_data_loss=flag(values, "failOnDataLoss", True),
         check_body_crc=flag(values, "checkBodyCrc", True),
         permissive=is_permissive(values),
