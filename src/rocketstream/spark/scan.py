@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from rocketstream.errors import ConfigurationError
 from rocketstream.model import MessageQueue
-from rocketstream.protocol.subscription import build_subscription
+from rocketstream.protocol.subscription import EXPRESSION_SQL92, build_subscription
 from rocketstream.spark.columns import ERROR, Column
 from rocketstream.spark.options import ReadOptions
 
@@ -32,6 +32,11 @@ class Scan:
     options: ReadOptions
     columns: tuple[Column, ...]
     tags: frozenset[str] | None
+
+    @property
+    def filtered(self) -> bool:
+        """Whether the broker leaves messages out, so that gaps between offsets are normal."""
+        return self.tags is not None or self.options.sql is not None
 
     @property
     def group(self) -> str:
@@ -70,7 +75,7 @@ def new_scan(options: ReadOptions, columns: tuple[Column, ...]) -> Scan:
     """Return the scan of some options.
 
     Raises:
-        SubscriptionError: ``tags`` is not an expression (C-99 to C-101).
+        SubscriptionError: ``tags`` or ``sql`` is not an expression (C-99 to C-101).
         ConfigurationError: ``mode=permissive`` without the column ``error``.
     """
     if options.permissive and not any(column.name == ERROR for column in columns):
@@ -79,6 +84,8 @@ def new_scan(options: ReadOptions, columns: tuple[Column, ...]) -> Scan:
             f"that cannot be decoded could not be told from others. Add '{ERROR} STRING'"
         )
     tags = None
+    if options.sql is not None:
+        build_subscription("", options.sql, 0, EXPRESSION_SQL92)
     if options.tags != SUBSCRIBE_ALL:
         subscription = build_subscription("", options.tags, 0)
         tags = frozenset(subscription.tags_set) or None

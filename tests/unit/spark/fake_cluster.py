@@ -53,6 +53,8 @@ class FakeCluster(Cluster):
         self.elsewhere: dict[MessageQueue, int] = {}
         self.late_from: dict[MessageQueue, int] = {}
         self.late_ms = 1_000_000
+        self.others: dict[str, str] = {}
+        self.asked_for_members = 0
         self.group: dict[MessageQueue, int] = {}
         self.marked: list[dict[MessageQueue, int]] = []
         self.clock = ManualClock()
@@ -97,6 +99,10 @@ class FakeCluster(Cluster):
     def offset_at(self, queue: MessageQueue, timestamp_ms: int, low: int, high: int) -> int:
         """Offset n was stored at n seconds."""
         return min(high, max(low, -(-timestamp_ms // 1_000)))
+
+    def members(self, group: str, queues: Iterable[MessageQueue]) -> dict[str, str]:
+        self.asked_for_members += 1
+        return dict(self.others)
 
     def report(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
         if self.failures:

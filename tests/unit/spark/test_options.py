@@ -18,6 +18,7 @@ from rocketstream.spark.options import (
     ReadOptions,
     read_options,
 )
+from rocketstream.spark.options.aliases import CLIENT_SETTINGS
 from rocketstream.spark.options.positions import END_OPTIONS, START_OPTIONS, STRATEGY_OPTION
 from rocketstream.spark.options.topics import TOPIC_OPTIONS
 from rocketstream.spark.options.trigger_limits import LIMIT_OPTIONS
@@ -148,6 +149,60 @@ def test_every_option_is_read_somewhere() -> None:
         | dict.fromkeys(LIMIT_OPTIONS, "limits")
     )
     assert {gathered.get(name, name.lower()) for name in READ_OPTIONS} == fields
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"sql": " "}, "'sql' is ' '; give a condition such as price > 5"),
+        ({"sql": "a > 1", "tags": "b"}, "'tags' and 'sql' both select messages"),
+        ({"commitOffsets": "true", "group": "g"}, "a batch moves no group"),
+        ({"commitOffsets": "true"}, "a batch moves no group"),
+        ({"groupMember": "me", "group": "g"}, "none are reported"),
+        ({"rocketmq.pullBatchSizes": "1"}, "did you mean 'rocketmq.pullBatchSize'"),
+        ({"rocketmq.whatever": "1"}, "Accepted: rocketmq.namesrv.addr, rocketmq.namesrvAddr"),
+        ({"rocketmq.instanceName": "x"}, "has no effect here: a read joins no group"),
+        ({"rocketmq.consumeFromWhere": "x"}, "say where to begin by 'startingOffsets'"),
+        ({"rocketmq.namesrv.addr": "h:1"}, "'nameserver' and 'rocketmq.namesrv.addr' are the same"),
+    ],
+)
+def test_an_option_without_effect_is_refused(given: dict[str, str], text: str) -> None:
+    """Ignored it would be believed in."""
+    with pytest.raises(ConfigurationError, match=text):
+        parse(**given)
+
+
+def test_settings_of_rocketmqs_own_clients_are_understood() -> None:
+    """By Java's names, behind ``rocketmq.``, in any case."""
+    given = {
+        "rocketmq.namesrv.addr": "n:9876", "ROCKETMQ.pullbatchsize": "7", "topic": "T",
+        "rocketmq.consumerGroup": "g", "rocketmq.mqClientApiTimeout": "50",
+        "rocketmq.accessKey": "user", "rocketmq.secretKey": "s3cret", "rocketmq.useTLS": "true",
+    }  # fmt: skip
+    options = read_options(given, "stream")
+    assert (options.name_server, options.pull_batch_size, options.group) == ("n:9876", 7, "g")
+    assert (options.request_timeout_ms, options.access_key, options.use_tls) == (50, "user", True)
+    for name in CLIENT_SETTINGS.values():
+        assert name in READ_OPTIONS
+
+
+def test_a_stream_with_a_group_reports_unless_told_not_to() -> None:
+    """A batch never does; a group may be named for other reasons."""
+    assert parse_for("stream", group="g").commit_offsets
+    assert not parse_for("stream", group="g", commitOffsets="false").commit_offsets
+    assert not parse_for("stream").commit_offsets
+    assert not parse(group="g").commit_offsets
+    with pytest.raises(ConfigurationError, match="say for which group"):
+        parse_for("stream", commitOffsets="true")
+
+
+def test_a_condition_is_checked_before_anything_is_read() -> None:
+    """And messages it leaves out are no loss."""
+    assert new_scan(parse(sql="price > 5 AND TAGS = 'a'"), ALL_COLUMNS).filtered
+    assert new_scan(parse(tags="a"), ALL_COLUMNS).filtered
+    assert not new_scan(parse(), ALL_COLUMNS).filtered
+    with pytest.raises(SubscriptionError):
+        new_scan(parse(sql="price >"), ALL_COLUMNS)
 
 
 def test_tags_become_the_exact_set() -> None:

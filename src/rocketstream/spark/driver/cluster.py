@@ -15,15 +15,17 @@ from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.errors import (
     BrokerError,
     ConfigurationError,
+    ConsumerNotOnlineError,
     RocketMQError,
     RouteNotFoundError,
     TransportError,
     broker_error,
 )
 from rocketstream.model import MessageQueue
-from rocketstream.protocol.bodies import TopicList
+from rocketstream.protocol.bodies import ConsumerConnection, TopicList
 from rocketstream.protocol.codes import RequestCode, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
+from rocketstream.protocol.headers import GetConsumerConnectionListRequestHeader
 from rocketstream.protocol.record import RecordHead, read_head
 from rocketstream.spark.connections import admin_client, new_pool
 from rocketstream.spark.driver.offsets import Mark
@@ -221,6 +223,24 @@ class Cluster:
             return high
         hint = self._client.search_offset(queue, timestamp_ms)
         return first_at(low, high, hint, lambda at: self._store_time(queue, at) >= timestamp_ms)
+
+    def members(self, group: str, queues: Iterable[MessageQueue]) -> dict[str, str]:
+        """Return the addresses of a group's members by client id, as brokers of queues know them.
+
+        Raises:
+            TransportError, BrokerError, RouteNotFoundError: a broker did not tell.
+        """
+        header = GetConsumerConnectionListRequestHeader(consumer_group=group)
+        found: dict[str, str] = {}
+        for address in self.addresses(queues).values():
+            command = RemotingCommand.request(RequestCode.GET_CONSUMER_CONNECTION_LIST, header)
+            try:
+                answer = self._client.request(address, command)
+            except ConsumerNotOnlineError:
+                continue
+            for each in ConsumerConnection.decode(answer.body).connection_set:
+                found[each.client_id] = each.client_addr
+        return found
 
     def patiently(self, ask: Callable[[], T], *, topics_known: bool = False) -> T:
         """Ask, and again after failures that may pass, for ``retryTimeoutMs``.

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
 from typing import Final
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
-from rocketstream.errors import BrokerError, RouteNotFoundError, TransportError
 from rocketstream.model import MessageQueue
 from rocketstream.spark.driver.admission import Admission
 from rocketstream.spark.driver.cluster import Cluster
 from rocketstream.spark.driver.continuity import Continuity, topics_of
 from rocketstream.spark.driver.offsets import Mark, StreamOffset, following, ranges_between
 from rocketstream.spark.driver.queue_ends import QueueEnds
+from rocketstream.spark.driver.reporting import Reporter
 from rocketstream.spark.driver.resolving import Resolver
 from rocketstream.spark.driver.watch import Watch
 from rocketstream.spark.options import ReadOptions
@@ -34,8 +33,6 @@ IDLE_ENDS_MS: Final = 5_000
 """How old the known ends may be while the brokers hold pulls that would tell of more."""
 HELD_BACK_ENDS_MS: Final = 500
 """How old they may be while rows wait for ``minOffsetsPerTrigger``."""
-REPORT_PAUSE_MS: Final = 1_000
-"""How long progress that could not be reported is not reported again, unless a batch commits."""
 
 Ends = dict[MessageQueue, int]
 
@@ -67,8 +64,7 @@ class StreamSource:
         self._continuity = Continuity(options, cluster, self._ends, clock)
         self._admission = Admission(options.limits, cluster.row_bytes, clock)
         self._starts: Ends = {}
-        self._reported: Mapping[MessageQueue, int] = {}
-        self._report_at = float("-inf")
+        self._reporter = Reporter(options, cluster, clock)
         self._idle_at = float("-inf")
         self._quiet_since: StreamOffset | None = None
         self._watch = watch or Watch(options, cluster, clock)
@@ -108,14 +104,15 @@ class StreamSource:
             limited: whether the limits of the options apply.
 
         Raises:
+            ConfigurationError: the group whose offsets are to be reported has live members.
             DataLossError: a queue is gone, or not the one ``start`` speaks of, and
                 ``failOnDataLoss`` is set.
             TransportError, BrokerError: the cluster was out of reach for ``retryTimeoutMs``.
         """
         if start is None:
             start = self._planned or self.initial()
-        if self._clock.monotonic_ms() >= self._report_at:
-            self._report(start)
+        self._claim(start)
+        self._reporter.report_if_due(start)
         end = start if self._is_quiet(start) else self._next(start, limited)
         if end is start and self._target is None:
             end = self._wait_for_news(start, limited)
@@ -143,13 +140,21 @@ class StreamSource:
 
     def commit(self, end: StreamOffset) -> None:
         """Take note that everything before ``end`` is done."""
-        self._report(end)
+        self._reporter.report(end)
 
     def stop(self) -> None:
         """End waiting and close the connections."""
         self._stopped.set()
         self._watch.close()
         self.cluster.close()
+
+    def _claim(self, start: StreamOffset) -> None:
+        if self._reporter.has_claim:
+            return
+        held = topics_of(start.ends)
+        self.cluster.patiently(
+            lambda: self._reporter.claim(self._ends.queues(held)), topics_known=True
+        )
 
     # --- the next end -----------------------------------------------------------------------------
 
@@ -218,17 +223,3 @@ class StreamSource:
         for queue, low in (self.cluster.min_offsets(asked) if asked else {}).items():
             self._starts[queue] = min(low, self._starts.get(queue, low))
         return {queue: self._starts[queue] for queue in queues}
-
-    # --- the group's progress ---------------------------------------------------------------------
-
-    def _report(self, offset: StreamOffset) -> None:
-        group = self._options.group
-        if group is None or offset.initial or offset.ends == self._reported:
-            return
-        news = {q: end for q, end in offset.ends.items() if self._reported.get(q) != end}
-        try:
-            self.cluster.report(group, news)
-            self._reported = offset.ends
-        except (TransportError, BrokerError, RouteNotFoundError) as error:
-            logger.warning("progress of group=%s not reported: %s", group, error)
-            self._report_at = self._clock.monotonic_ms() + REPORT_PAUSE_MS

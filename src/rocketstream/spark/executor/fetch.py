@@ -24,6 +24,7 @@ from rocketstream.model import MessageQueue
 from rocketstream.protocol.codes import PullSysFlag, RequestCode, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import PullMessageRequestHeader, PullMessageResponseHeader
+from rocketstream.protocol.subscription import EXPRESSION_SQL92, EXPRESSION_TAG
 from rocketstream.spark.arrow.layout import Piece
 from rocketstream.spark.connections import admin_client
 from rocketstream.spark.executor.pulling import Ask, QueuePull
@@ -51,6 +52,7 @@ _ANSWERED = frozenset(
 _MAY_PASS = frozenset(
     {ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.SYSTEM_ERROR}
 )
+_NO_SQL: Final = "does not support consumer to filter message"
 _SYSTEM_ERRORS_MAX: Final = 5
 
 
@@ -103,7 +105,7 @@ class BrokerFetch:
     ) -> None:
         self._scan = scan
         options = scan.options
-        self._filtered = scan.tags is not None
+        self._filtered = scan.filtered
         stride_max = FILTERED_STRIDE_MAX if self._filtered else options.pull_batch_size
         self._pulls = [QueuePull(span, stride_max) for span in spans]
         self._address = address
@@ -166,8 +168,8 @@ class BrokerFetch:
             commit_offset=0,
             suspend_timeout_millis=0,
             sub_version=0,
-            subscription=scan.options.tags,
-            expression_type="TAG",
+            subscription=scan.options.tags if scan.options.sql is None else scan.options.sql,
+            expression_type=EXPRESSION_TAG if scan.options.sql is None else EXPRESSION_SQL92,
             bname=queue.broker_name,
         )
         return RemotingCommand.request(RequestCode.PULL_MESSAGE, header)
@@ -217,6 +219,9 @@ class BrokerFetch:
     def _refused(self, pull: QueuePull, error: BrokerError) -> None:
         if error.code not in _MAY_PASS:
             raise error
+        if self._scan.options.sql is not None and _NO_SQL in error.remark:
+            hint = "option 'sql' needs enablePropertyFilter=true in its configuration"
+            raise BrokerError(error.code, f"{error.remark}; {hint}", error.address)
         if error.code == ResponseCode.SYSTEM_ERROR:
             # Also the code of requests that can never succeed, such as a queue id out of range.
             trouble = self._trouble(pull)

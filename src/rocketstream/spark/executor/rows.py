@@ -39,9 +39,7 @@ def read_rows(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a plan as record batches, every offset accounted for."""
     losses = Losses(scan.options.fail_on_data_loss)
-    checks = Checks(
-        losses.missing if scan.tags is None else None, body_crc=scan.options.check_body_crc
-    )
+    checks = Checks(None if scan.filtered else losses.missing, body_crc=scan.options.check_body_crc)
     made = partial(_decode, scan, checks, KeptAside())
     pieces, size = [], 0
     for piece in fetch(scan, planned, losses, clock):

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from rocketstream.errors import ConfigurationError
+from rocketstream.spark.options.aliases import spelled_as_options
 from rocketstream.spark.options.connecting import CONNECT_OPTIONS, ConnectOptions, connect_options
 from rocketstream.spark.options.parsing import bad, flag, known, number
 from rocketstream.spark.options.positions import (
@@ -26,10 +28,13 @@ from rocketstream.spark.options.trigger_limits import LIMIT_OPTIONS, TriggerLimi
 READ_OPTIONS: Final = (
     *TOPIC_OPTIONS,
     "group",
+    "commitOffsets",
+    "groupMember",
     *START_OPTIONS,
     STRATEGY_OPTION,
     *END_OPTIONS,
     "tags",
+    "sql",
     *LIMIT_OPTIONS,
     "minPartitions",
     "maxRecordsPerPartition",
@@ -50,10 +55,13 @@ class ReadOptions(ConnectOptions):
 
     Attributes:
         choice: which topics and queues to read.
-        group: consumer group whose progress is reported, None to report nothing.
+        group: consumer group named to the brokers, None for none.
+        commit_offsets: whether a stream's progress is reported as offsets of ``group``.
+        group_member: client id of the live member this stream stands for, None for none.
         start: where queues begin.
         end: where they end (batch only).
         tags: subscription expression, ``*`` for all.
+        sql: SQL92 condition on properties, None for none.
         limits: of one micro-batch.
         min_partitions: at least so many Spark partitions, None to leave it to the planner.
         max_records_per_partition: most offsets of one Spark partition, None for any number.
@@ -68,9 +76,12 @@ class ReadOptions(ConnectOptions):
 
     choice: TopicChoice
     group: str | None
+    commit_offsets: bool
+    group_member: str | None
     start: Position
     end: Position
     tags: str
+    sql: str | None
     limits: TriggerLimits
     min_partitions: int | None
     max_records_per_partition: int | None
@@ -96,7 +107,7 @@ def read_options(given: Mapping[str, str], mode: Mode) -> ReadOptions:
     Raises:
         ConfigurationError: an unknown, missing or unusable option; the text says what to give.
     """
-    values = known(given, READ_OPTIONS)
+    values = known(spelled_as_options(given, READ_OPTIONS), READ_OPTIONS)
     connect = connect_options(values)
     choice = topic_choice(values)
     start, end = bounds(values, choice, mode)
@@ -104,9 +115,12 @@ def read_options(given: Mapping[str, str], mode: Mode) -> ReadOptions:
         **{field.name: getattr(connect, field.name) for field in dataclasses.fields(connect)},
         choice=choice,
         group=values.get("group") or None,
+        commit_offsets=_commit_offsets(values, mode),
+        group_member=values.get("groupMember") or None,
         start=start,
         end=end,
         tags=values.get("tags", "").strip() or "*",
+        sql=_sql(values),
         limits=trigger_limits(values, mode),
         min_partitions=number(values, "minPartitions", None, 1),
         max_records_per_partition=number(values, "maxRecordsPerPartition", None, 1),
@@ -131,3 +145,41 @@ def is_permissive(given: Mapping[str, str]) -> bool:
         drop = " (nothing is dropped without a trace; to drop rows filter 'error IS NULL')"
         raise bad("mode", text, "failFast or permissive" + drop * (lower == "dropmalformed"))
     return lower == "permissive"
+
+
+def _commit_offsets(values: Mapping[str, str], mode: Mode) -> bool:
+    """Return whether progress is reported: where a stream names a group, unless told not to."""
+    wanted = flag(values, "commitOffsets", bool(values.get("group")))
+    if wanted and "commitOffsets" in values and mode == "batch":
+        raise ConfigurationError(
+            "option 'commitOffsets' is for streams: a batch moves no group. Leave it out",
+            option="commitOffsets",
+        )
+    if wanted and not values.get("group"):
+        raise ConfigurationError(
+            "option 'commitOffsets' is true: say for which group by option 'group'",
+            option="commitOffsets",
+        )
+    wanted = wanted and mode == "stream"
+    if values.get("groupMember") and not wanted:
+        raise ConfigurationError(
+            "option 'groupMember' names the member of 'group' whose offsets a stream reports, but "
+            "none are reported. Leave it out",
+            option="groupMember",
+        )
+    return wanted
+
+
+def _sql(values: Mapping[str, str]) -> str | None:
+    text = values.get("sql")
+    if text is None:
+        return None
+    if not text.strip():
+        raise bad("sql", text, "a condition such as price > 5 AND region = 'EU'")
+    if "tags" in values:
+        raise ConfigurationError(
+            "options 'tags' and 'sql' both select messages; give one of them (in 'sql' tags are "
+            "the property TAGS)",
+            option="sql",
+        )
+    return text

@@ -1,0 +1,122 @@
+"""The report of a stream's progress to the brokers, as offsets of its group.
+
+Law: best effort, except that offsets of a group somebody else consumes with are not touched. What
+Spark's checkpoint says is the truth; this is for tools that show lag.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from rocketstream._util.clock import Clock
+from rocketstream.errors import (
+    BrokerError,
+    ConfigurationError,
+    RouteNotFoundError,
+    TransportError,
+)
+from rocketstream.model import MessageQueue
+from rocketstream.spark.driver.cluster import Cluster
+from rocketstream.spark.driver.offsets import StreamOffset
+from rocketstream.spark.options import ReadOptions
+
+logger = logging.getLogger("rocketstream.spark")
+
+REPORT_PAUSE_MS: Final = 1_000
+"""How long progress that could not be reported is not reported again, unless a batch commits."""
+MEMBERS_MS: Final = 60_000
+"""How often is looked whether somebody consumes with the group."""
+
+
+class Reporter:
+    """Reports how far a stream is; used by one thread.
+
+    Args:
+        options: say which group, if any.
+        cluster: whom to tell.
+        clock: pauses.
+    """
+
+    def __init__(self, options: ReadOptions, cluster: Cluster, clock: Clock) -> None:
+        self._group = options.group if options.commit_offsets else None
+        self._member = options.group_member
+        self._cluster = cluster
+        self._clock = clock
+        self._reported: Mapping[MessageQueue, int] = {}
+        self._pause_until = float("-inf")
+        self._looked_at: float | None = None
+        self._yields = False
+
+    @property
+    def has_claim(self) -> bool:
+        """Whether ``claim`` has nothing to do any more."""
+        return self._group is None or self._looked_at is not None
+
+    def claim(self, queues: Sequence[MessageQueue]) -> None:
+        """Make sure that nobody else consumes with the group; blocks.
+
+        Raises:
+            ConfigurationError: somebody does; the members are named.
+            TransportError: a broker could not be asked.
+        """
+        group = self._group
+        if group is None or self.has_claim:
+            return
+        members = self._members(group, queues)
+        if members:
+            raise ConfigurationError(
+                f"group {group!r} has live members: {_list(members)}. To report this stream's "
+                "offsets for it would move theirs: stop them, give the stream a group of its own, "
+                "or set option commitOffsets=false to report nothing",
+                group=group,
+            )
+
+    def report_if_due(self, offset: StreamOffset) -> None:
+        """Report, unless that failed a moment ago; never raises what a cluster answers."""
+        if self._clock.monotonic_ms() >= self._pause_until:
+            self.report(offset)
+
+    def report(self, offset: StreamOffset) -> None:
+        """Report; never raises what a cluster answers."""
+        group = self._group
+        if group is None or offset.initial or offset.ends == self._reported:
+            return
+        news = {q: end for q, end in offset.ends.items() if self._reported.get(q) != end}
+        try:
+            if self._must_yield(group, list(offset.ends)):
+                return
+            self._cluster.report(group, news)
+            self._reported = offset.ends
+        except (TransportError, BrokerError, RouteNotFoundError) as error:
+            logger.warning("progress of group=%s not reported: %s", group, error)
+            self._pause_until = self._clock.monotonic_ms() + REPORT_PAUSE_MS
+
+    def _must_yield(self, group: str, queues: Sequence[MessageQueue]) -> bool:
+        """Whether somebody has begun to consume with the group; looked at now and then."""
+        looked_at = self._looked_at
+        if looked_at is None or self._clock.monotonic_ms() - looked_at >= MEMBERS_MS:
+            members = self._members(group, queues)
+            if members and not self._yields:
+                logger.warning(
+                    "group %s has members now: %s; its offsets are theirs and no longer reported, "
+                    "until they are gone",
+                    group,
+                    _list(members),
+                )
+            self._yields = bool(members)
+        return self._yields
+
+    def _members(self, group: str, queues: Sequence[MessageQueue]) -> dict[str, str]:
+        try:
+            members = self._cluster.members(group, queues)
+        except BrokerError as error:
+            logger.warning("cannot tell whether group=%s has live members: %s", group, error)
+            members = {}
+        self._looked_at = self._clock.monotonic_ms()
+        return {name: address for name, address in members.items() if name != self._member}
+
+
+def _list(members: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} ({address})" for name, address in sorted(members.items()))

@@ -1,0 +1,133 @@
+"""Offsets of a group that others consume with are not touched."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from rocketstream.errors import BrokerError, ConfigurationError, ConnectError
+from rocketstream.model import MessageQueue
+from rocketstream.server.embedded import EmbeddedCluster
+from rocketstream.spark.driver.cluster import Cluster
+from rocketstream.spark.options import read_options
+from rocketstream.spark.patience import Patience
+from tests.unit.spark.fake_cluster import A, FakeCluster, pause
+
+MEMBER = {"10.0.0.7@31": "10.0.0.7:41000"}
+
+
+@pytest.fixture(autouse=True)
+def pauses_take_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waiting advances the clock of the test."""
+    monkeypatch.setattr(Patience, "pause", pause)
+
+
+def test_a_group_with_live_members_is_refused_by_name() -> None:
+    """Its offsets are theirs; the way out is named."""
+    cluster = FakeCluster(group="g")
+    cluster.others = MEMBER
+    with pytest.raises(ConfigurationError) as caught:
+        cluster.start()
+    text = str(caught.value)
+    assert "group 'g' has live members: 10.0.0.7@31 (10.0.0.7:41000)" in text
+    assert "commitOffsets=false" in text
+    assert cluster.reports == []
+
+
+def test_who_reports_nothing_may_read_beside_members() -> None:
+    """The group still says where to begin."""
+    cluster = FakeCluster(group="g", commitOffsets="false", startingOffsets="group")
+    cluster.others = MEMBER
+    cluster.group = {A: 30}
+    end = cluster.start()
+    cluster.source.commit(end)
+    assert (cluster.reports, cluster.asked_for_members) == ([], 0)
+
+
+def test_a_stream_may_stand_for_a_member() -> None:
+    """Which whoever keeps that member says; another one is a stranger still."""
+    cluster = FakeCluster(group="g", groupMember="10.0.0.7@31")
+    cluster.others = MEMBER
+    cluster.source.commit(cluster.start())
+    assert len(cluster.reports) == 1
+    cluster = FakeCluster(group="g", groupMember="10.0.0.8@31")
+    cluster.others = MEMBER
+    with pytest.raises(ConfigurationError):
+        cluster.start()
+
+
+def test_members_that_come_later_have_their_offsets_left_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Looked at once a minute; the stream goes on, and reports again when they are gone."""
+    cluster = FakeCluster(group="g")
+    end = cluster.start()
+    cluster.source.commit(end)
+    cluster.others = MEMBER
+    with caplog.at_level(logging.WARNING, "rocketstream.spark"):
+        for end_of_a in (110, 120):
+            cluster.clock.advance(60_000)
+            cluster.table[A][1] = end_of_a
+            end = cluster.latest(end)
+            cluster.source.commit(end)
+    assert len(cluster.reports) == 1
+    assert caplog.text.count("has members now: 10.0.0.7@31") == 1
+    cluster.others = {}
+    cluster.clock.advance(60_000)
+    cluster.source.commit(end)
+    assert cluster.reports[1:] == [{A: 120}]
+    assert cluster.asked_for_members == 4
+
+
+def test_a_broker_that_is_away_is_asked_again_and_one_that_refuses_is_not(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Unknown is no reason to overwrite, nor to stop for ever."""
+    cluster = FakeCluster(group="g")
+    answers: list[Exception | None] = [ConnectError("away"), None]
+
+    def members(group: str, queues: object) -> dict[str, str]:
+        if (answer := answers.pop(0)) is not None:
+            raise answer
+        return MEMBER
+
+    cluster.members = members  # type: ignore[method-assign]
+    with pytest.raises(ConfigurationError, match="live members"):
+        cluster.start()
+    refusing = FakeCluster(group="g")
+    answers.append(BrokerError(16, "no permission"))
+    refusing.members = members  # type: ignore[method-assign]
+    with caplog.at_level(logging.WARNING, "rocketstream.spark"):
+        refusing.start()
+    assert "cannot tell whether group=g has live members" in caplog.text
+
+
+@pytest.fixture
+def embedded() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster() as running:
+        running.create_topic("T", queues=1)
+        yield running
+
+
+def test_a_real_broker_tells_the_members(embedded: EmbeddedCluster) -> None:
+    """Request 203; nobody is no error."""
+    from rocketstream import PushConsumer
+
+    given = {"nameServer": embedded.namesrv_addr, "topic": "T", "group": "g"}
+    cluster = Cluster(read_options(given, "stream"))
+    queues = [MessageQueue("T", "broker-a", 0)]
+    try:
+        assert cluster.members("g", queues) == {}
+        consumer = PushConsumer("g", namesrv_addr=embedded.namesrv_addr)
+        consumer.subscribe("T", "*")
+        consumer.register_message_listener(lambda messages, context: None)
+        consumer.start()
+        try:
+            (address,) = cluster.members("g", queues).values()
+        finally:
+            consumer.shutdown()
+        assert address.startswith("127.0.0.1:")
+    finally:
+        cluster.close()
