@@ -53,6 +53,7 @@ class FakeCluster(Cluster):
         self.elsewhere: dict[MessageQueue, int] = {}
         self.late_from: dict[MessageQueue, int] = {}
         self.late_ms = 1_000_000
+        self.led = True
         self.others: dict[str, str] = {}
         self.asked_for_members = 0
         self.group: dict[MessageQueue, int] = {}
@@ -66,6 +67,9 @@ class FakeCluster(Cluster):
 
     def queues(self, *, refresh: bool = False, held: Collection[str] = ()) -> list[MessageQueue]:
         return sorted(self.table)
+
+    def has_master(self, broker_name: str) -> bool:
+        return self.led
 
     def end_anyway(self, queue: MessageQueue) -> int | None:
         return self.elsewhere.get(queue)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 import pytest
 
@@ -159,6 +159,45 @@ def test_a_queue_that_ends_before_it_did_is_a_loss() -> None:
     strict.table[A] = [0, 10]
     with pytest.raises(DataLossError, match="read up to offset 100, but the queue now ends at 10"):
         strict.latest(end)
+
+
+def test_a_slave_that_is_behind_is_waited_for_as_long_as_its_master_is_away() -> None:
+    """Covers retryTimeoutMs: it holds the same rows, only fewer; then the stream goes on."""
+    cluster = FakeCluster()
+    end = cluster.start()
+    full, cluster.table[A], cluster.led = cluster.table[A], [0, 90], False
+    asked = 0
+
+    def ask(queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
+        nonlocal asked
+        asked += 1
+        if asked == 20:  # some 10 s
+            cluster.table[A] = [full[0], 110]
+        return FakeCluster.max_offsets(cluster, queues)
+
+    cluster.max_offsets = ask  # type: ignore[method-assign]
+    later = cluster.latest(end)
+    assert cluster.source.ranges(end, later) == [QueueRange(A, 100, 110)]
+
+
+def test_a_slave_that_stays_behind_is_a_loss_that_says_so() -> None:
+    """Whoever reads it must know that the master may still hold the rows."""
+    cluster = FakeCluster(retryTimeoutMs="4000")
+    end = cluster.start()
+    cluster.table[A], cluster.led = [0, 90], False
+    with pytest.raises(DataLossError, match="or a slave that is behind answers for its master"):
+        cluster.latest(end)
+
+
+def test_rows_read_are_not_read_again_when_the_master_is_back() -> None:
+    """What was taken for a loss was none: the last row read is there again."""
+    cluster = FakeCluster(retryTimeoutMs="0", **READ_ON)
+    end = cluster.start()
+    cluster.table[A] = [0, 90]
+    assert cluster.latest(end) is end
+    cluster.table[A] = [0, 110]
+    later = cluster.latest(end)
+    assert cluster.source.ranges(end, later) == [QueueRange(A, 100, 110)]
 
 
 def test_a_shorter_topic_of_the_same_name_is_read_from_its_beginning(

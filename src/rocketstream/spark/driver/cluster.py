@@ -136,6 +136,16 @@ class Cluster:
         names = {queue.broker_name for queue in queues}
         return {name: self._client.address(name) for name in sorted(names)}
 
+    def has_master(self, broker_name: str) -> bool:
+        """Whether a broker has a master now, not only slaves; True where nobody can tell."""
+        try:
+            self._client.master(broker_name, refresh=True)
+        except RouteNotFoundError:
+            return False
+        except (TransportError, BrokerError):
+            return True
+        return True
+
     def end_anyway(self, queue: MessageQueue) -> int | None:
         """Return the end of a queue that is in no route, None where its broker does not say."""
         try:

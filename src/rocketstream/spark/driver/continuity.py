@@ -88,6 +88,8 @@ class Continuity:
         Raises:
             DataLossError: a queue is not the one that was read, and ``failOnDataLoss`` is set.
         """
+        known = {queue: end for queue, end in ends.items() if queue in start.ends}
+        self._forget_mistakes(start, known)
         self._compare(start, ends)
         return {queue: self._begin(start, queue) for queue in ends if queue in start.ends}
 
@@ -196,20 +198,47 @@ class Continuity:
 
     def _wait_for_return(self, start: StreamOffset) -> Ends:
         held = topics_of(start.ends)
-        patience = Patience(min(BEHIND_MS, self._options.retry_timeout_ms), self._clock)
+        timeout_ms = self._options.retry_timeout_ms
+        brief = Patience(min(BEHIND_MS, timeout_ms), self._clock)
+        long = Patience(timeout_ms, self._clock)
         while behind := self._behind(start, self._ends.fresh(held)):
-            if patience.exhausted():
+            # A slave may be behind its master for as long as that is away, and holds less.
+            brokers = {queue.broker_name for queue in behind}
+            over, short = long.exhausted(), brief.exhausted()
+            led = short and all(map(self._cluster.has_master, brokers))
+            if over or led:
                 for queue in behind:
-                    self._restart(
-                        start,
-                        queue,
-                        f"read up to offset {start.ends[queue]}, but the queue now ends at "
-                        f"{self._ends.last[queue]}: the topic was recreated, or the broker lost "
-                        "data",
-                    )
+                    self._restart(start, queue, self._shorter(start, queue, led))
                 break
-            patience.pause()
+            long.pause()
         return self._ends.last
+
+    def _shorter(self, start: StreamOffset, queue: MessageQueue, led: bool) -> str:
+        reason = "the topic was recreated, or the broker lost data"
+        if not led and not self._cluster.has_master(queue.broker_name):
+            reason += ", or a slave that is behind answers for its master, which is away"
+        return (
+            f"read up to offset {start.ends[queue]}, but the queue now ends at "
+            f"{self._ends.last[queue]}: {reason}"
+        )
+
+    def _forget_mistakes(self, start: StreamOffset, ends: Mapping[MessageQueue, int]) -> None:
+        """Read a queue on where it was left, if the last row read is there again after all."""
+        rows = {
+            queue: start.ends[queue] - 1
+            for queue, end in ends.items()
+            if self._begin(start, queue) != start.ends.get(queue)
+            and queue in start.marks
+            and end >= start.ends[queue]
+        }
+        for queue, mark in (self._cluster.marks(rows) if rows else {}).items():
+            if mark == start.marks[queue]:
+                del self._restarts[queue]
+                logger.warning(
+                    "%s holds the last row read again: it is read on from offset %s",
+                    described(queue),
+                    start.ends[queue],
+                )
 
     def _compare(self, start: StreamOffset, ends: Mapping[MessageQueue, int]) -> None:
         """Compare the last rows read with those that stand there now, where something is new."""
