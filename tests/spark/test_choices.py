@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -52,3 +53,29 @@ def test_a_batch_is_what_a_group_has_left(
         assert client.query_consumer_offset("backlog", queue) == 3
     assert numbers(spark, cluster, topic=topic, startingTimestamp="-1d") == list(range(10))
     assert numbers(spark, cluster, topic=topic, endingTimestamp="-1d") == []
+
+
+def test_spark_hands_every_limit_back(
+    spark: Any, cluster: EmbeddedCluster, new_topic: NewTopic, tmp_path: Path
+) -> None:
+    """Bytes and company, through availableNow to the end; partitions hold what they may."""
+    topic = new_topic(queues=2)
+    send(cluster, topic, 0, numbered(0, 300))
+    send(cluster, topic, 1, numbered(300, 300))
+
+    def run(**options: Any) -> list[int]:
+        """The sizes of the batches of a query over everything."""
+        frame = spark.readStream.format("rocketmq").schema("body BINARY")
+        frame = frame.options(nameServer=cluster.namesrv_addr, topic=topic, **options)
+        frame = frame.option("startingOffsets", "earliest").load()
+        writer = frame.writeStream.format("noop").trigger(availableNow=True)
+        place = str(tmp_path / next(iter(options)))
+        query = writer.option("checkpointLocation", place).start()
+        assert query.awaitTermination()
+        sizes = [progress["numInputRows"] for progress in query.recentProgress]
+        return [size for size in sizes if size]
+
+    by_bytes = run(maxBytesPerTrigger=30_000)
+    assert sum(by_bytes) == 600
+    assert len(by_bytes) > 1
+    assert run(minOffsetsPerTrigger=1_000, maxTriggerDelay="1h") == [600]
