@@ -26,8 +26,8 @@ from demo.trouble import expected
 from rocketstream import Producer
 from rocketstream.admin import Admin
 from rocketstream.errors import RocketMQError, RouteNotFoundError
-from rocketstream.pipelines.ingest import IngestProgress
 from rocketstream.pipelines.local_session import check_environment, start_session, stop_session
+from rocketstream.pipelines.progress import IngestProgress
 from rocketstream.spark.setup.java import Java
 
 JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"

@@ -15,7 +15,10 @@ from demo.place import Place
 from demo.produce import TOPIC
 from demo.totals import Totals, from_rows
 from rocketstream.errors import RocketMQError
-from rocketstream.pipelines.ingest import IngestPlan, IngestProgress, ingest
+from rocketstream.pipelines.bodies import bodies_of
+from rocketstream.pipelines.ingest import IngestPlan, ingest
+from rocketstream.pipelines.progress import IngestProgress
+from rocketstream.pipelines.targets import Target
 
 GROUP = "flight-table"
 ROWS_PER_BATCH = 60_000
@@ -60,13 +63,16 @@ def land(
         DemoError: the query failed.
     """
     plan = IngestPlan(
-        namesrv_addr=namesrv,
-        topic=TOPIC,
-        path=place.table,
-        schema=SCHEMA,
-        group=GROUP,
+        topics=(TOPIC,),
+        source={
+            "nameServer": namesrv,
+            "group": GROUP,
+            "startingOffsets": "earliest",
+            "maxOffsetsPerTrigger": str(ROWS_PER_BATCH),
+        },
+        target=Target("parquet", str(place.table)),
+        bodies=bodies_of("json", SCHEMA),
         partition_by=("origin",),
-        rows_per_batch=ROWS_PER_BATCH,
     )
     try:
         progress = ingest(spark, plan, on_progress=on_progress, stop=stop)

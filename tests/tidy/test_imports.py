@@ -129,7 +129,7 @@ HOMES: dict[str, tuple[str, ...]] = {
         "pyspark_rocketmq",
         "pyspark_rocketmq_progress",
     ),
-    "py4j": ("rocketstream.spark",),
+    "py4j": ("rocketstream.spark", "rocketstream.pipelines"),
     "pyarrow": (
         "rocketstream.spark.arrow",
         "rocketstream.spark.executor.rows",

@@ -10,7 +10,18 @@ from typing import Annotated
 
 import typer
 
-from rocketstream.cli import consume, dlq, group, ingest, message, send, serve, spark_env, topic
+from rocketstream.cli import (
+    backfill,
+    consume,
+    dlq,
+    group,
+    ingest,
+    message,
+    send,
+    serve,
+    spark_env,
+    topic,
+)
 from rocketstream.cli.failure import guard
 from rocketstream.cli.output import print_line
 
@@ -70,6 +81,7 @@ group.add_to(app)
 message.add_to(app)
 dlq.add_to(app)
 ingest.add_to(app)
+backfill.add_to(app)
 spark_env.add_to(app)
 
 

@@ -1,29 +1,59 @@
-"""``rocketstream ingest TOPIC --to parquet:PATH``: land a topic as a table with Spark.
+"""``rocketstream ingest TOPIC... --to KIND:PLACE``: land topics as a table with Spark.
 
 Law: options in, progress on stderr, counts out; the pipeline is ``rocketstream.pipelines.ingest``.
 """
 
 from __future__ import annotations
 
-import signal
+import dataclasses
+import json
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from rocketstream.cli.failure import say
-from rocketstream.cli.options import DEFAULT_NAMESRV, From, Json, Namesrv, Topic
+from rocketstream.cli.landing import (
+    Checkpoint,
+    Conf,
+    DeadLetters,
+    DedupKeys,
+    Format,
+    FormatOptions,
+    Group,
+    IngestTo,
+    Master,
+    Once,
+    Packages,
+    PartitionBy,
+    RowsPerBatch,
+    Schema,
+    SourceOptions,
+    Sql,
+    Table,
+    Tags,
+    TargetOptions,
+    Topics,
+    Watermark,
+    offsets_json,
+    pairs,
+    spark_config,
+    stop_on_signal,
+)
+from rocketstream.cli.options import DEFAULT_NAMESRV, From, Json, Namesrv
 from rocketstream.cli.output import plural, print_json, print_line
 from rocketstream.cli.start import parse_start
-from rocketstream.errors import SparkQueryError
+from rocketstream.errors import ConfigurationError, SparkQueryError
 
 if TYPE_CHECKING:
-    from rocketstream.pipelines.ingest import IngestPlan, IngestProgress
+    from rocketstream.pipelines.bodies import Bodies
+    from rocketstream.pipelines.ingest import IngestPlan
+    from rocketstream.pipelines.progress import BatchMetrics, IngestProgress
+    from rocketstream.pipelines.targets import Target
 
 _ROWS_PER_BATCH = 200_000
 _SPARK_LOG = "_spark.log"
@@ -38,118 +68,170 @@ def add_to(app: typer.Typer) -> None:
 
 
 def ingest(
-    topic: Topic,
-    to: Annotated[
-        str,
-        typer.Option(
-            "--to",
-            metavar="parquet:PATH",
-            help="The table; a new directory or one ingest made before.",
-        ),
-    ],
-    group: Annotated[
-        str | None,
-        typer.Option("--group", "-g", help="Group under which the broker shows the progress."),
-    ] = None,
-    schema: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DDL|JSON|FILE",
-            help="Columns of the JSON bodies: 'id INT, name STRING', Spark's schema JSON, or a "
-            "file with one of these. Without it each body is kept as text.",
-        ),
-    ] = None,
+    topics: Topics,
+    to: IngestTo,
+    group: Group = None,
+    schema: Schema = None,
+    format: Format = None,
+    format_option: FormatOptions = None,
+    sql: Sql = None,
+    watermark: Watermark = None,
+    dedup_keys: DedupKeys = None,
+    dead_letters: DeadLetters = None,
     start: From = "earliest",
-    once: Annotated[
-        bool,
-        typer.Option("--once/--continuous", help="Land what is there and end, or go on."),
-    ] = True,
-    tags: Annotated[
-        str | None, typer.Option("--tags", metavar='"A || B"', help="Only these tags.")
-    ] = None,
-    partition_by: Annotated[
-        list[str] | None,
-        typer.Option("--partition-by", metavar="COLUMN", help="Directory per value; repeatable."),
-    ] = None,
-    rows_per_batch: Annotated[
-        int, typer.Option("--rows-per-batch", min=1, help="Most messages per micro-batch.")
-    ] = _ROWS_PER_BATCH,
-    master: Annotated[str, typer.Option(help="Spark master.")] = "local[*]",
+    once: Once = True,
+    tags: Tags = None,
+    partition_by: PartitionBy = None,
+    rows_per_batch: RowsPerBatch = _ROWS_PER_BATCH,
+    checkpoint: Checkpoint = None,
+    table: Table = None,
+    to_option: TargetOptions = None,
+    option: SourceOptions = None,
+    master: Master = "local[*]",
+    conf: Conf = None,
+    package: Packages = None,
     namesrv: Namesrv = DEFAULT_NAMESRV,
     as_json: Json = False,
 ) -> None:
-    """Land a topic as a Parquet table, each message exactly once, with Spark.
+    """Land topics as a table with Spark, each message exactly once in tables of files.
 
-    Run again, it continues where it ended (`PATH/_checkpoint`). Bodies that do not parse are kept
-    as they are in the column `_malformed`, counted and reported. `--continuous` goes on until
-    Ctrl-C.
+    Run again, it continues where it ended (its checkpoint). Bodies that do not decode are kept as
+    they are in the column `_malformed`, or go where `--dead-letters` says; they are counted and
+    reported. `--continuous` goes on until Ctrl-C, which ends it after the micro-batch under way; a
+    second one ends it at once.
     """
-    path = _parquet_path(to)
-    position = parse_start(start)
-    _check_spark()
-    from rocketstream.pipelines.ingest import IngestPlan, prepare_target
+    from rocketstream.pipelines.bodies import bodies_of
+    from rocketstream.pipelines.ingest import IngestPlan
 
+    dead = dead_letters and target_of("--dead-letters", dead_letters, None, {}, namesrv)
     plan = IngestPlan(
-        namesrv_addr=namesrv,
-        topic=topic,
-        path=path,
-        schema=schema,
-        group=group,
-        start=position.name if position.timestamp_ms is None else str(position.timestamp_ms),
+        topics=tuple(dict.fromkeys(topics)),
+        source=_source(namesrv, start, group, tags, rows_per_batch) | pairs("--option", option),
+        target=target_of("--to", to, table, pairs("--to-option", to_option), namesrv),
+        bodies=bodies_of(format, schema, pairs("--format-option", format_option)),
         once=once,
         partition_by=tuple(partition_by or ()),
-        rows_per_batch=rows_per_batch,
-        tags=tags,
+        checkpoint_at=checkpoint,
+        sql=sql,
+        watermark=_watermark(watermark),
+        dedup_keys=tuple(filter(None, (key.strip() for key in (dedup_keys or "").split(",")))),
+        dead_letters=dead or None,
     )
-    waiting = _waiting(namesrv, topic)
-    prepare_target(plan)
+    _land(plan, master, spark_config(conf, package), as_json)
+
+
+def _land(plan: IngestPlan, master: str, config: dict[str, str], as_json: bool) -> None:
+    """Check everything that can be wrong, then start Spark."""
+    from rocketstream.pipelines.ingest import prepare_target
+    from rocketstream.pipelines.masters import check_master
+
+    check_master(master)
+    for target in filter(None, (plan.target, plan.dead_letters)):
+        config = config_for(target, plan.bodies, config)
+    check_spark()
+    waiting = _waiting(plan)
+    plan = prepare_target(plan)
     if plan.resumes:
-        say(f"continuing {path} from its checkpoint (--from is not used)")
-    totals = _run(plan, master, waiting)
+        say(f"continuing {plan.target} from its checkpoint (--from is not used)")
+    totals = _run(plan, master, config, waiting, as_json)
     _print_result(plan, totals, as_json)
 
 
-def _parquet_path(to: str) -> Path:
-    kind, separator, path = to.partition(":")
-    if kind != "parquet" or not separator or not path:
-        raise typer.BadParameter(f"--to is {to!r}; accepted is parquet:PATH, like parquet:./table")
-    return Path(path)
+def config_for(target: Target, bodies: Bodies, config: dict[str, str]) -> dict[str, str]:
+    """Return Spark settings with those a target needs.
+
+    Raises:
+        ConfigurationError: Spark will not have the package of the target or of the format.
+    """
+    from rocketstream.pipelines.targets import check_extras, extra_config
+
+    check_extras(target.kind, config)
+    check_extras(bodies.format, config)
+    return extra_config(target) | config
 
 
-def _check_spark() -> None:
+def target_of(
+    option: str, text: str, table: str | None, options: Mapping[str, str], namesrv: str
+) -> Target:
+    """Return the target of an option.
+
+    Raises:
+        BadParameter: not one that is accepted.
+    """
+    from rocketstream.pipelines.targets import parse_target
+
+    if text.startswith("rocketmq:"):
+        options = {"nameServer": namesrv, **options}
+    try:
+        return parse_target(text, table, options)
+    except ConfigurationError as error:
+        raise typer.BadParameter(f"{option}: {error.message}") from error
+
+
+def _source(
+    namesrv: str, start: str, group: str | None, tags: str | None, rows_per_batch: int
+) -> dict[str, str]:
+    found = {"nameServer": namesrv, "maxOffsetsPerTrigger": str(rows_per_batch)}
+    offsets = offsets_json("--from", start)
+    position = None if offsets else parse_start(start)
+    if position is not None and position.timestamp_ms is not None:
+        found["startingTimestamp"] = str(position.timestamp_ms)
+    else:
+        found["startingOffsets"] = offsets or start.strip()
+    optional = {"group": group, "tags": tags}
+    return found | {name: value for name, value in optional.items() if value is not None}
+
+
+def _watermark(text: str | None) -> tuple[str, str] | None:
+    if text is None:
+        return None
+    column, _, delay = text.strip().partition(" ")
+    return column, delay.strip()
+
+
+def check_spark() -> None:
+    """Refuse where Spark or its Java is missing."""
     from rocketstream.pipelines.local_session import check_environment
 
     check_environment()
 
 
-def _waiting(namesrv: str, topic: str) -> int:
-    """Return how many messages the topic holds; asking also shows whether there is one."""
+def _waiting(plan: IngestPlan) -> int:
+    """Return how many messages the topics hold; asking also shows whether they are there."""
     from rocketstream.admin import Admin
     from rocketstream.protocol.names import check_topic
 
-    check_topic(topic)
-    with Admin(namesrv) as admin:
-        return sum(row.message_count for row in admin.topic_status(topic))
+    for topic in plan.topics:
+        check_topic(topic)
+    with Admin(plan.source["nameServer"]) as admin:
+        return sum(row.message_count for topic in plan.topics for row in admin.topic_status(topic))
 
 
-def _run(plan: IngestPlan, master: str, waiting: int) -> IngestProgress:
+def _run(
+    plan: IngestPlan, master: str, config: dict[str, str], waiting: int, as_json: bool
+) -> IngestProgress:
     from rocketstream.pipelines.ingest import ingest as run_ingest
+    from rocketstream.pipelines.ingest import resolve_bodies
     from rocketstream.pipelines.local_session import start_session, stop_session
 
     stop = threading.Event()
-    total = waiting if plan.once and plan.start == "earliest" and not plan.resumes else None
-    log_file = plan.path / _SPARK_LOG
-    log_file.unlink(missing_ok=True)
-    with _bar(total) as show:
+    from_all = plan.source.get("startingOffsets") == "earliest" and "tags" not in plan.source
+    total = waiting if plan.once and from_all and not plan.resumes else None
+    log_file = spark_log(plan.target.local)
+    with _bar(total, as_json) as show:
         session = start_session(
-            f"ingest {plan.topic}",
+            f"ingest {' '.join(plan.topics)}",
             log_file=log_file,
             master=master,
+            config=config,
             on_interrupt=lambda: say("stopping once Spark has started"),
         )
         try:
-            with _stop_on_signal(stop):
-                totals = run_ingest(session, plan, on_progress=show, stop=stop)
+            with stop_on_signal(stop):
+                found = resolve_bodies(session, plan)
+                if plan.bodies.inferred:
+                    say(f"schema found: {found.bodies.schema}")
+                totals = run_ingest(session, found, on_progress=show, stop=stop)
         except SparkQueryError as error:
             raise SparkQueryError(f"{error.message} (details: {log_file})") from error
         finally:
@@ -159,10 +241,18 @@ def _run(plan: IngestPlan, master: str, waiting: int) -> IngestProgress:
     return totals
 
 
+def spark_log(directory: Path | None) -> Path:
+    """Return an empty place for what Spark writes to the console: in a local table, or here."""
+    place = Path(_SPARK_LOG) if directory is None else directory / _SPARK_LOG
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.unlink(missing_ok=True)
+    return place
+
+
 class _Show:
     """Feeds the progress bar; the text beside it carries what a bar cannot."""
 
-    def __init__(self, total: int | None) -> None:
+    def __init__(self, total: int | None, as_json: bool) -> None:
         from rich.console import Console
         from rich.progress import (
             BarColumn,
@@ -184,6 +274,7 @@ class _Show:
             transient=True,
             disable=not sys.stderr.isatty(),
         )
+        self._as_json = as_json
         self._task = self.bar.add_task("starting Spark", total=total, rate="")
 
     def __call__(self, progress: IngestProgress) -> None:
@@ -194,51 +285,52 @@ class _Show:
             completed=progress.rows,
             rate=f"{progress.rows_per_second:,.0f} rows/s{malformed}",
         )
+        if progress.last is not None:
+            self.bar.console.print(
+                _line(progress.last, self._as_json), highlight=False, soft_wrap=True
+            )
+
+
+def _line(batch: BatchMetrics, as_json: bool) -> str:
+    """Return a micro-batch in one line."""
+    if as_json:
+        return json.dumps(dataclasses.asdict(batch))
+    parts = [f"batch {batch.batch}: {plural(batch.rows, 'row')}"]
+    parts += [f"{batch.landed:,} landed"] if batch.landed != batch.rows else []
+    parts += [f"{batch.malformed:,} malformed"] if batch.malformed else []
+    parts += [f"{batch.seconds:.1f} s", f"{batch.rows_per_second:,.0f} rows/s"]
+    parts += [f"{batch.behind:,} behind"] if batch.behind is not None else []
+    return ", ".join(parts)
 
 
 @contextmanager
-def _bar(total: int | None) -> Iterator[_Show]:
-    show = _Show(total)
+def _bar(total: int | None, as_json: bool) -> Iterator[_Show]:
+    show = _Show(total, as_json)
     with show.bar:
         yield show
-
-
-@contextmanager
-def _stop_on_signal(stop: threading.Event) -> Iterator[None]:
-    """Turn Ctrl-C and SIGTERM into ``stop``; a second one is not awaited.
-
-    An exception in the middle of a call into Spark would leave its connection half read.
-    """
-
-    def ask(number: int, frame: FrameType | None) -> None:
-        if stop.is_set():
-            raise KeyboardInterrupt
-        stop.set()
-
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _print_result(plan: IngestPlan, totals: IngestProgress, as_json: bool) -> None:
     if as_json:
         print_json(
             {
-                "topic": plan.topic,
-                "table": str(plan.path),
+                "topics": list(plan.topics),
+                "table": str(plan.target),
                 "rows": totals.rows,
+                "landed": totals.landed,
                 "malformed": totals.malformed,
                 "batches": totals.batches,
             }
         )
         return
+    batches = plural(totals.batches, "micro-batch").replace("batchs", "batches")
     print_line(
-        f"landed {plural(totals.rows, 'row')} of {plan.topic} in {plan.path} "
-        f"({plural(totals.batches, 'micro-batch').replace('batchs', 'batches')})"
+        f"landed {plural(totals.landed, 'row')} of {', '.join(plan.topics)} in {plan.target} "
+        f"({batches})"
     )
     if totals.malformed:
         rows = plural(totals.malformed, "row")
-        print_line(f"{rows} did not parse: kept as they are in the column _malformed")
+        kept = "kept as they are in the column _malformed"
+        if plan.dead_letters is not None:
+            kept = f"kept as they came in {plan.dead_letters}"
+        print_line(f"{rows} did not parse: {kept}")

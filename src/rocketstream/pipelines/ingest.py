@@ -1,40 +1,40 @@
-"""Land a topic as a Parquet table: read stream, parse JSON, append, with a checkpoint.
+"""Land topics as a table: read stream, decode bodies, append, with a checkpoint.
 
-Law: the pipeline behind ``rocketstream ingest`` and the demo; it prints nothing.
+Law: the pipeline behind ``rocketstream ingest`` and the demo; it prints nothing. What can be wrong
+without Spark is found before Spark starts (``prepare_target``).
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
-import os
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote, urlsplit
 
 from rocketstream import errors
 from rocketstream.errors import ConfigurationError, RocketMQError, SparkQueryError
+from rocketstream.pipelines.bodies import MALFORMED, METADATA, SOURCE_SCHEMA, Bodies, shape
+from rocketstream.pipelines.inference import infer_bodies
+from rocketstream.pipelines.progress import LANDED, READ, IngestProgress
+from rocketstream.pipelines.targets import CHECKPOINT, Target, prepare_stream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
-    from pyspark.sql.types import StructType
 
-MALFORMED = "_malformed"
-METADATA = ("_topic", "_brokerName", "_queueId", "_queueOffset", "_msgId", "_tags", "_keys",
-            "_storeTimestamp")  # fmt: skip
-SOURCE_SCHEMA = (
-    "topic string, brokerName string, queueId int, queueOffset bigint, msgId string, "
-    "tags string, keys string, body binary, storeTimestamp timestamp"
-)
-"""The source's columns this pipeline uses: naming them spares decoding the others."""
-
-CHECKPOINT = "_checkpoint"
 _MARKER = "_ingest.json"
 _POLL_S = 0.2
-_OBSERVED = "rocketstream"
+_DEAD_LETTERS = "_dead_letters"
+VIEW: Final = "messages"
+"""What a query given as ``sql`` selects from."""
+_DELAY: Final = re.compile(
+    r"\s*(\d+(\.\d+)?\s+(millisecond|second|minute|hour|day|week|month|year)s?\s*)+", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,241 +43,226 @@ class IngestPlan:
 
     Attributes
     ----------
-    namesrv_addr : str
-        Name server, ``host:port``.
-    topic : str
-        Topic to read.
-    path : Path
-        Directory of the Parquet table; the checkpoint is kept inside as ``_checkpoint``.
-    schema : str or None
-        Columns of the JSON bodies, as :func:`parse_schema` takes them; None keeps each body as
-        text in the column ``body``.
-    group : str or None
-        Consumer group the progress is reported to; None reports nothing.
-    start : str
-        ``earliest``, ``latest`` or milliseconds since 1970; only used before the first checkpoint.
+    topics : tuple of str
+        Topics to read.
+    source : mapping
+        Options of ``format("rocketmq")``: ``nameServer``, ``startingOffsets`` or
+        ``startingTimestamp`` (used before the first checkpoint), ``group``, ``tags``,
+        ``maxOffsetsPerTrigger``, …
+    target : Target
+        The table.
+    bodies : Bodies
+        How to read bodies.
     once : bool
         Land what is there and end; else go on until stopped.
     partition_by : tuple of str
         Columns that become directories of the table.
-    rows_per_batch : int or None
-        Most messages of one micro-batch; None leaves it to the source.
-    tags : str or None
-        Only messages with these tags, like ``a || b``.
+    checkpoint_at : str or None
+        Where Spark keeps what is already landed; None keeps it in the table, as ``_checkpoint``.
+    sql : str or None
+        A query over the view ``messages`` whose result is landed instead.
+    watermark : tuple of str or None
+        Column of event time, and how late rows may come, like ``10 minutes``.
+    dedup_keys : tuple of str
+        Columns that tell a message sent twice; repeats within the watermark are left out.
+    dead_letters : Target or None
+        Where messages that do not decode go, as they came; None keeps them in the table.
     """
 
-    namesrv_addr: str
-    topic: str
-    path: Path
-    schema: str | None = None
-    group: str | None = None
-    start: str = "earliest"
+    topics: tuple[str, ...]
+    source: Mapping[str, str]
+    target: Target
+    bodies: Bodies = field(default_factory=Bodies)
     once: bool = True
     partition_by: tuple[str, ...] = ()
-    rows_per_batch: int | None = None
-    tags: str | None = None
+    checkpoint_at: str | None = None
+    sql: str | None = None
+    watermark: tuple[str, str] | None = None
+    dedup_keys: tuple[str, ...] = ()
+    dead_letters: Target | None = None
 
     @property
-    def checkpoint(self) -> Path:
+    def options(self) -> dict[str, str]:
+        """The options of the source, topics included."""
+        return {**self.source, "topic": ",".join(self.topics)}
+
+    @property
+    def checkpoint(self) -> str:
         """Where Spark keeps what is already landed."""
-        return self.path / CHECKPOINT
+        return self.target.checkpoint(self.checkpoint_at)
 
     @property
     def resumes(self) -> bool:
-        """Whether there is a checkpoint to continue from (then ``start`` is not used)."""
+        """Whether there is a checkpoint on this machine to continue from (then where to start is
+        not used)."""
         # Spark keeps the last hundred: the first one is not there for ever.
-        offsets = self.checkpoint / "offsets"
-        return offsets.is_dir() and any(entry.name.isdigit() for entry in offsets.iterdir())
-
-
-@dataclass(slots=True)
-class IngestProgress:
-    """Counts of this run, after each micro-batch.
-
-    Attributes
-    ----------
-    rows : int
-        Rows landed, malformed ones included.
-    malformed : int
-        Of these, rows whose body did not parse.
-    batches : int
-        Micro-batches with rows.
-    rows_per_second : float
-        Rate of the last micro-batch.
-    """
-
-    rows: int = 0
-    malformed: int = 0
-    batches: int = 0
-    rows_per_second: float = 0.0
-    _seen: set[int] = field(default_factory=set, repr=False)
-
-    def add(self, progress: dict[str, Any]) -> bool:
-        """Take a query's progress (its JSON) over; tell whether it was a new batch with rows."""
-        batch = int(progress["batchId"])
-        observed = (progress.get("observedMetrics") or {}).get(_OBSERVED)
-        if batch in self._seen or not observed or not observed["rows"]:
-            return False
-        self._seen.add(batch)
-        self.rows += int(observed["rows"])
-        self.malformed += int(observed["malformed"])
-        self.batches += 1
-        self.rows_per_second = float(progress.get("processedRowsPerSecond") or 0.0)
-        return True
-
-
-def parse_schema(text: str) -> StructType:
-    """Return the schema a text stands for.
-
-    Parameters
-    ----------
-    text : str
-        Spark DDL (``"id INT, name STRING"``), Spark's schema JSON
-        (``{"type": "struct", "fields": [...]}``), or the path of a file with one of these.
-
-    Raises
-    ------
-    ConfigurationError
-        None of these, or a column name this pipeline uses itself.
-    """
-    from pyspark.sql.types import StructType
-
-    source = read_schema(text)
-    try:
-        if source.startswith("{"):
-            schema = StructType.fromJson(json.loads(source))
-        else:
-            schema = StructType.fromDDL(source)
-    except Exception as error:  # pyspark raises ParseException, KeyError, ValueError and more
-        raise ConfigurationError(
-            f"schema {source[:200]!r} is not understood; accepted are Spark DDL like "
-            "'id INT, name STRING', Spark's schema JSON, or a file with one of these",
-            schema=source,
-        ) from error
-    taken = sorted(set(schema.fieldNames()) & {MALFORMED, *METADATA})
-    if taken:
-        raise ConfigurationError(
-            f"schema names {', '.join(taken)}, which ingest adds itself; leave that out",
-            schema=source,
+        place = _local(self.checkpoint)
+        offsets = None if place is None else place / "offsets"
+        return (
+            offsets is not None
+            and offsets.is_dir()
+            and any(entry.name.isdigit() for entry in offsets.iterdir())
         )
-    return schema
+
+    def identity(self) -> dict[str, Any]:
+        """Return what must stay the same as long as the checkpoint is used, as JSON values."""
+        return {
+            "topics": list(self.topics),
+            "bodies": self.bodies.identity(),
+            "partitionBy": list(self.partition_by),
+            "tags": self.source.get("tags"),
+            "sql": self.sql,
+            "watermark": list(self.watermark) if self.watermark else None,
+            "dedupKeys": list(self.dedup_keys),
+        }
 
 
-def read_schema(text: str) -> str:
-    """Return the schema text, read from a file when ``text`` names one."""
-    word = text.strip()
-    if word.startswith("{") or (" " in word and not os.path.exists(word)):
-        return word
-    try:
-        return Path(word).read_text("utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(
-            f"schema {word!r} is neither DDL like 'id INT, name STRING', nor schema JSON, nor a "
-            "readable text file",
-            schema=word,
-        ) from error
+def _local(path: str) -> Path | None:
+    parts = urlsplit(path)
+    if parts.scheme == "file":
+        return Path(unquote(parts.path))
+    return None if "://" in path else Path(path)
 
 
-def shape(messages: DataFrame, schema: StructType | None) -> DataFrame:
-    """Return the table's columns: parsed fields, ``_malformed`` and the message's metadata.
-
-    Parameters
-    ----------
-    messages : DataFrame
-        With the columns of ``SOURCE_SCHEMA``.
-    schema : StructType or None
-        Fields of the JSON bodies; None keeps the text as ``body``.
-
-    Notes
-    -----
-    A body that is not a JSON object of that schema keeps its raw text in ``_malformed`` (fields
-    that could be read are filled); one that is not UTF-8 is kept there as ``base64:…``.
-    """
-    from pyspark.sql import functions as F  # noqa: N812 - pyspark's own convention
-    from pyspark.sql.types import StringType, StructField, StructType
-
-    text = F.col("body").cast("string")
-    valid = F.is_valid_utf8(text)
-    raw = F.when(valid, text).otherwise(F.concat(F.lit("base64:"), F.base64("body")))
-    if schema is None:
-        fields = [F.when(valid, text).alias("body")]
-        malformed = F.when(~valid, raw)
-        parsed = messages
-    else:
-        wanted = StructType([*schema.fields, StructField(MALFORMED, StringType())])
-        options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": MALFORMED}
-        parsed = messages.withColumn("_parsed", F.from_json(text, wanted, options))
-        record = F.col("_parsed")
-        fields = [record.getField(name).alias(name) for name in schema.fieldNames()]
-        bad = ~valid | record.isNull() | record.getField(MALFORMED).isNotNull() | _no_object(text)
-        malformed = F.when(bad, raw)
-    return parsed.select(
-        *fields,
-        malformed.alias(MALFORMED),
-        F.col("topic").alias("_topic"),
-        F.col("brokerName").alias("_brokerName"),
-        F.col("queueId").alias("_queueId"),
-        F.col("queueOffset").alias("_queueOffset"),
-        F.col("msgId").alias("_msgId"),
-        F.col("tags").alias("_tags"),
-        F.col("keys").alias("_keys"),
-        F.col("storeTimestamp").alias("_storeTimestamp"),
-    )
+def _marker(plan: IngestPlan) -> Path | None:
+    place = plan.target.local or _local(plan.checkpoint)
+    return None if place is None else place / _MARKER
 
 
-def _no_object(text: Any) -> Any:
-    """Tell bodies from_json takes for a record although they are not one JSON object.
-
-    It reads ``null`` and blanks as an empty record and stops at the end of the first object,
-    whatever follows. What follows shows when the text is put inside an array and inside an
-    object: one of the two then ends early or gets a second member. Only texts with a brace
-    before the last one can have such a tail, so flat records are not parsed again.
-    """
-    from pyspark.sql import functions as F  # noqa: N812
-
-    in_array = F.from_json(F.concat(F.lit("["), text, F.lit("]")), "array<string>")
-    in_object = F.from_json(F.concat(F.lit('{"":'), text, F.lit("}")), "map<string,string>")
-    alone = F.coalesce((F.size(in_array) == 1) & (F.size(in_object) == 1), F.lit(False))
-    has_tail = F.when(text.rlike(r"(?s)\}.*\}"), ~alone).otherwise(F.lit(False))
-    return ~F.trim(text).rlike(r"(?s)^\{.*\}\s*$") | has_tail
-
-
-def prepare_target(plan: IngestPlan) -> None:
-    """Create the table's directory, or check that it is this topic's.
+def check_plan(plan: IngestPlan) -> None:
+    """Refuse what Spark would refuse after it has started.
 
     Raises
     ------
     ConfigurationError
-        The directory holds something else, or was landed with other settings.
+        A column, delay or combination that cannot be.
+    """
+    if plan.watermark is not None and not _DELAY.fullmatch(plan.watermark[1]):
+        raise ConfigurationError(
+            f"watermark delay is {plan.watermark[1]!r}; give one like '10 minutes' or '1 hour'",
+            watermark=list(plan.watermark),
+        )
+    if plan.dedup_keys and plan.watermark is None:
+        raise ConfigurationError(
+            "without a watermark Spark would keep every key for ever; give one, like "
+            "--watermark '_storeTimestamp 10 minutes'",
+            dedup_keys=list(plan.dedup_keys),
+        )
+    columns = plan.bodies.columns()
+    wanted = {"remove repeats by": plan.dedup_keys}
+    if plan.watermark is not None:
+        wanted["put a watermark on"] = (plan.watermark[0],)
+    if plan.sql is None:
+        wanted["partition by"] = plan.partition_by
+    for what, names in wanted.items():
+        check_columns(what, names, columns)
+
+
+def check_columns(what: str, names: tuple[str, ...], columns: list[str] | None) -> None:
+    """Refuse names that are no columns; None says that only Spark can tell."""
+    if columns is None:
+        return
+    known = {column.lower() for column in columns}
+    missing = [name for name in names if name.lower() not in known]
+    if missing:
+        raise ConfigurationError(
+            f"cannot {what} {', '.join(missing)}; the table has {', '.join(columns)}",
+            missing=missing,
+        )
+
+
+def prepare_target(plan: IngestPlan) -> IngestPlan:
+    """Create a local table's directory, or check that it is these topics'; return what to run.
+
+    A schema that was inferred when the table was begun stays the one it has.
+
+    Raises
+    ------
+    ConfigurationError
+        The directory holds something else, was landed with other settings, or the plan cannot be.
     OSError
         It cannot be written.
     """
-    marker = plan.path / _MARKER
-    wanted = {
-        "topic": plan.topic,
-        "schema": None if plan.schema is None else read_schema(plan.schema),
-        "partitionBy": list(plan.partition_by),
-        "tags": plan.tags,
-    }
-    plan.path.mkdir(parents=True, exist_ok=True)
+    check_plan(plan)
+    marker = _marker(plan)
+    if marker is None:
+        return plan
     if marker.exists() and plan.resumes:
-        found = json.loads(marker.read_text("utf-8"))
-        different = [name for name in wanted if found.get(name) != wanted[name]]
-        if different:
-            name = different[0]
+        found = _read_marker(marker)
+        if plan.bodies.inferred and found["bodies"]["format"] == plan.bodies.format:
+            bodies = dataclasses.replace(plan.bodies, schema=found["bodies"]["schema"])
+            plan = dataclasses.replace(plan, bodies=bodies)
+        wanted = plan.identity()
+        for name in [name for name in wanted if found.get(name) != wanted[name]]:
             raise ConfigurationError(
-                f"{plan.path} was landed with {name}={found.get(name)!r}, now it is "
+                f"{plan.target} was landed with {name}={found.get(name)!r}, now it is "
                 f"{wanted[name]!r}; use the same again or another directory",
-                path=str(plan.path),
+                path=str(plan.target),
             )
-        return
-    if not marker.exists() and any(plan.path.iterdir()):
+        return plan
+    place = marker.parent
+    place.mkdir(parents=True, exist_ok=True)
+    if plan.target.local is not None and not marker.exists() and any(place.iterdir()):
         raise ConfigurationError(
-            f"{plan.path} is not empty and was not made by ingest; give a new directory, so that "
+            f"{place} is not empty and was not made by ingest; give a new directory, so that "
             "its files are not hidden by the table's log",
-            path=str(plan.path),
+            path=str(place),
         )
-    marker.write_text(json.dumps(wanted, indent=2) + "\n", "utf-8")
+    _check_dead_letters(plan)
+    _write_marker(plan)
+    return plan
+
+
+def _check_dead_letters(plan: IngestPlan) -> None:
+    place = None if plan.dead_letters is None else plan.dead_letters.local
+    if place is None or not place.is_dir() or (place / CHECKPOINT).exists():
+        return
+    if any(place.iterdir()):
+        raise ConfigurationError(
+            f"{place} is not empty and holds no dead letters of ingest; give a new directory",
+            path=str(place),
+        )
+
+
+def _read_marker(marker: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(marker.read_text("utf-8"))
+    if "topic" in found:  # as written when there was one topic and JSON only
+        schema = found.pop("schema")
+        found["topics"] = [found.pop("topic")]
+        found["bodies"] = {"format": "text" if schema is None else "json", "schema": schema}
+        found |= {"sql": None, "watermark": None, "dedupKeys": []}
+    return found
+
+
+def _write_marker(plan: IngestPlan) -> None:
+    marker = _marker(plan)
+    if marker is not None:
+        marker.parent.mkdir(parents=True, exist_ok=True)
+        marker.write_text(json.dumps(plan.identity(), indent=2) + "\n", "utf-8")
+
+
+def resolve_bodies(session: SparkSession, plan: IngestPlan) -> IngestPlan:
+    """Return the plan with the schema that was to be inferred; reads up to a thousand messages.
+
+    Raises
+    ------
+    ConfigurationError
+        Nothing to infer it from.
+    """
+    if not plan.bodies.inferred:
+        return plan
+    options = {k: v for k, v in plan.source.items() if k not in _ONLY_STREAMS}
+    reader = session.read.format("rocketmq").schema("body binary").options(**options)
+    sample = reader.option("topic", ",".join(plan.topics)).load()
+    found = dataclasses.replace(plan, bodies=infer_bodies(session, sample, plan.bodies))
+    check_plan(found)
+    _write_marker(found)
+    return found
+
+
+_ONLY_STREAMS: Final = (
+    "maxOffsetsPerTrigger", "startingOffsets", "startingTimestamp", "group",
+)  # fmt: skip
 
 
 def start_query(session: SparkSession, plan: IngestPlan) -> StreamingQuery:
@@ -286,52 +271,75 @@ def start_query(session: SparkSession, plan: IngestPlan) -> StreamingQuery:
     Raises
     ------
     ConfigurationError
-        The schema or a partition column is not usable.
+        A partition column is not there.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
-    schema = None if plan.schema is None else parse_schema(plan.schema)
-    table = shape(_read_stream(session, plan), schema)
-    missing = [name for name in plan.partition_by if name not in table.columns]
-    if missing:
-        raise ConfigurationError(
-            f"cannot partition by {', '.join(missing)}; the table has {', '.join(table.columns)}",
-            partition_by=list(plan.partition_by),
+    table = shape(_read_stream(session, plan), plan.bodies).observe(
+        READ, F.count(F.lit(1)).alias("rows"), F.count(F.col(MALFORMED)).alias("malformed")
+    )
+    if plan.dead_letters is not None:
+        table = table.where(F.col(MALFORMED).isNull()).drop(MALFORMED)
+    if plan.watermark is not None:
+        table = table.withWatermark(*plan.watermark)
+    if plan.dedup_keys:
+        table = table.dropDuplicatesWithinWatermark(list(plan.dedup_keys))
+    if plan.sql is not None:
+        table.createOrReplaceTempView(VIEW)
+        table = session.sql(plan.sql)
+    check_columns("partition by", plan.partition_by, table.columns)
+    prepare_stream(table, plan.target, plan.partition_by)
+    table = table.observe(LANDED, F.count(F.lit(1)).alias("rows"))
+    name = f"ingest {' '.join(plan.topics)}"
+    return _start(table, plan, plan.target, plan.checkpoint, name, plan.partition_by)
+
+
+def start_dead_letters(session: SparkSession, plan: IngestPlan) -> StreamingQuery | None:
+    """Start the query that keeps what does not decode, None where the table keeps it.
+
+    It reads the topics by itself: each of the two tables is then exact by its own checkpoint.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    target = plan.dead_letters
+    if target is None:
+        return None
+    source = {k: v for k, v in plan.source.items() if k != "group"}
+    messages = _read_stream(session, dataclasses.replace(plan, source=source))
+    shaped = shape(messages, plan.bodies, with_body=True)
+    dead = shaped.where(F.col(MALFORMED).isNotNull()).select("body", *METADATA)
+    if target.kind == "rocketmq":
+        origin = ("_topic", "_brokerName", "_queueId", "_queueOffset", "_msgId")
+        named = [part for name in origin for part in (F.lit(name), F.col(name).cast("string"))]
+        dead = dead.select(
+            "body",
+            F.col("_tags").alias("tags"),
+            F.col("_keys").alias("keys"),
+            F.create_map(*named).alias("properties"),
         )
-    table = table.observe(
-        _OBSERVED,
-        F.count(F.lit(1)).alias("rows"),
-        F.count(F.col(MALFORMED)).alias("malformed"),
-    )
-    writer = (
-        table.writeStream.format("parquet")
-        .queryName(f"ingest {plan.topic}")
-        .outputMode("append")
-        .option("path", str(plan.path))
-        .option("checkpointLocation", str(plan.checkpoint))
-    )
-    if plan.partition_by:
-        writer = writer.partitionBy(*plan.partition_by)
-    writer = writer.trigger(availableNow=True) if plan.once else writer
-    return writer.start()
+    prepare_stream(dead, target)
+    kept_in = target.checkpoint(None) if target.is_path else plan.checkpoint + _DEAD_LETTERS
+    return _start(dead, plan, target, kept_in, f"dead letters {' '.join(plan.topics)}", ())
+
+
+def _start(
+    table: DataFrame,
+    plan: IngestPlan,
+    target: Target,
+    checkpoint: str,
+    name: str,
+    partition_by: tuple[str, ...],
+) -> StreamingQuery:
+    writer = target.stream(table).queryName(name).outputMode("append")
+    writer = writer.option("checkpointLocation", checkpoint)
+    if partition_by and target.is_path:
+        writer = writer.partitionBy(*partition_by)
+    return (writer.trigger(availableNow=True) if plan.once else writer).start()
 
 
 def _read_stream(session: SparkSession, plan: IngestPlan) -> DataFrame:
-    reader = (
-        session.readStream.format("rocketmq")
-        .schema(SOURCE_SCHEMA)
-        .option("nameServer", plan.namesrv_addr)
-        .option("topic", plan.topic)
-    )
-    if plan.start in ("earliest", "latest"):
-        reader = reader.option("startingOffsets", plan.start)
-    else:
-        reader = reader.option("startingTimestamp", plan.start)
-    optional = {"group": plan.group, "tags": plan.tags, "maxOffsetsPerTrigger": plan.rows_per_batch}
-    for name, value in optional.items():
-        if value is not None:
-            reader = reader.option(name, str(value))
-    return reader.load()
+    reader = session.readStream.format("rocketmq").schema(SOURCE_SCHEMA)
+    return reader.options(**plan.options).load()
 
 
 def ingest(
@@ -348,11 +356,11 @@ def ingest(
     session : SparkSession
         From :func:`rocketstream.pipelines.local_session.start_session` or the caller's own.
     plan : IngestPlan
-        What to do.
+        What to do, from :func:`resolve_bodies` where its schema is to be inferred.
     on_progress : callable, optional
         Called after each micro-batch, on the calling thread.
     stop : threading.Event, optional
-        Ends the query when set; the micro-batch it interrupts is landed by the next run.
+        Ends the query when set, after the micro-batch that is under way.
 
     Raises
     ------
@@ -361,23 +369,53 @@ def ingest(
     SparkQueryError
         The query ended with an error.
     """
-    prepare_target(plan)
-    query = start_query(session, plan)
-    stopping = stop or threading.Event()
+    plan = resolve_bodies(session, prepare_target(plan))
+    queries: list[StreamingQuery] = []
     totals = IngestProgress()
+    stopping = stop or threading.Event()
     try:
-        while not stopping.wait(_POLL_S) and query.isActive:
-            _collect(query, totals, on_progress)
-        if stopping.is_set():
-            query.stop()
-        _collect(query, totals, on_progress)
-        failure = query.exception()
+        queries.append(start_query(session, plan))
+        dead = start_dead_letters(session, plan)
+        queries += [] if dead is None else [dead]
+        _follow(queries, totals, on_progress, stopping)
+        failures = [str(failure) for query in queries if (failure := query.exception())]
     finally:
-        if query.isActive:
-            query.stop()
-    if failure is not None and not stopping.is_set():
-        raise query_error(str(failure))
+        for query in queries:
+            if query.isActive:
+                query.stop()
+    if failures:
+        raise query_error(failures[0])
     return totals
+
+
+def _follow(
+    queries: list[StreamingQuery],
+    totals: IngestProgress,
+    on_progress: Callable[[IngestProgress], None] | None,
+    stopping: threading.Event,
+) -> None:
+    """Wait for the queries to end, or stop them between two micro-batches when asked to."""
+    while not stopping.wait(_POLL_S) and any(query.isActive for query in queries):
+        _collect(queries[0], totals, on_progress)
+        if any(query.exception() for query in queries):
+            return
+    if stopping.is_set():
+        for query in queries:
+            _finish_batch(query)
+            query.stop()
+    _collect(queries[0], totals, on_progress)
+
+
+def _finish_batch(query: StreamingQuery) -> None:
+    """Wait until the micro-batch under way is done, or there is none."""
+    last = query.lastProgress
+    before = -1 if last is None else last.batchId
+    pause = threading.Event()
+    while query.isActive and query.status["isTriggerActive"]:
+        last = query.lastProgress
+        if last is not None and last.batchId > before:
+            return
+        pause.wait(_POLL_S / 4)
 
 
 def _collect(

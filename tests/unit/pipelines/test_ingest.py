@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rocketstream.errors import ConfigurationError
 from rocketstream.pipelines.ingest import IngestPlan, prepare_target
+from rocketstream.pipelines.targets import Target
 
 
-def plan(path: Path, topic: str = "T") -> IngestPlan:
-    return IngestPlan("127.0.0.1:9876", topic, path)
+def plan(path: Path, topic: str = "T", **changes: Any) -> IngestPlan:
+    source = {"nameServer": "127.0.0.1:9876"}
+    return IngestPlan((topic,), source, Target("parquet", str(path)), **changes)
 
 
 @pytest.mark.parametrize("batch", [0, 150])
@@ -20,12 +23,14 @@ def test_a_table_is_known_again_however_many_batches_it_has(tmp_path: Path, batc
     table = plan(tmp_path / "table")
     prepare_target(table)
     assert not table.resumes
-    offsets = table.checkpoint / "offsets"
+    offsets = Path(table.checkpoint, "offsets")
     offsets.mkdir(parents=True)
     (offsets / f".{batch}.crc").touch()
     assert not table.resumes
     (offsets / str(batch)).touch()
     assert table.resumes
     prepare_target(table)
-    with pytest.raises(ConfigurationError, match="was landed with topic='T', now it is 'other'"):
-        prepare_target(plan(table.path, "other"))
+    with pytest.raises(
+        ConfigurationError, match=r"was landed with topics=\['T'\], now it is \['other'\]"
+    ):
+        prepare_target(plan(tmp_path / "table", "other"))

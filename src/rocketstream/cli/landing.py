@@ -1,0 +1,235 @@
+"""Options the commands that land tables share, and what they make of them.
+
+Law: declarations and parsing; no Spark is started here.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Annotated
+
+import typer
+
+from rocketstream.errors import ConfigurationError
+
+Topics = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Names of the topics.")]
+Schema = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DDL|JSON|FILE|infer|variant",
+        help="Columns of the bodies: 'id INT, name STRING', Spark's schema JSON, a file with one "
+        "of these, 'infer' to find them in a sample, 'variant' for one column of any JSON; for "
+        "Avro an .avsc file. Without it each body is kept as text.",
+    ),
+]
+Format = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        metavar="json|variant|csv|avro|text",
+        help="What bodies are; json with a schema, text without.",
+    ),
+]
+FormatOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--format-option", metavar="KEY=VALUE", help="Spark's option of the format; repeatable."
+    ),
+]
+Sql = Annotated[
+    str | None,
+    typer.Option(
+        metavar="QUERY", help="Land the result of this query over the view `messages` instead."
+    ),
+]
+PartitionBy = Annotated[
+    list[str] | None,
+    typer.Option("--partition-by", metavar="COLUMN", help="Directory per value; repeatable."),
+]
+Tags = Annotated[str | None, typer.Option("--tags", metavar='"A || B"', help="Only these tags.")]
+Table = Annotated[
+    str | None, typer.Option("--table", metavar="NAME", help="Table of a jdbc target.")
+]
+TargetOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--to-option", metavar="KEY=VALUE", help="Spark's option of the target; repeatable."
+    ),
+]
+SourceOptions = Annotated[
+    list[str] | None,
+    typer.Option("--option", metavar="KEY=VALUE", help="Option of format('rocketmq'); repeatable."),
+]
+Master = Annotated[str, typer.Option(help="Spark master.")]
+Conf = Annotated[
+    list[str] | None,
+    typer.Option("--conf", metavar="KEY=VALUE", help="Spark setting; repeatable."),
+]
+Packages = Annotated[
+    list[str] | None,
+    typer.Option("--package", metavar="GROUP:NAME:VERSION", help="For Spark to fetch; repeatable."),
+]
+
+IngestTo = Annotated[
+    str,
+    typer.Option(
+        "--to",
+        metavar="KIND:PLACE",
+        help="The table: parquet:PATH, orc:PATH, delta:PATH (any path Spark takes), "
+        "iceberg:CATALOG.DB.TABLE, jdbc:URL or rocketmq:TOPIC. A directory must be new, or one "
+        "ingest made before.",
+    ),
+]
+Group = Annotated[
+    str | None,
+    typer.Option("--group", "-g", help="Group under which the broker shows the progress."),
+]
+Watermark = Annotated[
+    str | None,
+    typer.Option(
+        metavar="'COLUMN DELAY'",
+        help="Event time and how late rows may come, like '_storeTimestamp 10 minutes'.",
+    ),
+]
+DedupKeys = Annotated[
+    str | None,
+    typer.Option(
+        "--dedup-keys",
+        metavar="A,B",
+        help="Columns that tell a message sent twice; repeats within the watermark are left out.",
+    ),
+]
+DeadLetters = Annotated[
+    str | None,
+    typer.Option(
+        "--dead-letters",
+        metavar="KIND:PLACE",
+        help="Where messages that do not decode go, as they came; without it they are kept in the "
+        "table's column `_malformed`.",
+    ),
+]
+Once = Annotated[
+    bool, typer.Option("--once/--continuous", help="Land what is there and end, or go on.")
+]
+RowsPerBatch = Annotated[
+    int, typer.Option("--rows-per-batch", min=1, help="Most messages per micro-batch.")
+]
+Checkpoint = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DIRECTORY",
+        help="Where Spark keeps what is landed; for a path it is in the table, as _checkpoint.",
+    ),
+]
+BackfillTo = Annotated[
+    str,
+    typer.Option(
+        "--to",
+        metavar="KIND:PLACE",
+        help="The table: parquet:PATH, orc:PATH, delta:PATH (any path Spark takes), "
+        "iceberg:CATALOG.DB.TABLE, jdbc:URL or rocketmq:TOPIC.",
+    ),
+]
+Store = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DIRECTORY",
+        help="Read this broker's store directory (storePathRootDir) instead of asking a broker.",
+    ),
+]
+BrokerName = Annotated[
+    str | None, typer.Option(metavar="NAME", help="What the store's broker is called; for --store.")
+]
+Until = Annotated[
+    str,
+    typer.Option(
+        metavar="latest|TIMESTAMP|OFFSETS",
+        help="Where to end, exclusive; as --from, or offsets as JSON "
+        '{"topic":{"broker":{"0":123}}}.',
+    ),
+]
+Mode = Annotated[
+    str,
+    typer.Option(
+        metavar="new|append|overwrite", help="Whether the table may hold something already."
+    ),
+]
+AllowLoss = Annotated[
+    bool, typer.Option("--allow-loss", help="Go on without offsets that are gone.")
+]
+SkipDamaged = Annotated[
+    bool, typer.Option("--skip-damaged", help="Leave damaged records out; for --store.")
+]
+
+
+def pairs(option: str, texts: Iterable[str] | None) -> dict[str, str]:
+    """Return ``KEY=VALUE`` texts as a table.
+
+    Raises:
+        ConfigurationError: one without a key or without ``=``.
+    """
+    found: dict[str, str] = {}
+    for text in texts or ():
+        key, separator, value = text.partition("=")
+        if not key.strip() or not separator:
+            raise ConfigurationError(f"{option} is {text!r}; accepted is KEY=VALUE", value=text)
+        found[key.strip()] = value
+    return found
+
+
+def spark_config(conf: Iterable[str] | None, packages: Iterable[str] | None) -> dict[str, str]:
+    """Return Spark settings; packages become ``spark.jars.packages``."""
+    found = pairs("--conf", conf)
+    wanted = list(packages or ())
+    for package in wanted:
+        if package.count(":") != 2:
+            raise ConfigurationError(
+                f"--package is {package!r}; accepted is GROUP:NAME:VERSION, like "
+                "io.delta:delta-spark_2.13:4.0.0",
+                value=package,
+            )
+    if wanted:
+        already = found.get("spark.jars.packages")
+        found["spark.jars.packages"] = ",".join([*([already] if already else []), *wanted])
+    return found
+
+
+def offsets_json(option: str, text: str) -> str | None:
+    """Return offsets given as JSON, or as a file with it; None when the text is neither.
+
+    Raises:
+        ConfigurationError: JSON that cannot be read.
+    """
+    word = text.strip()
+    if not word.startswith("{"):
+        return None
+    try:
+        json.loads(word)
+    except ValueError as error:
+        raise ConfigurationError(f"{option} is no JSON: {error}", value=text) from error
+    return word
+
+
+@contextmanager
+def stop_on_signal(stop: threading.Event) -> Iterator[None]:
+    """Turn Ctrl-C and SIGTERM into ``stop``; a second one is not awaited.
+
+    An exception in the middle of a call into Spark would leave its connection half read.
+    """
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

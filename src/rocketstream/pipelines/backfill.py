@@ -1,0 +1,288 @@
+"""Land a closed range of topics as a table, in one batch: from brokers, or from a store directory.
+
+Law: the range is resolved once, to offsets, before Spark starts; Spark reads exactly those. It
+prints nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from rocketstream.errors import ConfigurationError
+from rocketstream.model import MessageQueue
+from rocketstream.pipelines.bodies import MALFORMED, SOURCE_SCHEMA, Bodies, shape
+from rocketstream.pipelines.inference import infer_bodies
+from rocketstream.pipelines.ingest import query_error
+from rocketstream.pipelines.targets import Target
+from rocketstream.spark.driver.batch import batch_ranges
+from rocketstream.spark.driver.cluster import Cluster
+from rocketstream.spark.options import read_options, store_options
+from rocketstream.spark.scan import QueueRange
+from rocketstream.spark.store.directory import queue_ids
+from rocketstream.spark.store.planning import store_ranges
+from rocketstream.spark.store.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+MODES: Final = ("new", "append", "overwrite")
+_MARKER: Final = "_backfill.json"
+_WRITING, _DONE = "writing", "done"
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillPlan:
+    """What to land, and where.
+
+    Attributes
+    ----------
+    topics : tuple of str
+        Topics to read.
+    source : mapping
+        Options of ``format("rocketmq")`` that say where from and how: ``nameServer`` or
+        ``storePath``, ``tags``, ``startingOffsets`` or ``startingTimestamp``, ``endingOffsets`` or
+        ``endingTimestamp``, ``failOnDataLoss``, …
+    target : Target
+        The table.
+    bodies : Bodies
+        How to read bodies.
+    mode : str
+        ``new`` refuses a table that holds something, ``append`` adds to it, ``overwrite`` replaces
+        it.
+    partition_by : tuple of str
+        Columns that become directories of the table.
+    sql : str or None
+        A query over the view ``messages`` whose result is landed instead.
+    """
+
+    topics: tuple[str, ...]
+    source: Mapping[str, str]
+    target: Target
+    bodies: Bodies = field(default_factory=Bodies)
+    mode: str = "new"
+    partition_by: tuple[str, ...] = ()
+    sql: str | None = None
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The options of the source, topics included."""
+        return {**self.source, "topic": ",".join(self.topics)}
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillResult:
+    """What a run landed.
+
+    Attributes
+    ----------
+    offsets : int
+        Offsets of the range.
+    rows : int
+        Rows read; fewer than offsets behind tags, or where something was left out.
+    malformed : int
+        Of these, rows whose body did not decode.
+    schema : str or None
+        The schema bodies were read with, also an inferred one.
+    """
+
+    offsets: int
+    rows: int
+    malformed: int
+    schema: str | None
+
+
+def resolve_ranges(plan: BackfillPlan) -> list[QueueRange]:
+    """Return the offsets a plan means now, one range for every queue that holds something.
+
+    Blocks on the network, or reads the store's index; without Spark.
+
+    Raises
+    ------
+    ConfigurationError, SubscriptionError
+        An option cannot be used.
+    DataLossError
+        Offsets named are not there, and ``failOnDataLoss`` is not ``false``.
+    TransportError, BrokerError, RouteNotFoundError
+        The cluster does not answer, or does not know a topic.
+    StoreDamagedError
+        The store's log is torn, and ``skipDamaged`` is not ``true``.
+    """
+    if "storePath" in plan.source:
+        options = store_options(plan.options)
+        with contextlib.closing(Snapshot(options)) as snapshot:
+            return store_ranges(options, snapshot)
+    read = read_options(plan.options, "batch")
+    with contextlib.closing(Cluster(read)) as cluster:
+        return batch_ranges(read, cluster)
+
+
+def check_target(plan: BackfillPlan, ranges: Sequence[QueueRange]) -> None:
+    """Refuse a local table that must not be written to; another place is asked by Spark.
+
+    Raises
+    ------
+    ConfigurationError
+        It holds something and the mode is ``new``, or it holds some of the ranges already.
+    """
+    place = plan.target.local
+    if place is None or plan.mode == "overwrite":
+        return
+    if plan.mode == "new" and place.is_dir() and any(place.iterdir()):
+        raise ConfigurationError(
+            f"{place} is not empty; give a new directory, or say --mode append to add to it or "
+            "--mode overwrite to replace it",
+            path=str(place),
+        )
+    for entry in _landed(place):
+        shared = _shared(entry, ranges)
+        if shared is not None:
+            what = "holds" if entry.get("state") == _DONE else "was left while landing"
+            raise ConfigurationError(
+                f"{place} {what} {shared} already, which would then be there twice; choose another "
+                "range or directory, or replace all of it with --mode overwrite",
+                path=str(place),
+            )
+
+
+def _landed(place: Path) -> list[dict[str, Any]]:
+    try:
+        found = json.loads((place / _MARKER).read_text("utf-8"))
+    except FileNotFoundError:
+        return []
+    except ValueError as error:
+        raise ConfigurationError(f"{place / _MARKER} is damaged: {error}") from error
+    return list(found)
+
+
+def _shared(entry: Mapping[str, Any], ranges: Sequence[QueueRange]) -> str | None:
+    for span in ranges:
+        queue = span.queue
+        by_broker = entry["ranges"].get(queue.topic, {}).get(queue.broker_name, {})
+        begin, end = by_broker.get(str(queue.queue_id), (0, 0))
+        low, high = max(begin, span.begin), min(end, span.end)
+        if low < high:
+            return (
+                f"offsets {low} to {high - 1} of topic {queue.topic!r}, broker "
+                f"{queue.broker_name!r}, queue {queue.queue_id}"
+            )
+    return None
+
+
+def backfill(
+    session: SparkSession, plan: BackfillPlan, ranges: Sequence[QueueRange]
+) -> BackfillResult:
+    """Land ranges; blocks until the table is written.
+
+    Parameters
+    ----------
+    session : SparkSession
+        From :func:`rocketstream.pipelines.local_session.start_session` or the caller's own.
+    plan : BackfillPlan
+        What to do.
+    ranges : sequence of QueueRange
+        From :func:`resolve_ranges`; not empty.
+
+    Raises
+    ------
+    ConfigurationError
+        The plan cannot be carried out.
+    SparkQueryError
+        Spark failed; the table is as it was, or its marker says that it is not.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as F  # noqa: N812
+
+    try:
+        messages = _read(session, plan, ranges)
+        bodies = infer_bodies(session, messages, plan.bodies)
+        seen = Observation("rocketstream")
+        table = shape(messages, bodies).observe(
+            seen, F.count(F.lit(1)).alias("rows"), F.count(F.col(MALFORMED)).alias("malformed")
+        )
+        if plan.sql is not None:
+            table.createOrReplaceTempView("messages")
+            table = session.sql(plan.sql)
+        _check_columns(plan, table)
+        _note(plan, ranges, _WRITING)
+        # Whether a local directory was new has been looked at; by now the marker is in it.
+        added = plan.mode == "new" and plan.target.local is not None
+        plan.target.batch(table, "append" if added else plan.mode, plan.partition_by)
+        _note(plan, ranges, _DONE)
+        counts = seen.get
+    except (PySparkException, Py4JError) as error:
+        raise query_error(str(error)) from error
+    return BackfillResult(
+        sum(span.count for span in ranges),
+        int(counts["rows"]),
+        int(counts["malformed"]),
+        bodies.schema,
+    )
+
+
+def _read(session: SparkSession, plan: BackfillPlan, ranges: Sequence[QueueRange]) -> DataFrame:
+    bounds = ("starting", "ending")
+    options = {k: v for k, v in plan.options.items() if not k.lower().startswith(bounds)}
+    begins = {span.queue: span.begin for span in ranges}
+    ends = {span.queue: span.end for span in ranges}
+    # Every queue is named: one left out would be read from its beginning.
+    others = _other_ends(plan, ends)
+    begins, ends = others | begins, others | ends
+    options["startingOffsets"] = _offsets_json(begins)
+    options["endingOffsets"] = _offsets_json(ends)
+    return session.read.format("rocketmq").schema(SOURCE_SCHEMA).options(**options).load()
+
+
+def _other_ends(plan: BackfillPlan, named: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
+    """Return an offset for every queue that is not read, at which nothing is read of it."""
+    if "storePath" in plan.source:
+        options = store_options(plan.options)
+        return {
+            queue: 0
+            for topic in options.topics
+            for queue_id in queue_ids(options.store_path, topic)
+            if (queue := MessageQueue(topic, options.broker_name, queue_id)) not in named
+        }
+    read = read_options(plan.options, "batch")
+    with contextlib.closing(Cluster(read)) as cluster:
+        return cluster.max_offsets([q for q in cluster.queues() if q not in named])
+
+
+def _offsets_json(offsets: Mapping[MessageQueue, int]) -> str:
+    tree: dict[str, dict[str, dict[str, int]]] = {}
+    for queue, offset in sorted(offsets.items()):
+        by_broker = tree.setdefault(queue.topic, {}).setdefault(queue.broker_name, {})
+        by_broker[str(queue.queue_id)] = offset
+    return json.dumps(tree)
+
+
+def _check_columns(plan: BackfillPlan, table: DataFrame) -> None:
+    missing = [name for name in plan.partition_by if name not in table.columns]
+    if missing:
+        raise ConfigurationError(
+            f"cannot partition by {', '.join(missing)}; the table has {', '.join(table.columns)}",
+            partition_by=list(plan.partition_by),
+        )
+
+
+def _note(plan: BackfillPlan, ranges: Sequence[QueueRange], state: str) -> None:
+    """Write down in a local table what is being landed; an overwrite throws earlier notes away."""
+    place = plan.target.local
+    if place is None or (state == _WRITING and plan.mode == "overwrite"):
+        return
+    tree: dict[str, Any] = {}
+    for span in ranges:
+        by_broker = tree.setdefault(span.queue.topic, {}).setdefault(span.queue.broker_name, {})
+        by_broker[str(span.queue.queue_id)] = [span.begin, span.end]
+    place.mkdir(parents=True, exist_ok=True)
+    kept = [] if plan.mode == "overwrite" else [e for e in _landed(place) if e["ranges"] != tree]
+    kept.append({"state": state, "ranges": tree, "bodies": plan.bodies.identity()})
+    partial = place / f".{_MARKER}.new"
+    partial.write_text(json.dumps(kept, indent=2) + "\n", "utf-8")
+    partial.replace(place / _MARKER)

@@ -1,0 +1,362 @@
+"""From bodies to columns: JSON, variant, CSV, Avro or text; what cannot be decoded is kept.
+
+Law: what is said of a format is checked without Spark; the rest are expressions of Spark. No row is
+ever left out here: what does not decode has its raw body in ``_malformed``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from rocketstream.errors import ConfigurationError
+from rocketstream.pipelines.ddl import check_ddl
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
+
+MALFORMED = "_malformed"
+METADATA = ("_topic", "_brokerName", "_queueId", "_queueOffset", "_msgId", "_tags", "_keys",
+            "_storeTimestamp")  # fmt: skip
+SOURCE_SCHEMA = (
+    "topic string, brokerName string, queueId int, queueOffset bigint, msgId string, "
+    "tags string, keys string, body binary, storeTimestamp timestamp"
+)
+"""The source's columns these pipelines use: naming them spares decoding the others."""
+FORMATS: Final = ("json", "variant", "csv", "avro", "text")
+INFER: Final = "infer"
+_DECODED: Final = "_decoded"
+_NEEDS_SCHEMA: Final = {
+    "json": "columns like 'id INT, name STRING', or 'infer'",
+    "csv": "columns like 'id INT, name STRING', or 'infer'",
+    "avro": "a file with the Avro schema (.avsc)",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Bodies:
+    """How bodies are to be read.
+
+    Attributes
+    ----------
+    format : str
+        One of ``FORMATS``.
+    schema : str or None
+        For JSON and CSV Spark DDL, Spark's schema JSON, or ``infer``; for Avro its schema's JSON.
+    options : mapping
+        Spark's options of that format, such as ``sep`` of CSV.
+    """
+
+    format: str = "text"
+    schema: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def inferred(self) -> bool:
+        """Whether the schema is still to be found in a sample."""
+        return self.schema == INFER
+
+    def columns(self) -> list[str] | None:
+        """Return the names of the table's columns, None where only Spark can tell."""
+        if self.format in ("text", "variant"):
+            return ["body", MALFORMED, *METADATA]
+        if self.format not in ("json", "csv") or self.schema is None or self.inferred:
+            return None
+        if self.schema.startswith("{"):
+            names = [str(f["name"]) for f in json.loads(self.schema)["fields"]]
+        else:
+            names = check_ddl(self.schema)
+        return [*names, MALFORMED, *METADATA]
+
+    def identity(self) -> dict[str, Any]:
+        """Return what makes two landings the same, as JSON values."""
+        found: dict[str, Any] = {"format": self.format, "schema": self.schema}
+        if self.options:
+            found["options"] = dict(sorted(self.options.items()))
+        return found
+
+
+def bodies_of(
+    format: str | None, schema: str | None, options: Mapping[str, str] | None = None
+) -> Bodies:
+    """Return how to read bodies, checked as far as it can be without Spark.
+
+    Parameters
+    ----------
+    format : str or None
+        One of ``FORMATS``; None is ``json`` with a schema and ``text`` without.
+    schema : str or None
+        What the format needs, the path of a file with it, ``infer``, or ``variant`` (the format).
+    options : mapping, optional
+        Spark's options of the format.
+
+    Raises
+    ------
+    ConfigurationError
+        One of these cannot be used; the text says what can.
+    """
+    if schema is not None and schema.strip().lower() == "variant" and format in (None, "variant"):
+        format, schema = "variant", None
+    chosen = format or ("json" if schema is not None else "text")
+    if chosen not in FORMATS:
+        raise ConfigurationError(
+            f"format {chosen!r} is not known; accepted are {', '.join(FORMATS)}", format=chosen
+        )
+    if chosen in _NEEDS_SCHEMA and schema is None:
+        raise ConfigurationError(f"format {chosen} needs a schema: {_NEEDS_SCHEMA[chosen]}")
+    if chosen not in _NEEDS_SCHEMA and schema is not None:
+        raise ConfigurationError(f"format {chosen} takes no schema; leave it out", schema=schema)
+    given = dict(options or {})
+    if schema is None:
+        return Bodies(chosen, None, options=given)
+    if schema.strip().lower() == INFER:
+        if chosen == "avro":
+            raise ConfigurationError("an Avro schema cannot be inferred; give its file (.avsc)")
+        return Bodies(chosen, INFER, options=given)
+    text = read_schema(schema)
+    _check_text(chosen, text)
+    return Bodies(chosen, text, options=given)
+
+
+def _check_text(format: str, text: str) -> None:
+    if format == "avro" or text.startswith("{"):
+        try:
+            tree = json.loads(text)
+        except ValueError as error:
+            raise ConfigurationError(f"schema {text[:200]!r} is not JSON: {error}") from error
+        record = isinstance(tree, dict) and isinstance(tree.get("fields"), list)
+        if format == "avro" and not (record and tree.get("type") == "record"):
+            raise ConfigurationError(
+                f"schema {text[:200]!r} is not that of an Avro record "
+                '({"type":"record","name":…,"fields":[…]})',
+                schema=text,
+            )
+        names = [
+            f.get("name", "") for f in (tree["fields"] if record else []) if isinstance(f, dict)
+        ]
+        if format != "avro" and (tree.get("type") != "struct" or not names):
+            raise ConfigurationError(
+                f"schema {text[:200]!r} is not Spark's schema JSON "
+                '({"type":"struct","fields":[...]})',
+                schema=text,
+            )
+    else:
+        names = check_ddl(text)
+    _refuse_taken(names, text)
+
+
+def _refuse_taken(names: list[str], text: str) -> None:
+    lower = {name.lower(): name for name in (MALFORMED, *METADATA)}
+    taken = sorted(name for name in names if name.lower() in lower)
+    if taken:
+        raise ConfigurationError(
+            f"schema names {', '.join(taken)}, which is added for every row; leave that out",
+            schema=text,
+        )
+
+
+def read_schema(text: str) -> str:
+    """Return the schema text, read from a file when ``text`` names one.
+
+    Raises
+    ------
+    ConfigurationError
+        Neither a schema nor a readable file.
+    """
+    word = text.strip()
+    if word.startswith("{") or (" " in word and not os.path.exists(word)):
+        return word
+    try:
+        return Path(word).read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(
+            f"schema {word!r} is neither DDL like 'id INT, name STRING', nor schema JSON, nor a "
+            "readable text file",
+            schema=word,
+        ) from error
+
+
+def parse_schema(text: str) -> StructType:
+    """Return the schema a text stands for; needs a running Spark.
+
+    Parameters
+    ----------
+    text : str
+        Spark DDL (``"id INT, name STRING"``), or Spark's schema JSON
+        (``{"type": "struct", "fields": [...]}``).
+
+    Raises
+    ------
+    ConfigurationError
+        Neither, or a column name these pipelines use themselves.
+    """
+    from pyspark.sql.types import StructType
+
+    try:
+        if text.startswith("{"):
+            schema = StructType.fromJson(json.loads(text))
+        else:
+            schema = StructType.fromDDL(text)
+    except Exception as error:  # pyspark raises ParseException, KeyError, ValueError and more
+        raise ConfigurationError(
+            f"schema {text[:200]!r} is not understood; accepted are Spark DDL like "
+            "'id INT, name STRING', Spark's schema JSON, or a file with one of these",
+            schema=text,
+        ) from error
+    _refuse_taken(schema.fieldNames(), text)
+    return schema
+
+
+def shape(messages: DataFrame, bodies: Bodies, *, with_body: bool = False) -> DataFrame:
+    """Return the table's columns: decoded fields, ``_malformed`` and the message's metadata.
+
+    Parameters
+    ----------
+    messages : DataFrame
+        With the columns of ``SOURCE_SCHEMA``.
+    bodies : Bodies
+        How to read the bodies; nothing left to infer.
+    with_body : bool
+        Return the body as it came instead of the decoded fields.
+
+    Notes
+    -----
+    A body that does not decode keeps its raw text in ``_malformed`` (fields that could be read are
+    filled); one that is not UTF-8, or of a binary format, is kept there as ``base64:…``.
+    """
+    from pyspark.sql import functions as F  # noqa: N812 - pyspark's own convention
+
+    parsed, fields, malformed = _SHAPES[bodies.format](messages, bodies)
+    if with_body:
+        fields = [F.col("body")]
+    return parsed.select(
+        *fields,
+        malformed.alias(MALFORMED),
+        F.col("topic").alias("_topic"),
+        F.col("brokerName").alias("_brokerName"),
+        F.col("queueId").alias("_queueId"),
+        F.col("queueOffset").alias("_queueOffset"),
+        F.col("msgId").alias("_msgId"),
+        F.col("tags").alias("_tags"),
+        F.col("keys").alias("_keys"),
+        F.col("storeTimestamp").alias("_storeTimestamp"),
+    )
+
+
+_Shaped = tuple["DataFrame", "list[Column]", "Column"]
+
+
+def _text_and_raw() -> tuple[Column, Column, Column]:
+    """Return the body as text, whether it is UTF-8, and how a malformed one is kept."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    text = F.col("body").cast("string")
+    valid = F.is_valid_utf8(text)
+    raw = F.when(valid, text).otherwise(F.concat(F.lit("base64:"), F.base64("body")))
+    return text, valid, raw
+
+
+def _as_text(messages: DataFrame, bodies: Bodies) -> _Shaped:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    text, valid, raw = _text_and_raw()
+    return messages, [F.when(valid, text).alias("body")], F.when(~valid, raw)
+
+
+def _as_variant(messages: DataFrame, bodies: Bodies) -> _Shaped:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    text, valid, raw = _text_and_raw()
+    value = F.try_parse_json(F.when(valid, text))
+    return messages, [value.alias("body")], F.when(value.isNull(), raw)
+
+
+def _as_json(messages: DataFrame, bodies: Bodies) -> _Shaped:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    text, valid, raw = _text_and_raw()
+    schema = parse_schema(bodies.schema or "")
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": MALFORMED, **bodies.options}
+    parsed = messages.withColumn("_parsed", F.from_json(text, _with_raw(schema), options))
+    record = F.col("_parsed")
+    bad = ~valid | record.isNull() | record.getField(MALFORMED).isNotNull() | _no_object(text)
+    return parsed, _fields(record, schema), F.when(bad, raw)
+
+
+def _as_csv(messages: DataFrame, bodies: Bodies) -> _Shaped:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    text, valid, raw = _text_and_raw()
+    schema = parse_schema(bodies.schema or "")
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": MALFORMED, **bodies.options}
+    ddl = _with_raw(schema).toDDL()
+    parsed = messages.withColumn("_parsed", F.from_csv(text, F.lit(ddl), options))
+    record = F.col("_parsed")
+    bad = ~valid | record.isNull() | record.getField(MALFORMED).isNotNull()
+    return parsed, _fields(record, schema), F.when(bad, raw)
+
+
+def _as_avro(messages: DataFrame, bodies: Bodies) -> _Shaped:
+    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql.avro.functions import from_avro
+
+    schema = bodies.schema or ""
+    options = {"mode": "PERMISSIVE", **bodies.options, "avroSchema": avro_reader_schema(schema)}
+    parsed = messages.withColumn("_parsed", from_avro(F.col("body"), schema, options))
+    record = F.col("_parsed")
+    names = [str(field["name"]) for field in json.loads(schema)["fields"]]
+    fields = [record.getField(name).alias(name) for name in names]
+    raw = F.concat(F.lit("base64:"), F.base64("body"))
+    return parsed, fields, F.when(record.getField(_DECODED).isNull(), raw)
+
+
+def avro_reader_schema(text: str) -> str:
+    """Return an Avro schema with one field more, by which a record that was decoded is known.
+
+    Spark makes a record of nulls of a body it cannot decode, which another one may be rightly; the
+    default of a field the writer did not have is there in decoded records alone.
+    """
+    tree = json.loads(text)
+    known = {"name": _DECODED, "type": "boolean", "default": True}
+    return json.dumps({**tree, "fields": [*tree["fields"], known]})
+
+
+_SHAPES: Final = {
+    "text": _as_text,
+    "variant": _as_variant,
+    "json": _as_json,
+    "csv": _as_csv,
+    "avro": _as_avro,
+}
+
+
+def _with_raw(schema: StructType) -> StructType:
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    return StructType([*schema.fields, StructField(MALFORMED, StringType())])
+
+
+def _fields(record: Column, schema: StructType) -> list[Column]:
+    return [record.getField(name).alias(name) for name in schema.fieldNames()]
+
+
+def _no_object(text: Any) -> Any:
+    """Tell bodies from_json takes for a record although they are not one JSON object.
+
+    It reads ``null`` and blanks as an empty record and stops at the end of the first object,
+    whatever follows. What follows shows when the text is put inside an array and inside an
+    object: one of the two then ends early or gets a second member. Only texts with a brace
+    before the last one can have such a tail, so flat records are not parsed again.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    in_array = F.from_json(F.concat(F.lit("["), text, F.lit("]")), "array<string>")
+    in_object = F.from_json(F.concat(F.lit('{"":'), text, F.lit("}")), "map<string,string>")
+    alone = F.coalesce((F.size(in_array) == 1) & (F.size(in_object) == 1), F.lit(False))
+    has_tail = F.when(text.rlike(r"(?s)\}.*\}"), ~alone).otherwise(F.lit(False))
+    return ~F.trim(text).rlike(r"(?s)^\{.*\}\s*$") | has_tail

@@ -1,0 +1,52 @@
+"""Whether a Spark master can be one, told before Spark is started.
+
+Law: the text, and whether a standalone master's port is open; nothing of Spark.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from typing import Final
+
+from rocketstream.errors import ConfigurationError
+
+_FORMS: Final = (
+    r"local(\[(\*|[1-9]\d*)(,\s*[1-9]\d*)?\])?",
+    r"local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]",
+    r"yarn",
+    r"k8s://\S+",
+)
+_STANDALONE: Final = re.compile(r"spark://(?P<hosts>[^,\s]+:\d+(,[^,\s]+:\d+)*)")
+_CONNECT_TIMEOUT_S: Final = 3.0
+
+
+def check_master(master: str) -> None:
+    """Refuse a master Spark would refuse, or wait for, half a minute later.
+
+    Raises
+    ------
+    ConfigurationError
+        Not a master's URL, or nobody listens at a standalone one.
+    """
+    if any(re.fullmatch(form, master) for form in _FORMS):
+        return
+    found = _STANDALONE.fullmatch(master)
+    if found is None:
+        raise ConfigurationError(
+            f"master is {master!r}; accepted are local[N], local[*], spark://HOST:PORT, yarn, "
+            "k8s://URL and local-cluster[WORKERS,CORES,MB]",
+            master=master,
+        )
+    refused = [host for host in found["hosts"].split(",") if not _listens(host)]
+    if len(refused) == len(found["hosts"].split(",")):
+        raise ConfigurationError(f"no Spark master listens at {', '.join(refused)}", master=master)
+
+
+def _listens(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), _CONNECT_TIMEOUT_S):
+            return True
+    except (OSError, OverflowError):
+        return False

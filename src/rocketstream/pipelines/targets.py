@@ -1,0 +1,249 @@
+"""Where rows go: files and tables Spark can append to, a database, a topic.
+
+Law: what is said of a target is checked without Spark; then it only configures Spark's own writers.
+Paths are handed on as they are given.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote, urlsplit
+
+from rocketstream.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+FILE_KINDS: Final = ("parquet", "orc", "delta")
+KINDS: Final = ("parquet", "orc", "delta", "iceberg", "jdbc", "rocketmq")
+ACCEPTED: Final = (
+    "parquet:PATH, orc:PATH, delta:PATH (PATH as Spark takes it, s3a://… too), "
+    "iceberg:CATALOG.DB.TABLE, jdbc:URL (with --table), rocketmq:TOPIC"
+)
+CHECKPOINT = "_checkpoint"
+_MESSAGE_COLUMNS: Final = frozenset(
+    {
+        "body", "tags", "keys", "properties", "shardingKey", "queueId", "brokerName", "delayLevel",
+        "deliverTime", "flag",
+    }
+)  # fmt: skip
+_EXTRAS: Final = {
+    "delta": ("delta-", "io.delta:delta-spark_2.13"),
+    "iceberg": ("iceberg", "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13"),
+    "avro": ("spark-avro", "org.apache.spark:spark-avro_2.13"),
+}
+"""What is in the names of the jars a target or format needs, and where they come from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A place rows are appended to.
+
+    Attributes
+    ----------
+    kind : str
+        One of ``KINDS``.
+    place : str
+        Path, table name, URL or topic, as Spark takes it.
+    table : str or None
+        Table of a ``jdbc`` target.
+    options : mapping
+        More options of Spark's writer.
+    """
+
+    kind: str
+    place: str
+    table: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"{self.place} ({self.table})" if self.table else self.place
+
+    @property
+    def is_path(self) -> bool:
+        """Whether it is a directory of files."""
+        return self.kind in FILE_KINDS
+
+    @property
+    def local(self) -> Path | None:
+        """The directory on this machine, None where it is no directory or elsewhere."""
+        if not self.is_path:
+            return None
+        parts = urlsplit(self.place)
+        if parts.scheme == "file":
+            return Path(unquote(parts.path))
+        return None if "://" in self.place else Path(self.place)
+
+    def checkpoint(self, given: str | None) -> str:
+        """Return where a stream into it keeps its checkpoint.
+
+        Raises
+        ------
+        ConfigurationError
+            None is given, and the target has no place for one.
+        """
+        if given:
+            return given
+        if not self.is_path:
+            raise ConfigurationError(
+                f"a {self.kind} target has no directory for the checkpoint; say where it is to be "
+                "kept with --checkpoint DIRECTORY, the same one with every run"
+            )
+        return f"{self.place.rstrip('/')}/{CHECKPOINT}"
+
+    def batch(self, frame: DataFrame, mode: str, partition_by: Sequence[str] = ()) -> None:
+        """Write a batch; blocks.
+
+        Parameters
+        ----------
+        frame : DataFrame
+            The rows.
+        mode : str
+            ``new`` fails where there is something, ``append`` adds, ``overwrite`` replaces.
+        partition_by : sequence of str
+            Columns that become directories or partitions.
+        """
+        if self.kind == "iceberg":
+            self._into_iceberg(frame, mode, partition_by)
+            return
+        if self.kind == "rocketmq":
+            frame, mode = _as_messages(frame), "append"
+        spelled = "errorifexists" if mode == "new" else mode
+        writer = frame.write.format(self.kind).mode(spelled).options(**self._options())
+        (writer.partitionBy(*partition_by) if partition_by else writer).save()
+
+    def _into_iceberg(self, frame: DataFrame, mode: str, partition_by: Sequence[str]) -> None:
+        there = frame.sparkSession.catalog.tableExists(self.place)
+        writer = frame.writeTo(self.place).using(self.kind).options(**dict(self.options))
+        if mode == "append" and there:
+            writer.append()
+            return
+        if partition_by:
+            writer = writer.partitionedBy(*partition_by)
+        if mode == "overwrite":
+            writer.createOrReplace()
+        else:
+            writer.create()
+
+    def stream(self, frame: DataFrame) -> DataStreamWriter:
+        """Return a stream writer into it; Spark's own exactly-once sinks where there is one.
+
+        Into JDBC and topics, which have none, a batch that is tried again is written again.
+        """
+        if self.kind == "jdbc":
+
+            def write(rows: DataFrame, batch_id: int) -> None:
+                self.batch(rows, "append")
+
+            return frame.writeStream.foreachBatch(write)
+        if self.kind == "rocketmq":
+            frame = _as_messages(frame)
+        writer = frame.writeStream.format(self.kind).options(**self._options())
+        return writer.option("path", self.place) if self.kind == "iceberg" else writer
+
+    def _options(self) -> dict[str, str]:
+        found = dict(self.options)
+        if self.is_path:
+            found["path"] = self.place
+        elif self.kind == "jdbc":
+            found |= {"url": self.place, "dbtable": self.table or ""}
+        elif self.kind == "rocketmq":
+            found["topic"] = self.place
+        return found
+
+
+def parse_target(
+    text: str, table: str | None = None, options: Mapping[str, str] | None = None
+) -> Target:
+    """Return the target a text stands for, ``KIND:PLACE``.
+
+    Raises
+    ------
+    ConfigurationError
+        Not one of ``ACCEPTED``.
+    """
+    kind, separator, place = text.partition(":")
+    if kind not in KINDS or not separator or not place:
+        raise ConfigurationError(f"target is {text!r}; accepted are {ACCEPTED}", target=text)
+    if kind == "jdbc":
+        place = text
+    if (kind == "jdbc") != (table is not None):
+        raise ConfigurationError(
+            "a jdbc target needs --table NAME, other targets take none", target=text
+        )
+    return Target(kind, place, table, dict(options or {}))
+
+
+def check_extras(kind: str, config: Mapping[str, str]) -> None:
+    """Refuse a target or format whose package Spark will not have, before Spark is started.
+
+    Parameters
+    ----------
+    kind : str
+        Of the target, or the format of bodies.
+    config : mapping
+        Spark settings.
+
+    Raises
+    ------
+    ConfigurationError
+        Neither the settings nor Spark's own directory name a jar for it.
+    """
+    if kind not in _EXTRAS:
+        return
+    mark, package = _EXTRAS[kind]
+    named = " ".join(v for k, v in config.items() if k.startswith("spark.jars"))
+    if mark in named.lower() or any(name.startswith(mark) for name in _spark_jars()):
+        return
+    raise ConfigurationError(
+        f"{kind} needs a package that this Spark does not have; add --package {package}:VERSION "
+        "(with the VERSION for your Spark, which fetches it), or put its jar into Spark's jars "
+        "directory",
+        needs=kind,
+    )
+
+
+def _spark_jars() -> list[str]:
+    found: list[str] = []
+    spec = importlib.util.find_spec("pyspark")
+    homes = [
+        os.environ.get("SPARK_HOME", ""),
+        *(spec.submodule_search_locations or [] if spec else []),
+    ]
+    for home in filter(None, homes):
+        directory = Path(home, "jars")
+        if directory.is_dir():
+            found += [entry.name.lower() for entry in directory.iterdir()]
+    return found
+
+
+def extra_config(target: Target) -> dict[str, str]:
+    """Return Spark settings a target needs besides its package."""
+    if target.kind == "delta":
+        return {
+            "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+            "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        }
+    return {}
+
+
+def _as_messages(frame: DataFrame) -> DataFrame:
+    """Return rows as messages: those with a ``body`` by their columns, others as one JSON each."""
+    from pyspark.sql import functions as F  # noqa: N812 - pyspark's own convention
+
+    if "body" in frame.columns:
+        return frame.select(*[name for name in frame.columns if name in _MESSAGE_COLUMNS])
+    return frame.select(F.to_json(F.struct("*")).alias("body"))
+
+
+def prepare_stream(frame: DataFrame, target: Target, partition_by: Sequence[str] = ()) -> None:
+    """Create the table of a target that Spark's stream writer expects to be there."""
+    session: SparkSession = frame.sparkSession
+    if target.kind == "iceberg" and not session.catalog.tableExists(target.place):
+        target.batch(session.createDataFrame([], frame.schema), "new", partition_by)

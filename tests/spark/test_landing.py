@@ -1,0 +1,185 @@
+"""Landing topics as tables: backfills of closed ranges, and streams of several formats."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rocketstream.errors import ConfigurationError
+from rocketstream.pipelines.backfill import BackfillPlan, backfill, check_target, resolve_ranges
+from rocketstream.pipelines.bodies import bodies_of
+from rocketstream.pipelines.ingest import IngestPlan, ingest, resolve_bodies
+from rocketstream.pipelines.targets import Target
+from rocketstream.server.embedded import EmbeddedCluster
+from tests.spark.support import Sent, send
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+NewTopic = Callable[..., str]
+
+
+def orders(first: int, count: int) -> list[Sent]:
+    return [
+        Sent(json.dumps({"id": n, "city": f"c{n % 3}"}).encode(), {"KEYS": f"k{n}"})
+        for n in range(first, first + count)
+    ]
+
+
+def parquet(path: Path) -> Target:
+    return Target("parquet", str(path))
+
+
+def test_a_range_lands_the_same_from_the_broker_and_from_its_store(
+    spark: Any, cluster: EmbeddedCluster, new_topic: NewTopic, tmp_path: Path
+) -> None:
+    """Resolved before reading: what is sent later is not in it; nothing is appended twice."""
+    topic = new_topic(queues=3)
+    for queue_id in range(2):
+        send(cluster, topic, queue_id, orders(queue_id * 100, 20))
+    send(cluster, topic, 0, [Sent(b"no json")])
+    name = {"nameServer": cluster.namesrv_addr}
+    store = {"storePath": str(cluster.store_dir), "brokerName": "broker-a"}
+    bodies = bodies_of(None, "infer")
+    found = []
+    for source, directory in ((name, "broker"), (store, "store")):
+        table = tmp_path / directory
+        plan = BackfillPlan((topic,), source, parquet(table), bodies, partition_by=("city",))
+        ranges = resolve_ranges(plan)
+        send(cluster, topic, 1, orders(900, 1))
+        result = backfill(spark, plan, ranges)
+        assert (result.rows, result.malformed, result.offsets) == (
+            sum(span.count for span in ranges), 1, result.rows,
+        )  # fmt: skip
+        assert result.schema == "city STRING,id BIGINT"
+        rows = spark.read.parquet(str(table)).orderBy("_queueId", "_queueOffset").collect()
+        found.append([row.asDict() for row in rows])
+        adding = dataclasses.replace(plan, mode="append")
+        with pytest.raises(ConfigurationError, match=r"holds offsets 0 to \d+ of topic"):
+            check_target(adding, ranges)
+    broker, stored = found
+    assert stored[:-1] == broker
+    assert len(broker) == 41
+    assert (tmp_path / "broker" / "city=c1").is_dir()
+
+
+def test_a_stream_lands_with_dead_letters_query_and_without_repeats(
+    spark: Any, cluster: EmbeddedCluster, new_topic: NewTopic, tmp_path: Path
+) -> None:
+    """Two topics, one schema from a sample; each message is in one of the two tables."""
+    topics = (new_topic(queues=1), new_topic(queues=1))
+    send(cluster, topics[0], 0, [*orders(0, 10), Sent(b"\xff\xfe", {"KEYS": "bad"})])
+    send(cluster, topics[1], 0, orders(5, 10))
+    plan = IngestPlan(
+        topics,
+        {"nameServer": cluster.namesrv_addr, "startingOffsets": "earliest"},
+        parquet(tmp_path / "table"),
+        bodies_of(None, "infer"),
+        sql="SELECT id, upper(city) AS town, _topic FROM messages WHERE id < 14",
+        watermark=("_storeTimestamp", "10 minutes"),
+        dedup_keys=("id",),
+        dead_letters=parquet(tmp_path / "dead"),
+    )
+    found = resolve_bodies(spark, plan)
+    assert found.bodies.schema == "city STRING,id BIGINT"
+    totals = ingest(spark, found)
+    rows = spark.read.parquet(str(tmp_path / "table")).orderBy("id").collect()
+    assert [(row.id, row.town) for row in rows] == [(n, f"C{n % 3}") for n in range(14)]
+    assert (totals.rows, totals.landed, totals.malformed) == (21, 14, 1)
+    (dead,) = spark.read.parquet(str(tmp_path / "dead")).collect()
+    assert (bytes(dead.body), dead._keys, dead._topic) == (b"\xff\xfe", "bad", topics[0])
+    send(cluster, topics[1], 0, [*orders(3, 1), Sent(b"{")])
+    again = ingest(spark, plan)
+    assert (again.rows, again.landed, again.malformed) == (2, 0, 1)
+    assert spark.read.parquet(str(tmp_path / "dead")).count() == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "bodies", "good"),
+    [
+        ((None, "variant"), [b'{"a":[1,2]}', b"null", b"{"], ['{"a":[1,2]}', "null"]),
+        (("csv", "a INT, b STRING"), [b"1,x", b"2", b"y,z"], [(1, "x")]),
+        (("text", None), [b"one", b"two", b"\xff"], ["one", "two"]),
+    ],
+)
+def test_other_formats_decode_or_are_kept(
+    spark: Any,
+    cluster: EmbeddedCluster,
+    new_topic: NewTopic,
+    tmp_path: Path,
+    arguments: tuple[Any, ...],
+    bodies: list[bytes],
+    good: list[Any],
+) -> None:
+    topic = new_topic(queues=1)
+    send(cluster, topic, 0, [Sent(body) for body in bodies])
+    plan = BackfillPlan(
+        (topic,),
+        {"storePath": str(cluster.store_dir)},
+        parquet(tmp_path / "table"),
+        bodies_of(*arguments),
+    )
+    backfill(spark, plan, resolve_ranges(plan))
+    rows = spark.read.parquet(str(tmp_path / "table")).orderBy("_queueOffset").collect()
+    read = [row for row in rows if row._malformed is None]
+    if arguments[0] == "csv":
+        assert [(row.a, row.b) for row in read] == good
+    else:
+        assert [getattr(row.body, "toJson", lambda row=row: row.body)() for row in read] == good
+    assert len(rows) == len(bodies)
+    assert len(read) == len(good)
+
+
+def test_a_database_table_is_appended_to(
+    spark: Any, cluster: EmbeddedCluster, new_topic: NewTopic, tmp_path: Path
+) -> None:
+    """By Spark's JDBC writer, batch by batch; the checkpoint is where it was said to be."""
+    topic = new_topic(queues=1)
+    send(cluster, topic, 0, orders(0, 5))
+    url = f"jdbc:derby:{tmp_path}/db;create=true"
+    plan = IngestPlan(
+        (topic,),
+        {"nameServer": cluster.namesrv_addr, "startingOffsets": "earliest"},
+        Target("jdbc", url, "orders", {"driver": "org.apache.derby.jdbc.EmbeddedDriver"}),
+        bodies_of(None, "id BIGINT, city STRING"),
+        sql="SELECT id, city FROM messages",
+        checkpoint_at=str(tmp_path / "checkpoint"),
+    )
+    assert ingest(spark, plan).landed == 5
+    assert plan.resumes
+    send(cluster, topic, 0, orders(5, 2))
+    assert ingest(spark, plan).rows == 2
+    options = {"url": url, "dbtable": "orders", **plan.target.options}
+    rows = spark.read.format("jdbc").options(**options).load().collect()
+    assert sorted(row[0] for row in rows) == list(range(7))
+
+
+def test_rows_and_dead_letters_may_go_to_topics(
+    spark: Any, cluster: EmbeddedCluster, new_topic: NewTopic, read: Callable[..., Any],
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    """Each row as one JSON; a dead letter as it came, with where it came from."""
+    topic, good, bad = new_topic(queues=1), new_topic(queues=1), new_topic(queues=1)
+    send(cluster, topic, 0, [*orders(0, 2), Sent(b"\xff{", {"KEYS": "k"})])
+    name = {"nameServer": cluster.namesrv_addr}
+    plan = IngestPlan(
+        (topic,),
+        {**name, "startingOffsets": "earliest"},
+        Target("rocketmq", good, options=name),
+        bodies_of(None, "id BIGINT, city STRING"),
+        sql="SELECT id, city FROM messages",
+        checkpoint_at=str(tmp_path / "checkpoint"),
+        dead_letters=Target("rocketmq", bad, options=name),
+    )
+    assert ingest(spark, plan).landed == 2
+    rows = read(good, "body BINARY").collect()
+    assert sorted(bytes(row.body) for row in rows) == [
+        b'{"id":0,"city":"c0"}', b'{"id":1,"city":"c1"}',
+    ]  # fmt: skip
+    (letter,) = read(bad).collect()
+    assert (bytes(letter.body), letter["keys"]) == (b"\xff{", "k")
+    assert (letter.properties["_topic"], letter.properties["_queueOffset"]) == (topic, "2")

@@ -1,0 +1,226 @@
+"""What the landing commands refuse before Spark is started, and what they hand on untouched."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rocketstream.errors import ConfigurationError
+from rocketstream.model import MessageQueue
+from rocketstream.pipelines.backfill import BackfillPlan, check_target
+from rocketstream.pipelines.bodies import INFER, avro_reader_schema, bodies_of
+from rocketstream.pipelines.ddl import check_ddl
+from rocketstream.pipelines.ingest import IngestPlan, check_plan
+from rocketstream.pipelines.masters import check_master
+from rocketstream.pipelines.progress import LANDED, READ, IngestProgress
+from rocketstream.pipelines.targets import Target, check_extras, parse_target
+from rocketstream.spark.scan import QueueRange
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("id INT", ["id"]),
+        ("id INT NOT NULL COMMENT 'the, id', name STRING", ["id", "name"]),
+        ("`a b` DECIMAL(10,2), c: ARRAY<MAP<STRING, STRUCT<x: INT, `y z`: DATE>>>", ["a b", "c"]),
+        (
+            "t TIMESTAMP_NTZ, d interval day to second, v variant, s varchar(9)",
+            ["t", "d", "v", "s"],
+        ),
+        ("struct<a: int, b: string>", ["a", "b"]),
+        ("price decimal, n numeric( 5 ), e struct<>", ["price", "n", "e"]),
+    ],
+)
+def test_ddl_that_spark_takes_is_let_through(text: str, names: list[str]) -> None:
+    assert check_ddl(text) == names
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("id", "it ends where a type"),
+        ("id INTT", r"'INTT' stands at character 4 where a Spark type"),
+        ("id INT,", "it ends where the name of a column"),
+        ("id INT name STRING", r"'name' stands at character 8 where a comma"),
+        ("id ARRAY<INT", "it ends where '>'"),
+        ("id MAP<STRING>", r"'>' stands at character 14 where ','"),
+        ("id DECIMAL(,2)", r"',' stands at character 12 where a number"),
+        ("id INT NOT", "it ends where NOT NULL"),
+        ("id INT, ID STRING", "names ID, id twice"),
+        ("id INT; DROP", r"';' stands at character 7"),
+    ],
+)
+def test_ddl_that_spark_refuses_is_refused_with_the_place(text: str, place: str) -> None:
+    with pytest.raises(ConfigurationError, match=place):
+        check_ddl(text)
+
+
+def test_a_schema_says_the_format_and_a_format_needs_its_schema(tmp_path: Path) -> None:
+    avro = tmp_path / "o.avsc"
+    avro.write_text('{"type":"record","name":"o","fields":[]}', "utf-8")
+    assert bodies_of(None, None).format == "text"
+    assert bodies_of(None, "id INT").format == "json"
+    assert bodies_of(None, "variant").format == "variant"
+    assert bodies_of("csv", "infer").schema == INFER
+    assert bodies_of("avro", str(avro)).schema == avro.read_text("utf-8")
+
+
+def test_a_decoded_avro_record_is_told_from_one_of_nulls() -> None:
+    """By a field its writer did not have, whose default only a decoded record gets."""
+    written = '{"type":"record","name":"o","fields":[{"name":"id","type":["null","long"]}]}'
+    read = json.loads(avro_reader_schema(written))
+    assert read["fields"][0] == {"name": "id", "type": ["null", "long"]}
+    assert read["fields"][1] == {"name": "_decoded", "type": "boolean", "default": True}
+    assert (read["type"], read["name"]) == ("record", "o")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("yaml", None), "format 'yaml' is not known"),
+        (("json", None), "format json needs a schema"),
+        (("text", "id INT"), "format text takes no schema"),
+        (("avro", "/nowhere.avsc"), "'/nowhere.avsc' is neither"),
+        (("avro", '{"type":"string"} '), "is not that of an Avro record"),
+        (("avro", "infer"), "cannot be inferred"),
+        ((None, '{"type":"struct"}'), "is not Spark's schema JSON"),
+        ((None, "{id INT"), "is not JSON"),
+        ((None, "_topic STRING"), "names _topic"),
+        ((None, "id INTT"), "'INTT'"),
+    ],
+)
+def test_formats_and_schemas_that_cannot_be_are_refused(
+    arguments: tuple[Any, ...], text: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=text):
+        bodies_of(*arguments)
+
+
+def test_paths_of_targets_are_spark_s_own() -> None:
+    s3 = parse_target("parquet:s3a://bucket/a//b")
+    assert (s3.place, s3.local) == ("s3a://bucket/a//b", None)
+    assert s3.checkpoint(None) == "s3a://bucket/a//b/_checkpoint"
+    assert parse_target("delta:file:///t/a%20b").local == Path("/t/a b")
+    assert parse_target("parquet:a:b").local == Path("a:b")
+    jdbc = parse_target("jdbc:derby:memory:x", table="t")
+    assert (jdbc.place, jdbc.is_path) == ("jdbc:derby:memory:x", False)
+    with pytest.raises(ConfigurationError, match="--checkpoint"):
+        jdbc.checkpoint(None)
+    assert jdbc.checkpoint("s3a://b/c") == "s3a://b/c"
+
+
+@pytest.mark.parametrize("text", ["somewhere", "csv:out", "parquet:", "", "jdbc:x"])
+def test_targets_that_are_none_are_refused(text: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"parquet:PATH|--table"):
+        parse_target(text)
+
+
+@pytest.mark.parametrize(
+    ("kind", "package"),
+    [
+        ("delta", "io.delta:delta-spark_2.13"),
+        ("iceberg", "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13"),
+        ("avro", "org.apache.spark:spark-avro_2.13"),
+    ],
+)
+def test_what_needs_a_package_spark_lacks_is_refused_before_it_starts(
+    kind: str, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(f"--package {package}:VERSION")):
+        check_extras(kind, {})
+    check_extras(kind, {"spark.jars.packages": f"{package}:4.0.0"})
+    (tmp_path / "jars").mkdir()
+    (tmp_path / "jars" / f"{package.partition(':')[2]}-4.0.0.jar").touch()
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    check_extras(kind, {})
+    check_extras("parquet", {})
+
+
+@pytest.mark.parametrize(
+    "master",
+    ["local", "local[*]", "local[4]", "local[2,3]", "yarn", "k8s://h", "local-cluster[2,1,512]"],
+)
+def test_masters_spark_knows_are_let_through(master: str) -> None:
+    check_master(master)
+
+
+@pytest.mark.parametrize("master", ["locl[2]", "local[0]", "local[]", "spark://h", "http://h", ""])
+def test_masters_spark_does_not_know_are_refused(master: str) -> None:
+    with pytest.raises(ConfigurationError, match="accepted are local"):
+        check_master(master)
+
+
+def test_a_standalone_master_where_nobody_listens_is_refused() -> None:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        port = server.getsockname()[1]
+        with pytest.raises(ConfigurationError, match="no Spark master listens at"):
+            check_master(f"spark://127.0.0.1:{port}")
+        server.listen()
+        check_master(f"spark://127.0.0.1:{port}")
+
+
+def plan(**changes: Any) -> IngestPlan:
+    return IngestPlan(("T",), {}, Target("parquet", "/t"), bodies_of(None, "id INT"), **changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"dedup_keys": ("id",)}, "without a watermark"),
+        ({"watermark": ("_storeTimestamp", "soon")}, "watermark delay is 'soon'"),
+        ({"watermark": ("at", "10 minutes")}, "cannot put a watermark on at"),
+        ({"watermark": ("id", "1 hour"), "dedup_keys": ("key",)}, "cannot remove repeats by key"),
+        ({"partition_by": ("town",)}, "cannot partition by town; the table has id"),
+    ],
+)
+def test_plans_spark_would_refuse_are_refused(changes: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigurationError, match=text):
+        check_plan(plan(**changes))
+
+
+def test_what_only_spark_can_tell_is_left_to_it() -> None:
+    check_plan(plan(partition_by=("town",), sql="SELECT 1 AS town FROM messages"))
+    check_plan(plan(watermark=("_storeTimestamp", "1 hour 30 minutes"), dedup_keys=("ID",)))
+
+
+def test_progress_counts_a_batch_once_and_tells_how_far_behind_it_is() -> None:
+    totals = IngestProgress()
+    report = {
+        "batchId": 3,
+        "observedMetrics": {READ: {"rows": 10, "malformed": 2}, LANDED: {"rows": 8}},
+        "durationMs": {"triggerExecution": 1_500},
+        "processedRowsPerSecond": 6.5,
+        "sources": [
+            {
+                "endOffset": {"q": {"T": {"b": {"0": 5, "1": 5}}}},
+                "latestOffset": {"q": {"T": {"b": {"0": 9, "1": 4}}}},
+            }
+        ],
+    }
+    assert totals.add(report)
+    assert not totals.add(report)
+    assert not totals.add({"batchId": 4, "observedMetrics": {READ: {"rows": 0}}})
+    assert (totals.rows, totals.landed, totals.malformed, totals.batches) == (10, 8, 2, 1)
+    assert totals.last is not None
+    assert (totals.last.behind, totals.last.seconds, totals.rows_per_second) == (4, 1.5, 6.5)
+
+
+QUEUE = MessageQueue("T", "b", 0)
+
+
+@pytest.mark.parametrize("state", ["done", "writing"])
+def test_offsets_a_table_has_already_are_not_appended_again(tmp_path: Path, state: str) -> None:
+    marker = f'[{{"state":"{state}","ranges":{{"T":{{"b":{{"0":[5,9]}}}}}}}}]'
+    (tmp_path / "_backfill.json").write_text(marker, "utf-8")
+    adding = BackfillPlan(("T",), {}, Target("parquet", str(tmp_path)), mode="append")
+    with pytest.raises(ConfigurationError, match="offsets 8 to 8 of topic 'T', broker 'b'"):
+        check_target(adding, [QueueRange(QUEUE, 8, 20)])
+    check_target(adding, [QueueRange(QUEUE, 9, 20)])
+    with pytest.raises(ConfigurationError, match="not empty"):
+        check_target(BackfillPlan(("T",), {}, Target("parquet", str(tmp_path))), [])
