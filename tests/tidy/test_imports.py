@@ -67,7 +67,13 @@ ROOMS: dict[str, set[str]] = {
     "spark.driver": TASK | CONNECTING | {"spark.parallelism", "protocol", "transport"},
     "spark.executor": TASK | CONNECTING | {"spark.arrow", "spark.worker", "protocol", "transport"},
     # Renders what the admin operations tell, as the command line does; no other room asks them.
-    "spark.progress": {"spark.options", "spark.arrow", "spark.setup", "spark.tls", "protocol"}
+    "spark.progress": {
+        "spark.arrow",
+        "spark.connections",
+        "spark.options",
+        "spark.setup",
+        "protocol",
+    }
     | {"admin"},
     "spark.sink": {
         "spark.options",

@@ -76,14 +76,23 @@ def test_constants_of_ours_travel_by_value() -> None:
     assert again.cache_info().hits == 1
 
 
-def test_no_module_travels_by_value() -> None:
+@pytest.mark.parametrize(
+    "source",
+    [
+        "rocketstream.spark.source.RocketMQDataSource",
+        "rocketstream.spark.progress.source.ProgressDataSource",
+        "rocketstream.spark.consumer.sink.RocketMQConsumerSink",
+    ],
+)
+def test_every_format_travels_and_no_module_with_it(source: str) -> None:
     """A module holds modules: pickling one by value goes deeper than Python lets it."""
+    module, _, name = source.rpartition(".")
     program = (
         "from pyspark import cloudpickle; "
-        "from rocketstream.spark.source import RocketMQDataSource; "
+        f"from {module} import {name}; "
         "from rocketstream.spark.setup.shipping import ship_by_value; "
         "ship_by_value(); "
-        "print(len(cloudpickle.dumps(RocketMQDataSource)))"
+        f"print(len(cloudpickle.dumps({name})))"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60

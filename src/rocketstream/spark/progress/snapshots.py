@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from rocketstream.admin import Admin, ProgressRow
+from rocketstream._util.clock import SYSTEM_CLOCK
+from rocketstream.admin.progress import ProgressAdmin
+from rocketstream.admin.rows import ProgressRow
+from rocketstream.spark.connections import admin_client
 from rocketstream.spark.options.progress import ProgressOptions
-from rocketstream.spark.tls import tls_context
 
 Row = tuple[Any, ...]
 
@@ -24,8 +26,9 @@ def take(options: ProgressOptions, observed_ms: int) -> list[Row]:
     Raises:
         ConnectError: no name server answered.
     """
-    with _admin(options) as admin:
-        found = admin.progress(
+    # Not the whole Admin: what else it can do has locks, which do not travel by value.
+    with admin_client(options) as client:
+        found = ProgressAdmin(client, options.request_timeout_ms, SYSTEM_CLOCK).progress(
             options.groups,
             group_pattern=options.group_pattern,
             topics=options.topics,
@@ -37,18 +40,6 @@ def take(options: ProgressOptions, observed_ms: int) -> list[Row]:
 def failed(error: Exception, observed_ms: int) -> list[Row]:
     """Return the one row that tells why a snapshot has no other."""
     return [_row(ProgressRow(None, None, None, error=str(error)), observed_ms)]
-
-
-def _admin(options: ProgressOptions) -> Admin:
-    return Admin(
-        options.name_server,
-        timeout_ms=options.request_timeout_ms,
-        connect_timeout_ms=options.connect_timeout_ms,
-        access_key=options.access_key,
-        secret_key=options.secret_key,
-        security_token=options.security_token,
-        ssl_context=tls_context(options),
-    )
 
 
 def _row(row: ProgressRow, observed_ms: int) -> Row:
