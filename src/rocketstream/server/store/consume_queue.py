@@ -6,7 +6,8 @@ Law: units by logical offset; does not know records, and syncs only when told.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from rocketstream.errors import StoreDamagedError
@@ -33,6 +34,7 @@ class ConsumeQueue:
     """The index of one queue; one thread appends and reads."""
 
     __slots__ = (
+        "_ahead",
         "_file_bytes",
         "_files",
         "_limit",
@@ -81,6 +83,8 @@ class ConsumeQueue:
         self._tail_map: FileMap | bytearray = bytearray()
         self._tail_first = _NOWHERE  # logical offset of the tail file's first unit
         self._limit = 0  # first logical offset that :meth:`reserve` has to do something for
+        self._ahead: dict[int, FileMap] = {}
+        """Files a batch goes on in, by the logical offset of their first unit."""
 
     def load(self) -> None:
         """Note the files found and find where the units end.
@@ -111,9 +115,7 @@ class ConsumeQueue:
     def unmapped(self, file: QueueFile) -> None:
         """A file leaves the memory: the next unit has to bring it back first."""
         if file.map is self._tail_map:
-            self._tail_map = bytearray()
-            self._tail_first = _NOWHERE
-            self._limit = 0
+            self._forget_maps()
 
     def _find_max(self) -> int:
         if not self._segments:
@@ -147,22 +149,42 @@ class ConsumeQueue:
 
         Raises:
             DiskFullError: another file is needed and there is no room.
+            StoreError: a file cannot be opened.
         """
-        while self.max_offset + count > self._limit:
-            self._extend(self.max_offset + count)
+        if self.max_offset + count > self._limit:
+            self._prepare(self.max_offset + count)
 
-    def _extend(self, end: int) -> None:
-        """Do the next thing that writing the units before ``end`` needs."""
-        at = max(self.max_offset, self._limit)
+    def _prepare(self, end: int) -> None:
+        """Give the units before ``end`` their files, space in them, and maps of them.
+
+        All of it before the first is written: a batch whose second file could not be mapped would
+        be stored in part. Maps of the files behind the first are the queue's own until they are
+        written, since a map for all to share may have to make place at any time.
+        """
+        self._forget_maps()
+        offset, per_file = self.max_offset, self._file_bytes // UNIT_BYTES
+        tail, limit = self._give_space(offset, end)
+        for first in range(tail.base // UNIT_BYTES + per_file, end, per_file):
+            segment, _ = self._give_space(first, end)
+            with _mapping(segment):
+                self._ahead[first] = segment.map_apart()
+        with _mapping(tail):
+            self._tail_map = tail.data()
+        self._tail_first = tail.base // UNIT_BYTES
+        self._limit = limit
+
+    def _give_space(self, at: int, end: int) -> tuple[QueueFile, int]:
+        """Return the file of a unit, and the first unit from it on that has no space."""
         segment = self._segment_at(at) or self._make_file(at)
         first = segment.base // UNIT_BYTES
         need = min((end - first) * UNIT_BYTES, self._file_bytes)
-        reserved = segment.reserve((at - first) * UNIT_BYTES, need)
-        try:
-            self._set_tail(self.max_offset)
-        except OSError as error:
-            raise no_room(segment.path, need, error) from error
-        self._limit = first + reserved // UNIT_BYTES
+        return segment, first + segment.reserve((at - first) * UNIT_BYTES, need) // UNIT_BYTES
+
+    def _forget_maps(self) -> None:
+        self._ahead.clear()
+        self._tail_map = bytearray()
+        self._tail_first = _NOWHERE
+        self._limit = 0
 
     def _make_file(self, at: int) -> QueueFile:
         base = at * UNIT_BYTES
@@ -172,19 +194,13 @@ class ConsumeQueue:
         self.created = True
         return segment
 
-    def _set_tail(self, offset: int) -> None:
-        tail = self._segment_at(offset)
-        if tail is not None:
-            self._tail_map = tail.data()
-            self._tail_first = tail.base // UNIT_BYTES
-
     def append(self, physical: int, size: int, tags_code: int) -> None:
         """Write the next unit; :meth:`reserve` was called before."""
         offset = self.max_offset
         position = (offset - self._tail_first) * UNIT_BYTES
-        if position >= self._file_bytes:
-            self._set_tail(offset)
-            position = (offset - self._tail_first) * UNIT_BYTES
+        if position >= self._file_bytes:  # a batch goes on in the next file
+            self._tail_map = self._ahead.pop(offset)
+            self._tail_first, self._limit, position = offset, 0, 0
         UNIT.pack_into(self._tail_map, position, physical, size, tags_code)
         self.max_offset = offset + 1
 
@@ -236,9 +252,7 @@ class ConsumeQueue:
     def _set_max(self, offset: int) -> None:
         self.max_offset = offset
         self.min_offset = min(self.min_offset, offset)
-        self._limit = 0
-        self._tail_map = bytearray()
-        self._tail_first = _NOWHERE
+        self._forget_maps()
 
     def last_unit(self) -> tuple[int, int] | None:
         """Return log offset and size of the newest unit that is not a filler, None without one."""
@@ -335,6 +349,7 @@ class ConsumeQueue:
 
     def close(self) -> None:
         """Unmap everything."""
+        self._forget_maps()
         for segment in self._segments:
             segment.unmap()
         self._segments.clear()
@@ -348,6 +363,14 @@ class ConsumeQueue:
         for path in paths:
             self._files.unlink(path, missing_ok=True)
         remove_empty(self.directory, self._files)
+
+
+@contextmanager
+def _mapping(segment: QueueFile) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise no_room(segment.path, segment.size, error) from error
 
 
 def is_filler(size: int) -> bool:

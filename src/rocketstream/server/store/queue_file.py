@@ -100,6 +100,15 @@ class QueueFile:
             self.used = True
         return found
 
+    def map_apart(self) -> FileMap:
+        """Return a map of the caller's own: it stays, whoever needs a place.
+
+        Raises:
+            OSError: the file cannot be opened.
+        """
+        with self._files.opened(self.path) as handle:
+            return self._files.map(handle, self.size)
+
     def reserve(self, start: int, end: int) -> int:
         """Give the bytes from ``start`` to ``end`` at least space of their own.
 

@@ -1,0 +1,136 @@
+"""Puts that fail at any request to the disk: no reader is ever shown what is not wholly there."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+from pathlib import Path
+
+import pytest
+
+from rocketstream.errors import StoreError
+from rocketstream.server.store import MessageStore
+from rocketstream.server.store.files import FileMap
+from rocketstream.testing.clock import ManualClock
+from tests.unit.store.kit import (
+    TOPIC,
+    QuickFiles,
+    all_bodies,
+    bodies,
+    make_record,
+    opened,
+    small_config,
+)
+
+PREPARED = 4
+FOR_EVER_MS = 1 << 60
+
+
+class BreakingFiles(QuickFiles):
+    """Once told to count, fail some requests in a row; writes are torn before they fail."""
+
+    def __init__(self, code: int, first: int, count: int) -> None:
+        self.code, self.first, self.last = code, first, first + count - 1
+        self.counts = False
+        self.asked = 0
+
+    def may_fail(self) -> bool:
+        if self.counts:
+            self.asked += 1
+        return self.counts and self.first <= self.asked <= self.last
+
+    def fail(self) -> OSError:
+        return OSError(self.code, os.strerror(self.code))
+
+    def open(self, path: Path, **how: bool) -> int:
+        if self.may_fail():
+            raise self.fail()
+        return super().open(path, **how)
+
+    def reserve(self, handle: int, start: int, size: int) -> None:
+        if self.may_fail():
+            raise self.fail()
+        super().reserve(handle, start, size)
+
+    def map(self, handle: int, size: int) -> FileMap:
+        if self.may_fail():
+            raise self.fail()
+        return super().map(handle, size)
+
+    def pwrite(self, handle: int, data: bytes | bytearray, position: int) -> int:
+        if self.may_fail():
+            super().pwrite(handle, data[: len(data) * 3 // 4], position)
+            raise self.fail()
+        return super().pwrite(handle, data, position)
+
+
+def put_all(store: MessageStore, files: BreakingFiles) -> tuple[list[bytes], list[bytes]]:
+    """Put messages, in batches too, over several files; return what was and was not taken."""
+    taken, refused = [], []
+    for number in range(12):
+        count = 7 if number % 3 == 1 else 1
+        texts = [b"%03d-%d" % (number, each) for each in range(count)]
+        records = [make_record(text, keys=text.decode()) for text in texts]
+        try:
+            if count == 1:
+                store.put(TOPIC, 0, records[0], 0, [texts[0].decode()])
+            else:
+                store.put_batch(TOPIC, 0, records, [0] * count, [[t.decode()] for t in texts])
+            taken += texts
+        except StoreError:
+            refused += texts
+        half = make_record(b"half", sys_flag=PREPARED)
+        try:
+            place = store.put(TOPIC, 0, half, 0)
+        except StoreError:
+            pass
+        else:
+            assert store.read(place.physical_offset) == bytes(half)
+        counts, files.counts = files.counts, False
+        assert_shows(store, taken, refused)
+        files.counts = counts
+    return taken, refused
+
+
+def assert_shows(store: MessageStore, taken: list[bytes], refused: list[bytes]) -> None:
+    assert all_bodies(store) == taken
+    assert store.max_offset(TOPIC, 0) == len(taken)
+    for offset, text in enumerate(taken):
+        physical, size, _ = store.consume_queue_entries(TOPIC, 0, offset, 1)[0]
+        record = store.read(physical)
+        assert record is not None
+        assert len(record) == size
+        assert text in record
+        assert bodies(store.get(TOPIC, 0, offset, 1)) == [text]
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.EMFILE])
+@pytest.mark.parametrize("count", [1, 2])
+def test_put_that_fails_anywhere_shows_nobody_what_is_not_there(
+    tmp_path: Path, code: int, count: int
+) -> None:
+    failures = 0
+    for first in itertools.count(1):
+        root = tmp_path / f"store{first}"
+        files = BreakingFiles(code, first, count)
+        config = small_config(queue_maps_max=2)
+        store = MessageStore(root, config, ManualClock(), files)
+        store.open()
+        try:
+            files.counts = True
+            taken, refused = put_all(store, files)
+            files.counts = False
+            failures += bool(refused)
+            for text in taken:
+                found = store.query_by_key(TOPIC, text.decode(), 32, 0, FOR_EVER_MS).records
+                assert [text in record for record in found] == [True]
+            for text in refused:
+                assert not store.query_by_key(TOPIC, text.decode(), 32, 0, FOR_EVER_MS).records
+        finally:
+            store.abandon()
+        with opened(root, config) as store:
+            assert_shows(store, taken, refused)
+        if files.asked < first:
+            break
+    assert failures > 10
