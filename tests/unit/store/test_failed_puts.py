@@ -20,6 +20,7 @@ from tests.unit.store.kit import (
     bodies,
     make_record,
     opened,
+    put,
     small_config,
 )
 
@@ -134,3 +135,40 @@ def test_put_that_fails_anywhere_shows_nobody_what_is_not_there(
         if files.asked < first:
             break
     assert failures > 10
+
+
+def torn_batch(store: MessageStore, files: BreakingFiles, failures: int) -> int:
+    """Have a batch of four written by three quarters; return the size of each record."""
+    records = [make_record(b"lost-%d" % number) for number in range(4)]
+    files.first, files.last, files.asked = 1, failures, 0
+    files.counts = True
+    with pytest.raises(StoreError):
+        store.put_batch(TOPIC, 0, records, [0] * 4, [()] * 4)
+    files.counts = False
+    return len(records[0])
+
+
+@pytest.mark.parametrize("failures", [1, 2], ids=["cleared at once", "cleared by the next put"])
+@pytest.mark.parametrize("follows", [None, "single", "batch"])
+@pytest.mark.parametrize("killed", [False, True])
+def test_whole_records_of_a_batch_that_was_refused_do_not_come_back(
+    tmp_path: Path, failures: int, follows: str | None, killed: bool
+) -> None:
+    """The next message ended where the second of the batch began, and the next start took that."""
+    files = BreakingFiles(errno.EIO, 1, 1)
+    with opened(tmp_path, files=files) as store:
+        put(store, b"first-")
+        size = torn_batch(store, files, failures)
+        kept = [b"first-"]
+        if follows == "single":
+            assert put(store, b"next-0").size == size
+            kept += [b"next-0"]
+        elif follows == "batch":
+            records = [make_record(b"next-%d" % number) for number in range(2)]
+            store.put_batch(TOPIC, 0, records, [0] * 2, [()] * 2)
+            kept += [b"next-0", b"next-1"]
+        assert all_bodies(store) == kept
+        if killed:
+            store.abandon()
+    with opened(tmp_path) as store:
+        assert all_bodies(store) == kept

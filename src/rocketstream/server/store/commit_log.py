@@ -53,6 +53,7 @@ class CommitLog:
         self._active: MappedFile | None = None
         self._reserved_end = 0  # offset up to which the active file's space is reserved
         self._limit = 0  # records end at or before this offset without anything to be done
+        self._refused_end = 0  # bytes of a refused write may lie behind the end, up to here
         self._allocation = threading.Lock()
 
     def load(self) -> None:
@@ -172,24 +173,41 @@ class CommitLog:
 
         Raises:
             DiskFullError: the file system had promised the space and broke it; the end stays.
-            StoreError: any other failure to write; the end stays.
+            StoreError: any other failure to write, now or of what is left of one; the end stays.
         """
         active = self._active
         assert active is not None
         end = self.end
         try:
+            if self._refused_end > end:
+                self.clear_refused()
             if self._files.pwrite(active.fd, data, end - active.base) != len(data):
                 active.write(end - active.base, data)
         except OSError as error:
-            self._unmark(active, end)
+            self._refuse(active, end + len(data))
             raise no_room(active.path, len(data), error) from error
 
-    def _unmark(self, segment: MappedFile, offset: int) -> None:
-        # What was written of the record must not look like a torn tail at the next start.
+    def _refuse(self, segment: MappedFile, end: int) -> None:
+        self._refused_end = max(end, self._refused_end)
         try:
-            segment.write(offset - segment.base, bytes(COMMIT_LOG_END_BLANK_BYTES))
+            self.clear_refused()
         except OSError:
-            _log.warning("part of a record stays behind the end of %s", segment.path)
+            _log.warning("a refused record stays behind the end of %s for now", segment.path)
+
+    def clear_refused(self) -> None:
+        """Zero what a write that failed has left behind the end; nothing when there is none.
+
+        All of it: whole records of a refused batch would be found there by the next start, behind
+        a hole, or right behind a shorter record that was written in their place.
+
+        Raises:
+            OSError: the disk refuses that too; nothing must be written before it is done.
+        """
+        active = self._active
+        size = self._refused_end - self.end
+        if size > 0 and active is not None:
+            active.write(self.end - active.base, bytes(size))
+        self._refused_end = 0
 
     def _write(self, segment: MappedFile, offset: int, data: bytes | bytearray) -> None:
         try:

@@ -319,11 +319,18 @@ class MessageStore:
             if self._index is not None:
                 self._index.resume()
             self._index_all(_BACKLOG_AT_ONCE)
+            self._clear_refused()
             self.flush()
             self._retention.save(self._clock.monotonic_ms())
             remove_abort(self.root, self._files)
         finally:
             self._close_files()
+
+    def _clear_refused(self) -> None:
+        try:
+            self._log.clear_refused()
+        except OSError as error:
+            raise self._flusher.fail(error) from error  # ``abort`` tells the next start
 
     def abandon(self) -> None:
         """Let go of everything without flushing, as a crash would; for tests of recovery."""
