@@ -185,6 +185,9 @@ def test_offsets_and_times_bound_a_read(tmp_path: Path) -> None:
         "endingOffsets": '{"T1":{"store":{"0":5}}}',
     }
     assert ranges_of(tmp_path, **named) == {0: (2, 5), 2: (0, 10)}
+    # Told from now, which is years later.
+    assert rows_of(tmp_path, 1, startingTimestamp="-1h") == []
+    assert len(rows_of(tmp_path, 1, endingTimestamp="-1h")) == 30
 
 
 def test_offsets_outside_the_store_are_a_loss(tmp_path: Path) -> None:

@@ -1,0 +1,106 @@
+"""What the driver's side of our Spark source asks of Apache's servers, without a Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from rocketstream import PushConsumer
+from rocketstream.errors import BrokerError
+from rocketstream.spark import worker
+from rocketstream.spark.columns import ALL_COLUMNS
+from rocketstream.spark.driver.batch import batch_ranges
+from rocketstream.spark.driver.cluster import Cluster
+from rocketstream.spark.driver.streaming import StreamSource
+from rocketstream.spark.driver.watch import Watch
+from rocketstream.spark.executor.rows import read_rows
+from rocketstream.spark.options import Mode, read_options
+from rocketstream.spark.scan import PartitionPlan, new_scan
+from tests.interop.cluster import ApacheCluster
+from tests.interop.ours import send_many
+from tests.plugins.waiting import wait_until
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+
+LONG_MS = 60_000
+Drive = Callable[..., Cluster]
+
+
+@pytest.fixture
+def drive(apache_cluster: ApacheCluster) -> Iterator[Drive]:
+    """A function that returns the driver's side of a read: ``drive(topic="T", ...)``."""
+    opened: list[Cluster] = []
+
+    def new(mode: Mode = "stream", **options: str) -> Cluster:
+        given = {"nameServer": apache_cluster.namesrv_addr} | options
+        opened.append(Cluster(read_options(given, mode)))
+        return opened[-1]
+
+    yield new
+    for each in opened:
+        each.close()
+    worker.close_pools()
+
+
+def test_a_broker_holds_pulls_and_answers_when_a_message_comes(
+    apache_cluster: ApacheCluster, drive: Drive
+) -> None:
+    """An idle stream listens instead of asking; silence is silence."""
+    topic = apache_cluster.create_topic(apache_cluster.unique("watch"), queues=2)
+    cluster = drive(topic=topic, startingOffsets="earliest")
+    options = cluster._options
+    watch = Watch(options, cluster)
+    ends = cluster.max_offsets(cluster.queues())
+    assert not watch.news(ends, 1_500)
+    assert len(watch._held) == 2, "answered instead of held"
+    source = StreamSource(options, cluster, watch=watch)
+    start = source.initial()
+    assert source.latest(start, False) is start
+    send_many(apache_cluster.namesrv_addr, topic, 1)
+    assert watch.news(ends, LONG_MS)
+    wait_until(lambda: source.latest(start, False) is not start, "the message in an offset")
+    source.stop()
+
+
+def test_a_pattern_is_about_what_somebody_sent(apache_cluster: ApacheCluster, drive: Drive) -> None:
+    """Of all that Apache's name server lists, nothing of the system and no dead letters."""
+    topic = apache_cluster.create_topic(apache_cluster.unique("pattern"), queues=1)
+    dead = apache_cluster.create_topic(f"%DLQ%{topic}", queues=1)
+    found = {queue.topic for queue in drive(topicPattern=".*").queues()}
+    assert topic in found
+    assert dead not in found
+    system = ("rmq_sys", "%", "TBW102", "SCHEDULE_TOPIC", "broker", "DefaultCluster", "SELF_TEST")
+    assert not [name for name in found if name.lower().startswith(tuple(map(str.lower, system)))]
+    assert [q.topic for q in drive(topicPattern=f"%DLQ%{topic}").queues()] == [dead]
+
+
+def test_a_group_tells_its_members(apache_cluster: ApacheCluster, drive: Drive) -> None:
+    """Whose offsets are not ours to move; nobody is an empty answer."""
+    topic = apache_cluster.create_topic(apache_cluster.unique("members"), queues=1)
+    group = apache_cluster.unique("members-group")
+    cluster = drive(topic=topic, group=group)
+    queues = cluster.queues()
+    assert cluster.members(group, queues) == {}
+    consumer = PushConsumer(group, namesrv_addr=apache_cluster.namesrv_addr)
+    consumer.subscribe(topic, "*")
+    consumer.register_message_listener(lambda messages, context: None)
+    consumer.start()
+    try:
+        wait_until(lambda: len(cluster.members(group, queues)) == 1, "the member at the broker")
+    finally:
+        consumer.shutdown()
+
+
+def test_a_broker_that_takes_no_conditions_is_quoted(
+    apache_cluster: ApacheCluster, drive: Drive
+) -> None:
+    """Apache's default; the text says which setting makes it take them."""
+    topic = apache_cluster.create_topic(apache_cluster.unique("sql"), queues=1)
+    send_many(apache_cluster.namesrv_addr, topic, 3)
+    cluster = drive("batch", topic=topic, sql="price > 5")
+    scan = new_scan(cluster._options, ALL_COLUMNS)
+    ranges = batch_ranges(scan.options, cluster)
+    plan = PartitionPlan(tuple(ranges), cluster.addresses(span.queue for span in ranges))
+    with pytest.raises(BrokerError, match="enablePropertyFilter=true"):
+        list(read_rows(scan, plan))
