@@ -104,7 +104,7 @@ def spark_job(*words: str) -> dict[str, Any]:
 
 
 def spark(settings: Settings) -> Iterator[Figure]:
-    """Batch reads next to Parquet of the same rows, and a micro-batch next to the rate source."""
+    """Batch reads next to Parquet, a micro-batch next to the rate source, and batch writes."""
     count = settings.count(1_000_000)
     folder = str(settings.place("spark"))
     with embedded_server(settings.place("store")) as embedded:
@@ -114,6 +114,8 @@ def spark(settings: Settings) -> Iterator[Figure]:
             words = [*where, "--count", str(count), "--columns", columns]
             yield spark_figure(settings, columns, words)
         yield micro_batch_figure(settings, where, folder)
+    with embedded_server(settings.place("written")) as embedded:
+        yield write_figure(settings, embedded.namesrv_addr, folder)
 
 
 def spark_figure(settings: Settings, columns: str, words: list[str]) -> Figure:
@@ -125,6 +127,18 @@ def spark_figure(settings: Settings, columns: str, words: list[str]) -> Figure:
     )
     name = f"Spark batch read, {columns.replace('-', ' ')}"
     return Figure(name, "rows/s", mine, "Parquet", other)
+
+
+def write_figure(settings: Settings, namesrv_addr: str, folder: str) -> Figure:
+    """Rows of 1 KiB written to a topic, and merely handed to Python."""
+    words = ["--count", str(settings.count(200_000)), "--folder", folder]
+    where = ["--namesrv", namesrv_addr, "--topic", "Written"]
+    mine, other = in_turn(
+        settings.runs,
+        lambda: float(spark_job("write-topic", *where, *words)["per_s"]),
+        lambda: float(spark_job("write-through", *words)["per_s"]),
+    )
+    return Figure("Spark batch write, 1 KiB", "rows/s", mine, "handed to Python only", other)
 
 
 def micro_batch_figure(settings: Settings, where: list[str], folder: str) -> Figure:
