@@ -2,6 +2,7 @@
 #   make demo     the main job on real data: flights through RocketMQ into a table on Spark
 #   make test     every test that needs nothing beyond Python
 #   make test-long  the tests that take minutes, on real Spark mostly
+#   make spark-versions  the core of the Spark tests on Spark 4.0, 4.1 and 4.2, which it downloads
 #   make check    lint, types, structure
 #   make interop  the suites against the real Apache RocketMQ (needs Maven)
 #   make simulate  SEEDS=50000: RocketMQ in simulation, under faults drawn from each seed
@@ -18,7 +19,7 @@ PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 SEEDS ?= 2000
 
-.PHONY: demo test test-long check lint interop simulate simulate-mutants bench env clean format
+.PHONY: demo test test-long spark-versions check lint interop simulate simulate-mutants bench env clean format
 
 env: $(STAMP)
 
@@ -38,11 +39,15 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	@$(BIN)/python scripts/need_java.py
-	$(PYTEST) tests -m "not interop and not long" $(PARALLEL) $(MORE)
+	$(PYTEST) tests -m "not interop and not long and not versions" $(PARALLEL) $(MORE)
 
 test-long: $(STAMP)
 	@$(BIN)/python scripts/need_java.py
 	$(PYTEST) tests -m "long and not interop" $(PARALLEL) $(MORE)
+
+spark-versions: $(STAMP)
+	@$(BIN)/python scripts/need_java.py
+	$(PYTEST) tests -m versions $(MORE)
 
 check: $(STAMP)
 	$(BIN)/ruff check .
@@ -69,4 +74,4 @@ bench: $(STAMP)
 	$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) demo-data dist build .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .spark-versions demo-data dist build .pytest_cache .mypy_cache .ruff_cache

@@ -29,6 +29,7 @@ def offsets(topic: str, **per_queue: int) -> str:
     return json.dumps({topic: {"broker-a": {name[1:]: at for name, at in per_queue.items()}}})
 
 
+@pytest.mark.core
 def test_every_column_has_its_value(
     cluster: EmbeddedCluster, new_topic: NewTopic, read: Read
 ) -> None:
@@ -53,6 +54,7 @@ def test_every_column_has_its_value(
     assert bare.commitLogOffset < row.commitLogOffset
 
 
+@pytest.mark.core
 def test_the_schema_is_the_choice_of_columns(
     cluster: EmbeddedCluster, new_topic: NewTopic, read: Read
 ) -> None:
@@ -65,6 +67,7 @@ def test_the_schema_is_the_choice_of_columns(
     assert read(topic, "properties MAP<STRING,STRING>").first().properties["KEYS"] == "k0"
 
 
+@pytest.mark.core
 def test_a_schema_with_not_null_is_read(
     cluster: EmbeddedCluster, new_topic: NewTopic, read: Read
 ) -> None:
@@ -89,6 +92,7 @@ def test_a_schema_that_cannot_be_read_names_what_can(
     assert "schema cannot be read from RocketMQ" in str(caught.value)
 
 
+@pytest.mark.core
 def test_ranges_are_exact(cluster: EmbeddedCluster, new_topic: NewTopic, read: Read) -> None:
     """Begin inclusive, end exclusive, per queue; -2 and -1 as in Spark's Kafka source."""
     topic = new_topic(queues=2)
@@ -107,6 +111,7 @@ def test_ranges_are_exact(cluster: EmbeddedCluster, new_topic: NewTopic, read: R
     assert nothing.rdd.getNumPartitions() == 1
 
 
+@pytest.mark.core
 def test_an_empty_topic_is_an_empty_table(new_topic: NewTopic, read: Read) -> None:
     """Covers S 2.3: no partition must not become a None partition."""
     assert read(new_topic()).collect() == []
@@ -124,6 +129,7 @@ def test_several_topics_are_one_table(
     assert {row.topic for row in frame.collect()} == {first, second}
 
 
+@pytest.mark.core
 def test_min_partitions_splits_queues_and_loses_nothing(
     cluster: EmbeddedCluster, new_topic: NewTopic, read: Read
 ) -> None:
@@ -153,6 +159,7 @@ def test_latest_is_frozen_with_the_dataframe(
     assert read(topic).count() == 20
 
 
+@pytest.mark.core
 def test_filters_on_one_dataframe_do_not_leak_into_another(
     cluster: EmbeddedCluster, new_topic: NewTopic, read: Read
 ) -> None:
@@ -166,6 +173,7 @@ def test_filters_on_one_dataframe_do_not_leak_into_another(
     assert both.count() == 58
 
 
+@pytest.mark.core
 def test_tags_select_exactly(cluster: EmbeddedCluster, new_topic: NewTopic, read: Read) -> None:
     """Covers C-382: 'Aa' and 'BB' have one hash, only one of them is wanted."""
     topic = new_topic(queues=1)
@@ -206,6 +214,7 @@ def test_bodies_of_four_mebibytes(
     assert [bytes(row.body) for row in frame.collect()] == bodies
 
 
+@pytest.mark.core
 def test_offsets_beyond_the_queue_are_a_loss_or_left_out(
     cluster: EmbeddedCluster, new_topic: NewTopic, read: Read
 ) -> None:
@@ -233,6 +242,7 @@ def test_a_name_server_that_is_not_there_says_so(spark: Any) -> None:
         reader.load().collect()
 
 
+@pytest.mark.core
 @pytest.mark.parametrize(
     ("options", "text"),
     [

@@ -26,6 +26,7 @@ def numbers(spark: Any, cluster: EmbeddedCluster, **options: Any) -> list[int]:
     return sorted(int(bytes(row.body)) for row in rows)
 
 
+@pytest.mark.core
 def test_a_batch_is_of_a_pattern_or_of_queues(
     spark: Any, cluster: EmbeddedCluster, new_topic: NewTopic
 ) -> None:
@@ -38,6 +39,7 @@ def test_a_batch_is_of_a_pattern_or_of_queues(
     assert numbers(spark, cluster, assign=assigned) == list(range(5, 10))
 
 
+@pytest.mark.core
 def test_a_batch_is_what_a_group_has_left(
     spark: Any, cluster: EmbeddedCluster, new_topic: NewTopic
 ) -> None:

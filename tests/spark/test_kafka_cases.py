@@ -126,6 +126,7 @@ def test_continuous_processing_is_refused_by_spark(new_topic: NewTopic, stream: 
         writer.start().awaitTermination(60)
 
 
+@pytest.mark.core
 def test_a_query_stopped_before_its_first_row_knows_where_it_began(
     spark: Any, cluster: EmbeddedCluster, new_topic: NewTopic, stream: Any, tmp_path: Path
 ) -> None:
@@ -151,6 +152,7 @@ def test_progress_counts_the_rows_a_query_wrote(
     assert query.recentProgress[0]["sink"]["numOutputRows"] == 3
 
 
+@pytest.mark.core
 def test_one_dataframe_may_be_in_a_query_twice(
     cluster: EmbeddedCluster, new_topic: NewTopic, read: Callable[..., Any]
 ) -> None:

@@ -72,6 +72,7 @@ def streams(spark: Any, cluster: EmbeddedCluster, tmp_path: Path) -> Streams:
     return Streams(spark, cluster, tmp_path)
 
 
+@pytest.mark.core
 def test_available_now_reads_all_once_and_the_next_run_goes_on(
     cluster: EmbeddedCluster, new_topic: NewTopic, streams: Streams
 ) -> None:
@@ -113,6 +114,7 @@ def test_max_offsets_per_trigger_bounds_every_batch(
     assert streams.numbers() == list(range(300))
 
 
+@pytest.mark.core
 def test_the_first_offset_says_where_the_stream_began(
     cluster: EmbeddedCluster, new_topic: NewTopic, streams: Streams
 ) -> None:
@@ -153,6 +155,7 @@ def test_a_replayed_first_batch_is_the_same_although_the_initial_offset_drifted(
     assert streams.numbers() == list(range(30))
 
 
+@pytest.mark.core
 def test_latest_begins_with_what_comes_after_the_start(
     cluster: EmbeddedCluster, new_topic: NewTopic, streams: Streams
 ) -> None:
@@ -189,6 +192,7 @@ def test_a_continuous_query_follows_and_reports_its_group(
         query.stop()
 
 
+@pytest.mark.core
 def test_new_queues_are_read_from_their_first_message(
     cluster: EmbeddedCluster, new_topic: NewTopic, streams: Streams
 ) -> None:
@@ -251,6 +255,7 @@ def test_a_stream_outlives_its_brokers_restart(
     second.close()  # before its directory goes
 
 
+@pytest.mark.core
 @pytest.mark.parametrize(
     ("rows", "text"),
     [
@@ -284,6 +289,7 @@ def test_a_recreated_topic_is_a_loss_or_read_from_its_beginning(
     assert streams.numbers() == [*range(20), *range(100, 100 + rows), *range(200, 203)]
 
 
+@pytest.mark.core
 def test_a_queue_taken_away_with_unread_rows_is_a_loss(
     cluster: EmbeddedCluster, new_topic: NewTopic, streams: Streams
 ) -> None:

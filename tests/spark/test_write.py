@@ -88,6 +88,7 @@ def numbers(rows: list[dict[str, Any]]) -> list[int]:
     return [int(row["body"]) for row in rows]
 
 
+@pytest.mark.core
 def test_what_is_written_is_read_back(
     spark: Any, new_topic: NewTopic, write: Write, read: Read
 ) -> None:
@@ -154,6 +155,7 @@ def test_a_topic_is_copied_with_its_properties(
     assert row.properties["SPARK_QUERY_ID"] == "second"
 
 
+@pytest.mark.core
 def test_mistakes_are_refused_before_anything_is_sent(
     spark: Any, cluster: EmbeddedCluster, new_topic: NewTopic, write: Write
 ) -> None:

@@ -80,6 +80,7 @@ def test_a_mistake_ends_the_query_with_its_text(
         run(bodies.groupBy("body").count().select("body"), 3, "complete")
 
 
+@pytest.mark.core
 @pytest.mark.long
 def test_a_batch_inside_foreach_batch_is_named_by_the_user(
     spark: Any, cluster: EmbeddedCluster, new_topic: NewTopic, read: Read, tmp_path: Path
