@@ -38,7 +38,15 @@ def test_the_core_holds_on_an_older_spark(version: str, tmp_path: Path) -> None:
     found = subprocess.run(asked, env=surroundings, capture_output=True, text=True, check=True)
     assert found.stdout.strip() == version
     words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "core"]
-    words += ["-o", "filterwarnings=", "-o", "timeout=300", "--basetemp", str(tmp_path / "tests"), "tests/spark"]
+    words += [
+        "-o",
+        "filterwarnings=",
+        "-o",
+        "timeout=300",
+        "--basetemp",
+        str(tmp_path / "tests"),
+        "tests/spark",
+    ]
     done = subprocess.run(
         [sys.executable, *words],
         cwd=ROOT,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rocketstream.errors import ConfigurationError
+from rocketstream.spark.driver.offsets import StreamOffset
 from rocketstream.spark.options import TriggerLimits, read_options
 from tests.unit.spark.fake_cluster import A, B, FakeCluster
 
@@ -119,3 +120,29 @@ def test_the_stricter_limit_counts_and_none_above_what_there_is() -> None:
     assert sum(end.ends.values()) - 5 == 5
     wide = FakeCluster(maxBytesPerTrigger="1g")
     assert wide.latest(wide.source.initial(), True).ends == {A: 100, B: 50}
+
+
+def test_least_and_most_of_a_batch_go_together() -> None:
+    """The first batch at once, no batch above the most, none below the least before its time."""
+    cluster = FakeCluster(
+        minOffsetsPerTrigger="15", maxOffsetsPerTrigger="20", maxTriggerDelay="5s"
+    )
+    cluster.table = {A: [0, 21], B: [0, 12]}
+
+    def rows(offset: StreamOffset) -> int:
+        return sum(offset.ends.values())
+
+    def wait(offset: StreamOffset) -> tuple[StreamOffset, float]:
+        began = cluster.clock.monotonic_ms()
+        while (further := cluster.latest(offset, True)) is offset:
+            assert cluster.clock.monotonic_ms() - began < 10_000
+        return further, cluster.clock.monotonic_ms() - began
+
+    first = cluster.latest(cluster.source.initial(), True)
+    assert rows(first) == 20
+    assert cluster.latest(first, True) is first, "13 rows are too few"
+    cluster.table[A][1] += 19
+    second, waited = wait(first)
+    assert (rows(second), waited < 4_000) == (40, True)
+    third, waited = wait(second)
+    assert (rows(third), waited >= 4_000) == (52, True)
