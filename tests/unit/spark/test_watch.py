@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 
 import pytest
@@ -11,8 +12,9 @@ from rocketstream.protocol.command import RemotingCommand
 from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.spark.driver.cluster import Cluster
 from rocketstream.spark.driver.streaming import StreamSource
-from rocketstream.spark.driver.watch import Watch
+from rocketstream.spark.driver.watch import REST_MS, Watch
 from rocketstream.spark.options import ReadOptions, read_options
+from rocketstream.testing.clock import ManualClock
 from rocketstream.transport.blocking import BlockingConnection
 from tests.spark.support import numbered, send
 
@@ -104,6 +106,43 @@ def test_a_broker_that_goes_away_is_news_once_and_then_rests(
     embedded.close()
     assert watch.news({A: 0}, LONG_MS)
     assert [watch.news({A: 0}, 1) for _ in range(20)] == [False] * 20
+
+
+def test_a_broker_that_restarts_is_listened_to_at_once(
+    embedded: EmbeddedCluster, options: ReadOptions, cluster: Cluster
+) -> None:
+    """Or a message of the first second after it would be seen late, and taken for none."""
+    clock = ManualClock()
+    watch = Watch(options, cluster, clock)
+    try:
+        assert not watch.news({A: 0}, 0)
+        clock.advance(REST_MS)
+        (line,) = watch._lines.values()
+        line.connection._sock.shutdown(socket.SHUT_RDWR)  # type: ignore[union-attr]
+        assert watch.news({A: 0}, 0)
+        assert not watch.news({A: 0}, 0)
+        assert watch._held == {A}
+    finally:
+        watch.close()
+
+
+def test_a_queue_that_rests_is_asked_about_once_a_second(
+    embedded: EmbeddedCluster, options: ReadOptions, cluster: Cluster
+) -> None:
+    """Nobody would tell of a message there."""
+    clock = ManualClock()
+    watch = Watch(options, cluster, clock)
+    send(embedded, "T", 0, numbered(0, 1))
+    try:
+        assert not watch.news({A: 1}, 0)
+        watch._rests_until[B] = clock.monotonic_ms() + 10 * REST_MS
+        heard = []
+        for _ in range(30):
+            clock.advance(REST_MS / 10)
+            heard.append(watch.news({A: 1, B: 0}, 0))
+        assert sum(heard) == 3
+    finally:
+        watch.close()
 
 
 def test_an_idle_stream_hardly_asks_a_real_broker(

@@ -48,6 +48,7 @@ class _Line:
     """A connection to a broker, and what is held on it by request id."""
 
     connection: BlockingConnection
+    since_ms: float
     held: dict[int, _Held] = field(default_factory=dict)
 
 
@@ -67,6 +68,7 @@ class Watch:
         self._lines: dict[str, _Line] = {}
         self._held: set[MessageQueue] = set()
         self._told: dict[MessageQueue, int] = {}
+        self._told_at = float("-inf")
         self._rests_until: dict[MessageQueue, float] = {}
         self._never = threading.Event()
 
@@ -82,6 +84,16 @@ class Watch:
             ends: the ends as last seen.
             timeout_ms: how long to wait; also how long silence is no news.
         """
+        heard = self._listen(ends, timeout_ms)
+        now = self._clock.monotonic_ms()
+        if not heard and not self._held.issuperset(ends):
+            # Nobody would tell of messages there.
+            heard = now - self._told_at >= REST_MS
+        if heard:
+            self._told_at = now
+        return heard
+
+    def _listen(self, ends: Mapping[MessageQueue, int], timeout_ms: float) -> bool:
         deadline = self._clock.monotonic_ms() + timeout_ms
         while not self._hold(ends):
             left = deadline - self._clock.monotonic_ms()
@@ -132,7 +144,9 @@ class Watch:
             self._hang_up(broker_name)
             line = None
         if line is None:
-            line = self._lines[broker_name] = _Line(new_connection(self._options, address))
+            line = self._lines[broker_name] = _Line(
+                new_connection(self._options, address), self._clock.monotonic_ms()
+            )
         return line
 
     def _hear(self, broker_name: str, ends: Mapping[MessageQueue, int]) -> bool:
@@ -161,7 +175,8 @@ class Watch:
         line = self._lines.pop(broker_name, None)
         if line is None:
             return
-        rests_until = self._clock.monotonic_ms() + REST_MS
+        # A broker that restarts is listened to at once, one that hangs up at once is not.
+        rests_until = line.since_ms + REST_MS
         for held in line.held.values():
             self._held.discard(held.queue)
             self._rests_until[held.queue] = rests_until
