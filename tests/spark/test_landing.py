@@ -134,6 +134,7 @@ def test_other_formats_decode_or_are_kept(
     assert len(read) == len(good)
 
 
+@pytest.mark.long
 def test_a_database_table_is_appended_to(
     spark: Any, cluster: EmbeddedCluster, new_topic: NewTopic, tmp_path: Path
 ) -> None:

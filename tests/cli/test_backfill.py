@@ -1,0 +1,96 @@
+"""``rocketstream backfill``: a closed range lands; what is wrong is said before Spark starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from rocketstream.pipelines import local_session
+from tests.cli.conftest import Cli, Quick
+from tests.cli.test_ingest import table
+from tests.unit.store.kit import opened, put
+
+
+def store(root: Path) -> Path:
+    """A closed store with five messages of topic T1."""
+    with opened(root) as filled:
+        for number in range(5):
+            put(filled, b'{"id":%d}' % number, queue_id=number % 2)
+    return root
+
+
+@pytest.mark.spark
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_a_store_lands_without_a_broker_and_not_twice(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "table"
+    root = store(tmp_path / "store")
+    command = ("backfill", "T1", "--store", str(root), "--to", f"parquet:{path}")
+    done = cli(*command, "--schema", "id INT", "--option", "minPartitions=2").worked()
+    assert done.out == f"landed 5 rows of T1 in {path}\n"
+    assert done.err == "landing 5 offsets of 2 queues\n"
+    assert [row["id"] for row in table(path)] == [0, 2, 4, 1, 3]
+    line = cli(*command, "--schema", "id INT", "--mode", "append").failed()
+    assert "holds offsets 0 to 2 of topic 'T1', broker 'store', queue 0 already" in line
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("--master", "locl"), "master is 'locl'"),
+        (("--schema", "id INTT"), "'INTT' stands at character 4"),
+        (("--schema", "id INT", "--partition-by", "town"), "cannot partition by town"),
+        (("--format", "yaml"), "format 'yaml' is not known"),
+        (("--until", "someday"), "--until is 'someday'"),
+        (("--until", "{"), "--until is no JSON"),
+        (("--conf", "nothing"), "--conf is 'nothing'"),
+        (("--package", "delta"), "--package is 'delta'"),
+        (("--option", "tag=a"), "did you mean 'tags'"),
+        (("--until", '{"T1":{"store":{"0":9}}}'), "offsets 0 to 8 were asked for"),
+        (("--until", "2001-01-01"), "there is nothing to land"),
+    ],
+)
+def test_bad_arguments_fail_before_spark_starts(
+    quick: Quick, tmp_path: Path, words: tuple[str, ...], text: str
+) -> None:
+    root = store(tmp_path / "store")
+    place = tmp_path / "table"
+    with mock.patch.object(local_session, "start_session", _never):
+        done = quick("backfill", "T1", "--store", str(root), "--to", f"parquet:{place}", *words)
+    assert text in done.failed()
+    assert not place.exists()
+
+
+@pytest.mark.parametrize("words", [("--to", "csv:x"), ("--to", "parquet:t", "--mode", "maybe")])
+def test_bad_targets_and_modes_are_usage_errors(quick: Quick, words: tuple[str, ...]) -> None:
+    assert "accepted are" in quick("backfill", "T1", *words).failed(2)
+
+
+def test_options_of_a_store_need_one(quick: Quick) -> None:
+    done = quick("backfill", "T1", "--to", "parquet:t", "--skip-damaged")
+    assert "are for --store" in done.failed(2)
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("--master", "spark://127.0.0.1:1"), "no Spark master listens at 127.0.0.1:1"),
+        (("--dedup-keys", "id", "--schema", "id INT"), "without a watermark"),
+        (("--dead-letters", "csv:x"), "--dead-letters"),
+    ],
+)
+def test_ingest_refuses_bad_arguments_before_spark_starts(
+    quick: Quick, tmp_path: Path, words: tuple[str, ...], text: str
+) -> None:
+    quick("topic", "create", "checked").worked()
+    with mock.patch.object(local_session, "start_session", _never):
+        done = quick("ingest", "checked", "--to", f"parquet:{tmp_path / 't'}", *words)
+    assert done.code in (1, 2)
+    assert text in done.err
+
+
+def _never(*given: Any, **named: Any) -> None:
+    raise AssertionError("Spark was started")
