@@ -1,4 +1,4 @@
-"""Reads and writes a topic in workers that do not have the package: ``NAMESRV TOPIC ROOT``.
+"""Uses a topic in every way from workers that lack the package: ``NAMESRV TOPIC ROOT``.
 
 Workers run with a Python whose ``sitecustomize`` hides the package, as a cluster's would lack it.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 HIDE = """
 import sys
@@ -22,7 +23,7 @@ sys.meta_path.insert(0, Hidden())
 
 
 def main(name_server: str, topic: str, root: Path) -> None:
-    """Count rows: of a batch, a stream, a group's progress in both, and the batch written back."""
+    """Count rows: batch, stream, progress in both, the batch written back; calls of a listener."""
     hide = root / "hide"
     hide.mkdir()
     (hide / "sitecustomize.py").write_text(HIDE)
@@ -30,7 +31,8 @@ def main(name_server: str, topic: str, root: Path) -> None:
     python.write_text(f'#!/bin/sh\nPYTHONPATH={hide}:$PYTHONPATH exec {sys.executable} "$@"\n')
     python.chmod(0o755)
     os.environ["PYSPARK_PYTHON"] = str(python)
-    from rocketstream.spark import register
+    from rocketstream.model import ConsumeConcurrentlyStatus
+    from rocketstream.spark import consume, register
     from tests.spark.conftest import session_builder
 
     spark = session_builder(root).getOrCreate()
@@ -55,6 +57,19 @@ def main(name_server: str, topic: str, root: Path) -> None:
     sink.option("topic", topic).mode("append").save()
     again = spark.read.format("rocketmq").options(**options).schema("body BINARY").load()
     print(again.count())
+    calls = root / "calls"
+
+    def listener(messages: list[Any]) -> ConsumeConcurrentlyStatus:
+        with calls.open("ab") as notes:
+            notes.write(b"1")
+        # Statuses are told apart by identity, also where their class came in two pickles.
+        if int(messages[0].body) == 3:
+            return ConsumeConcurrentlyStatus.RECONSUME_LATER
+        return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+
+    rows = spark.read.format("rocketmq").options(**options).load()
+    consume(rows, listener, group="by-value", nameServer=name_server).save()
+    print(len(calls.read_bytes()))
     spark.stop()
 
 

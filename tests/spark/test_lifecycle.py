@@ -13,6 +13,9 @@ from typing import Any
 
 import pytest
 
+from rocketstream.client.blocking import BlockingAdminClient
+from rocketstream.model import MessageQueue
+from rocketstream.protocol.names import SCHEDULE_TOPIC
 from rocketstream.server.embedded import EmbeddedCluster
 from tests.spark.support import numbered, send
 
@@ -93,12 +96,19 @@ def test_other_processes_keep_their_signals() -> None:
     assert signal.getsignal(signal.SIGTERM) is before
 
 
+def retries(cluster: EmbeddedCluster) -> int:
+    """How many messages were ever sent back for the first time."""
+    with BlockingAdminClient(cluster.namesrv_addr) as admin:
+        return admin.max_offset(MessageQueue(SCHEDULE_TOPIC, "broker-a", 2))
+
+
 def test_registered_by_value_the_package_travels_along(
     spark: Any, cluster: EmbeddedCluster, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
-    """Covers S 7: without the package executors read, streams too, and write."""
+    """Covers S 7: without the package executors read, streams too, write and consume."""
     topic = new_topic(queues=1)
     send(cluster, topic, 0, numbered(0, 20))
+    before = retries(cluster)
     done = subprocess.run(
         [sys.executable, "-m", "tests.spark.by_value_program", cluster.namesrv_addr, topic,
          str(tmp_path)],
@@ -109,4 +119,5 @@ def test_registered_by_value_the_package_travels_along(
         text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3_000:]
-    assert done.stdout.split() == ["20", "20", "1", "1", "40"]
+    assert done.stdout.split() == ["20", "20", "1", "1", "40", "40"]
+    assert retries(cluster) == before + 2, "what the listener failed was sent back"
