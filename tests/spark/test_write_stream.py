@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -12,9 +15,11 @@ import pytest
 from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.spark.sink.identity import IDENTITY_PROPERTIES
 from tests.spark.support import numbered, page_example, send
+from tests.spark.test_write import numbers, stored
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 
+ROOT = Path(__file__).resolve().parents[2]
 NewTopic = Callable[..., str]
 Read = Callable[..., Any]
 
@@ -102,3 +107,25 @@ def test_a_batch_inside_foreach_batch_is_named_by_the_user(
     rows = read(sink).collect()
     assert len(rows) == len({identity(row) for row in rows}) == 12
     assert {"one-0", "two-0"} < {row.properties["SPARK_QUERY_ID"] for row in rows}
+
+
+@pytest.mark.long
+def test_a_declarative_pipeline_writes_into_its_sink(
+    cluster: EmbeddedCluster, tmp_path: Path
+) -> None:
+    """The page's flow, run by Spark's own runner over Connect."""
+    for package in ("grpc", "yaml"):
+        pytest.importorskip(package, reason="pipelines need pyspark[pipelines]")
+    cluster.create_topic("Orders", queues=1)
+    send(cluster, "Orders", 0, numbered(0, 50))
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.spark.pipeline_program", cluster.namesrv_addr, str(tmp_path)],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT), *sys.path])},
+        timeout=150,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3_000:]
+    assert sorted(numbers(stored(cluster, "Billed"))) == list(range(50))
