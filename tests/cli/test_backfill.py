@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import pytest
 
+from rocketstream.pipelines import backfill as pipeline
 from rocketstream.pipelines import local_session
+from rocketstream.pipelines.backfill import BackfillResult
 from tests.cli.conftest import Cli, Quick
 from tests.cli.test_ingest import table
 from tests.unit.store.kit import opened, put
@@ -90,6 +93,29 @@ def test_ingest_refuses_bad_arguments_before_spark_starts(
         done = quick("ingest", "checked", "--to", f"parquet:{tmp_path / 't'}", *words)
     assert done.code in (1, 2)
     assert text in done.err
+
+
+@pytest.mark.parametrize(("rows", "kept"), [(5, 0), (3, 1)])
+def test_the_log_of_spark_is_kept_where_it_says_something(
+    quick: Quick, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int, kept: int
+) -> None:
+    root = store(tmp_path / "store")
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    landed = BackfillResult(5, rows, 0, None)
+    with (
+        mock.patch.object(local_session, "start_session"),
+        mock.patch.object(local_session, "stop_session"),
+        mock.patch.object(pipeline, "backfill", return_value=landed),
+    ):
+        target = f"parquet:{tmp_path / 'table'}"
+        done = quick("backfill", "T1", "--store", str(root), "--to", target).worked()
+    logs = list(scratch.glob("rocketstream-*.log"))
+    assert len(logs) == kept
+    assert [line for line in done.err.splitlines() if "left out" in line] == [
+        f"2 offsets left out; {log} says which, where Spark runs on this machine" for log in logs
+    ]
 
 
 def _never(*given: Any, **named: Any) -> None:

@@ -43,6 +43,7 @@ from rocketstream.errors import ConfigurationError, SparkQueryError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from rocketstream.pipelines.backfill import BackfillPlan, BackfillResult
     from rocketstream.spark.scan import QueueRange
@@ -140,8 +141,14 @@ def _land(plan: BackfillPlan, master: str, config: dict[str, str], as_json: bool
     check_target(plan, ranges)
     total = sum(span.count for span in ranges)
     say(f"landing {plural(total, 'offset')} of {plural(len(ranges), 'queue')}")
-    result = _run(plan, ranges, master, config)
+    log_file = spark_log(None)
+    result = _run(plan, ranges, master, config, log_file)
     _print_result(plan, ranges, result, as_json)
+    if result.rows < result.offsets and "tags" not in plan.source:
+        left_out = plural(result.offsets - result.rows, "offset")
+        say(f"{left_out} left out; {log_file} says which, where Spark runs on this machine")
+    else:
+        log_file.unlink()
 
 
 def _check_mode(mode: str) -> None:
@@ -162,12 +169,15 @@ def _bound(option: str, name: str, text: str) -> dict[str, str]:
 
 
 def _run(
-    plan: BackfillPlan, ranges: Sequence[QueueRange], master: str, config: dict[str, str]
+    plan: BackfillPlan,
+    ranges: Sequence[QueueRange],
+    master: str,
+    config: dict[str, str],
+    log_file: Path,
 ) -> BackfillResult:
     from rocketstream.pipelines.backfill import backfill as run_backfill
     from rocketstream.pipelines.local_session import start_session, stop_session
 
-    log_file = spark_log(None)
     session = start_session(
         f"backfill {' '.join(plan.topics)}",
         log_file=log_file,
@@ -215,8 +225,4 @@ def _print_result(
         print_line(
             f"{plural(result.malformed, 'row')} did not parse: kept as they are in the column "
             "_malformed"
-        )
-    if result.rows < result.offsets and "tags" not in plan.source:
-        print_line(
-            f"{plural(result.offsets - result.rows, 'offset')} left out; Spark's log says which"
         )

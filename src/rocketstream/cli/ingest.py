@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -242,8 +244,12 @@ def _run(
 
 
 def spark_log(directory: Path | None) -> Path:
-    """Return an empty place for what Spark writes to the console: in a local table, or here."""
-    place = Path(_SPARK_LOG) if directory is None else directory / _SPARK_LOG
+    """Return an empty place for what Spark writes to the console: in a table, or a scratch file."""
+    if directory is None:
+        handle, name = tempfile.mkstemp(prefix="rocketstream-", suffix=".log")
+        os.close(handle)
+        return Path(name)
+    place = directory / _SPARK_LOG
     place.parent.mkdir(parents=True, exist_ok=True)
     place.unlink(missing_ok=True)
     return place
