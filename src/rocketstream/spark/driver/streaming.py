@@ -31,6 +31,7 @@ IDLE_WAIT_MS: Final = 100
 IDLE_GAP_MS: Final = 1_000
 IDLE_ENDS_MS: Final = 5_000
 """How old the known ends may be while the brokers hold pulls that would tell of more."""
+_LOOKS_MAX: Final = 3
 HELD_BACK_ENDS_MS: Final = 500
 """How old they may be while rows wait for ``minOffsetsPerTrigger``."""
 
@@ -208,10 +209,15 @@ class StreamSource:
             # Each message would be news, and none of them would be let go.
             self._watch.rest(wait_ms)
             return start
-        if not self._watch.news(self._ends.last, wait_ms):
-            return start
-        self._ends.forget_ends()
-        return self._next(start, limited)
+        for _ in range(_LOOKS_MAX):
+            if not self._watch.news(self._ends.last, wait_ms):
+                return start
+            self._ends.forget_ends()
+            end = self._next(start, limited)
+            if end is not start:
+                return end
+            # It may have been away for long: that nothing is new is said after listening alone.
+        return start
 
     def _starts_of(self, ends: Ends, queues: list[MessageQueue]) -> Ends:
         """Return where queues begin that appeared under way: at their oldest message.

@@ -69,6 +69,7 @@ class Watch:
         self._held: set[MessageQueue] = set()
         self._told: dict[MessageQueue, int] = {}
         self._told_at = float("-inf")
+        self._hung_up_young: set[str] = set()
         self._rests_until: dict[MessageQueue, float] = {}
         self._never = threading.Event()
 
@@ -175,8 +176,11 @@ class Watch:
         line = self._lines.pop(broker_name, None)
         if line is None:
             return
-        # A broker that restarts is listened to at once, one that hangs up at once is not.
-        rests_until = line.since_ms + REST_MS
+        # A broker that restarts is listened to at once, one that hangs up again and again is not.
+        now = self._clock.monotonic_ms()
+        young = now - line.since_ms < REST_MS
+        rests_until = now + REST_MS if young and broker_name in self._hung_up_young else now
+        (self._hung_up_young.add if young else self._hung_up_young.discard)(broker_name)
         for held in line.held.values():
             self._held.discard(held.queue)
             self._rests_until[held.queue] = rests_until
