@@ -70,6 +70,7 @@ class Watch:
         self._told: dict[MessageQueue, int] = {}
         self._told_at = float("-inf")
         self._hung_up_young: set[str] = set()
+        self._cut_off: set[str] = set()
         self._rests_until: dict[MessageQueue, float] = {}
         self._never = threading.Event()
 
@@ -89,7 +90,7 @@ class Watch:
         now = self._clock.monotonic_ms()
         if not heard and not self._held.issuperset(ends):
             # Nobody would tell of messages there.
-            heard = now - self._told_at >= REST_MS
+            heard = bool(self._cut_off) or now - self._told_at >= REST_MS
         if heard:
             self._told_at = now
         return heard
@@ -98,6 +99,8 @@ class Watch:
         deadline = self._clock.monotonic_ms() + timeout_ms
         while not self._hold(ends):
             left = deadline - self._clock.monotonic_ms()
+            if not self._lines:
+                self.rest(max(0.0, left))
             lines = {line.connection: name for name, line in self._lines.items()}
             ready = wait_for_answers(list(lines), max(0.0, left))
             if any(self._hear(lines[connection], ends) for connection in ready):
@@ -130,7 +133,9 @@ class Watch:
                     pull = pull_one(self._options, queue, ends[queue], HOLD_MS)
                     line.held[line.connection.submit(pull)] = _Held(queue, ends[queue], now)
                     self._held.add(queue)
+                self._cut_off.discard(broker_name)
             except (TransportError, BrokerError, RouteNotFoundError) as error:
+                self._cut_off.add(broker_name)
                 logger.info("cannot watch queues of broker=%s: %s", broker_name, error)
                 self._hang_up(broker_name)
                 self._rests_until.update(dict.fromkeys(queues, now + REST_MS))
