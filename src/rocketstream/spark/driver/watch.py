@@ -31,6 +31,8 @@ HOLD_MS: Final = 15_000
 REST_MS: Final = 1_000
 """How long a queue is left alone whose pull is not held, or whose broker is not there: with the
 question for its end that may follow, two requests a second."""
+RETRY_MS: Final = 50
+"""How often is looked, with nobody to listen to, whether somebody may be asked again."""
 
 _NO_NEWS: Final = frozenset({ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY})
 
@@ -100,7 +102,7 @@ class Watch:
         while not self._hold(ends):
             left = deadline - self._clock.monotonic_ms()
             if not self._lines:
-                self.rest(max(0.0, left))
+                self.rest(min(max(0.0, left), RETRY_MS))
             lines = {line.connection: name for name, line in self._lines.items()}
             ready = wait_for_answers(list(lines), max(0.0, left))
             if any(self._hear(lines[connection], ends) for connection in ready):
@@ -181,6 +183,7 @@ class Watch:
         line = self._lines.pop(broker_name, None)
         if line is None:
             return
+        self._cut_off.add(broker_name)
         # A broker that restarts is listened to at once, one that hangs up again and again is not.
         now = self._clock.monotonic_ms()
         young = now - line.since_ms < REST_MS
