@@ -257,10 +257,3 @@ def test_a_wrong_option_says_what_is_right(
     """Errors of the planner process reach the user as text."""
     with pytest.raises(Exception, match=text):
         read(new_topic(), **options).collect()
-
-
-def test_writing_points_to_the_producer(spark: Any) -> None:
-    """What is left out says so."""
-    writer = spark.sql("SELECT CAST('x' AS BINARY) AS body").write.format("rocketmq")
-    with pytest.raises(Exception, match=r"not supported yet; send rows with rocketstream.Producer"):
-        writer.mode("append").save()

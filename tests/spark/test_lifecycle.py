@@ -43,6 +43,7 @@ def start_driver(cluster: EmbeddedCluster, topic: str, root: Path) -> subprocess
 
 
 @pytest.mark.chaos
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_a_driver_killed_inside_a_micro_batch_loses_and_repeats_nothing(
     spark: Any, cluster: EmbeddedCluster, new_topic: Callable[..., str], tmp_path: Path
