@@ -42,9 +42,9 @@ class DefaultSource(DataSource):  # type: ignore[misc]
         return self._source.streamReader(schema)
 
     def writer(self, schema: Any, overwrite: bool) -> Any:
-        """Refuse: this version reads."""
+        """Return the batch writer."""
         return self._source.writer(schema, overwrite)
 
     def streamWriter(self, schema: Any, overwrite: bool) -> Any:
-        """Refuse: this version reads."""
+        """Return the writer of a micro-batch."""
         return self._source.streamWriter(schema, overwrite)
