@@ -5,9 +5,10 @@ Law: pure; text in, a frozen value out.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from rocketstream.errors import ConfigurationError
 from rocketstream.spark.options.parsing import flag, number, required
@@ -93,6 +94,16 @@ def connect_options(values: Mapping[str, str]) -> ConnectOptions:
         tls_verify=flag(values, "tlsVerify", True),
         tls_check_hostname=flag(values, "tlsCheckHostname", False),
     )
+
+
+def connect_settings(values: Mapping[str, str]) -> dict[str, Any]:
+    """Return the attributes of ``connect_options`` by name, for options that add to them.
+
+    Raises:
+        ConfigurationError: as ``connect_options`` does.
+    """
+    connect = connect_options(values)
+    return {field.name: getattr(connect, field.name) for field in dataclasses.fields(connect)}
 
 
 def _use_tls(values: Mapping[str, str]) -> bool:

@@ -5,13 +5,12 @@ Law: pure; text in, a frozen value out; every mistake is a ConfigurationError na
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from rocketstream.protocol.names import check_consumer_group
-from rocketstream.spark.options.connecting import CONNECT_OPTIONS, ConnectOptions, connect_options
+from rocketstream.spark.options.connecting import CONNECT_OPTIONS, ConnectOptions, connect_settings
 from rocketstream.spark.options.parsing import bad, flag, known, number, required
 
 MAX_RECONSUME_TIMES: Final = 16
@@ -71,12 +70,12 @@ def consume_options(given: Mapping[str, str]) -> ConsumeOptions:
     """
     mine = {name: value for name, value in given.items() if name.lower() not in _SPARKS_OWN}
     values = known(mine, CONSUME_OPTIONS)
-    connect = connect_options(values)
+    connect = connect_settings(values)
     group = required(values, "group", "the consumer group")
     check_consumer_group(group)
     tries = number(values, "maxReconsumeTimes", -1, -1, 2**31 - 1)
     return ConsumeOptions(
-        **{field.name: getattr(connect, field.name) for field in dataclasses.fields(connect)},
+        **connect,
         listener=required(
             values, "listener", "what rocketstream.spark.consume(df, listener, ...) makes of one"
         ),

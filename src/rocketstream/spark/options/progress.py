@@ -5,7 +5,6 @@ Law: pure; text in, a frozen value out.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 from collections.abc import Mapping
@@ -13,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rocketstream.errors import ConfigurationError
-from rocketstream.spark.options.connecting import CONNECT_OPTIONS, ConnectOptions, connect_options
+from rocketstream.spark.options.connecting import CONNECT_OPTIONS, ConnectOptions, connect_settings
 from rocketstream.spark.options.parsing import bad, flag, known
 
 CLUSTER_ONLY: Final = ("group", "groups", "groupPattern", "topic", "interval", "owners")
@@ -87,9 +86,9 @@ def progress_options(given: Mapping[str, str]) -> ProgressOptions:
     pattern = values.get("groupPattern")
     if pattern is not None:
         _check_pattern(pattern)
-    connect = connect_options(values)
+    connect = connect_settings(values)
     return ProgressOptions(
-        **{field.name: getattr(connect, field.name) for field in dataclasses.fields(connect)},
+        **connect,
         groups=_names(values, named, "a consumer group"),
         group_pattern=pattern,
         topics=_names(values, "topic", "a topic"),

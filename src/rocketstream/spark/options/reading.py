@@ -5,14 +5,13 @@ Law: pure; text in, a frozen value out; every mistake is a ConfigurationError na
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from rocketstream.errors import ConfigurationError
 from rocketstream.spark.options.aliases import spelled_as_options
-from rocketstream.spark.options.connecting import CONNECT_OPTIONS, ConnectOptions, connect_options
+from rocketstream.spark.options.connecting import CONNECT_OPTIONS, ConnectOptions, connect_settings
 from rocketstream.spark.options.parsing import bad, flag, known, number
 from rocketstream.spark.options.positions import (
     END_OPTIONS,
@@ -108,11 +107,11 @@ def read_options(given: Mapping[str, str], mode: Mode) -> ReadOptions:
         ConfigurationError: an unknown, missing or unusable option; the text says what to give.
     """
     values = known(spelled_as_options(given, READ_OPTIONS), READ_OPTIONS)
-    connect = connect_options(values)
+    connect = connect_settings(values)
     choice = topic_choice(values)
     start, end = bounds(values, choice, mode)
     return ReadOptions(
-        **{field.name: getattr(connect, field.name) for field in dataclasses.fields(connect)},
+        **connect,
         choice=choice,
         group=values.get("group") or None,
         commit_offsets=_commit_offsets(values, mode),

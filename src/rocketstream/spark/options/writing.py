@@ -5,14 +5,13 @@ Law: pure; text in, a frozen value out; every mistake is a ConfigurationError na
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from rocketstream import limits
 from rocketstream.errors import ConfigurationError
-from rocketstream.spark.options.connecting import CONNECT_OPTIONS, ConnectOptions, connect_options
+from rocketstream.spark.options.connecting import CONNECT_OPTIONS, ConnectOptions, connect_settings
 from rocketstream.spark.options.parsing import bad, known, number
 from rocketstream.spark.options.positions import Mode
 
@@ -71,9 +70,9 @@ def write_options(given: Mapping[str, str], mode: Mode) -> WriteOptions:
         ConfigurationError: an unknown, missing or unusable option; the text says what to give.
     """
     values = known(_without_sparks_own(given), WRITE_OPTIONS)
-    connect = connect_options(values)
+    connect = connect_settings(values)
     return WriteOptions(
-        **{field.name: getattr(connect, field.name) for field in dataclasses.fields(connect)},
+        **connect,
         topic=values.get("topic", "").strip() or None,
         producer_group=values.get("producerGroup", "").strip() or DEFAULT_GROUP,
         write_id=_write_id(values, mode),
