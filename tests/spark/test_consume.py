@@ -15,7 +15,7 @@ from rocketstream.admin import Admin
 from rocketstream.client.blocking import BlockingAdminClient
 from rocketstream.client.service_state import ServiceState
 from rocketstream.errors import ClientStateError
-from rocketstream.model import MessageQueue
+from rocketstream.model import ConsumeFromWhere, MessageQueue, MessageSelector
 from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.spark import SparkPushConsumer, consume
 from tests.spark.support import numbered, send
@@ -75,6 +75,7 @@ def failing_listener(path: str, failing: dict[int, int]) -> Any:
     return listener
 
 
+@pytest.mark.core
 def test_failures_come_back_and_poison_becomes_a_dead_letter(
     spark: Any, soon: EmbeddedCluster, notes: Notes, tmp_path: Path
 ) -> None:
@@ -110,8 +111,13 @@ def test_failures_come_back_and_poison_becomes_a_dead_letter(
         send(soon, "orders", 0, numbered(20, 5))
         assert not consumer.query.isActive
         assert consumer.client_id
+        first = spark.read.format("rocketmq").option("nameServer", soon.namesrv_addr)
+        first = first.option("topic", "orders").load().where("body = '3'").first()
+        asked = admin.consume_message("billing", consumer.client_id, "orders", first.msgId)
+        assert (asked.result, asked.remark) == ("CR_LATER", None)
+        assert notes.seen()[23:] == [(3, 0)]
         consumer.resume()
-        assert sorted(notes.wait_for(28, consumer.query)[23:]) == [(n, 0) for n in range(20, 25)]
+        assert sorted(notes.wait_for(29, consumer.query)[24:]) == [(n, 0) for n in range(20, 25)]
     assert consumer.state is ServiceState.SHUTDOWN_ALREADY
     with BlockingAdminClient(soon.namesrv_addr) as client:
         assert client.max_offset(MessageQueue("%DLQ%billing", "broker-a", 0)) == 1
@@ -120,6 +126,58 @@ def test_failures_come_back_and_poison_becomes_a_dead_letter(
                 assert client.query_consumer_offset("billing", queue) == client.max_offset(queue)
 
 
+@pytest.mark.core
+def test_a_condition_selects_and_every_tool_sees_it(
+    spark: Any, soon: EmbeddedCluster, notes: Notes, tmp_path: Path
+) -> None:
+    """What fails comes again whatever the condition, as with every push consumer."""
+    soon.create_topic("prices", queues=1)
+    for number in range(4):
+        send(soon, "prices", 0, numbered(number, 1, price=str(number)))
+    consumer = SparkPushConsumer(
+        "pricing",
+        spark,
+        str(tmp_path / "checkpoint"),
+        namesrv_addr=soon.namesrv_addr,
+        listener=failing_listener(notes.path, {3: 1}),
+        subscription={"prices": MessageSelector.by_sql("price >= 2")},
+        consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
+        consume_thread_max=2,
+    )
+    with consumer, Admin(soon.namesrv_addr) as admin:
+        consumer.start()
+        assert sorted(notes.wait_for(3, consumer.query)) == [(2, 0), (3, 0), (3, 1)]
+        seen = {each.topic: each for each in admin.group_connections("pricing").subscriptions}
+    assert seen["prices"].expression == "price >= 2"
+
+
+@pytest.mark.core
+@pytest.mark.long
+def test_a_checkpoint_is_one_groups(
+    spark: Any, soon: EmbeddedCluster, notes: Notes, tmp_path: Path
+) -> None:
+    """Another group would go on where the first one was, and leave its failures behind."""
+    soon.create_topic("shared", queues=1)
+
+    def consumer(group: str) -> SparkPushConsumer:
+        return SparkPushConsumer(
+            group, spark, str(tmp_path / "checkpoint"), namesrv_addr=soon.namesrv_addr,
+            listener=failing_listener(notes.path, {}), subscription={"shared": "*"},
+            trigger={"availableNow": True}, consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
+        )  # fmt: skip
+
+    send(soon, "shared", 0, numbered(0, 2))
+    with consumer("one") as first:
+        first.start()
+        first.await_termination()
+    with consumer("two") as second:
+        second.start()
+        with pytest.raises(Exception, match=r"the checkpoint is of group 'one'"):
+            second.await_termination()
+    assert notes.seen() == [(0, 0), (1, 0)]
+
+
+@pytest.mark.core
 def test_a_queue_is_consumed_in_order_behind_any_transform(
     spark: Any, soon: EmbeddedCluster, tmp_path: Path
 ) -> None:

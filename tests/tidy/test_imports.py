@@ -129,6 +129,7 @@ HOMES: dict[str, tuple[str, ...]] = {
         "rocketstream.spark.progress.source",
         "rocketstream.spark.consumer.parcel",
         "rocketstream.spark.consumer.sink",
+        "rocketstream.spark.push.directly",
         "rocketstream.spark.sink.writer",
         "rocketstream.spark.setup.shipping",
         "rocketstream.pipelines",

@@ -11,6 +11,7 @@ from rocketstream.errors import BrokerError, ConfigurationError, ConnectError
 from rocketstream.model import MessageQueue
 from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.spark.driver.cluster import Cluster
+from rocketstream.spark.driver.offsets import StreamOffset
 from rocketstream.spark.options import read_options
 from rocketstream.spark.patience import Patience
 from tests.unit.spark.fake_cluster import A, FakeCluster, pause
@@ -34,6 +35,46 @@ def test_a_group_with_live_members_is_refused_by_name() -> None:
     assert "group 'g' has live members: 10.0.0.7@31 (10.0.0.7:41000)" in text
     assert "commitOffsets=false" in text
     assert cluster.reports == []
+
+
+CLAIM = {"10.0.0.7@31#spark": "10.0.0.7:41000"}
+
+
+def test_a_stream_that_reads_the_retry_topic_feeds_the_listener_that_holds_the_group() -> None:
+    """What a listener's claim is for; another stream of that group would overwrite its offsets."""
+    cluster = FakeCluster(group="g", topic="T,%RETRY%g")
+    cluster.table[MessageQueue("%RETRY%g", "b", 0)] = [0, 3]
+    cluster.others = CLAIM
+    cluster.source.commit(cluster.start())
+    assert len(cluster.reports) == 1
+    cluster = FakeCluster(group="g")
+    cluster.others = CLAIM
+    with pytest.raises(ConfigurationError, match=r"read '%RETRY%g' here too, .*groupMember=spark"):
+        cluster.start()
+    cluster = FakeCluster(group="g", groupMember="spark")
+    cluster.others = CLAIM
+    cluster.source.commit(cluster.start())
+    assert len(cluster.reports) == 1
+
+
+@pytest.mark.parametrize("options", [{"topic": "T,%RETRY%g"}, {"groupMember": "spark"}])
+def test_a_member_that_is_no_claim_is_a_stranger_still(options: dict[str, str]) -> None:
+    cluster = FakeCluster(group="g", **options)
+    cluster.table[MessageQueue("%RETRY%g", "b", 0)] = [0, 3]
+    cluster.others = MEMBER | CLAIM
+    with pytest.raises(ConfigurationError, match=r"live members: 10\.0\.0\.7@31 \(") as caught:
+        cluster.start()
+    assert "#spark" not in str(caught.value)
+
+
+def test_a_checkpoint_of_another_group_feeds_no_listener() -> None:
+    """It would go on where that group is, and leave its failures to nobody."""
+    cluster = FakeCluster(group="two", topic="T,%RETRY%two")
+    start = StreamOffset({A: 30, MessageQueue("%RETRY%one", "b", 0): 2})
+    with pytest.raises(ConfigurationError, match=r"checkpoint is of group 'one'.* of group 'two'"):
+        cluster.source.latest(start, limited=False)
+    with pytest.raises(ConfigurationError, match="checkpoint is of group 'one'"):
+        cluster.source.ranges(start, start)
 
 
 def test_who_reports_nothing_may_read_beside_members() -> None:

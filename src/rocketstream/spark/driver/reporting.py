@@ -18,6 +18,7 @@ from rocketstream.errors import (
     TransportError,
 )
 from rocketstream.model import MessageQueue
+from rocketstream.protocol.names import RETRY_PREFIX, retry_topic
 from rocketstream.spark.driver.cluster import Cluster
 from rocketstream.spark.driver.offsets import StreamOffset
 from rocketstream.spark.options import ReadOptions
@@ -28,6 +29,10 @@ REPORT_PAUSE_MS: Final = 1_000
 """How long progress that could not be reported is not reported again, unless a batch commits."""
 MEMBERS_MS: Final = 60_000
 """How often is looked whether somebody consumes with the group."""
+CLAIM_MARK: Final = "#spark"
+"""How the client ids of claims end: members that stand for a listener on Spark."""
+ANY_CLAIM: Final = "spark"
+"""The value of ``groupMember`` for whichever claim there is."""
 
 
 class Reporter:
@@ -69,7 +74,7 @@ class Reporter:
             raise ConfigurationError(
                 f"group {group!r} has live members: {_list(members)}. To report this stream's "
                 "offsets for it would move theirs: stop them, give the stream a group of its own, "
-                "or set option commitOffsets=false to report nothing",
+                "or set option commitOffsets=false to report nothing" + _of_claims(members, group),
                 group=group,
             )
 
@@ -115,7 +120,43 @@ class Reporter:
             logger.warning("cannot tell whether group=%s has live members: %s", group, error)
             members = {}
         self._looked_at = self._clock.monotonic_ms()
-        return {name: address for name, address in members.items() if name != self._member}
+        # Who reads what failed to be consumed feeds the listener that the claim is for.
+        feeds = any(queue.topic == retry_topic(group) for queue in queues)
+        any_claim = self._member == ANY_CLAIM or (self._member is None and feeds)
+        return {
+            name: address
+            for name, address in members.items()
+            if name != self._member and not (any_claim and name.endswith(CLAIM_MARK))
+        }
+
+
+def check_group(options: ReadOptions, start: StreamOffset) -> None:
+    """Refuse to feed a listener of one group from a checkpoint of another.
+
+    It would go on where that group is, not this one, and leave what failed there to nobody.
+
+    Raises:
+        ConfigurationError: the text names both groups.
+    """
+    if options.group is None or retry_topic(options.group) not in options.topics:
+        return
+    for topic in {queue.topic for queue in start.ends}:
+        if topic.startswith(RETRY_PREFIX) and topic not in options.topics:
+            other = topic.removeprefix(RETRY_PREFIX)
+            raise ConfigurationError(
+                f"the checkpoint is of group {other!r}, since it reads {topic!r}, not of group "
+                f"{options.group!r}: begin a new checkpoint directory for another group",
+                group=options.group,
+            )
+
+
+def _of_claims(members: Mapping[str, str], group: str) -> str:
+    if not all(name.endswith(CLAIM_MARK) for name in members):
+        return ""
+    return (
+        f". They are claims of listeners on Spark: if this stream feeds one, read "
+        f"{retry_topic(group)!r} here too, or set option groupMember={ANY_CLAIM}"
+    )
 
 
 def _list(members: Mapping[str, str]) -> str:

@@ -18,7 +18,7 @@ from rocketstream.spark.driver.cluster import Cluster
 from rocketstream.spark.driver.continuity import Continuity, topics_of
 from rocketstream.spark.driver.offsets import Mark, StreamOffset, following, ranges_between
 from rocketstream.spark.driver.queue_ends import QueueEnds
-from rocketstream.spark.driver.reporting import Reporter
+from rocketstream.spark.driver.reporting import Reporter, check_group
 from rocketstream.spark.driver.resolving import Resolver
 from rocketstream.spark.driver.watch import Watch
 from rocketstream.spark.options import ReadOptions
@@ -105,13 +105,15 @@ class StreamSource:
             limited: whether the limits of the options apply.
 
         Raises:
-            ConfigurationError: the group whose offsets are to be reported has live members.
+            ConfigurationError: the group whose offsets are to be reported has live members, or
+                ``start`` is another group's.
             DataLossError: a queue is gone, or not the one ``start`` speaks of, and
                 ``failOnDataLoss`` is set.
             TransportError, BrokerError: the cluster was out of reach for ``retryTimeoutMs``.
         """
         if start is None:
             start = self._planned or self.initial()
+        check_group(self._options, start)
         self._claim(start)
         self._reporter.report_if_due(start)
         end = start if self._is_quiet(start) else self._next(start, limited)
@@ -129,8 +131,10 @@ class StreamSource:
         """Return what a batch reads.
 
         Raises:
+            ConfigurationError: ``start`` is another group's.
             DataLossError: a queue of the batch is gone, and ``failOnDataLoss`` is set.
         """
+        check_group(self._options, start)
         self._planned = end
         # This is also how a restart on 4.0 and 4.1 tells where it is. Nothing is read then, and the
         # beginnings a first batch's end carries must not look like rows to read.

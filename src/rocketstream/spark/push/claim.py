@@ -6,7 +6,9 @@ Law: begins and ends; whoever is there already is never pushed out, the claim is
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final, Self
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
@@ -14,16 +16,24 @@ from rocketstream.client.blocking import BlockingAdminClient
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.core.settings import PushConsumerSettings
 from rocketstream.client.engine import Engine, threaded_engine
-from rocketstream.errors import BrokerError, ClientStateError, RouteNotFoundError
+from rocketstream.errors import (
+    BrokerError,
+    ClientStateError,
+    ConfigurationError,
+    ConnectError,
+    RouteNotFoundError,
+)
+from rocketstream.model import MessageSelector
 from rocketstream.protocol.bodies import GetConsumerListByGroupResponseBody
 from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import GetConsumerListByGroupRequestHeader
 from rocketstream.protocol.names import check_consumer_group, retry_topic
 from rocketstream.spark.connections import admin_client
+from rocketstream.spark.driver.reporting import CLAIM_MARK
 from rocketstream.spark.options import CONNECT_OPTIONS, ConnectOptions, connect_options, known
 from rocketstream.spark.patience import Patience
-from rocketstream.spark.push.member import Progress, SparkMember
+from rocketstream.spark.push.member import Directly, Progress, SparkMember
 from rocketstream.spark.tls import tls_context
 
 logger = logging.getLogger("rocketstream.spark")
@@ -36,14 +46,17 @@ class GroupClaim:
     """This process as the live member of a group whose messages a query consumes.
 
     A context manager. Brokers and tools (consumerConnection, consumerProgress, running info) see a
-    member of the group, and the retry topic exists. ``SparkPushConsumer`` has one by itself.
+    member of the group, and the retry topic exists. ``SparkPushConsumer`` and ``consume`` have one
+    by themselves; one of your own stays while queries come and go: ``consume(..., claim=this)``.
 
     Args:
         group: the consumer group.
-        subscriptions: tag expression by topic.
+        subscriptions: expression or ``MessageSelector`` by topic; none: all brokers are told.
         settings: what running info tells; the defaults of a push consumer.
         orderly: told in running info.
-        progress: returns how far each queue is, for running info; may block.
+        progress: returns how far each queue is, for running info; may block. Topics it tells of
+            and ``subscriptions`` does not are shown as subscribed with ``*``.
+        directly: gives one message to the listener, when an operator asks for it (309); may block.
         clock: of the client.
         **options: ``nameServer`` and the other options of a connection.
 
@@ -54,11 +67,12 @@ class GroupClaim:
     def __init__(
         self,
         group: str,
-        subscriptions: Mapping[str, str],
+        subscriptions: Mapping[str, str | MessageSelector],
         *,
         settings: PushConsumerSettings | None = None,
         orderly: bool = False,
         progress: Progress = dict,
+        directly: Directly | None = None,
         clock: Clock = SYSTEM_CLOCK,
         **options: str,
     ) -> None:
@@ -69,6 +83,7 @@ class GroupClaim:
         self._settings = settings or PushConsumerSettings(group)
         self._orderly = orderly
         self._progress = progress
+        self._directly = directly
         self._clock = clock
         self._config = _client_config(self._options, clock)
         self._engine: Engine | None = None
@@ -79,6 +94,22 @@ class GroupClaim:
         """The id this member is known by."""
         return self._config.client_id()
 
+    @property
+    def is_live(self) -> bool:
+        """Whether this process is the group's member now."""
+        return self._engine is not None
+
+    def check_of(self, group: str) -> None:
+        """Refuse to stand for another group, or for none.
+
+        Raises:
+            ConfigurationError: it is of another group, or not begun.
+        """
+        if group != self.group:
+            raise ConfigurationError(f"the claim is of group {self.group!r}, not of {group!r}")
+        if not self.is_live:
+            raise ConfigurationError(f"the claim of group {group!r} has not begun: call begin()")
+
     def begin(self) -> None:
         """Join the group; blocks for a few requests, 3 s where somebody is there.
 
@@ -87,18 +118,24 @@ class GroupClaim:
             RouteNotFoundError: no broker made the retry topic within ``retryTimeoutMs``.
             ConnectError: no name server answered.
         """
-        if self._engine is not None:
+        if self.is_live:
             raise ClientStateError(f"group {self.group!r} is claimed already")
         with admin_client(self._options) as admin:
-            self._refuse(self._wait_for_leaving(admin))
+            self._refuse(self._first_look(admin))
             engine = threaded_engine(self._config, self._clock)
             instance = engine.instance
             member = SparkMember(
-                instance, self._settings, self._subscriptions, self._orderly, self._progress
+                instance,
+                self._settings,
+                self._subscriptions,
+                self._orderly,
+                self._progress,
+                self._directly,
             )
             self._engine, self._member = engine, member
             try:
-                engine.run(member.join())
+                brokers = admin.cluster_info().broker_addr_table if not self._subscriptions else {}
+                engine.run(member.join(list(brokers.values())))
                 # Somebody may have come between the question and the claim.
                 self._refuse(engine.run(member.others()))
                 self._wait_for_retry_topic(admin)
@@ -127,13 +164,28 @@ class GroupClaim:
 
     def _refuse(self, members: frozenset[str]) -> None:
         if members:
+            here = f"@{os.getpid()}#"
+            mine = any(here in name and name.endswith(CLAIM_MARK) for name in members)
             raise ClientStateError(
                 f"group {self.group!r} has live members: {', '.join(sorted(members))}. Spark takes "
                 "a group as a whole: shut them down first (a member that died without a goodbye is "
-                "forgotten after 2 minutes), or use another group",
+                "forgotten after 2 minutes), or use another group"
+                + "; a GroupClaim of this process is handed to consume(..., claim=...)"
+                * mine,
                 group=self.group,
                 members=sorted(members),
             )
+
+    def _first_look(self, admin: BlockingAdminClient) -> frozenset[str]:
+        try:
+            return self._wait_for_leaving(admin)
+        except ConnectError as error:
+            raise ConnectError(
+                f"group {self.group!r} cannot be claimed: this process, which starts the query, "
+                f"does not reach the cluster ({error}). With Spark Connect that is the client: let "
+                "it reach name server and brokers, run the program beside them, or claim nothing "
+                "(consume(..., claim=False)), so that no tool sees a consumer and nobody is refused"
+            ) from error
 
     def _wait_for_leaving(self, admin: BlockingAdminClient) -> frozenset[str]:
         patience = Patience(LEAVING_MS, self._clock)
@@ -191,4 +243,5 @@ def _client_config(options: ConnectOptions, clock: Clock) -> ClientConfig:
         ssl_context=tls_context(options),
         connect_timeout_ms=options.connect_timeout_ms,
     )
-    return config.checked().with_own_instance(clock)
+    own = config.checked().with_own_instance(clock)
+    return replace(own, instance_name=own.instance_name + CLAIM_MARK)

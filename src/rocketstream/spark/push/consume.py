@@ -12,19 +12,27 @@ from rocketstream.client.consumer.listener import listener_of
 from rocketstream.errors import ConfigurationError
 from rocketstream.spark.consumer.parcel import pack
 from rocketstream.spark.consumer.sink import FORMAT, RocketMQConsumerSink
-from rocketstream.spark.options import consume_options
+from rocketstream.spark.options import CONSUME_OPTIONS, consume_options, known
+from rocketstream.spark.push.claim import GroupClaim
+from rocketstream.spark.push.writer import ConsumingWriter
 
 _QUEUE: Final = ("topic", "brokerName", "queueId")
 
 
-def consume(df: Any, listener: object, *, orderly: bool = False, **options: Any) -> Any:
+def consume(
+    df: Any,
+    listener: object,
+    *,
+    orderly: bool = False,
+    claim: bool | GroupClaim = True,
+    **options: Any,
+) -> Any:
     """Return the writer that gives the rows of a DataFrame to a message listener.
 
     The rows are those of ``format("rocketmq")``, after any transform that keeps the columns
     ``topic, brokerName, queueId, queueOffset, commitLogOffset, reconsumeTimes, properties, body``;
     other columns are not seen by the listener. Read ``%RETRY%<group>`` besides the topic, or what
-    fails is stored there and not consumed again. ``SparkPushConsumer`` does all of that; this
-    function claims no group: see ``GroupClaim``.
+    fails is stored there and not consumed again. ``SparkPushConsumer`` does all of that.
 
     Parameters
     ----------
@@ -35,6 +43,12 @@ def consume(df: Any, listener: object, *, orderly: bool = False, **options: Any)
         tasks by value; many of its calls run at once (``consumeThreadMax``).
     orderly
         Consume each queue in order. The rows of a queue are brought into one task.
+    claim
+        Whether ``start`` of a stream makes this process the live member of the group until the
+        query ends, refused where others are. With Spark Connect it is the client's process, which
+        must reach the cluster. False: no tool sees a consumer and nobody is refused. A
+        ``GroupClaim`` that has begun stays beyond this query. A batch never claims: it moves no
+        offsets, and what it fails is left to whoever consumes the group.
     **options
         ``group`` and ``nameServer`` are required; ``consumeMessageBatchMaxSize`` (1),
         ``consumeThreadMax`` (20 calls at once in a task), ``maxReconsumeTimes`` (16),
@@ -43,8 +57,8 @@ def consume(df: Any, listener: object, *, orderly: bool = False, **options: Any)
 
     Returns
     -------
-    DataStreamWriter or DataFrameWriter
-        To be given a checkpoint and started, or saved in mode ``append``.
+    ConsumingWriter or DataFrameWriter
+        To be given a checkpoint, a trigger and a name as Spark's own and started, or saved.
 
     Raises
     ------
@@ -55,8 +69,11 @@ def consume(df: Any, listener: object, *, orderly: bool = False, **options: Any)
     session = df.sparkSession
     refuse_speculation(session)
     given = sink_options(listener, orderly, options)
+    if not isinstance(claim, bool | GroupClaim):
+        raise ConfigurationError(f"claim is True, False or a GroupClaim, not {claim!r}")
     rows = df.repartition(*_QUEUE) if given["orderly"] == "true" else df
-    return sink(session, rows, given)
+    writer = sink(session, rows, given)
+    return ConsumingWriter(session, writer, given, claim) if df.isStreaming else writer
 
 
 def sink_options(listener: object, orderly: bool, options: Mapping[str, Any]) -> dict[str, str]:
@@ -69,7 +86,7 @@ def sink_options(listener: object, orderly: bool, options: Mapping[str, Any]) ->
     in_order = listener_of(listener, orderly=orderly).is_orderly
     given |= {"listener": pack(listener, orderly=in_order), "orderly": _text(in_order)}
     consume_options(given)
-    return given
+    return dict(known(given, CONSUME_OPTIONS))
 
 
 def sink(session: Any, rows: Any, options: Mapping[str, str]) -> Any:

@@ -12,14 +12,16 @@ from collections.abc import Callable, Iterable, Mapping
 from rocketstream.client.consumer.push.push_remote import properties_of
 from rocketstream.client.core.settings import PushConsumerSettings
 from rocketstream.client.instance import MQClientInstance
-from rocketstream.errors import RocketMQError
-from rocketstream.model import MessageModel, MessageQueue
+from rocketstream.errors import NotSupportedError, RocketMQError
+from rocketstream.model import MessageModel, MessageQueue, MessageSelector
 from rocketstream.protocol.bodies import (
+    BrokerData,
     ConsumeMessageDirectlyResult,
     ConsumerData,
     ConsumerRunningInfo,
     ProcessQueueInfo,
     SubscriptionData,
+    TopicRouteData,
 )
 from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.protocol.names import retry_topic
@@ -29,6 +31,8 @@ logger = logging.getLogger("rocketstream.spark")
 
 Progress = Callable[[], Mapping[MessageQueue, int]]
 """Returns how far each queue was consumed."""
+Directly = Callable[[MessageExt, str], ConsumeMessageDirectlyResult]
+"""Gives one message to the listener, somewhere: the message, the name of its broker."""
 
 
 class SparkMember:
@@ -37,9 +41,10 @@ class SparkMember:
     Args:
         instance: the client instance it lives in.
         settings: told in running info; the group among them.
-        subscriptions: expression by topic.
+        subscriptions: expression by topic; what ``progress`` tells of besides is added.
         orderly: whether queues are consumed in order.
         progress: asked when somebody wants to know, on a thread; may block.
+        directly: has one message consumed, on a thread; may block. None: that is refused.
     """
 
     consume_type = "CONSUME_PASSIVELY"
@@ -49,29 +54,37 @@ class SparkMember:
         self,
         instance: MQClientInstance,
         settings: PushConsumerSettings,
-        subscriptions: Mapping[str, str],
+        subscriptions: Mapping[str, str | MessageSelector],
         orderly: bool,
         progress: Progress,
+        directly: Directly | None = None,
     ) -> None:
         self._instance = instance
         self._settings = settings
         self._orderly = orderly
         self._progress = progress
+        self._directly = directly
         self._began_ms = instance.clock.now_ms()
         topics = {**subscriptions, retry_topic(settings.consumer_group): "*"}
-        self._subscriptions: list[SubscriptionData] = [
-            build_subscription(topic, expression, self._began_ms)
-            for topic, expression in topics.items()
-        ]
+        self._subscriptions: list[SubscriptionData] = []
+        for topic, expression in topics.items():
+            chosen = MessageSelector.of(expression)
+            self._subscriptions.append(
+                build_subscription(topic, chosen.expression, self._began_ms, chosen.expression_type)
+            )
         self._others: frozenset[str] = frozenset()
+        self._warned = False
 
     @property
     def group(self) -> str:
         """The consumer group."""
         return self._settings.consumer_group
 
-    async def join(self) -> None:
+    async def join(self, brokers: Iterable[BrokerData] = ()) -> None:
         """Register, learn routes, tell the brokers, which make the retry topic (C-111, C-338).
+
+        Args:
+            brokers: told although no topic is known that leads to them.
 
         Raises:
             ClientStateError: the instance has a member of the group.
@@ -81,8 +94,12 @@ class SparkMember:
         for topic in self.subscribed_topics():
             if topic != retry_topic(self.group):
                 await self._instance.update_route(topic)
+        retry = retry_topic(self.group)
+        if brokers:
+            # Until the name server knows the retry topic, and where it is.
+            self._instance.routes.apply(retry, TopicRouteData(broker_datas=list(brokers)))
         await self._instance.heartbeat()
-        await self._instance.update_route(retry_topic(self.group))
+        await self._instance.update_route(retry)
 
     async def leave(self) -> None:
         """Tell the brokers that this member is gone (C-119)."""
@@ -128,7 +145,23 @@ class SparkMember:
         return True
 
     async def persist_offsets(self) -> None:
-        """Nothing: the source reports where the checkpoint is."""
+        """Look which topics the query reads; its source reports where the checkpoint is."""
+        read = {queue.topic for queue in await self._ends()}
+        retry = retry_topic(self.group)
+        if read and retry not in read and not self._warned:
+            self._warned = True
+            logger.warning(
+                "the query of group %s does not read topic %s: what the listener fails is stored "
+                "there, and nobody consumes it again. Let the stream read it besides its topics",
+                self.group, retry,
+            )  # fmt: skip
+        news = read - set(self.subscribed_topics())
+        if not news:
+            return
+        for topic in sorted(news):
+            self._subscriptions.append(build_subscription(topic, "*", self._began_ms))
+            await self._instance.update_route(topic)
+        await self._instance.heartbeat()
 
     def connection_lost(self, address: str) -> None:
         """Nothing was granted."""
@@ -172,8 +205,15 @@ class SparkMember:
     async def consume_directly(
         self, message: MessageExt, broker_name: str
     ) -> ConsumeMessageDirectlyResult | None:
-        """Refuse: the listener is in Spark's tasks."""
-        return None
+        """Have the listener consume one message in a Spark task (C-269); refuse without one."""
+        if self._directly is None:
+            raise NotSupportedError(
+                "this member of the group is a GroupClaim: the listener is in Spark's tasks, and "
+                "nobody told the claim which one it is"
+            )
+        result = await self._instance.callbacks.run(self._directly, message, broker_name)
+        result.order = self._orderly
+        return result
 
     async def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
         """Say that the checkpoint decides."""

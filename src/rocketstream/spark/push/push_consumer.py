@@ -19,12 +19,10 @@ from rocketstream.client.service_state import ServiceState, StaysHere, not_runni
 from rocketstream.errors import (
     ClientStateError,
     ConfigurationError,
-    NotSupportedError,
-    RocketMQError,
 )
-from rocketstream.model import MessageModel, MessageQueue, MessageSelector
+from rocketstream.model import MessageModel, MessageSelector
 from rocketstream.protocol.names import check_topic, retry_topic
-from rocketstream.protocol.subscription import EXPRESSION_TAG, build_subscription
+from rocketstream.protocol.subscription import EXPRESSION_SQL92, build_subscription
 from rocketstream.spark.connections import admin_client
 from rocketstream.spark.consumer.messages import READ_COLUMNS
 from rocketstream.spark.options import (
@@ -35,6 +33,8 @@ from rocketstream.spark.options import (
 )
 from rocketstream.spark.push.claim import GroupClaim
 from rocketstream.spark.push.consume import refuse_speculation, sink, sink_options
+from rocketstream.spark.push.directly import OnRequest
+from rocketstream.spark.push.endings import report_ends, when_ended
 from rocketstream.spark.push.queries import ends_of, stop_between_batches
 from rocketstream.spark.push.starting import starting_offsets
 
@@ -102,7 +102,7 @@ class SparkPushConsumer(StaysHere):
         *,
         namesrv_addr: str | None = None,
         listener: object = None,
-        subscription: Mapping[str, str] | None = None,
+        subscription: Mapping[str, str | MessageSelector] | None = None,
         trigger: Mapping[str, Any] | None = None,
         max_offsets_per_trigger: int | None = MAX_OFFSETS_PER_TRIGGER,
         options: Mapping[str, Any] | None = None,
@@ -120,7 +120,7 @@ class SparkPushConsumer(StaysHere):
         self._clock = clock
         self._listener = listener
         self._orderly = False
-        self._subscriptions: dict[str, str] = {}
+        self._subscriptions: dict[str, MessageSelector] = {}
         self._lock = threading.RLock()  # of state, query and claim
         self._query: Any = None
         self._suspended = False
@@ -162,24 +162,21 @@ class SparkPushConsumer(StaysHere):
 
         Args:
             topic: it must exist when the query starts.
-            expression: ``*`` for all, or tags as in ``TagA || TagB``.
+            expression: ``*`` for all, or tags as in ``TagA || TagB``;
+                ``MessageSelector.by_sql(...)`` for a condition on properties, which brokers
+                evaluate (Apache's with ``enablePropertyFilter=true``).
 
         Raises:
             ConfigurationError: a bad topic name.
-            SubscriptionError: an expression without any tag.
-            NotSupportedError: a condition in SQL92.
+            SubscriptionError: an expression without any tag, a condition that does not compile.
             ClientStateError: started already.
         """
         self._check_not_started("topics are subscribed")
         check_topic(topic)
-        selector = MessageSelector.of(expression, EXPRESSION_TAG)
-        if selector.expression_type != EXPRESSION_TAG:
-            raise NotSupportedError(
-                f"a subscription on Spark selects by tags, not by {selector.expression_type}; "
-                "filter with rocketstream.spark.consume(df.filter(...), ...) instead"
-            )
-        data = build_subscription(topic, selector.expression, self._clock.now_ms())
-        self._subscriptions[topic] = data.sub_string
+        given = MessageSelector.of(expression)
+        now_ms = self._clock.now_ms()
+        data = build_subscription(topic, given.expression, now_ms, given.expression_type)
+        self._subscriptions[topic] = MessageSelector(data.sub_string, given.expression_type)
 
     def unsubscribe(self, topic: str) -> None:
         """Forget a subscription; before ``start``."""
@@ -328,19 +325,17 @@ class SparkPushConsumer(StaysHere):
 
         No source splits a queue, so each queue is in one task and in order.
         """
-        by_expression: dict[str, list[str]] = {"*": [retry_topic(self.group)]}
-        for topic, expression in sorted(self._subscriptions.items()):
-            by_expression.setdefault(expression, []).append(topic)
+        sources = sources_of(self._subscriptions, retry_topic(self.group))
         rows: Any = None
         with admin_client(connect_options(self._connect())) as admin:
-            for expression, topics in sorted(by_expression.items()):
+            for selector, topics in sources:
+                is_sql = selector.expression_type == EXPRESSION_SQL92
                 reader = self._spark.readStream.format("rocketmq").schema(READ_COLUMNS)
                 reader = reader.options(**self._source_options()).options(
                     topic=",".join(topics),
-                    tags=expression,
                     startingOffsets=starting_offsets(admin, self.settings, topics),
                 )
-                frame = reader.load()
+                frame = reader.option("sql" if is_sql else "tags", selector.expression).load()
                 rows = frame if rows is None else rows.unionAll(frame)
         return rows
 
@@ -378,6 +373,7 @@ class SparkPushConsumer(StaysHere):
             settings=self.settings,
             orderly=self._orderly,
             progress=lambda: ends_of(self._query),
+            directly=OnRequest(self._spark, self._sink_options()),
             clock=self._clock,
             **self._connect(),
         )
@@ -387,18 +383,13 @@ class SparkPushConsumer(StaysHere):
     def _watch(self, query: Any) -> None:
         """Leave the group when the query ends by itself."""
 
-        def wait() -> None:
-            try:
-                query.awaitTermination()
-            except Exception as error:  # Spark's; whoever awaits the query is told as well
-                logger.error("the query of group %s has failed: %s", self.group, error)
+        def leave() -> None:
             with self._lock:
                 mine = self._query is query and not self._suspended
                 if mine and self.state is ServiceState.RUNNING:
                     self._finish()
 
-        name = f"SparkPushConsumer-{self.group}"
-        threading.Thread(target=wait, name=name, daemon=True).start()
+        when_ended(query, self.group, leave)
 
     def _stop_query(self, await_ms: float) -> None:
         stop_between_batches(self._query, await_ms, self._clock)
@@ -407,22 +398,11 @@ class SparkPushConsumer(StaysHere):
         self.state = ServiceState.SHUTDOWN_ALREADY
         claim, self._claim = self._claim, None
         try:
-            self._report(ends_of(self._query))
+            ends = ends_of(self._query)
+            report_ends(connect_options(self._connect()), self.group, ends)
         finally:
             if claim is not None:
                 claim.end()
-
-    def _report(self, ends: Mapping[MessageQueue, int]) -> None:
-        """Report the end of the last micro-batch; the source reports one behind."""
-        try:
-            with admin_client(connect_options(self._connect())) as admin:
-                for queue, end in ends.items():
-                    admin.update_consumer_offset(self.group, queue, end)
-        except RocketMQError as error:
-            logger.warning(
-                "the last offsets of group %s were not reported, the checkpoint has them: %s",
-                self.group, error,
-            )  # fmt: skip
 
     def _check_not_started(self, what: str) -> None:
         if self.state is not ServiceState.CREATE_JUST:
@@ -433,6 +413,22 @@ class SparkPushConsumer(StaysHere):
     def _check_running(self) -> None:
         if self.state is not ServiceState.RUNNING:
             raise not_running("The consumer service state not OK", self.state)
+
+
+def sources_of(
+    subscriptions: Mapping[str, MessageSelector], retry: str
+) -> list[tuple[MessageSelector, list[str]]]:
+    """Return what each source of the query selects, and its topics: a source has one expression.
+
+    The order is that of a checkpoint, which knows sources by their number.
+    """
+    topics: dict[MessageSelector, list[str]] = {MessageSelector.by_tag("*"): [retry]}
+    for topic, selector in sorted(subscriptions.items()):
+        topics.setdefault(selector, []).append(topic)
+    return sorted(
+        topics.items(),
+        key=lambda each: (each[0].expression_type == EXPRESSION_SQL92, each[0].expression),
+    )
 
 
 def _checked_settings(group: str, settings: Mapping[str, Any]) -> PushConsumerSettings:
@@ -450,7 +446,9 @@ def _checked_settings(group: str, settings: Mapping[str, Any]) -> PushConsumerSe
             raise ConfigurationError(
                 f"{name!r} {why}; settings are {', '.join(sorted(_SETTINGS))}", setting=name
             )
-    made = PushConsumerSettings(group, **settings)
+    # Nothing starts threads ahead of need here, so a bound below Java's least is no contradiction.
+    least: dict[str, Any] = {"consume_thread_min": 1} if "consume_thread_max" in settings else {}
+    made = PushConsumerSettings(group, **settings, **least)
     made.check()
     return made
 

@@ -12,11 +12,13 @@ import pytest
 from rocketstream import PushConsumer
 from rocketstream.admin import Admin
 from rocketstream.client.blocking import BlockingAdminClient
-from rocketstream.errors import ClientStateError, ConfigurationError
+from rocketstream.errors import BrokerError, ClientStateError, ConfigurationError
 from rocketstream.model import ConsumeConcurrentlyStatus, MessageQueue
 from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.spark.push import claim as claiming
 from rocketstream.spark.push.claim import GroupClaim, live_members
+from tests.spark.support import numbered, send
+from tests.unit.spark.consumer.test_returning import pulled
 
 LONG_S = 20.0
 QUEUE = MessageQueue("orders", "broker-a", 0)
@@ -74,6 +76,35 @@ def test_tools_see_what_the_member_subscribes_and_how_far_it_is(cluster: Embedde
         assert [(each.topic, each.queue_id, each.commit_offset) for each in info.queues] == [
             ("orders", 0, 41)
         ]
+
+
+def test_topics_a_query_reads_are_seen_although_nobody_named_them(
+    cluster: EmbeddedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And that nobody would consume again what the listener fails is said, once."""
+    mine = GroupClaim("learned", {}, nameServer=cluster.namesrv_addr, progress=lambda: {QUEUE: 41})
+    with mine, Admin(cluster.namesrv_addr) as admin:
+        assert mine._engine is not None
+        assert mine._member is not None
+        for _ in range(2):
+            mine._engine.run(mine._member.persist_offsets())
+        seen = {each.topic for each in admin.group_connections("learned").subscriptions}
+    assert seen == {"orders", "%RETRY%learned"}
+    assert caplog.text.count("does not read topic %RETRY%learned") == 1
+
+
+def test_a_claim_that_knows_no_listener_refuses_to_consume_a_message(
+    cluster: EmbeddedCluster, admin: BlockingAdminClient
+) -> None:
+    """Covers C-269: with the reason, not with an answer that looks like a listener's."""
+    send(cluster, "orders", 0, numbered(0, 1))
+    (message,) = pulled(admin, QUEUE, 0)
+    with (
+        claim(cluster, "deaf") as mine,
+        Admin(cluster.namesrv_addr) as operator,
+        pytest.raises(BrokerError, match="nobody told the claim which one"),
+    ):
+        operator.consume_message("deaf", mine.client_id, "orders", message.offset_msg_id)
 
 
 def test_progress_that_cannot_be_asked_for_is_told_as_none(cluster: EmbeddedCluster) -> None:

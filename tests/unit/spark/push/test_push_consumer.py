@@ -18,6 +18,7 @@ from rocketstream.errors import (
 )
 from rocketstream.model import ConsumeConcurrentlyStatus, MessageModel, MessageSelector
 from rocketstream.spark import SparkPushConsumer
+from rocketstream.spark.push.push_consumer import sources_of
 
 
 def consumer(**settings: Any) -> SparkPushConsumer:
@@ -98,14 +99,34 @@ def test_what_splits_a_queue_is_refused_in_order() -> None:
         made.start()
 
 
-def test_subscriptions_select_by_tags_only() -> None:
-    made = consumer()
-    with pytest.raises(NotSupportedError, match="selects by tags, not by SQL92"):
-        made.subscribe("orders", MessageSelector.by_sql("a > 1"))
+def test_subscriptions_select_by_tags_or_by_a_condition() -> None:
+    made = consumer(subscription={"cheap": MessageSelector.by_sql("price < 5")})
+    made.subscribe("orders", " a || b ")
+    with pytest.raises(SubscriptionError, match="SQL92 expression is wrong"):
+        made.subscribe("orders", MessageSelector.by_sql("a >"))
     with pytest.raises(SubscriptionError):
         made.subscribe("orders", "||")
     with pytest.raises(ConfigurationError, match="illegal characters"):
         made.subscribe("or ders")
+
+
+def test_topics_of_one_expression_are_one_source_in_an_order_of_their_own() -> None:
+    """A checkpoint knows its sources by their number: the order of the calls must not matter."""
+    condition = MessageSelector.by_sql("a > 1")
+    tags = MessageSelector.by_tag
+    given = {"d": tags("b"), "c": condition, "b": tags("*"), "a": tags("b")}
+    assert sources_of(given, "%RETRY%g") == [
+        (tags("*"), ["%RETRY%g", "b"]),
+        (tags("b"), ["a", "d"]),
+        (condition, ["c"]),
+    ]
+
+
+def test_few_threads_are_no_contradiction() -> None:
+    """The least number of Java's pool, 20, is no setting here, so it must not forbid fewer."""
+    assert consumer(consume_thread_max=5).settings.consume_thread_max == 5
+    with pytest.raises(ConfigurationError, match="consumeThreadMax"):
+        consumer(consume_thread_max=0)
 
 
 def test_what_needs_a_running_consumer_says_so() -> None:

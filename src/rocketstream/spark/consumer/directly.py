@@ -1,0 +1,59 @@
+"""One message given to the listener because an operator asks for it (309), in a task of its own.
+
+Law: runs in a Spark task; nothing is sent back, counted or committed: the answer is all there is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Final
+
+from rocketstream._util.clock import SYSTEM_CLOCK
+from rocketstream.client.consumer.consume.consume_call import CallWatch, consume_directly
+from rocketstream.client.observe.hooks import ConsumeHooks
+from rocketstream.client.observe.stats import ConsumerStats
+from rocketstream.protocol.bodies import ConsumeMessageDirectlyResult
+from rocketstream.protocol.message_ext import decode_message
+from rocketstream.spark.consumer.parcel import unpack
+from rocketstream.spark.options import ConsumeOptions
+
+_MS_PER_MINUTE: Final = 60_000
+
+
+def consume_one(options: ConsumeOptions, record: bytes, broker_name: str) -> bytes:
+    """Have a listener consume one message; return what became of it, encoded.
+
+    Whatever the listener raises is in the answer, and so is a call that takes longer than
+    ``consumeTimeout``: it is left behind.
+
+    Args:
+        options: of consuming, with the listener.
+        record: the message as brokers store it.
+        broker_name: where it is stored.
+    """
+    listener = unpack(options.listener, orderly=options.orderly)
+    minutes = options.timeout_ms / _MS_PER_MINUTE
+    stats = ConsumerStats(SYSTEM_CLOCK)
+    watch = CallWatch(options.group, ConsumeHooks(), stats, SYSTEM_CLOCK, minutes)
+    message = decode_message(record, broker_name)
+    answers: list[ConsumeMessageDirectlyResult] = []
+
+    def call() -> None:
+        answers.append(asyncio.run(consume_directly(listener, message, broker_name, watch)))
+
+    # On a thread, since a coroutine may block the loop that would have to end it.
+    thread = threading.Thread(target=call, name="ConsumeMessageDirectly", daemon=True)
+    thread.start()
+    thread.join(options.timeout_ms / 1000)
+    return (answers[0] if answers else _hanging(options)).encode()
+
+
+def _hanging(options: ConsumeOptions) -> ConsumeMessageDirectlyResult:
+    return ConsumeMessageDirectlyResult(
+        order=options.orderly,
+        consume_result="CR_THROW_EXCEPTION",
+        remark=f"the listener took longer than consumeTimeout "
+        f"({options.timeout_ms / _MS_PER_MINUTE:g} min) and is left behind",
+        spent_time_mills=int(options.timeout_ms),
+    )

@@ -1,0 +1,84 @@
+"""The end of a query that holds a group: its last offsets are reported, the group is left.
+
+Law: waits and tells; which group and which claim is the caller's business.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from rocketstream.errors import RocketMQError
+from rocketstream.model import MessageQueue
+from rocketstream.spark.connections import admin_client
+from rocketstream.spark.options import ConnectOptions
+
+logger = logging.getLogger("rocketstream.spark")
+
+EXIT_WAIT_S: Final = 10.0
+"""How long a process that ends waits until what follows the end of its queries is done."""
+_endings: set[tuple[Any, threading.Thread]] = set()
+
+
+def when_ended(query: Any, group: str, then: Callable[[], object]) -> None:
+    """Call a function once a query has ended, by itself, stopped or failed; does not wait.
+
+    A process whose main thread ends after the query's end still has it called.
+
+    Args:
+        query: Spark's ``StreamingQuery``.
+        group: told where the query failed.
+        then: called on a thread of its own.
+    """
+
+    def wait() -> None:
+        try:
+            query.awaitTermination()
+        except Exception as error:  # Spark's; whoever awaits the query is told as well
+            logger.error("the query of group %s has failed: %s", group, error)
+        try:
+            then()
+        finally:
+            _endings.discard(ending)
+
+    thread = threading.Thread(target=wait, name=f"SparkPushConsumer-{group}", daemon=True)
+    ending = (query, thread)
+    _endings.add(ending)
+    thread.start()
+
+
+def report_ends(options: ConnectOptions, group: str, ends: Mapping[MessageQueue, int]) -> None:
+    """Report where the last micro-batch ended, since the source reports one behind; never raises.
+
+    Args:
+        options: how the cluster is reached.
+        group: whose offsets they are.
+        ends: by queue.
+    """
+    try:
+        with admin_client(options) as admin:
+            for queue, end in ends.items():
+                admin.update_consumer_offset(group, queue, end)
+    except RocketMQError as error:
+        logger.warning(
+            "the last offsets of group %s were not reported, the checkpoint has them: %s",
+            group, error,
+        )  # fmt: skip
+
+
+def _has_ended(query: Any) -> bool:
+    try:
+        return not query.isActive
+    except Exception:  # the session is gone, and its queries with it
+        return True
+
+
+@atexit.register
+def _finish() -> None:
+    """Let what follows the end of queries be done before the process ends."""
+    for query, thread in list(_endings):
+        if _has_ended(query):
+            thread.join(EXIT_WAIT_S)
