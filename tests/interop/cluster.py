@@ -130,12 +130,26 @@ class ApacheCluster:
         self._launch("namesrv", self._namesrv_settings(namesrv_port), "128m")
         broker_port = free_port_for((-2, 0, 1))
         self.broker_addr = f"127.0.0.1:{broker_port}"
-        self._launch("broker", self._broker_settings(broker_port), self.broker_heap)
+        self._launch_broker()
         for process in self._processes:
             process.wait_line("boot success", timeout_s=60)
         wait_until(self._registered, "registration of the broker", timeout_s=60)
         if "aclEnable" not in self.broker_settings:
             self.create_topic("ready", queues=1)
+
+    def kill_broker(self) -> None:
+        """kill -9 of the broker; the name server stays."""
+        self._processes.pop().stop(kill=True)
+
+    def restart_broker(self) -> None:
+        """Start a killed broker where it was; returns when it is registered."""
+        self._launch_broker()
+        self._processes[-1].wait_line("boot success", timeout_s=60)
+        wait_until(self._registered, "registration of the broker", timeout_s=60)
+
+    def _launch_broker(self) -> None:
+        port = int(self.broker_addr.rpartition(":")[2])
+        self._launch("broker", self._broker_settings(port), self.broker_heap)
 
     def _registered(self) -> bool:
         try:

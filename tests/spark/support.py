@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import SendMessageRequestHeader
 from rocketstream.protocol.properties import encode_properties
 from rocketstream.protocol.record import encode_batch
-from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.transport.blocking import BlockingConnection
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "spark.md"
@@ -29,8 +29,17 @@ class Sent:
     properties: Mapping[str, str] = field(default_factory=dict)
 
 
+class HasBroker(Protocol):
+    """A cluster, as far as sending to it goes."""
+
+    @property
+    def broker_addr(self) -> str:
+        """Its broker."""
+        ...
+
+
 def send(
-    cluster: EmbeddedCluster,
+    cluster: HasBroker,
     topic: str,
     queue_id: int,
     messages: Iterable[Sent],
