@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -32,7 +30,6 @@ from tests.interop.messages import Sent, digest, per_queue, read_sent
 from tests.interop.ours import send_many
 from tests.interop.referee import Referee
 from tests.plugins.waiting import wait_until
-from tests.spark.conftest import session_builder
 
 pytestmark = [pytest.mark.interop, pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -278,13 +275,3 @@ def test_batches_stored_as_one_record_are_rows(
         0, 1, 0xC0, "40",
     )  # fmt: skip
     worker.close_pools()
-
-
-@pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A session on two cores, ended with the suite."""
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    session = session_builder(tmp_path_factory.mktemp("spark")).getOrCreate()
-    session.sparkContext.setLogLevel("OFF")
-    yield session
-    session.stop()
