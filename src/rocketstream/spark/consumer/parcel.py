@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import functools
 import hashlib
 import pickle
 import sys
@@ -85,6 +86,8 @@ def _loaded(text: str) -> Any:
 
 def _travelling_module(listener: object) -> Any:
     """Return the module to send along, None where there is none or the other side has it."""
+    while isinstance(listener, functools.partial):  # its own module is Python's
+        listener = listener.func
     name = getattr(listener, "__module__", None) or type(listener).__module__
     module = sys.modules.get(name)
     if module is None or name.partition(".")[0] in _OURS:

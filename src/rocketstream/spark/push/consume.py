@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from rocketstream.client.consumer.listener import listener_of
 from rocketstream.errors import ConfigurationError
+from rocketstream.spark.consumer.messages import check_columns
 from rocketstream.spark.consumer.parcel import pack
 from rocketstream.spark.consumer.sink import FORMAT, RocketMQConsumerSink
 from rocketstream.spark.options import CONSUME_OPTIONS, consume_options, known
@@ -63,14 +64,15 @@ def consume(
     Raises
     ------
     ConfigurationError
-        The listener cannot be used or pickled, an option is wrong, or Spark runs with speculation,
-        which would call the listener twice for the same messages.
+        The listener cannot be used or pickled, an option is wrong, a column is missing, or Spark
+        runs with speculation, which would call the listener twice for the same messages.
     """
     session = df.sparkSession
     refuse_speculation(session)
     given = sink_options(listener, orderly, options)
     if not isinstance(claim, bool | GroupClaim):
         raise ConfigurationError(f"claim is True, False or a GroupClaim, not {claim!r}")
+    check_columns([(field.name, field.dataType.simpleString()) for field in df.schema.fields])
     rows = df.repartition(*_QUEUE) if given["orderly"] == "true" else df
     writer = sink(session, rows, given)
     return ConsumingWriter(session, writer, given, claim) if df.isStreaming else writer

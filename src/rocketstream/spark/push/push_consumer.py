@@ -29,6 +29,7 @@ from rocketstream.spark.options import (
     CONNECT_OPTIONS,
     READ_OPTIONS,
     connect_options,
+    is_permissive,
     known,
 )
 from rocketstream.spark.push.claim import GroupClaim
@@ -460,6 +461,13 @@ def _checked_options(namesrv_addr: str | None, given: Mapping[str, Any]) -> dict
         for name, value in given.items()
     }
     options = known(text, accepted)
+    if is_permissive(options):
+        raise ConfigurationError(
+            "option mode=permissive makes rows of records that cannot be decoded, and no listener "
+            "can have those: read them with rocketstream.spark.consume(df.filter('error IS NULL'), "
+            "...), and keep the others somewhere",
+            option="mode",
+        )
     servers = ClientConfig(namesrv_addr or options.get("nameServer")).name_servers()
     options["nameServer"] = ";".join(servers)
     connect_options({name: options[name] for name in CONNECT_OPTIONS if name in options})

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,7 @@ from rocketstream.protocol.bodies import ConsumeMessageDirectlyResult
 from rocketstream.spark.consumer.directly import consume_one
 from rocketstream.spark.options import consume_options
 from rocketstream.spark.push.consume import sink_options
+from tests.spark.by_value_program import HIDE
 from tests.unit.spark.records import record
 
 RECORD = record(body=b"now", properties=b"RETRY_TOPIC\x01orders", topic=b"%RETRY%g")
@@ -84,3 +88,35 @@ def test_a_listener_that_hangs_is_left_behind(blocks: bool, tmp_path: Path) -> N
                 thread.join(20)
     assert result.consume_result == "CR_THROW_EXCEPTION"
     assert "longer than consumeTimeout (0.001 min)" in (result.remark or "")
+
+
+PACK = """
+import sys
+from pyspark import cloudpickle
+from rocketstream.model import ConsumeConcurrentlyStatus
+from rocketstream.spark.consumer.directly import consume_one
+from rocketstream.spark.options import consume_options
+from rocketstream.spark.push.consume import sink_options
+from rocketstream.spark.setup.shipping import ship_by_value
+
+def listener(messages):
+    return ConsumeConcurrentlyStatus.RECONSUME_LATER
+
+ship_by_value()
+options = consume_options(sink_options(listener, False, {"group": "g", "nameServer": "h:1"}))
+record = bytes.fromhex(sys.argv[1])
+sys.stdout.buffer.write(cloudpickle.dumps(lambda: consume_one(options, record, "b")))
+"""
+UNPACK = """
+from pyspark import cloudpickle
+print(cloudpickle.loads(sys.stdin.buffer.read())().decode())
+"""
+
+
+def test_workers_need_not_have_the_package() -> None:
+    """As with ``register(spark, by_value=True)``."""
+    pack = [sys.executable, "-c", PACK, RECORD.hex()]
+    packed = subprocess.run(pack, capture_output=True, check=True, timeout=60).stdout
+    unpack = [sys.executable, "-c", HIDE + UNPACK]
+    done = subprocess.run(unpack, input=packed, capture_output=True, check=True, timeout=60)
+    assert json.loads(done.stdout)["consumeResult"] == "CR_LATER"

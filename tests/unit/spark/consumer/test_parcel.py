@@ -42,7 +42,11 @@ def test_a_listener_is_unpacked_once_in_a_process() -> None:
     assert unpack(text, orderly=False) is unpack(text, orderly=False)
 
 
-def test_tasks_need_not_have_the_module_of_the_listener(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "given",
+    ["orders.listener", "functools.partial(functools.partial(orders.taxed, rate=1))"],
+)
+def test_tasks_need_not_have_the_module_of_the_listener(tmp_path: Path, given: str) -> None:
     """Nor what it makes once per process, in a function with ``functools.cache``."""
     (tmp_path / "orders.py").write_text(
         textwrap.dedent(
@@ -60,13 +64,16 @@ def test_tasks_need_not_have_the_module_of_the_listener(tmp_path: Path) -> None:
 
             def listener(messages):
                 return sum(map(price, messages))
+
+            def taxed(messages, *, rate):
+                return rate * listener(messages)
             """
         )
     )
     make = (
-        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import orders\n"
+        f"import functools, sys; sys.path.insert(0, {str(tmp_path)!r}); import orders\n"
         "from rocketstream.spark.consumer.parcel import pack\n"
-        "print(pack(orders.listener, orderly=False))"
+        f"print(pack({given}, orderly=False))"
     )
     text = subprocess.run(
         [sys.executable, "-c", make], capture_output=True, text=True, check=True, timeout=60

@@ -54,6 +54,7 @@ def test_settings_have_the_push_consumers_names_and_defaults() -> None:
         ),
         ({"consume_message_batch_max_size": 0}, "consumeMessageBatchMaxSize Out of range"),
         ({"options": {"topic": "t"}}, "unknown option 'topic'"),
+        ({"options": {"MODE": "permissive"}}, "filter.'error IS NULL'"),
         ({"options": {"useTsl": "true"}}, "did you mean 'useTls'"),
         ({"options": {"accessKey": "a", "useTls": "maybe"}}, "true or false"),
         ({"namesrv_addr": "nowhere"}, "nowhere"),

@@ -219,3 +219,14 @@ def test_a_claim_is_a_claim_or_a_yes_or_no() -> None:
     frame = SimpleNamespace(sparkSession=SimpleNamespace(conf=conf), isStreaming=True)
     with pytest.raises(ConfigurationError, match="claim is True, False or a GroupClaim, not 'no'"):
         consume(frame, listener, group="g", nameServer="h:1", claim="no")  # type: ignore[arg-type]
+
+
+def test_rows_a_listener_cannot_have_are_refused_before_the_group_is_claimed() -> None:
+    conf = SimpleNamespace(get=lambda name, default: default)
+    body = SimpleNamespace(name="body", dataType=SimpleNamespace(simpleString=lambda: "binary"))
+    schema = SimpleNamespace(fields=[body])
+    frame = SimpleNamespace(
+        sparkSession=SimpleNamespace(conf=conf), isStreaming=True, schema=schema
+    )
+    with pytest.raises(ConfigurationError, match=r"topic \(string\) is missing"):
+        consume(frame, listener, group="g", nameServer="h:1")
