@@ -1,7 +1,9 @@
-"""Reads, streams and writes on an engine: ``MASTER NAMESRV TOPIC COPY ROOT``.
+"""Reads, streams, writes and consumes on an engine: ``MASTER NAMESRV TOPIC COPY ROOT``.
 
 ``MASTER`` is a Spark master, or ``connect`` for Spark Connect. Prints the rows of a batch read of
-``TOPIC``, of a stream of it into Parquet, and of ``COPY`` after the rows were written there.
+``TOPIC``, of a stream of it into Parquet, and of ``COPY`` after the rows were written there; then
+how many different tries a listener had of ``TOPIC``, a hundredth of them failing once, and how
+often it called a message good that an operator had it consume.
 """
 
 from __future__ import annotations
@@ -13,9 +15,14 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from rocketstream.admin import Admin
+from rocketstream.model import ConsumeConcurrentlyStatus, ConsumeFromWhere
+from rocketstream.spark import SparkPushConsumer
 from tests.spark.conftest import session_builder
 
 MEMORY_MB = 1024
+FAILING = 7
+LONG_S = 120
 
 
 def session(master: str, root: Path) -> Any:
@@ -27,6 +34,42 @@ def session(master: str, root: Path) -> Any:
     builder = builder.config("spark.executorEnv.PYTHONPATH", os.environ["PYTHONPATH"])
     builder = builder.config("spark.executor.memory", f"{MEMORY_MB}m")
     return builder.getOrCreate()
+
+
+def consume(
+    spark: Any, name_server: str, topic: str, root: Path, msg_id: str, expected: int
+) -> None:
+    """Print how many tries there were in the end, and what became of a message on request."""
+    notes = root / "notes"
+    notes.mkdir()
+
+    def listener(messages: list[Any], context: Any) -> ConsumeConcurrentlyStatus:
+        (message,) = messages
+        number, tries = int(message.body), message.reconsume_times
+        (notes / f"{number}-{tries}").touch()
+        context.delay_level_when_next_consume = 1
+        if number % 100 == FAILING and tries == 0:
+            return ConsumeConcurrentlyStatus.RECONSUME_LATER
+        return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+
+    consumer = SparkPushConsumer(
+        f"group-{topic}",
+        spark,
+        str(root / "listener-checkpoint"),
+        namesrv_addr=name_server,
+        listener=listener,
+        subscription={topic: "*"},
+        consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
+    )
+    with consumer, Admin(name_server) as admin:
+        consumer.start()
+        for _ in range(LONG_S):
+            if len(list(notes.iterdir())) == expected or consumer.await_termination(1_000):
+                break
+        print(len(list(notes.iterdir())))
+        client_id = str(consumer.client_id)
+        asked = admin.consume_message(f"group-{topic}", client_id, topic, msg_id)
+        print(int(asked.result == "CR_SUCCESS"))
 
 
 def main(master: str, name_server: str, topic: str, copy: str, root: Path) -> None:
@@ -46,6 +89,9 @@ def main(master: str, name_server: str, topic: str, copy: str, root: Path) -> No
     written.options(nameServer=name_server, topic=copy).save()
     again = spark.read.format("rocketmq").options(topic=copy, **options).load()
     print(again.select("body").distinct().count())
+    (good,) = rows.where("body = '0'").collect()
+    count = rows.count()
+    consume(spark, name_server, topic, root, good.msgId, count + count // 100)
     spark.stop()
 
 

@@ -1,4 +1,4 @@
-"""A consumer on Spark in a process of its own, to be killed: ``NAMESRV TOPIC ROOT``.
+"""A consumer on Spark in a process of its own, to be killed: ``NAMESRV TOPIC ROOT MASTER``.
 
 Runs until the file ``ROOT/stop`` is there, then shuts down.
 """
@@ -10,13 +10,13 @@ from pathlib import Path
 
 from rocketstream.model import ConsumeFromWhere
 from rocketstream.spark import SparkPushConsumer
-from tests.spark.conftest import session_builder
+from tests.spark.engine_program import session
 from tests.spark.outcomes import RETRIES, outcome_listener
 
 
-def main(name_server: str, topic: str, root: Path) -> None:
+def main(name_server: str, topic: str, root: Path, master: str) -> None:
     """Consume until told to stop."""
-    spark = session_builder(root).getOrCreate()
+    spark = session(master, root)
     spark.sparkContext.setLogLevel("OFF")
     consumer = SparkPushConsumer(
         "killed",
@@ -27,7 +27,8 @@ def main(name_server: str, topic: str, root: Path) -> None:
         subscription={topic: "*"},
         max_reconsume_times=RETRIES,
         consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
-        max_offsets_per_trigger=5_000,
+        max_offsets_per_trigger=1_250,
+        options={"retryTimeoutMs": 120_000},
     )
     with consumer:
         consumer.start()
@@ -37,4 +38,4 @@ def main(name_server: str, topic: str, root: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]))
+    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]), sys.argv[4])

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from rocketstream import PushConsumer
+from rocketstream.admin import Admin
 from rocketstream.client.blocking import BlockingAdminClient
 from rocketstream.errors import BrokerError
 from rocketstream.model import ConsumeFromWhere, MessageQueue
@@ -28,11 +30,15 @@ from tests.spark.outcomes import (
     poison,
     table_of,
 )
-from tests.spark.support import numbered, send
+from tests.spark.served import served
+from tests.spark.support import HasBroker, numbered, send
+from tests.spark.test_engines import environment
 from tests.unit.spark.consumer.test_returning import pulled
 
 ROOT = Path(__file__).resolve().parents[2]
 MESSAGES = int(os.environ.get("CONSUME_MESSAGES", "20000"))
+FEWER = MESSAGES // 4
+"""For executors, which are slow to be replaced, and a broker that syncs what it acknowledges."""
 QUEUES = 4
 KILLS = 2
 DELAY_MS = 1_000
@@ -52,9 +58,7 @@ def cluster() -> Iterator[EmbeddedCluster]:
     """A cluster of its own that delays every retry by a second."""
     with EmbeddedCluster(delay_levels=" ".join(["1s"] * 18)) as running:
         running.create_topic("table", queues=QUEUES)
-        each = MESSAGES // QUEUES
-        for queue_id in range(QUEUES):
-            send(running, "table", queue_id, numbered(queue_id * each, each))
+        fill(running, MESSAGES)
         yield running
 
 
@@ -73,17 +77,72 @@ def wait(until: Callable[[], bool], what: Callable[[], str]) -> None:
     raise AssertionError(what())
 
 
-def start_driver(cluster: EmbeddedCluster, root: Path) -> subprocess.Popen[bytes]:
-    """Start the consumer in a process group of its own, with its JVM."""
-    program = [sys.executable, "-m", "tests.spark.listener_program"]
-    return subprocess.Popen(
-        [*program, cluster.namesrv_addr, "table", str(root)],
-        cwd=ROOT,
-        env=os.environ | {"PYSPARK_PYTHON": sys.executable},
-        start_new_session=True,
-        stdout=subprocess.DEVNULL,
-        stderr=(root / "driver.log").open("ab"),
-    )
+GIVEN_UP = "Python worker failed to connect back"
+"""How Spark ends a query whose Python took more than ten seconds to start: a busy machine."""
+
+
+class Driver:
+    """The consumer in a process group of its own, with its JVM and its executors."""
+
+    def __init__(self, name_server: str, root: Path, master: str = "local[2]") -> None:
+        program = [sys.executable, "-m", "tests.spark.listener_program"]
+        self._command = [*program, name_server, "table", str(root), master]
+        self._root = root
+        self._start()
+
+    def _start(self) -> None:
+        with (self._root / "driver.log").open("wb") as log:
+            self._process = subprocess.Popen(
+                self._command, cwd=ROOT, env=environment(), start_new_session=True,
+                stdout=subprocess.DEVNULL, stderr=log,
+            )  # fmt: skip
+
+    @property
+    def log(self) -> str:
+        """The end of what it said."""
+        return (self._root / "driver.log").read_text(errors="replace")[-4_000:]
+
+    def go_on(self) -> None:
+        """Make sure that it runs: one that Spark gave up is started again."""
+        if self._process.poll() is not None:
+            assert GIVEN_UP in (self._root / "driver.log").read_text(errors="replace"), self.log
+            self._start()
+
+    def reach(self, notes: Path, count: int) -> None:
+        """Wait for so many calls."""
+
+        def reached() -> bool:
+            self.go_on()
+            return calls(notes) >= count
+
+        wait(reached, lambda: f"only {calls(notes)} calls of {count}\n{self.log}")
+
+    def finish(self, until: Callable[[], bool], what: Callable[[], str]) -> None:
+        """Wait for something, then have it shut down in its own order."""
+
+        def there() -> bool:
+            self.go_on()
+            return until()
+
+        wait(there, lambda: f"{what()}\n{self.log}")
+        (self._root / "stop").touch()
+        assert self._process.wait(120) == 0, self.log
+
+    def kill(self) -> None:
+        """kill -9 of everything."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait(30)
+
+    def kill_executor(self, which: int) -> None:
+        """kill -9 of one of the JVMs that run its tasks."""
+        found = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                is_executor = b"CoarseGrainedExecutorBackend" in (folder / "cmdline").read_bytes()
+                if is_executor and os.getpgid(int(folder.name)) == self._process.pid:
+                    found.append(int(folder.name))
+        os.kill(sorted(found)[which], signal.SIGKILL)
 
 
 def calls(folder: Path) -> int:
@@ -106,6 +165,13 @@ def dead_letters(admin: BlockingAdminClient, group: str) -> set[int]:
     return found
 
 
+def fill(cluster: HasBroker, count: int) -> None:
+    """Put so many messages into the queues of the topic."""
+    each = count // QUEUES
+    for queue_id in range(QUEUES):
+        send(cluster, "table", queue_id, numbered(queue_id * each, each))
+
+
 def all_consumed(admin: BlockingAdminClient, group: str) -> bool:
     """Whether the group's offsets stand at the ends of its topic and its retry topic."""
     for topic in ("table", f"%RETRY%{group}"):
@@ -115,12 +181,12 @@ def all_consumed(admin: BlockingAdminClient, group: str) -> bool:
     return True
 
 
-def finished(admin: BlockingAdminClient, group: str, folder: Path) -> bool:
-    return dead_letters(admin, group) == poison(MESSAGES) and table_of(folder) == expected(MESSAGES)
+def finished(admin: BlockingAdminClient, group: str, folder: Path, count: int = MESSAGES) -> bool:
+    return dead_letters(admin, group) == poison(count) and table_of(folder) == expected(count)
 
 
-def difference(folder: Path) -> str:
-    got, wanted = table_of(folder), expected(MESSAGES)
+def difference(folder: Path, count: int = MESSAGES) -> str:
+    got, wanted = table_of(folder), expected(count)
     wrong = {n: (got.get(n), wanted[n]) for n in wanted if got.get(n) != wanted[n]}
     return f"{len(wrong)} messages differ, among them {dict(list(wrong.items())[:5])}"
 
@@ -131,25 +197,14 @@ def test_drivers_killed_lose_nothing_and_the_outcome_is_a_push_consumers(
     """Each failure is tried again not before its delay, poison is dead after the last try."""
     notes = tmp_path / "notes"
     notes.mkdir()
-    for kill in range(KILLS):
-        driver = start_driver(cluster, tmp_path)
-        enough = calls(notes) + MESSAGES // (KILLS + 1)
-
-        def reached(driver: subprocess.Popen[bytes] = driver, enough: int = enough) -> bool:
-            assert driver.poll() is None, (tmp_path / "driver.log").read_text()[-3_000:]
-            return calls(notes) >= enough
-
-        wait(reached, lambda: f"only {calls(notes)} calls before kill {kill}")  # noqa: B023
-        os.killpg(driver.pid, signal.SIGKILL)
-        driver.wait(30)
-    driver = start_driver(cluster, tmp_path)
-    wait(lambda: finished(admin, "killed", notes), lambda: difference(notes))
-    (tmp_path / "stop").touch()
-    assert driver.wait(120) == 0, (tmp_path / "driver.log").read_text()[-3_000:]
+    for _ in range(KILLS):
+        driver = Driver(cluster.namesrv_addr, tmp_path)
+        driver.reach(notes, calls(notes) + MESSAGES // (KILLS + 1))
+        driver.kill()
+    driver = Driver(cluster.namesrv_addr, tmp_path)
+    driver.finish(lambda: finished(admin, "killed", notes), lambda: difference(notes))
     assert all_consumed(admin, "killed")
-    for tries in noted(notes).values():
-        for number in range(1, len(tries)):
-            assert tries[number] - tries[number - 1] >= DELAY_MS
+    assert_no_try_is_early(notes)
 
     push = tmp_path / "push"
     push.mkdir()
@@ -166,3 +221,37 @@ def test_drivers_killed_lose_nothing_and_the_outcome_is_a_push_consumers(
         wait(lambda: finished(admin, "push", push), lambda: difference(push))
     assert table_of(push) == table_of(notes)
     assert dead_letters(admin, "push") == dead_letters(admin, "killed")
+
+
+def test_executors_and_a_broker_killed_lose_nothing(tmp_path: Path) -> None:
+    """Spark runs their tasks again, and what could not be sent back is, once somebody listens."""
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    delays = ("--delay-levels", " ".join(["1s"] * 18))
+    with served(tmp_path / "store", *delays) as server, Admin(server.namesrv_addr) as operator:
+        operator.topic_create("table", queues=QUEUES)
+        fill(server, FEWER)
+        driver = Driver(server.namesrv_addr, tmp_path, "local-cluster[2,1,1024]")
+        try:
+            driver.reach(notes, FEWER // 8)
+            driver.kill_executor(0)
+            driver.reach(notes, FEWER * 3 // 8)
+            server.kill()
+            server.restart()
+            driver.reach(notes, FEWER * 5 // 8)
+            driver.kill_executor(-1)
+            with BlockingAdminClient(server.namesrv_addr, timeout_ms=20_000) as admin:
+                driver.finish(
+                    lambda: finished(admin, "killed", notes, FEWER),
+                    lambda: difference(notes, FEWER),
+                )
+                assert all_consumed(admin, "killed")
+        finally:
+            driver.kill()
+    assert_no_try_is_early(notes)
+
+
+def assert_no_try_is_early(notes: Path) -> None:
+    for tries in noted(notes).values():
+        for number in range(1, len(tries)):
+            assert tries[number] - tries[number - 1] >= DELAY_MS

@@ -22,6 +22,8 @@ from tests.spark.support import numbered, send
 ROOT = Path(__file__).resolve().parents[2]
 SPARK_HOME = Path(pyspark.__file__).parent
 ROWS = 300
+EVERYTHING = [2 * ROWS] * 3 + [2 * ROWS + 2 * ROWS // 100, 1]
+"""Rows read, streamed and written; tries of a listener, a hundredth twice; one on request."""
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(400)]
 
@@ -87,13 +89,13 @@ def told(log: Path, pattern: str) -> str:
     raise AssertionError(f"{pattern} never came:\n{log.read_text()[-3_000:]}")
 
 
-def test_executors_of_their_own_read_stream_and_write(
+def test_executors_of_their_own_read_stream_write_and_consume(
     cluster: EmbeddedCluster, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
-    assert counts("local-cluster[2,1,1024]", cluster, new_topic, tmp_path) == [2 * ROWS] * 3
+    assert counts("local-cluster[2,1,1024]", cluster, new_topic, tmp_path) == EVERYTHING
 
 
-def test_a_standalone_cluster_of_two_workers_reads_streams_and_writes(
+def test_a_standalone_cluster_of_two_workers_reads_streams_writes_and_consumes(
     cluster: EmbeddedCluster, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
     deploy, local = "org.apache.spark.deploy", ("--host", "127.0.0.1", "--webui-port", "0")
@@ -106,13 +108,13 @@ def test_a_standalone_cluster_of_two_workers_reads_streams_and_writes(
             worker = (f"{deploy}.worker.Worker", *local, *work, address)
             log = stack.enter_context(daemon(tmp_path / f"worker-{number}.log", *worker))
             told(log, r"(Successfully registered) with master")
-        assert counts(address, cluster, new_topic, tmp_path) == [2 * ROWS] * 3
+        assert counts(address, cluster, new_topic, tmp_path) == EVERYTHING
 
 
-def test_spark_connect_reads_streams_and_writes(
+def test_spark_connect_reads_streams_writes_and_consumes(
     cluster: EmbeddedCluster, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
-    assert counts("connect", cluster, new_topic, tmp_path) == [2 * ROWS] * 3
+    assert counts("connect", cluster, new_topic, tmp_path) == EVERYTHING
 
 
 PY_FILES = """
