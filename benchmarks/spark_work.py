@@ -25,8 +25,13 @@ COLUMNS = {
 """Choices of columns by name; ``kafka`` are those of Spark's Kafka source."""
 
 
-def session(folder: str) -> Any:
-    """A local[2] session as the reference figures were taken with."""
+def session(folder: str, jars: str = "") -> Any:
+    """A local[2] session as the reference figures were taken with.
+
+    Args:
+        folder: where Spark may put files.
+        jars: paths of jars to add, separated by commas.
+    """
     from pyspark.sql import SparkSession
 
     from rocketstream.spark.setup.java import use_java
@@ -37,6 +42,7 @@ def session(folder: str) -> Any:
     builder = SparkSession.builder.master("local[2]").appName("bench")
     settings = {
         "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": "4g",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
@@ -45,6 +51,8 @@ def session(folder: str) -> Any:
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.sql.shuffle.partitions": "2",
     }
+    if jars:
+        settings["spark.jars"] = jars
     for name, value in settings.items():
         builder = builder.config(name, value)
     found = builder.getOrCreate()

@@ -18,7 +18,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-__all__ = ["REFEREES", "Referee", "RefereeUnavailableError", "cache_dir", "missing_tools"]
+__all__ = [
+    "REFEREES",
+    "Referee",
+    "RefereeUnavailableError",
+    "cache_dir",
+    "missing_tools",
+    "resolved_jars",
+]
 
 _HERE = Path(__file__).resolve().parent
 _JAVA_SOURCES = _HERE / "java"
@@ -121,13 +128,18 @@ def _pom(pom_name: str) -> Path:
     return _HERE / "poms" / f"{pom_name}.xml"
 
 
-def _jar_dir(pom_name: str) -> Path:
-    return cache_dir() / "jars" / f"{pom_name}-{_digest(_pom(pom_name))}"
+def _jar_dir(pom: Path) -> Path:
+    return cache_dir() / "jars" / f"{pom.stem}-{_digest(pom)}"
 
 
-def _jars(pom_name: str) -> Path:
-    """The folder of jars a pom resolves to (blocks on Maven the first time)."""
-    pom = _pom(pom_name)
+def resolved_jars(pom: Path) -> Path:
+    """Return the folder of jars a pom resolves to; blocks on Maven the first time.
+
+    Raises:
+        RefereeUnavailableError: Maven is missing or cannot reach its repository.
+    """
+    if not _jar_dir(pom).is_dir() and shutil.which("mvn") is None:
+        raise RefereeUnavailableError("mvn not found: install Maven")
 
     def resolve(draft: Path) -> None:
         goal = ["dependency:copy-dependencies", f"-DoutputDirectory={draft}"]
@@ -136,10 +148,14 @@ def _jars(pom_name: str) -> Path:
         shutil.copyfile(pom, copy)
         _run(["mvn", "-q", "-B", "-f", str(copy), *goal], _MAVEN_TIMEOUT_S)
         copy.unlink()
-        if not any(draft.glob("rocketmq-*.jar")):
-            raise RefereeUnavailableError(f"Maven resolved {pom.name} to no RocketMQ jar")
+        if not any(draft.glob("*.jar")):
+            raise RefereeUnavailableError(f"Maven resolved {pom.name} to no jar")
 
-    return _built(_jar_dir(pom_name), resolve)
+    return _built(_jar_dir(pom), resolve)
+
+
+def _jars(pom_name: str) -> Path:
+    return resolved_jars(_pom(pom_name))
 
 
 def _classes(pom_name: str) -> Path:
@@ -186,7 +202,7 @@ class Referee:
             RefereeUnavailableError: a tool is missing or Maven cannot reach its repository.
         """
         poms = {self.server_pom, self.client_pom}
-        reason = missing_tools(resolved=all(_jar_dir(pom).is_dir() for pom in poms))
+        reason = missing_tools(resolved=all(_jar_dir(_pom(pom)).is_dir() for pom in poms))
         if reason is not None:
             raise RefereeUnavailableError(reason)
         _jars(self.server_pom)

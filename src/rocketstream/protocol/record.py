@@ -8,7 +8,6 @@ from __future__ import annotations
 import enum
 import ipaddress
 import struct
-import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -16,6 +15,7 @@ from typing import Any, Final, NamedTuple
 from rocketstream import limits
 from rocketstream.errors import LocalProtocolError, RemoteProtocolError
 from rocketstream.protocol.codes import MessageSysFlag
+from rocketstream.protocol.crc import crc32
 
 MAGIC_V1: Final = 0xDAA320A7
 MAGIC_V2: Final = 0xDAA320AB
@@ -54,7 +54,7 @@ _PORT: Final = struct.Struct(">i")
 
 def body_crc(body: bytes | memoryview) -> int:
     """Return the CRC-32 of a body with the sign bit cleared, as upstream stores it."""
-    return zlib.crc32(body) & 0x7FFFFFFF
+    return crc32(body) & 0x7FFFFFFF
 
 
 def pack_host(host: str, port: int) -> bytes:
@@ -142,14 +142,14 @@ def guard_properties(text: bytes) -> bytes:
     """
     if not text.endswith(b"\0") and bytes(SECTOR_BYTES) not in text:
         return text
-    guarded = b"%b%b%08x" % (text, _GUARD, zlib.crc32(text))
+    guarded = b"%b%b%08x" % (text, _GUARD, crc32(text))
     return guarded if len(guarded) <= limits.PROPERTIES_BYTES_MAX else text
 
 
 def is_guarded(text: bytes) -> bool:
     """Tell whether the property text carries its right CRC (:func:`guard_properties`)."""
     before, mark, crc = text.rpartition(_GUARD)
-    return bool(mark) and crc == b"%08x" % zlib.crc32(before)
+    return bool(mark) and crc == b"%08x" % crc32(before)
 
 
 def new_record(
@@ -196,7 +196,7 @@ def new_record(
         fixed = head.pack(
             head.size + body_size + len(topic_head) + topic_size + 2 + properties_size,
             magic,
-            zlib.crc32(body) & 0x7FFFFFFF,
+            crc32(body) & 0x7FFFFFFF,
             queue_id,
             flag,
             0,

@@ -6,7 +6,6 @@ of ``decode`` use it.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
@@ -15,6 +14,7 @@ import numpy as np
 from rocketstream.errors import NotSupportedError, RemoteProtocolError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.codes import MessageSysFlag
+from rocketstream.protocol.crc import crc32
 from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.protocol.record import body_crc
 from rocketstream.spark.arrow.layout import WRAPPED, Array, Layout, Piece
@@ -153,10 +153,9 @@ def _check_topics(layout: Layout, pieces: Sequence[Piece]) -> None:
 
 def _crcs(layout: Layout) -> Array:
     raw = memoryview(layout.bytes)
-    crc = zlib.crc32
     starts = layout.body.tolist()
     ends = (layout.body + layout.body_size).tolist()
-    found = [crc(raw[start:end]) for start, end in zip(starts, ends, strict=True)]
+    found = [crc32(raw[start:end]) for start, end in zip(starts, ends, strict=True)]
     return np.array(found, np.int64) & CRC_MASK
 
 
