@@ -170,7 +170,7 @@ def write(spark: Any, options: argparse.Namespace) -> dict[str, Any]:
     frame.cache().count()
     return alternate(
         options,
-        lambda: write_rocketmq(frame, options, options.written),
+        lambda: write_rocketmq(frame, options, options.our_topic),
         lambda: write_kafka(frame, options, options.written),
     )
 
@@ -191,7 +191,8 @@ def main() -> None:
     parser.add_argument("--kafka", required=True)
     parser.add_argument("--jars", required=True, help="Jars of the Kafka connector.")
     parser.add_argument("--topic", default="Bench")
-    parser.add_argument("--written", default="Written")
+    parser.add_argument("--written", default="Written", help="Kafka topic to write to.")
+    parser.add_argument("--our-topic", default="Written", help="RocketMQ topic to write to.")
     parser.add_argument("--count", type=int, default=1_000_000)
     parser.add_argument("--batch", type=int, default=100_000)
     parser.add_argument("--columns", choices=["all", *COLUMNS], default="all")

@@ -6,23 +6,20 @@ Law: servers and jobs run in processes of their own; ours and the peer's runs al
 from __future__ import annotations
 
 import itertools
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.consuming_suites import drain, latency, lite, memory, orderly
 from benchmarks.harness import (
-    ROOT,
     EmbeddedServer,
     Figure,
     embedded_server,
     in_turn,
-    last_json,
     run_worker,
 )
 from benchmarks.hostile import hostile, hostile_codes, hostile_together
-from benchmarks.setting import Settings, fill, fresh_peer
+from benchmarks.setting import Settings, fresh_peer
+from benchmarks.spark_suites import spark, spark_kafka, spark_latency
 
 if TYPE_CHECKING:
     from benchmarks.java import JavaPeer
@@ -94,63 +91,6 @@ def embedded_against_apache(
     )
 
 
-def spark_job(*words: str) -> dict[str, Any]:
-    """Run a Spark job in a JVM of its own."""
-    command = [sys.executable, "-m", "benchmarks.spark_work", *words]
-    done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False
-    )
-    return last_json(command, done)
-
-
-def spark(settings: Settings) -> Iterator[Figure]:
-    """Batch reads next to Parquet, a micro-batch next to the rate source, and batch writes."""
-    count = settings.count(1_000_000)
-    folder = str(settings.place("spark"))
-    with embedded_server(settings.place("store")) as embedded:
-        where = ["--namesrv", embedded.namesrv_addr, "--topic", "Bench", "--folder", folder]
-        fill(embedded.namesrv_addr, "Bench", count)
-        for columns in ("all", "without-properties", "kafka", "body"):
-            words = [*where, "--count", str(count), "--columns", columns]
-            yield spark_figure(settings, columns, words)
-        yield micro_batch_figure(settings, where, folder)
-    with embedded_server(settings.place("written")) as embedded:
-        yield write_figure(settings, embedded.namesrv_addr, folder)
-
-
-def spark_figure(settings: Settings, columns: str, words: list[str]) -> Figure:
-    """Our source and Parquet of the same rows, each run a JVM."""
-    mine, other = in_turn(
-        settings.runs,
-        lambda: float(spark_job("read-topic", *words)["per_s"]),
-        lambda: float(spark_job("read-parquet", *words)["per_s"]),
-    )
-    name = f"Spark batch read, {columns.replace('-', ' ')}"
-    return Figure(name, "rows/s", mine, "Parquet", other)
-
-
-def write_figure(settings: Settings, namesrv_addr: str, folder: str) -> Figure:
-    """Rows of 1 KiB written to a topic, and merely handed to Python."""
-    words = ["--count", str(settings.count(200_000)), "--folder", folder]
-    where = ["--namesrv", namesrv_addr, "--topic", "Written"]
-    mine, other = in_turn(
-        settings.runs,
-        lambda: float(spark_job("write-topic", *where, *words)["per_s"]),
-        lambda: float(spark_job("write-through", *words)["per_s"]),
-    )
-    return Figure("Spark batch write, 1 KiB", "rows/s", mine, "handed to Python only", other)
-
-
-def micro_batch_figure(settings: Settings, where: list[str], folder: str) -> Figure:
-    """Milliseconds of a trigger with 20 rows: ours and Spark's rate source."""
-    mine, other = in_turn(
-        settings.runs,
-        lambda: float(spark_job("micro-batch-rocketmq", *where)["ms"]),
-        lambda: float(spark_job("micro-batch-rate", "--folder", folder)["ms"]),
-    )
-    return Figure("Spark micro-batch overhead", "ms", mine, "rate source", other)
-
-
 def start(settings: Settings) -> Iterator[Figure]:
     """From nothing to the first acknowledged send, and the memory of an idle server."""
     own = settings.place("own")
@@ -184,6 +124,8 @@ SUITES: dict[str, Callable[[Settings], Iterator[Figure]]] = {
     "latency": latency,
     "memory": memory,
     "spark": spark,
+    "spark-kafka": spark_kafka,
+    "spark-latency": spark_latency,
     "hostile": hostile,
     "hostile-codes": hostile_codes,
     "hostile-together": hostile_together,

@@ -11,6 +11,7 @@ from rocketstream.protocol.codes import RequestCode, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import SendMessageRequestHeader
 from rocketstream.protocol.message_id import decode_offset_msg_id
+from rocketstream.protocol.properties import decode_properties, encode_properties
 from rocketstream.protocol.record import BatchItem, encode_batch
 from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.server.store.files import Files
@@ -193,6 +194,33 @@ def test_messages_of_a_batch_keep_their_own_ids(broker: Peer) -> None:
     items = [BatchItem(0, b"m", b"UNIQ_KEY\x01U%d" % number) for number in range(2)]
     broker.send("T1", encode_batch(items), batch=True, properties={"UNIQ_KEY": "BATCH"})
     assert [m.msg_id for m in broker.messages("T1")] == ["U0", "U1"]
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        b"a\x01b\x02c\x01d",
+        b"a\x01b\x02",
+        b"a\x01b\x01c",
+        b"\x01b\x02c\x01d",
+        b"a\x01\x02c\x01d",
+        b"a\x02c\x01d",
+        b"a\x01b\x02a\x01c",
+        b"WAIT\x01false\x02a\x01b",
+        b"a\x01\xff\xfe",
+        "ä\x01é".encode(),
+        b"",
+    ],
+)
+def test_texts_of_a_batch_put_together_are_what_writing_anew_gives(
+    broker: Peer, own: bytes
+) -> None:
+    """Odd properties are written anew as ever; the others are copied as they came."""
+    broker.send("T1", encode_batch([BatchItem(0, b"m", own)]), batch=True)
+    (stored,) = broker.messages("T1")
+    common = {"WAIT": "true", "CLUSTER": "DefaultCluster"}
+    expected = {**common, **decode_properties(own)}
+    assert stored.properties_bytes == encode_properties(expected).encode()
 
 
 def test_batch_with_delay_is_illegal(broker: Peer) -> None:

@@ -42,7 +42,7 @@ PURE_STDLIB = {
     "heapq", "hmac", "ipaddress", "itertools", "json", "math", "operator", "re", "string",
     "struct", "types", "typing", "zlib",
 }  # fmt: skip
-PURE_THIRD_PARTY = {"orjson", "lz4", "zstandard"}
+PURE_THIRD_PARTY = {"isal", "orjson", "lz4", "zstandard"}
 # The rooms of the connector. Each lists what it may import of ours besides itself and the ground
 # floor. Driver and executor know nothing of each other; what both need stands beside them, and
 # ``reader``, whose classes pyspark calls in both places, above them.
@@ -146,6 +146,7 @@ HOMES: dict[str, tuple[str, ...]] = {
         "rocketstream.spark.sink",
     ),
     "numpy": ("rocketstream.spark.arrow", "rocketstream.spark.sink", "rocketstream.spark.store"),
+    "isal": ("rocketstream.protocol.crc",),
     "orjson": ("rocketstream.protocol",),
     "lz4": ("rocketstream.protocol.compression",),
     "zstandard": ("rocketstream.protocol.compression",),

@@ -273,6 +273,34 @@ def _batches(pieces: list[Piece], columns: tuple[Column, ...], least: int) -> An
         return list(decode(pieces, columns))
 
 
+@given(
+    st.lists(st.tuples(st.integers(1, 3), st.sampled_from([1, 2, 63, 64, 65, 300])), max_size=6),
+    st.integers(0, 3),
+)
+@settings(max_examples=60, deadline=None)
+def test_runs_of_one_size_are_found_record_by_record(runs: list[tuple[int, int]], cut: int) -> None:
+    """Records of one size are found many at a time, others singly, torn ones never."""
+    sizes = [size for size, count in runs for _ in range(count)]
+    records = [record(at, body=b"b" * size) for at, size in enumerate(sizes)]
+    half = len(records) // 2
+    pieces = [piece(*records[:half], end=half), piece(*records[half:], begin=half)]
+    columns = (Column("queueOffset", "at"), Column("body", "body"))
+    found = rows(pieces, "vector", columns=columns)
+    assert [(row["at"], len(row["body"])) for row in found] == list(enumerate(sizes))
+    if cut and records:
+        torn = piece(b"".join(records)[:-cut])
+        with pytest.raises(RemoteProtocolError, match="bytes left"):
+            rows([torn], "vector", columns=columns)
+
+
+def test_a_wrong_size_in_a_run_is_refused() -> None:
+    """What looks like the next record of a run says another size."""
+    records = [record(at) for at in range(200)]
+    records[150] = record(150, size=90)
+    with pytest.raises(RemoteProtocolError, match="a record of 90 bytes"):
+        rows([piece(*records)], "vector")
+
+
 @WAYS
 def test_times_beyond_sparks_range_are_clamped(way: str) -> None:
     """A hostile timestamp must not wrap around."""

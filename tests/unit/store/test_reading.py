@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from rocketstream.protocol.tag_hash import tags_code
-from rocketstream.server.store import GetMessageStatus, MessageStore
-from rocketstream.server.store.consume_queue import UNIT
+from rocketstream.server.store import GetMessageStatus, MessageStore, reading
+from rocketstream.server.store.consume_queue import FILLER_SIZE, UNIT
+from rocketstream.server.store.results import GetResult, StoreConfig
 from rocketstream.testing.clock import ManualClock
 from tests.unit.store.kit import all_bodies, bodies, make_record, opened, put, small_config
 
@@ -130,6 +134,62 @@ def test_neighbours_in_the_log_come_as_one_range(tmp_path: Path) -> None:
         assert [len(part) for part in result.records] == [3 * 94, 2 * 94]
         assert bodies(result) == [b"0", b"1", b"2", b"4", b"5"]
         assert (result.count, result.total_bytes) == (5, 5 * 94)
+
+
+class RangesOf:
+    """A commit log that says which range was read; its files are of 1,000 bytes."""
+
+    def __init__(self, low: int, end: int) -> None:
+        self.min_offset, self.end = low, end
+
+    def slice(self, start: int, end: int) -> tuple[int, int]:
+        return start, end
+
+    def next_file(self, physical: int) -> int:
+        return physical - physical % 1_000 + 1_000
+
+
+good_units = st.tuples(st.sampled_from([0, 0, 5]), st.sampled_from([10, 300]))
+odd_units = st.tuples(st.sampled_from([0, -40]), st.sampled_from([10, 0, FILLER_SIZE]))
+
+
+@given(
+    st.lists(good_units, max_size=8),
+    st.lists(odd_units | good_units, max_size=2),
+    st.lists(good_units, max_size=8),
+    st.sampled_from([0, 100]),
+    st.sampled_from([200, 3_000, 1 << 40]),
+    st.sampled_from([0, 500, 1 << 41]),
+    st.sampled_from([1, 7, 32]),
+)
+@example([], [(0, FILLER_SIZE)], [], 0, 1 << 40, 1 << 41, 7)
+@example([], [(0, 0)], [], 0, 3_000, 1 << 41, 7)
+@example([(0, 300)], [(-40, 10)], [], 0, 3_000, 1 << 41, 7)
+@example([(0, 300)], [(-40, 300)], [(0, 10)], 0, 3_000, 1 << 41, 7)
+@settings(max_examples=300)
+def test_units_read_at_once_are_those_read_one_by_one(
+    before: list[tuple[int, int]],
+    odd: list[tuple[int, int]],
+    after: list[tuple[int, int]],
+    low: int,
+    end: int,
+    memory: int,
+    count: int,
+) -> None:
+    """Covers C-368, C-370: a filter that lets everything pass has the units looked at singly."""
+    units, at = [], 0
+    for gap, size in before + odd + after + [(0, 10)]:
+        at = max(0, at + gap)
+        units.append(UNIT.pack(at, size, 0))
+        at += size if size != FILLER_SIZE else 0
+    config = StoreConfig(transfer_bytes_in_memory_max=1_000)
+    log = cast(Any, RangesOf(low, end))
+    found = []
+    for match in (None, lambda code: True):
+        result = GetResult(Status.NO_MATCHED_MESSAGE, 0, 0, len(units))
+        reading._scan(b"".join(units), log, config, memory, count, match, None, None, result)
+        found.append(result)
+    assert found[0] == found[1]
 
 
 def test_what_was_read_does_not_change_by_later_puts(tmp_path: Path) -> None:

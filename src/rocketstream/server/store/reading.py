@@ -153,11 +153,10 @@ def _whole_ranges(
     is read has to name a record between ``low`` and ``high`` that begins where the one before it
     ends, or later; else None, and the units are looked at one by one.
     """
-    fields = struct.unpack(
-        f">{'qiq' * min(limit, len(units) // UNIT.size)}", units[: limit * UNIT.size]
-    )
+    amount = min(limit, len(units) // UNIT.size)
+    fields = struct.unpack_from(f">{'qiq' * amount}", units)
     starts, sizes = fields[0::3], fields[1::3]
-    if min(sizes) <= 0:
+    if min(sizes) <= 0 or max(sizes) == FILLER_SIZE:
         return None
     totals = list(itertools.accumulate(sizes))
     count = max(bisect.bisect_right(totals, bytes_max), 1)

@@ -157,7 +157,7 @@ def count_records(body: bytes | memoryview, enough: int) -> int:
 def _positions(joined: bytearray, pieces: Sequence[Piece]) -> tuple[Array, Array]:
     at: list[int] = []
     counts: list[int] = []
-    position, before_size = 0, 0
+    position, before_size, look_at = 0, 0, 0
     append, unpack = at.append, _unpack_int
     for piece in pieces:
         before, end = len(at), position + len(piece.body)
@@ -168,9 +168,12 @@ def _positions(joined: bytearray, pieces: Sequence[Piece]) -> tuple[Array, Array
                     f"a record of {size} bytes with {end - position} bytes left, "
                     f"in a reply of queue {piece.queue}"
                 )
-            if size == before_size and (run := _run(joined, position, end, size)) > 1:
+            if size == before_size and len(at) >= look_at:
+                run = _run(joined, position, end, size)
                 at.extend(range(position, position + run * size, size))
                 position += run * size
+                if run < _RUN_MIN:
+                    look_at = len(at) + 4 * _RUN_MIN
                 continue
             append(position)
             position += size
@@ -181,16 +184,15 @@ def _positions(joined: bytearray, pieces: Sequence[Piece]) -> tuple[Array, Array
 
 
 def _run(joined: bytearray, position: int, end: int, size: int) -> int:
-    """Return how many records of one size follow each other from a position on.
+    """Return how many records of one size follow each other from a position on, at least 1.
 
-    Looked at all at once, for what one program sends is often of one size; a look costs as much
-    as some twenty steps of the loop, so it is taken only where three are alike, and 64 are there.
+    All are looked at at once, for what one program sends is often of one size. A look costs as much
+    as forty steps of the loop: who finds few had better not look again soon.
     """
     count = (end - position) // size
-    if count < _RUN_MIN or _unpack_int(joined, position + size)[0] != size:
+    if count < _RUN_MIN:
         return 1
-    sizes = np.ndarray((count,), ">i4", joined, position, (size,))
-    other = sizes != size
+    other = np.ndarray((count,), ">i4", joined, position, (size,)) != size
     return int(other.argmax()) if other.any() else count
 
 
