@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,14 @@ from rocketstream.pipelines.ingest import IngestPlan, ingest, resolve_bodies
 from rocketstream.pipelines.targets import Target
 from rocketstream.server.embedded import EmbeddedCluster
 from tests.spark.support import Sent, send
+from tests.unit.pipelines.descriptors import (
+    KNOWN,
+    descriptor_set,
+    field,
+    file_of,
+    message_class,
+    nested,
+)
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -132,6 +141,44 @@ def test_other_formats_decode_or_are_kept(
         assert [getattr(row.body, "toJson", lambda row=row: row.body)() for row in read] == good
     assert len(rows) == len(bodies)
     assert len(read) == len(good)
+
+
+def test_protobuf_bodies_land_in_batch_and_as_a_stream(
+    spark: Any, cluster: EmbeddedCluster, new_topic: NewTopic, tmp_path: Path
+) -> None:
+    """By the message's own columns; what is no such message is kept as it came."""
+    line = nested("Line", field("sku", "STRING", 1), field("count", "UINT32", 2))
+    order = nested(
+        "Order",
+        field("id", "INT64", 1),
+        field("at", "MESSAGE", 2, of=".google.protobuf.Timestamp"),
+        field("lines", "MESSAGE", 3, of=".shop.Line", repeated=True),
+        field("took", "MESSAGE", 4, of=".google.protobuf.Duration"),
+        field("big", "UINT64", 5),
+    )
+    content = descriptor_set(*KNOWN, file_of("order.proto", [line, order], "proto3"))
+    place = tmp_path / "order.desc"
+    place.write_bytes(content)
+    made = message_class(content, "shop.Order")(id=7, big=2**64 - 1)
+    made.at.FromJsonString("2026-03-01T09:00:00.000001Z")
+    made.lines.add(sku="a", count=2**32 - 1)
+    made.took.seconds = 90
+    topic = new_topic(queues=1)
+    send(cluster, topic, 0, [Sent(made.SerializeToString()), Sent(b"\xff\xff")])
+    shaped = bodies_of(None, None, None, str(place), "shop.Order")
+    name = {"nameServer": cluster.namesrv_addr}
+    closed = BackfillPlan((topic,), name, parquet(tmp_path / "closed"), shaped)
+    assert backfill(spark, closed, resolve_ranges(closed)).malformed == 1
+    source = {**name, "startingOffsets": "earliest"}
+    plan = IngestPlan((topic,), source, parquet(tmp_path / "table"), shaped)
+    assert ingest(spark, plan).malformed == 1
+    for table in ("closed", "table"):
+        rows = spark.read.parquet(str(tmp_path / table)).orderBy("_queueOffset")
+        good, bad = rows.withColumn("at", rows["at"].cast("string")).collect()
+        assert (good.id, good["at"], good.big) == (7, "2026-03-01 09:00:00.000001", 2**64 - 1)
+        assert [tuple(each) for each in good.lines] == [("a", 2**32 - 1)]
+        assert (good.took, good._malformed) == (timedelta(seconds=90), None)
+        assert (bad.id, bad.lines, bad._malformed) == (None, None, "base64://8=")
 
 
 @pytest.mark.long

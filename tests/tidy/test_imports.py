@@ -137,7 +137,9 @@ HOMES: dict[str, tuple[str, ...]] = {
         "pyspark_rocketmq_progress",
     ),
     "py4j": ("rocketstream.spark", "rocketstream.pipelines"),
+    "google": ("rocketstream.pipelines.protobuf",),
     "pyarrow": (
+        "rocketstream.pipelines.protobuf",
         "rocketstream.spark.arrow",
         "rocketstream.spark.executor.rows",
         "rocketstream.spark.progress.source",

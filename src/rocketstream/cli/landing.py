@@ -31,8 +31,8 @@ Format = Annotated[
     str | None,
     typer.Option(
         "--format",
-        metavar="json|variant|csv|avro|text",
-        help="What bodies are; json with a schema, text without.",
+        metavar="json|variant|csv|avro|protobuf|text",
+        help="What bodies are; json with a schema, protobuf with a descriptor, else text.",
     ),
 ]
 FormatOptions = Annotated[
@@ -40,6 +40,19 @@ FormatOptions = Annotated[
     typer.Option(
         "--format-option", metavar="KEY=VALUE", help="Spark's option of the format; repeatable."
     ),
+]
+Descriptor = Annotated[
+    str | None,
+    typer.Option(
+        "--descriptor",
+        metavar="FILE",
+        help="Protobuf descriptor set with the message bodies are, made by "
+        "`protoc --include_imports --descriptor_set_out=FILE`.",
+    ),
+]
+MessageName = Annotated[
+    str | None,
+    typer.Option("--message", metavar="NAME", help="Full name of that message, like shop.Order."),
 ]
 Sql = Annotated[
     str | None,

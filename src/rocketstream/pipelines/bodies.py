@@ -1,4 +1,4 @@
-"""From bodies to columns: JSON, variant, CSV, Avro or text; what cannot be decoded is kept.
+"""From bodies to columns: JSON, variant, CSV, Avro, Protobuf or text; nothing is thrown away.
 
 Law: what is said of a format is checked without Spark; the rest are expressions of Spark. No row is
 ever left out here: what does not decode has its raw body in ``_malformed``.
@@ -6,6 +6,8 @@ ever left out here: what does not decode has its raw body in ``_malformed``.
 
 from __future__ import annotations
 
+import hashlib
+import importlib.util
 import json
 import os
 from collections.abc import Mapping
@@ -28,7 +30,7 @@ SOURCE_SCHEMA = (
     "tags string, keys string, body binary, storeTimestamp timestamp"
 )
 """The source's columns these pipelines use: naming them spares decoding the others."""
-FORMATS: Final = ("json", "variant", "csv", "avro", "text")
+FORMATS: Final = ("json", "variant", "csv", "avro", "protobuf", "text")
 INFER: Final = "infer"
 _DECODED: Final = "_decoded"
 _NEEDS_SCHEMA: Final = {
@@ -47,14 +49,21 @@ class Bodies:
     format : str
         One of ``FORMATS``.
     schema : str or None
-        For JSON and CSV Spark DDL, Spark's schema JSON, or ``infer``; for Avro its schema's JSON.
+        For JSON and CSV Spark DDL, Spark's schema JSON, or ``infer``; for Avro its schema's JSON;
+        for Protobuf the message's columns as DDL.
     options : mapping
         Spark's options of that format, such as ``sep`` of CSV.
+    message : str or None
+        Full name of the Protobuf message.
+    descriptor : bytes
+        The Protobuf descriptor set it is in.
     """
 
     format: str = "text"
     schema: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
+    message: str | None = None
+    descriptor: bytes = b""
 
     @property
     def inferred(self) -> bool:
@@ -65,7 +74,7 @@ class Bodies:
         """Return the names of the table's columns, None where only Spark can tell."""
         if self.format in ("text", "variant"):
             return ["body", MALFORMED, *METADATA]
-        if self.format not in ("json", "csv") or self.schema is None or self.inferred:
+        if self.format == "avro" or self.schema is None or self.inferred:
             return None
         if self.schema.startswith("{"):
             names = [str(f["name"]) for f in json.loads(self.schema)["fields"]]
@@ -78,28 +87,48 @@ class Bodies:
         found: dict[str, Any] = {"format": self.format, "schema": self.schema}
         if self.options:
             found["options"] = dict(sorted(self.options.items()))
+        if self.message is not None:
+            # Numbers of fields count too, which the columns do not show.
+            digest = hashlib.sha256(self.descriptor).hexdigest()
+            found |= {"message": self.message, "descriptor": f"sha256:{digest}"}
         return found
 
 
 def bodies_of(
-    format: str | None, schema: str | None, options: Mapping[str, str] | None = None
+    format: str | None,
+    schema: str | None,
+    options: Mapping[str, str] | None = None,
+    descriptor: str | None = None,
+    message: str | None = None,
 ) -> Bodies:
     """Return how to read bodies, checked as far as it can be without Spark.
 
     Parameters
     ----------
     format : str or None
-        One of ``FORMATS``; None is ``json`` with a schema and ``text`` without.
+        One of ``FORMATS``; None is ``json`` with a schema, ``protobuf`` with a descriptor, else
+        ``text``.
     schema : str or None
         What the format needs, the path of a file with it, ``infer``, or ``variant`` (the format).
     options : mapping, optional
         Spark's options of the format.
+    descriptor : str, optional
+        The path of a Protobuf descriptor set.
+    message : str, optional
+        Full name of the Protobuf message bodies are.
 
     Raises
     ------
     ConfigurationError
         One of these cannot be used; the text says what can.
     """
+    if format == "protobuf" or (format is None and (descriptor or message) and schema is None):
+        return _protobuf_bodies(schema, options, descriptor, message)
+    if descriptor is not None or message is not None:
+        raise ConfigurationError(
+            "a descriptor and a message are for format protobuf; leave them out, or the schema",
+            format=format,
+        )
     if schema is not None and schema.strip().lower() == "variant" and format in (None, "variant"):
         format, schema = "variant", None
     chosen = format or ("json" if schema is not None else "text")
@@ -121,6 +150,45 @@ def bodies_of(
     text = read_schema(schema)
     _check_text(chosen, text)
     return Bodies(chosen, text, options=given)
+
+
+def _protobuf_bodies(
+    schema: str | None,
+    options: Mapping[str, str] | None,
+    descriptor: str | None,
+    message: str | None,
+) -> Bodies:
+    if schema is not None:
+        raise ConfigurationError(
+            "format protobuf takes no schema; its columns are those of the message", schema=schema
+        )
+    if options:
+        raise ConfigurationError(f"format protobuf has no options; given are {', '.join(options)}")
+    if descriptor is None:
+        raise ConfigurationError(
+            "format protobuf needs a descriptor set and the name of a message in it: --descriptor "
+            "FILE --message NAME; make the file with protoc --include_imports "
+            "--descriptor_set_out=FILE YOUR.proto"
+        )
+    missing = [name for name in ("google.protobuf", "pyarrow") if not _importable(name)]
+    if missing:
+        raise ConfigurationError(
+            f"format protobuf needs {' and '.join(missing)}, not installed here (executors need "
+            "it too); run: pip install 'rocketstream[spark,protobuf]'",
+            missing=missing,
+        )
+    from rocketstream.pipelines.protobuf import read_descriptor
+
+    content, ddl = read_descriptor(descriptor, message)
+    _refuse_taken(check_ddl(ddl), ddl)
+    return Bodies("protobuf", ddl, message=message, descriptor=content)
+
+
+def _importable(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:  # the package a module would be in
+        return False
 
 
 def _check_text(format: str, text: str) -> None:
@@ -315,6 +383,20 @@ def _as_avro(messages: DataFrame, bodies: Bodies) -> _Shaped:
     return parsed, fields, F.when(record.getField(_DECODED).isNull(), raw)
 
 
+def _as_protobuf(messages: DataFrame, bodies: Bodies) -> _Shaped:
+    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql.types import StructField, StructType
+
+    from rocketstream.pipelines.protobuf import batch_decoder
+
+    record = parse_schema(bodies.schema or "")
+    decoder = batch_decoder(bodies.descriptor, bodies.message or "", "_parsed")
+    schema = StructType([*messages.schema.fields, StructField("_parsed", record)])
+    parsed = messages.mapInArrow(decoder, schema)
+    raw = F.concat(F.lit("base64:"), F.base64("body"))
+    return parsed, _fields(F.col("_parsed"), record), F.when(F.col("_parsed").isNull(), raw)
+
+
 def avro_reader_schema(text: str) -> str:
     """Return an Avro schema with one field more, by which a record that was decoded is known.
 
@@ -332,6 +414,7 @@ _SHAPES: Final = {
     "json": _as_json,
     "csv": _as_csv,
     "avro": _as_avro,
+    "protobuf": _as_protobuf,
 }
 
 
