@@ -85,7 +85,7 @@ def test_a_replayed_batch_has_the_same_rows_although_queues_and_options_changed(
     cluster.create_topic(topic, queues=4)
     for queue_id in range(4):
         send(cluster, topic, queue_id, numbered(1_000 + queue_id * 10, 10, TAGS="A"))
-    replays.run(topic, maxOffsetsPerTrigger=15, minPartitions=7, startingOffsets="latest")
+    replays.run(topic, maxOffsetsPerTrigger=30, minPartitions=3, startingOffsets="latest")
 
     first, again = replays.attempts[newest]
     assert first == again
