@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import Any
 
 import pytest
 
 from rocketstream import ConsumeConcurrentlyStatus, ConsumeFromWhere, PushConsumer
 from rocketstream.admin import Admin
+from rocketstream.errors import ClientStateError
 from tests.interop.cluster import BROKER_NAME, CLUSTER_NAME, ApacheCluster, JavaPrograms
 from tests.interop.messages import per_queue
 from tests.interop.ours import Collector, push_consumer, send_many
@@ -106,13 +108,18 @@ def test_dead_letters_go_back_to_their_origin_and_are_counted_meanwhile(
         assert (rows["topic"].min_offset, rows["topic"].max_offset) == (0, 40)
         plan = admin.redrive_plan(group)
         assert plan.by_topic == {topic: 40}
-        first = admin.redrive(group, limit=15)
+        first = admin.redrive(group, limit=15, on_sent=partial(_refuses_another, address, group))
         rest = admin.redrive(group)
         assert (first.sent, rest.sent, admin.redrive(group).sent) == (15, 25, 0)
         (status,) = admin.topic_status(topic)
         assert status.max_offset == 80
         sent = admin.message_view(topic, plan.shown[0].msg_id)
     assert sent.msg_id == plan.shown[0].msg_id
+
+
+def _refuses_another(address: str, group: str, *_: Any) -> None:
+    with Admin(address) as other, pytest.raises(ClientStateError, match="under way already"):
+        other.redrive(group)
 
 
 def _kept(admin: Admin, group: str) -> int:

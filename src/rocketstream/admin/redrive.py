@@ -6,8 +6,8 @@ kept at the brokers, as the offsets of a group that nobody joins.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -21,6 +21,7 @@ from rocketstream.admin.again import (
     progress_group,
     target_topic,
 )
+from rocketstream.admin.hold import QueueHold
 from rocketstream.admin.lag import groups_of_offsets
 from rocketstream.admin.progress import ProgressAdmin
 from rocketstream.client.producer.producer import Producer
@@ -141,7 +142,7 @@ class RedriveAdmin(ProgressAdmin):
             RouteNotFoundError: the group has no dead letters.
             ConfigurationError: a name or limit that cannot be used.
         """
-        run = self._run(group, wanted, to, limit, progress)
+        run = self._located(self._run(group, wanted, to, limit, progress))
         shown: list[MessageExt] = []
         by_topic: dict[str | None, int] = {}
         left_out = 0
@@ -181,7 +182,8 @@ class RedriveAdmin(ProgressAdmin):
     ) -> RedriveResult:
         """Send dead letters again, and keep the place; blocks until it is done.
 
-        Ends at what is there when it begins: a letter that dies again is not sent in a circle.
+        Ends at what is there when it begins: a letter that dies again is not sent in a circle. One
+        redrive of a group runs at a time, whatever it selects; the brokers keep others out.
         Interrupted or failed, the next call with the same selection goes on behind the last letter
         sent; after a crash up to 32 letters, or those of a second, are sent twice.
 
@@ -197,6 +199,8 @@ class RedriveAdmin(ProgressAdmin):
 
         Raises:
             RouteNotFoundError: the group has no dead letters.
+            ClientStateError: another redrive of the group is under way, or went on in the place of
+                this one, which stood still.
             ConfigurationError: a topic to send to does not exist, or a letter does not tell its
                 origin; the letters before it are sent.
             SendError: one could not be sent, or it is not known whether it was.
@@ -206,12 +210,15 @@ class RedriveAdmin(ProgressAdmin):
         run = self._run(group, wanted, to, limit, progress)
         result = RedriveResult()
         with ExitStack() as cleanup:
+            hold = cleanup.enter_context(self._hold(run))
+            run = self._located(run)
             sender = producer or cleanup.enter_context(
                 Producer(PROGRESS_GROUP, **self._producer_settings)
             )
-            pace = Pace(rate, self._clock, threading.Event().wait)
-            place = cleanup.enter_context(_Place(self, run, self._clock))
+            pace = Pace(rate, self._clock, hold.wait)
+            place = cleanup.enter_context(_Place(self, run, hold, self._clock))
             for letter, is_wanted in self._letters(run):
+                hold.keep()
                 if is_wanted:
                     if result.sent == limit:
                         return result
@@ -259,14 +266,23 @@ class RedriveAdmin(ProgressAdmin):
                 f"`rocketstream topic create '{topic}' --queues 1` does",
                 topic=topic,
             )
-        low, high = self._client.min_offsets(queues), self._client.max_offsets(queues)
+        return _Run(group, topic, wanted, to, keeper, tuple(queues))
+
+    def _located(self, run: _Run) -> _Run:
+        """Return a run with what it is to go through: from its place to what is there now."""
+        low, high = self._client.min_offsets(run.queues), self._client.max_offsets(run.queues)
         ranges: dict[MessageQueue, tuple[int, int]] = {}
-        for queue in queues:
-            stored = self._client.query_consumer_offset(keeper, queue) or 0
+        for queue in run.queues:
+            stored = self._client.query_consumer_offset(run.progress, queue) or 0
             # Beyond the end it is the place in a topic that was deleted since.
             begin = low[queue] if stored > high[queue] else max(stored, low[queue])
             ranges[queue] = (begin, high[queue])
-        return _Run(group, topic, wanted, to, keeper, ranges)
+        return dataclasses.replace(run, ranges=ranges)
+
+    def _hold(self, run: _Run) -> QueueHold:
+        # One for all selections: two that overlap would send what is in both twice.
+        what = f"a redrive of the dead letters of {run.group}"
+        return QueueHold(self._wire, self._client, PROGRESS_GROUP, run.queues, what, self._clock)
 
     def _letters(self, run: _Run) -> Iterator[tuple[MessageExt, bool]]:
         """Yield each letter of the ranges and whether it is wanted, queue by queue."""
@@ -327,15 +343,17 @@ class _Run:
     wanted: LetterFilter
     to: str | None
     progress: str
-    ranges: Mapping[MessageQueue, tuple[int, int]]
+    queues: tuple[MessageQueue, ...]
+    ranges: Mapping[MessageQueue, tuple[int, int]] = field(default_factory=dict)
 
 
 class _Place:
     """Where a redrive is; kept at the brokers now and then, and at its end, however it ends."""
 
-    def __init__(self, admin: RedriveAdmin, run: _Run, clock: Clock) -> None:
+    def __init__(self, admin: RedriveAdmin, run: _Run, hold: QueueHold, clock: Clock) -> None:
         self._client = admin._client
         self._run = run
+        self._hold = hold
         self._clock = clock
         self._changed: dict[MessageQueue, int] = {}
         self._count = 0
@@ -345,6 +363,8 @@ class _Place:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._hold.is_lost:
+            return  # another one keeps the place now, and may be farther
         try:
             self.save()
         except RocketMQError as error:

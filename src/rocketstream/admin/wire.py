@@ -23,6 +23,8 @@ from rocketstream.protocol.bodies import (
     ConsumeStats,
     GetConsumerStatusBody,
     GroupList,
+    LockBatchRequestBody,
+    LockBatchResponseBody,
     QueryConsumeTimeSpanBody,
     ResetOffsetBody,
     SubscriptionGroupWrapper,
@@ -30,6 +32,7 @@ from rocketstream.protocol.bodies import (
     TopicList,
     TopicRouteData,
     TopicStatsTable,
+    UnlockBatchRequestBody,
 )
 from rocketstream.protocol.codes import PullSysFlag, RequestCode, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
@@ -293,6 +296,21 @@ class AdminWire:
         header = QueryConsumeTimeSpanRequestHeader(topic=topic, group=group)
         body = self._broker(address, RequestCode.QUERY_CONSUME_TIME_SPAN, header)
         return QueryConsumeTimeSpanBody.decode(body)
+
+    def lock(
+        self, address: str, group: str, client_id: str, queues: set[MessageQueue]
+    ) -> set[MessageQueue]:
+        """LOCK_BATCH_MQ (41): take or renew queues; returns those the client holds now (C-354)."""
+        body = LockBatchRequestBody(group, client_id, queues).encode()
+        command = RemotingCommand.request(RequestCode.LOCK_BATCH_MQ, body=body)
+        answer = self._client.request(address, command, self._timeout_ms)
+        return LockBatchResponseBody.decode(bytes(answer.body)).lock_ok_mq_set
+
+    def unlock(self, address: str, group: str, client_id: str, queues: set[MessageQueue]) -> None:
+        """UNLOCK_BATCH_MQ (42): give queues back; others' are left alone (C-355)."""
+        body = UnlockBatchRequestBody(group, client_id, queues).encode()
+        command = RemotingCommand.request(RequestCode.UNLOCK_BATCH_MQ, body=body)
+        self._client.request(address, command, self._timeout_ms)
 
     def _namesrv(self, code: RequestCode) -> bytes:
         answer = self._client.request_namesrv(RemotingCommand.request(code), self._timeout_ms)

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from rocketstream import Message, Producer
-from rocketstream.admin import Admin, LetterFilter
+from rocketstream._util.clock import SYSTEM_CLOCK
+from rocketstream.admin import Admin, LetterFilter, hold
 from rocketstream.admin.again import PROGRESS_GROUP, progress_group
 from rocketstream.admin.redrive import Pace
 from rocketstream.client.blocking import BlockingAdminClient
-from rocketstream.errors import ConfigurationError, RouteNotFoundError
+from rocketstream.errors import ClientStateError, ConfigurationError, RouteNotFoundError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.server.embedded import EmbeddedCluster
@@ -152,6 +153,81 @@ def test_a_crash_sends_no_more_twice_than_was_not_yet_kept(
     admin.redrive(GROUP, on_sent=look)
     behind = [sent - (kept or 0) for sent, kept in enumerate(seen, start=1)]
     assert 0 <= min(behind) <= max(behind) < 32
+
+
+def test_a_second_redrive_of_a_group_is_refused_while_one_is_under_way(
+    rocketmq_cluster: EmbeddedCluster, admin: Admin, letters: Letters
+) -> None:
+    """Whatever it selects and wherever it runs: nothing doubled, nothing left."""
+    letters.put(40, tag="eu")
+    with Admin(rocketmq_cluster.namesrv_addr) as other:
+
+        def begin_another(letter: MessageExt, _: Any) -> None:
+            if letter.queue_offset == 35:
+                for wanted in (None, LetterFilter(tag="eu")):
+                    with pytest.raises(ClientStateError, match="letters of billing is under way"):
+                        other.redrive(GROUP, wanted)
+                assert other.redrive_plan(GROUP, limit=1).letters == 1
+
+        assert admin.redrive(GROUP, on_sent=begin_another).sent == 40
+        letters.put(2)
+        assert other.redrive(GROUP).sent == 2
+    places = [message.properties["REDRIVEN_FROM"] for message in letters.of("orders")]
+    assert len(set(places)) == len(places) == 42
+
+
+def test_a_redrive_that_fails_gives_the_queues_back(admin: Admin, letters: Letters) -> None:
+    letters.put(origin="gone")
+    with pytest.raises(ConfigurationError, match="does not exist any more"):
+        admin.redrive(GROUP)
+    assert admin.redrive(GROUP, to="orders").sent == 1
+
+
+def test_a_redrive_that_stood_still_leaves_the_field_to_the_one_in_its_place() -> None:
+    """As after a crash: brokers let a next one in, and it keeps the place from then on."""
+    clock = ManualClock(SYSTEM_CLOCK.now_ms())
+    with (
+        EmbeddedCluster(clock=clock) as cluster,
+        Admin(cluster.namesrv_addr, clock=clock) as admin,
+        Admin(cluster.namesrv_addr, clock=clock) as other,
+        Producer("letters", namesrv_addr=cluster.namesrv_addr) as producer,
+    ):
+        admin.topic_create(DEAD, 1)
+        admin.topic_create("orders", 2)
+        letters = Letters(cluster, producer, admin)
+        letters.put(5)
+
+        def stand_still(*_: Any) -> None:
+            clock.advance(61_000)
+            assert other.redrive(GROUP).sent == 5
+
+        with pytest.raises(ClientStateError, match="stood still for 61 s"):
+            admin.redrive(GROUP, on_sent=stand_still)
+        assert admin.redrive(GROUP).sent == 0
+        assert len(letters.of("orders")) == 6
+
+
+def test_a_redrive_whose_queues_went_to_another_stops_at_once(
+    rocketmq_cluster: EmbeddedCluster,
+    admin: Admin,
+    letters: Letters,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As after a restart of a broker of Apache's, which forgets who held what."""
+    letters.put(3)
+    monkeypatch.setattr(hold, "new_uuid", lambda: "mine")
+    wire, broker = admin._wire, rocketmq_cluster.broker_addr
+
+    def rob(*_: Any) -> None:
+        wire.unlock(broker, PROGRESS_GROUP, "mine", {QUEUE})
+        assert wire.lock(broker, PROGRESS_GROUP, "robber", {QUEUE})
+
+    monkeypatch.setattr(hold, "RENEWED_AFTER_MS", 0)
+    with pytest.raises(ClientStateError, match="another one may have gone on"):
+        admin.redrive(GROUP, on_sent=rob)
+    assert len(letters.of("orders")) == 1
+    with BlockingAdminClient(rocketmq_cluster.namesrv_addr) as client:
+        assert not client.query_consumer_offset(PROGRESS_GROUP, QUEUE)
 
 
 def test_a_limit_takes_the_first_and_the_next_run_the_next(admin: Admin, letters: Letters) -> None:
