@@ -62,16 +62,18 @@ ROOMS: dict[str, set[str]] = {
     "spark.letters": {"protocol"},
     "spark.listener": {"spark.measures"},
     "spark.measures": {"spark.driver"},
-    "spark.source": TASK | {"spark.setup", "spark.reader", "spark.store", "spark.sink", "client"},
-    "spark.reader": TASK | {"spark.driver", "spark.executor", "spark.store", "spark.parallelism"},
+    "spark.format": {"spark.setup"},
+    "spark.source": TASK | {"spark.format", "spark.reader", "spark.store", "spark.sink", "client"},
+    "spark.reader": TASK
+    | {"spark.format", "spark.driver", "spark.executor", "spark.store", "spark.parallelism"},
     "spark.driver": TASK | CONNECTING | {"spark.parallelism", "protocol", "transport"},
     "spark.executor": TASK | CONNECTING | {"spark.arrow", "spark.worker", "protocol", "transport"},
     # Renders what the admin operations tell, as the command line does; no other room asks them.
     "spark.progress": {
         "spark.arrow",
         "spark.connections",
+        "spark.format",
         "spark.options",
-        "spark.setup",
         "protocol",
     }
     | {"admin"},
@@ -91,6 +93,7 @@ ROOMS: dict[str, set[str]] = {
     "spark.consumer": {
         "spark.columns",
         "spark.connections",
+        "spark.format",
         "spark.options",
         "spark.patience",
         "spark.setup",
@@ -123,7 +126,7 @@ ROOMS: dict[str, set[str]] = {
 # Third-party modules and the one place each may be imported.
 HOMES: dict[str, tuple[str, ...]] = {
     "pyspark": (
-        "rocketstream.spark.source",
+        "rocketstream.spark.format",
         "rocketstream.spark.reader",
         "rocketstream.spark.listener",
         "rocketstream.spark.progress.source",

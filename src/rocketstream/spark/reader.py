@@ -22,6 +22,7 @@ from rocketstream.spark.driver.signals import stop_on_sigterm
 from rocketstream.spark.driver.streaming import StreamSource
 from rocketstream.spark.driver.warnings import WARNINGS, WarningTail
 from rocketstream.spark.executor.rows import read_partition
+from rocketstream.spark.format import AvailableNow, called_by_spark, limits
 from rocketstream.spark.parallelism import default_parallelism
 from rocketstream.spark.scan import PartitionPlan, QueueRange, Scan
 from rocketstream.spark.store.planning import (
@@ -35,18 +36,6 @@ from rocketstream.spark.store.snapshot import Snapshot
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-try:
-    from pyspark.sql.streaming import datasource as limits
-except ImportError:  # Spark 4.0 and 4.1: no limits, availableNow is one batch of everything
-    limits = None
-
-
-class _Absent:
-    """Stands in for what a Spark version does not have."""
-
-
-_AvailableNow: Any = limits.SupportsTriggerAvailableNow if limits else _Absent
 
 
 class RocketMQPartition(api.InputPartition):  # type: ignore[misc]
@@ -66,6 +55,7 @@ class RocketMQReader(api.DataSourceReader):  # type: ignore[misc]
     def __init__(self, scan: Scan) -> None:
         self._scan = scan
 
+    @called_by_spark
     def partitions(self) -> Sequence[api.InputPartition]:
         """Resolve the ranges and plan them; blocks on the network."""
         cluster = Cluster(self._scan.options)
@@ -92,6 +82,7 @@ class StoreReader(api.DataSourceReader):  # type: ignore[misc]
     def __init__(self, scan: StoreScan) -> None:
         self._scan = scan
 
+    @called_by_spark
     def partitions(self) -> Sequence[api.InputPartition]:
         """Look what there is and plan it; reads the index, and the log where the index lacks."""
         options = self._scan.options
@@ -108,7 +99,7 @@ class StoreReader(api.DataSourceReader):  # type: ignore[misc]
         return read_store(self._scan, partition.value)
 
 
-class RocketMQStreamReader(_AvailableNow, api.DataSourceStreamReader):  # type: ignore[misc]
+class RocketMQStreamReader(AvailableNow, api.DataSourceStreamReader):  # type: ignore[misc]
     """Reads a stream in micro-batches of exact ranges.
 
     One instance lives in a process of its own as long as the query and answers for offsets; the
@@ -125,10 +116,12 @@ class RocketMQStreamReader(_AvailableNow, api.DataSourceStreamReader):  # type: 
         self._open_source: StreamSource | None = None
         self._warnings: WarningTail | None = None
 
+    @called_by_spark
     def initialOffset(self) -> dict[str, Any]:
         """Return where the stream begins."""
         return self._source().initial().to_json()
 
+    @called_by_spark
     def latestOffset(
         self, start: dict[str, Any] | None = None, limit: Any = None
     ) -> dict[str, Any]:
@@ -163,10 +156,12 @@ class RocketMQStreamReader(_AvailableNow, api.DataSourceStreamReader):  # type: 
         told = [] if self._warnings is None else self._warnings.told()
         return newest.to_json() | ({WARNINGS: told} if told else {})
 
+    @called_by_spark
     def prepareForTriggerAvailableNow(self) -> None:
         """Stop at what is there now."""
         self._source().prepare_available_now()
 
+    @called_by_spark
     def partitions(
         self, start: dict[str, Any], end: dict[str, Any]
     ) -> Sequence[api.InputPartition]:

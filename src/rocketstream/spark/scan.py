@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rocketstream.errors import ConfigurationError
+from rocketstream.errors import ConfigurationError, SubscriptionError
 from rocketstream.model import MessageQueue
-from rocketstream.protocol.subscription import EXPRESSION_SQL92, build_subscription
+from rocketstream.protocol.bodies import SubscriptionData
+from rocketstream.protocol.subscription import EXPRESSION_SQL92, EXPRESSION_TAG, build_subscription
 from rocketstream.spark.columns import ERROR, Column
 from rocketstream.spark.options import ReadOptions
 
@@ -75,8 +76,8 @@ def new_scan(options: ReadOptions, columns: tuple[Column, ...]) -> Scan:
     """Return the scan of some options.
 
     Raises:
-        SubscriptionError: ``tags`` or ``sql`` is not an expression (C-99 to C-101).
-        ConfigurationError: ``mode=permissive`` without the column ``error``.
+        ConfigurationError: ``tags`` or ``sql`` is not an expression (C-99 to C-101), or
+            ``mode=permissive`` without the column ``error``.
     """
     if options.permissive and not any(column.name == ERROR for column in columns):
         raise ConfigurationError(
@@ -85,8 +86,16 @@ def new_scan(options: ReadOptions, columns: tuple[Column, ...]) -> Scan:
         )
     tags = None
     if options.sql is not None:
-        build_subscription("", options.sql, 0, EXPRESSION_SQL92)
+        _subscription("sql", options.sql, EXPRESSION_SQL92)
     if options.tags != SUBSCRIBE_ALL:
-        subscription = build_subscription("", options.tags, 0)
+        subscription = _subscription("tags", options.tags, EXPRESSION_TAG)
         tags = frozenset(subscription.tags_set) or None
     return Scan(options, columns, tags)
+
+
+def _subscription(option: str, text: str, kind: str) -> SubscriptionData:
+    try:
+        return build_subscription("", text, 0, kind)
+    except SubscriptionError as error:
+        why = error.message.removeprefix("subscription exception: ")
+        raise SubscriptionError(f"option {option!r} is {text!r}: {why}", option=option) from None

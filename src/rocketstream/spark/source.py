@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyspark.sql.datasource import DataSource
-
 from rocketstream.client.config import new_uuid
 from rocketstream.errors import ConfigurationError, NotSupportedError
 from rocketstream.spark.columns import Column, Wish, choose, ddl
+from rocketstream.spark.format import Format, called_by_spark, plans
 from rocketstream.spark.options import (
     Mode,
     WriteOptions,
@@ -24,8 +23,6 @@ from rocketstream.spark.options import (
 )
 from rocketstream.spark.reader import RocketMQReader, RocketMQStreamReader, StoreReader
 from rocketstream.spark.scan import Scan, new_scan
-from rocketstream.spark.setup.requirements import check_requirements
-from rocketstream.spark.setup.shipping import make_constants_picklable
 from rocketstream.spark.sink.columns import choose as choose_to_write
 from rocketstream.spark.sink.routes import Routes
 from rocketstream.spark.sink.task import Sink
@@ -33,34 +30,26 @@ from rocketstream.spark.sink.writer import RocketMQStreamWriter, RocketMQWriter,
 from rocketstream.spark.store.rows import new_store_scan
 
 
-class RocketMQDataSource(DataSource):  # type: ignore[misc]
+class RocketMQDataSource(Format):
     """Reads and writes RocketMQ topics, in batch and as a stream: ``format("rocketmq")``.
 
     Give options ``nameServer`` and ``topic``. What is read has every column, or those of
     ``.schema(...)``, which is also the way not to pay for the others; what is written has the
     columns of ``rocketstream.spark.sink.columns.COLUMNS``. The full lists of options are
     ``READ_OPTIONS`` and ``WRITE_OPTIONS`` in ``rocketstream.spark.options``.
-
-    Parameters
-    ----------
-    options
-        As given to ``option(...)``; names match in any case.
     """
-
-    def __init__(self, options: Any) -> None:
-        check_requirements()
-        make_constants_picklable()
-        self._options = dict(options)
 
     @classmethod
     def name(cls) -> str:
         """Return the name for ``format``."""
         return "rocketmq"
 
+    @called_by_spark
     def schema(self) -> str:
         """Return all columns; not called when the user gives a schema."""
         return ddl(is_permissive(self._options))
 
+    @plans
     def reader(self, schema: Any) -> RocketMQReader | StoreReader:
         """Return the batch reader: through brokers, or of a store directory (``storePath``).
 
@@ -70,11 +59,10 @@ class RocketMQDataSource(DataSource):  # type: ignore[misc]
             An option or the schema is not accepted.
         """
         if is_store_read(self._options):
-            check_requirements()
-            make_constants_picklable()
             return StoreReader(new_store_scan(store_options(self._options), columns_of(schema)))
         return RocketMQReader(self._scan(schema, "batch"))
 
+    @plans
     def streamReader(self, schema: Any) -> RocketMQStreamReader:
         """Return the stream reader; raises as ``reader`` does."""
         if is_store_read(self._options):
@@ -86,6 +74,7 @@ class RocketMQDataSource(DataSource):  # type: ignore[misc]
             )
         return RocketMQStreamReader(self._scan(schema, "stream"))
 
+    @plans
     def writer(self, schema: Any, overwrite: bool) -> RocketMQWriter:
         """Return the batch writer; asks the name server for the topic.
 
@@ -103,6 +92,7 @@ class RocketMQDataSource(DataSource):  # type: ignore[misc]
                 routes.queues(sink.options.topic)
         return RocketMQWriter(sink)
 
+    @plans
     def streamWriter(self, schema: Any, overwrite: bool) -> RocketMQStreamWriter:
         """Return the stream writer; called for every micro-batch.
 
@@ -123,16 +113,12 @@ class RocketMQDataSource(DataSource):  # type: ignore[misc]
         return RocketMQStreamWriter(self._sink(schema, "stream"))
 
     def _sink(self, schema: Any, mode: Mode) -> Sink:
-        check_requirements()
-        make_constants_picklable()
         options: WriteOptions = write_options(self._options, mode)
         fields = [(field.name, field.dataType.simpleString()) for field in schema.fields]
         columns = choose_to_write(fields, options.topic)
         return Sink(options, columns, options.write_id or new_uuid())
 
     def _scan(self, schema: Any, mode: Mode) -> Scan:
-        check_requirements()
-        make_constants_picklable()
         options = read_options(self._options, mode)
         return new_scan(options, columns_of(schema))
 

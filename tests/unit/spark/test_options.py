@@ -51,8 +51,41 @@ def test_topics_are_a_list() -> None:
 
 
 def test_what_spark_adds_is_left_alone() -> None:
-    """load(path) and the like are Spark's business."""
-    assert parse(path="/x", **{"spark.sql.something": "1"}).topics == ("T",)
+    """Its own settings, and the empty path of some of its calls."""
+    assert parse(path="", **{"spark.sql.something": "1"}).topics == ("T",)
+
+
+def test_a_path_is_no_way_to_say_what_is_read() -> None:
+    """Whoever writes load("orders") means the topic."""
+    with pytest.raises(ConfigurationError, match=r"path is given, 'orders'.*Accepted: topic,"):
+        parse(path="orders")
+
+
+@pytest.mark.parametrize("text", ["localhost", "h:1,i:2", "http://h:1", "h:port", ":1"])
+def test_name_servers_are_looked_at_before_one_is_asked(text: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"option 'nameServer' is '.*separated by ';'"):
+        parse(nameserver=text)
+    assert parse(nameserver="h:1; [::1]:2;").name_server == "h:1; [::1]:2;"
+
+
+def test_a_group_nobody_can_have_is_refused_before_a_task_runs() -> None:
+    with pytest.raises(ConfigurationError, match=r"option 'group' is 'a b': .*illegal"):
+        parse(group="a b")
+    assert parse(group=" ").group is None
+
+
+def test_seconds_are_not_taken_for_milliseconds() -> None:
+    """As milliseconds they are a day of 1970, and everything would be read."""
+    with pytest.raises(ConfigurationError, match=r"'1700000000'; .* \(not seconds\)"):
+        parse(startingTimestamp="1700000000")
+    assert parse(startingTimestamp="0").start.timestamp_ms == 0
+
+
+def test_an_expression_that_is_wrong_is_named_with_its_option() -> None:
+    """In one line: what compiles it has no more to say."""
+    with pytest.raises(SubscriptionError, match=r"option 'sql' is 'price >': the SQL92") as caught:
+        new_scan(parse(sql="price >"), ALL_COLUMNS)
+    assert caught.value.__suppress_context__
 
 
 @pytest.mark.parametrize(
@@ -69,7 +102,7 @@ def test_what_spark_adds_is_left_alone() -> None:
         ({"minPartitions": "x"}, "'minPartitions' is 'x'"),
         ({"pullsInFlight": "65"}, "a whole number from 1 to 64"),
         ({"failOnDataLoss": "yes"}, "'failOnDataLoss' is 'yes'; give true or false"),
-        ({"startingTimestamp": "yesterday"}, "milliseconds since 1970 UTC, ISO 8601 "),
+        ({"startingTimestamp": "yesterday"}, "milliseconds since 1970 UTC .*ISO 8601 "),
         ({"startingOffsets": "latest"}, "a batch ends there"),
         ({"endingOffsets": "earliest"}, "a batch begins there"),
         ({"startingOffsets": "{"}, "-2 earliest, -1 latest"),

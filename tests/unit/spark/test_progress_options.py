@@ -32,7 +32,7 @@ def test_groups_are_named_by_either_option_and_topics_by_one() -> None:
 @pytest.mark.parametrize(
     ("text", "milliseconds"),
     [("500", 500), ("500ms", 500), ("10s", 10_000), ("10 seconds", 10_000), ("1 minute", 60_000),
-     ("2min", 120_000), ("1h", 3_600_000), ("1 day", 86_400_000)],
+     ("2min", 120_000), ("1h", 3_600_000), ("1 day", 86_400_000), ("2 weeks", 1_209_600_000)],
 )  # fmt: skip
 def test_an_interval_is_a_length_of_time(text: str, milliseconds: int) -> None:
     assert progress_options(NAMESRV | {"interval": text}).interval_ms == milliseconds

@@ -343,6 +343,9 @@ def test_a_directory_that_is_no_store_is_told_from_a_kind_not_read(tmp_path: Pat
     (tmp_path / "some").mkdir()
     with pytest.raises(ConfigurationError, match="holds some but no 'consumequeue'"):
         ranges_of(tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigurationError, match="/file', which is no directory here"):
+        ranges_of(tmp_path / "file")
     (tmp_path / "consumequeue_rocksdb").mkdir()
     with pytest.raises(NotSupportedError, match="RocksDB"):
         ranges_of(tmp_path)

@@ -17,9 +17,8 @@ from rocketstream.errors import ConfigurationError
 from rocketstream.spark.consumer.messages import check_columns
 from rocketstream.spark.consumer.parcel import unpack
 from rocketstream.spark.consumer.task import Counts, consume_rows
+from rocketstream.spark.format import Format, plans
 from rocketstream.spark.options import ConsumeOptions, consume_options
-from rocketstream.spark.setup.requirements import check_requirements
-from rocketstream.spark.setup.shipping import make_constants_picklable
 from rocketstream.spark.worker import prepare
 
 logger = logging.getLogger("rocketstream.spark")
@@ -29,28 +28,19 @@ FORMAT: Final = "rocketmq-consumer"
 _StreamWriter: Any = getattr(api, "DataSourceStreamArrowWriter", api.DataSourceStreamWriter)
 
 
-class RocketMQConsumerSink(api.DataSource):  # type: ignore[misc]
+class RocketMQConsumerSink(Format):
     """Gives rows to a message listener: ``df.writeStream.format("rocketmq-consumer")``.
 
     ``rocketstream.spark.consume`` sets it up. The options are in
     ``rocketstream.spark.options.CONSUME_OPTIONS``.
-
-    Parameters
-    ----------
-    options
-        As given to ``option(...)``; names match in any case.
     """
-
-    def __init__(self, options: Any) -> None:
-        check_requirements()
-        make_constants_picklable()
-        self._options = dict(options)
 
     @classmethod
     def name(cls) -> str:
         """Return the name for ``format``."""
         return FORMAT
 
+    @plans
     def writer(self, schema: Any, overwrite: bool) -> ConsumerWriter:
         """Return the writer of a batch.
 
@@ -61,6 +51,7 @@ class RocketMQConsumerSink(api.DataSource):  # type: ignore[misc]
         """
         return ConsumerWriter(*self._plan(schema, overwrite))
 
+    @plans
     def streamWriter(self, schema: Any, overwrite: bool) -> ConsumerStreamWriter:
         """Return the writer of a micro-batch; raises as ``writer`` does."""
         return ConsumerStreamWriter(*self._plan(schema, overwrite))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rocketstream.errors import ConfigurationError
-from rocketstream.spark.options.parsing import flag, number, required
+from rocketstream.spark.options.parsing import bad, flag, number, required
 
 CONNECT_OPTIONS: Final = (
     "nameServer",
@@ -79,7 +79,7 @@ def connect_options(values: Mapping[str, str]) -> ConnectOptions:
         ConfigurationError: one is missing or unusable.
     """
     return ConnectOptions(
-        name_server=required(values, "nameServer", "host:port of the name server"),
+        name_server=_name_server(values),
         request_timeout_ms=number(values, "requestTimeoutMs", 10_000, 1),
         connect_timeout_ms=number(values, "connectTimeoutMs", 3_000, 1),
         retry_timeout_ms=number(values, "retryTimeoutMs", 30_000, 0),
@@ -104,6 +104,16 @@ def connect_settings(values: Mapping[str, str]) -> dict[str, Any]:
     """
     connect = connect_options(values)
     return {field.name: getattr(connect, field.name) for field in dataclasses.fields(connect)}
+
+
+def _name_server(values: Mapping[str, str]) -> str:
+    accepted = "host:port of the name server, or of several, separated by ';'"
+    text = required(values, "nameServer", accepted)
+    for address in filter(None, (part.strip() for part in text.split(";"))):
+        host, _, port = address.rpartition(":")
+        if not host or not (port.isascii() and port.isdigit()) or {",", "/"} & set(host):
+            raise bad("nameServer", text, accepted)
+    return text
 
 
 def _use_tls(values: Mapping[str, str]) -> bool:

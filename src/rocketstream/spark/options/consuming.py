@@ -11,7 +11,7 @@ from typing import Final
 
 from rocketstream.protocol.names import check_consumer_group
 from rocketstream.spark.options.connecting import CONNECT_OPTIONS, ConnectOptions, connect_settings
-from rocketstream.spark.options.parsing import bad, flag, known, number, required
+from rocketstream.spark.options.parsing import bad, flag, known, number, of_a_sink, required
 
 MAX_RECONSUME_TIMES: Final = 16
 """What -1 stands for, in order too: a task must end, so a queue cannot be suspended for ever."""
@@ -29,9 +29,6 @@ CONSUME_OPTIONS: Final = (
     *CONNECT_OPTIONS,
 )
 """Every option of the sink, spelled as documented; names are RocketMQ's."""
-
-_SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})
-"""What Spark hands to a sink although it is meant for the query."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +65,7 @@ def consume_options(given: Mapping[str, str]) -> ConsumeOptions:
     Raises:
         ConfigurationError: an unknown, missing or unusable option; the text says what to give.
     """
-    mine = {name: value for name, value in given.items() if name.lower() not in _SPARKS_OWN}
-    values = known(mine, CONSUME_OPTIONS)
+    values = known(of_a_sink(given), CONSUME_OPTIONS)
     connect = connect_settings(values)
     group = required(values, "group", "the consumer group")
     check_consumer_group(group)

@@ -14,8 +14,10 @@ from rocketstream.errors import ConfigurationError
 
 T = TypeVar("T")
 
-IGNORED_OPTIONS: Final = frozenset({"path", "paths", "mergeschema", "recursivefilelookup"})
+IGNORED_OPTIONS: Final = frozenset({"mergeschema", "recursivefilelookup"})
 """Options Spark itself may hand to any source."""
+PATH_OPTIONS: Final = frozenset({"path", "paths"})
+"""What ``load``, ``save`` and ``start`` make of their argument."""
 
 
 FOREIGN_NAMES: Final = {
@@ -46,6 +48,13 @@ def known(given: Mapping[str, str], accepted: Sequence[str]) -> dict[str, str]:
         lower = key.lower()
         if lower in spelled:
             values[spelled[lower]] = value
+        elif lower in PATH_OPTIONS:
+            if value.strip():
+                raise ConfigurationError(
+                    f"a path is given, {value!r}, but this is no format of files: say what is "
+                    f"meant by an option. Accepted: {', '.join(accepted)}",
+                    option=key,
+                )
         elif lower not in IGNORED_OPTIONS and not lower.startswith("spark."):
             foreign = FOREIGN_NAMES.get(lower, "").lower()
             close = [foreign] if foreign in spelled else get_close_matches(lower, spelled, 1)
@@ -54,6 +63,14 @@ def known(given: Mapping[str, str], accepted: Sequence[str]) -> dict[str, str]:
                 f"unknown option {key!r}{hint} Accepted: {', '.join(accepted)}", option=key
             )
     return values
+
+
+def of_a_sink(given: Mapping[str, str]) -> dict[str, str]:
+    """Return options without those Spark hands to a sink although they are meant for the query."""
+    return {name: value for name, value in given.items() if name.lower() not in _OF_A_QUERY}
+
+
+_OF_A_QUERY: Final = PATH_OPTIONS | {"checkpointlocation", "queryname", "outputmode"}
 
 
 def required(values: Mapping[str, str], name: str, what: str) -> str:

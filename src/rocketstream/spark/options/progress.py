@@ -14,6 +14,7 @@ from typing import Final
 from rocketstream.errors import ConfigurationError
 from rocketstream.spark.options.connecting import CONNECT_OPTIONS, ConnectOptions, connect_settings
 from rocketstream.spark.options.parsing import bad, flag, known
+from rocketstream.spark.options.times import LENGTH_ACCEPTED, length_ms
 
 CLUSTER_ONLY: Final = ("group", "groups", "groupPattern", "topic", "interval", "owners")
 PROGRESS_OPTIONS: Final = (*CLUSTER_ONLY, *CONNECT_OPTIONS)
@@ -22,10 +23,6 @@ FILE_OPTIONS: Final = ("path", "backup")
 """Options of reading offset files."""
 
 INTERVAL_MS: Final = 10_000
-_UNIT_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_WORDS: Final = {"millisecond": "ms", "second": "s", "sec": "s", "minute": "m", "min": "m",
-                 "hour": "h", "day": "d"}  # fmt: skip
-_LENGTH: Final = re.compile(r"([0-9]{1,12})\s*([a-z]*)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +108,8 @@ def file_options(given: Mapping[str, str]) -> FileOptions:
                 f"other. Options of files: {', '.join(FILE_OPTIONS)}",
                 option=name,
             )
-    values = known(given, FILE_OPTIONS)
+    # ``load`` of several makes a list of them.
+    values = known({k: v for k, v in given.items() if k.lower() != "paths"}, FILE_OPTIONS)
     paths = [lower["path"]] if lower.get("path", "").strip() else []
     if "paths" in lower:
         paths += _listed(lower["paths"])
@@ -153,10 +151,7 @@ def _check_pattern(text: str) -> None:
 def _interval(text: str | None) -> int:
     if text is None:
         return INTERVAL_MS
-    found = _LENGTH.fullmatch(text.strip().lower())
-    if found is not None:
-        word = found[2] or "ms"
-        unit = _UNIT_MS.get(_WORDS.get(word.removesuffix("s"), word))
-        if unit is not None and int(found[1]) > 0:
-            return int(found[1]) * unit
-    raise bad("interval", text, "a length of time such as 10s, 1 minute or 500ms")
+    length = length_ms(text)
+    if not length:
+        raise bad("interval", text, LENGTH_ACCEPTED)
+    return length

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rocketstream.errors import ConfigurationError
+from rocketstream.protocol import names
 from rocketstream.spark.options.aliases import spelled_as_options
 from rocketstream.spark.options.connecting import CONNECT_OPTIONS, ConnectOptions, connect_settings
 from rocketstream.spark.options.parsing import bad, flag, known, number
@@ -113,7 +114,7 @@ def read_options(given: Mapping[str, str], mode: Mode) -> ReadOptions:
     return ReadOptions(
         **connect,
         choice=choice,
-        group=values.get("group") or None,
+        group=_group(values),
         commit_offsets=_commit_offsets(values, mode),
         group_member=values.get("groupMember") or None,
         start=start,
@@ -144,6 +145,17 @@ def is_permissive(given: Mapping[str, str]) -> bool:
         drop = " (nothing is dropped without a trace; to drop rows filter 'error IS NULL')"
         raise bad("mode", text, "failFast or permissive" + drop * (lower == "dropmalformed"))
     return lower == "permissive"
+
+
+def _group(values: Mapping[str, str]) -> str | None:
+    group = values.get("group", "").strip()
+    if not group:
+        return None
+    try:
+        names.check_consumer_group(group)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"option 'group' is {group!r}: {error.message}") from None
+    return group
 
 
 def _commit_offsets(values: Mapping[str, str], mode: Mode) -> bool:

@@ -20,12 +20,18 @@ _UNIT_MS: Final = {
     "d": 86_400_000,
     "w": 604_800_000,
 }
+_WORDS: Final = {"millisecond": "ms", "second": "s", "minute": "m", "hour": "h", "day": "d",
+                 "week": "w"}  # fmt: skip
 _LENGTH: Final = re.compile(r"([0-9]{1,12})\s*([a-z]+)", re.ASCII)
 _NUMBER: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
 
+_SECONDS: Final = range(10**9, 10**11)
+"""As milliseconds these are days of 1970 to 1973, as seconds days since 2001: nobody means the
+former."""
+
 TIME_ACCEPTED: Final = (
-    "milliseconds since 1970 UTC, ISO 8601 such as 2024-05-01T12:00:00Z, or a time before now such "
-    "as -10m (ms, s, m, h, d, w)"
+    "milliseconds since 1970 UTC (not seconds), ISO 8601 such as 2024-05-01T12:00:00Z, or a time "
+    "before now such as -10m (ms, s, m, h, d, w)"
 )
 LENGTH_ACCEPTED: Final = "a length of time such as 15m, 30s or 1h (ms, s, m, h, d, w)"
 
@@ -34,11 +40,12 @@ def point_ms(text: str) -> int | None:
     """Return a point in time, None for what is none.
 
     Milliseconds since 1970 UTC where it is not negative; a negative number is that many
-    milliseconds before now, whenever now is looked at: see ``since_1970``.
+    milliseconds before now, whenever now is looked at: see ``since_1970``. A number that can only
+    be seconds since 1970 is none: everything there is would be read for it.
     """
     text = text.strip()
     if _NUMBER.fullmatch(text):
-        return int(text)
+        return None if int(text) in _SECONDS else int(text)
     if text.startswith("-"):
         length = length_ms(text[1:], bare_ms=False)
         return None if length is None else -length or None
@@ -61,13 +68,14 @@ def length_ms(text: str, bare_ms: bool = True) -> int | None:
     """Return a length of time in milliseconds, None for what is none.
 
     Args:
-        text: a number with a unit.
+        text: a number with a unit, such as ``15m`` or ``2 minutes``.
         bare_ms: whether a number without a unit is accepted, as milliseconds.
     """
     text = text.strip().lower()
     if bare_ms and _NUMBER.fullmatch(text):
         return int(text)
     found = _LENGTH.fullmatch(text)
-    if found is None or found[2] not in _UNIT_MS:
+    if found is None:
         return None
-    return int(found[1]) * _UNIT_MS[found[2]]
+    unit_ms = _UNIT_MS.get(_WORDS.get(found[2].removesuffix("s"), found[2]))
+    return None if unit_ms is None else int(found[1]) * unit_ms

@@ -12,7 +12,7 @@ from typing import Final
 from rocketstream import limits
 from rocketstream.errors import ConfigurationError
 from rocketstream.spark.options.connecting import CONNECT_OPTIONS, ConnectOptions, connect_settings
-from rocketstream.spark.options.parsing import bad, known, number
+from rocketstream.spark.options.parsing import bad, known, number, of_a_sink
 from rocketstream.spark.options.positions import Mode
 
 WRITE_OPTIONS: Final = (
@@ -69,7 +69,7 @@ def write_options(given: Mapping[str, str], mode: Mode) -> WriteOptions:
     Raises:
         ConfigurationError: an unknown, missing or unusable option; the text says what to give.
     """
-    values = known(_without_sparks_own(given), WRITE_OPTIONS)
+    values = known(of_a_sink(given), WRITE_OPTIONS)
     connect = connect_settings(values)
     return WriteOptions(
         **connect,
@@ -87,14 +87,6 @@ def write_options(given: Mapping[str, str], mode: Mode) -> WriteOptions:
         sends_in_flight=number(values, "sendsInFlight", 8, 1, 64),
         default_topic_queue_nums=number(values, "defaultTopicQueueNums", 4, 1, 1_024),
     )
-
-
-def _without_sparks_own(given: Mapping[str, str]) -> dict[str, str]:
-    """A stream's sink gets its checkpoint's place and such among its options."""
-    return {name: value for name, value in given.items() if name.lower() not in _SPARKS_OWN}
-
-
-_SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname", "outputmode"})
 
 
 def _write_id(values: Mapping[str, str], mode: Mode) -> str | None:

@@ -15,6 +15,7 @@ from pyspark.sql import datasource as api
 from rocketstream._util.clock import SYSTEM_CLOCK
 from rocketstream.errors import ConfigurationError
 from rocketstream.spark.arrow.plain import plain_batch
+from rocketstream.spark.format import AvailableNow, Format, called_by_spark, plans
 from rocketstream.spark.options.progress import (
     FileOptions,
     ProgressOptions,
@@ -33,41 +34,17 @@ from rocketstream.spark.progress.columns import (
 from rocketstream.spark.progress.files import read_files
 from rocketstream.spark.progress.history import History, SnapshotOffset
 from rocketstream.spark.progress.snapshots import Row, take
-from rocketstream.spark.setup.requirements import check_requirements
-from rocketstream.spark.setup.shipping import make_constants_picklable
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-try:
-    from pyspark.sql.streaming import datasource as limits
-except ImportError:  # Spark 4.0 and 4.1: availableNow is one batch of everything, as here anyway
-    limits = None
 
-
-class _Absent:
-    """Stands in for what a Spark version does not have."""
-
-
-_AvailableNow: Any = limits.SupportsTriggerAvailableNow if limits else _Absent
-
-
-class ProgressDataSource(api.DataSource):  # type: ignore[misc]
+class ProgressDataSource(Format):
     """How far consumer groups are, in batch and as a stream; or the offsets in a broker's files.
 
     ``spark.read.format("rocketmq-progress").option("nameServer", ...).load()`` reads a cluster,
     ``.load("/store/config/consumerOffset.json")`` a file.
-
-    Parameters
-    ----------
-    options
-        As given to ``option(...)``; names match in any case.
     """
-
-    def __init__(self, options: Any) -> None:
-        check_requirements()
-        make_constants_picklable()
-        self._options = dict(options)
 
     @classmethod
     def name(cls) -> str:
@@ -78,6 +55,7 @@ class ProgressDataSource(api.DataSource):  # type: ignore[misc]
         """Return all columns; not called when the user gives a schema."""
         return ddl(FILE_COLUMNS if is_of_files(self._options) else CLUSTER_COLUMNS)
 
+    @plans
     def reader(self, schema: Any) -> ProgressReader | OffsetFileReader:
         """Return the batch reader.
 
@@ -86,17 +64,14 @@ class ProgressDataSource(api.DataSource):  # type: ignore[misc]
         ConfigurationError
             An option or the schema is not accepted.
         """
-        check_requirements()
-        make_constants_picklable()
         if is_of_files(self._options):
             options = file_options(self._options)
             return OffsetFileReader(options, Shape.of(FILE_COLUMNS, schema))
         return ProgressReader(progress_options(self._options), Shape.of(CLUSTER_COLUMNS, schema))
 
+    @plans
     def streamReader(self, schema: Any) -> ProgressStreamReader:
         """Return the stream reader; raises as ``reader`` does."""
-        check_requirements()
-        make_constants_picklable()
         if is_of_files(self._options):
             raise ConfigurationError(
                 "offset files are read in batch: use spark.read, or leave the path out to follow "
@@ -153,6 +128,7 @@ class ProgressReader(api.DataSourceReader):  # type: ignore[misc]
         self._options = options
         self._shape = shape
 
+    @called_by_spark
     def partitions(self) -> Sequence[api.InputPartition]:
         """Take the snapshot; blocks on the network."""
         return self._shape.partitions(take(self._options, SYSTEM_CLOCK.now_ms()))
@@ -169,6 +145,7 @@ class OffsetFileReader(api.DataSourceReader):  # type: ignore[misc]
         self._options = options
         self._shape = shape
 
+    @called_by_spark
     def partitions(self) -> Sequence[api.InputPartition]:
         """Read the files."""
         return self._shape.partitions(read_files(self._options))
@@ -178,7 +155,7 @@ class OffsetFileReader(api.DataSourceReader):  # type: ignore[misc]
         return self._shape.batches(partition)
 
 
-class ProgressStreamReader(_AvailableNow, api.DataSourceStreamReader):  # type: ignore[misc]
+class ProgressStreamReader(AvailableNow, api.DataSourceStreamReader):  # type: ignore[misc]
     """Takes a snapshot a micro-batch, at most every ``interval``."""
 
     def __init__(self, options: ProgressOptions, shape: Shape) -> None:
@@ -190,6 +167,7 @@ class ProgressStreamReader(_AvailableNow, api.DataSourceStreamReader):  # type: 
         """Return the offset before the first snapshot."""
         return SnapshotOffset().to_json()
 
+    @called_by_spark
     def latestOffset(
         self, start: dict[str, Any] | None = None, limit: Any = None
     ) -> dict[str, Any]:
@@ -201,6 +179,7 @@ class ProgressStreamReader(_AvailableNow, api.DataSourceStreamReader):  # type: 
         """Take one snapshot and end."""
         self._history().prepare_available_now()
 
+    @called_by_spark
     def partitions(
         self, start: dict[str, Any], end: dict[str, Any]
     ) -> Sequence[api.InputPartition]:

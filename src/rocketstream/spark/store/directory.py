@@ -49,7 +49,7 @@ def based_files(directory: str | Path) -> list[BasedFile]:
     found = []
     try:
         entries = list(os.scandir(directory))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
     for entry in entries:
         if not _BASED_NAME.fullmatch(entry.name):

@@ -1,0 +1,106 @@
+"""What Spark's calls of every format of ours have in common.
+
+Law: pyspark's classes and their versions, nothing of RocketMQ. Nothing is imported inside a
+function: a package that travels by value has no modules to import from.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+from pyspark.sql.datasource import DataSource
+
+from rocketstream.errors import (
+    BrokerError,
+    ConfigurationError,
+    DataLossError,
+    NotSupportedError,
+    RouteNotFoundError,
+    TransportError,
+)
+from rocketstream.spark.setup.requirements import check_requirements
+from rocketstream.spark.setup.shipping import make_constants_picklable
+
+try:
+    from pyspark.sql.streaming import datasource as _limits
+except ImportError:  # Spark 4.0 and 4.1: no limits, availableNow is one batch of everything
+    _limits = None
+
+
+class _Absent:
+    """Stands in for what a Spark version does not have."""
+
+
+limits: Any = _limits
+"""pyspark's module of read limits, None before 4.2."""
+AvailableNow: Any = limits.SupportsTriggerAvailableNow if limits else _Absent
+"""Base of stream readers that know ``availableNow``."""
+
+DEBUG_VARIABLE: Final = "ROCKETSTREAM_DEBUG"
+"""Set in the environment of Spark's Python workers, it leaves every traceback whole."""
+_SAID_IN_WORDS: Final = (
+    BrokerError,
+    ConfigurationError,
+    DataLossError,
+    NotSupportedError,
+    RouteNotFoundError,
+    TransportError,
+)
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+class Format(DataSource):  # type: ignore[misc]
+    """A data source of ours: its options, in a Python that can run it.
+
+    Parameters
+    ----------
+    options
+        As given to ``option(...)``; names match in any case.
+    """
+
+    def __init__(self, options: Any) -> None:
+        _make_ready()
+        self._options = dict(options)
+
+
+def _make_ready() -> None:
+    check_requirements()
+    make_constants_picklable()
+
+
+def called_by_spark(method: Method) -> Method:
+    """Return a method of a source or reader that fails in few lines.
+
+    Spark shows users the traceback of what a source raises: some twenty lines of our insides
+    before the one that says what to do. An error that says so in words goes without them.
+    """
+
+    @functools.wraps(method)
+    def call(*arguments: Any, **named: Any) -> Any:
+        try:
+            return method(*arguments, **named)
+        except _SAID_IN_WORDS as error:
+            if os.environ.get(DEBUG_VARIABLE):
+                raise
+            raise error.with_traceback(None) from None
+
+    return call  # type: ignore[return-value]
+
+
+def plans(method: Method) -> Method:
+    """Return a method of a ``Format`` that makes a reader or writer.
+
+    Spark calls these in processes of their own, on a source that was pickled: each time the Python
+    is looked at, and taught to pickle what the reader holds.
+    """
+
+    @functools.wraps(method)
+    def call(*arguments: Any, **named: Any) -> Any:
+        _make_ready()
+        return method(*arguments, **named)
+
+    return called_by_spark(call)  # type: ignore[return-value]
