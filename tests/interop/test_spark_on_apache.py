@@ -246,8 +246,12 @@ def test_batches_stored_as_one_record_are_rows(
     try:
         (whole,) = batch_ranges(scan.options, driver)
         addresses = driver.addresses([whole.queue])
-        # A last row within a batch tells nothing, and must not be taken for another queue's.
-        assert driver.marks({whole.queue: 7}) == {}
+        # A last row within a batch is known by its batch.
+        marks = [driver.marks({whole.queue: at})[whole.queue] for at in (0, 1, 7, 40, 41)]
+        assert marks[1] == marks[2] == marks[3]
+        assert len(set(marks)) == 3
+        sizes = driver.row_bytes({whole.queue: 7})
+        assert 0 < sizes[whole.queue] < 10_000
     finally:
         driver.close()
 

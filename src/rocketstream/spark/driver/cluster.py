@@ -26,11 +26,11 @@ from rocketstream.protocol.bodies import ConsumerConnection, TopicList
 from rocketstream.protocol.codes import RequestCode, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import GetConsumerConnectionListRequestHeader
-from rocketstream.protocol.record import RecordHead, read_head
+from rocketstream.protocol.record import RecordHead
 from rocketstream.spark.connections import admin_client, new_pool
 from rocketstream.spark.driver.offsets import Mark
 from rocketstream.spark.driver.planning import first_at
-from rocketstream.spark.driver.pulls import pull_one
+from rocketstream.spark.driver.pulls import head_at, pull_one
 from rocketstream.spark.driver.topics import matching
 from rocketstream.spark.options import ReadOptions
 from rocketstream.spark.patience import Patience
@@ -174,13 +174,18 @@ class Cluster:
             for first in range(0, len(queues), _MARKS_AT_ONCE):
                 some = queues[first : first + _MARKS_AT_ONCE]
                 heads = zip(some, self._heads(broker_name, some, rows), strict=True)
-                found |= {q: h for q, h in heads if h is not None and h.queue_offset == rows[q]}
+                found |= {q: h for q, h in heads if h is not None}
         return found
 
     def _heads(
-        self, broker_name: str, queues: Sequence[MessageQueue], rows: Mapping[MessageQueue, int]
+        self,
+        broker_name: str,
+        queues: Sequence[MessageQueue],
+        rows: Mapping[MessageQueue, int],
+        *,
+        exactly: bool = True,
     ) -> list[RecordHead | None]:
-        """Pull one message of each of a broker's queues."""
+        """Pull one message of each of a broker's queues; ``exactly`` at its offset, or none."""
         address = self._client.address(broker_name)
         answers: dict[int, RemotingCommand] = {}
         try:
@@ -194,7 +199,10 @@ class Cluster:
             with contextlib.suppress(TransportError, BrokerError, RouteNotFoundError):
                 self._client.address(broker_name, refresh=True)
             raise
-        return [_first_head(answers[opaque], address) for opaque in asked]
+        return [
+            _first_head(answers[opaque], address, rows[queue] if exactly else None)
+            for queue, opaque in zip(queues, asked, strict=True)
+        ]
 
     def report(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
         """Tell the brokers how far a group is, one-way.
@@ -271,14 +279,14 @@ class Cluster:
                 patience.pause()
 
     def _store_time(self, queue: MessageQueue, offset: int) -> int:
-        (head,) = self._heads(queue.broker_name, [queue], {queue: offset})
+        (head,) = self._heads(queue.broker_name, [queue], {queue: offset}, exactly=False)
         # Deleted meanwhile: older than anything still there.
         return -1 if head is None else head.store_timestamp
 
 
-def _first_head(answer: RemotingCommand, address: str) -> RecordHead | None:
+def _first_head(answer: RemotingCommand, address: str, offset: int | None) -> RecordHead | None:
     if answer.code == ResponseCode.SUCCESS:
-        return read_head(answer.body) if answer.body else None
+        return head_at(bytes(answer.body), offset) if answer.body else None
     if answer.code in _NO_MESSAGE:
         return None
     raise broker_error(answer.code, answer.remark, address)

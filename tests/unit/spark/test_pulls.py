@@ -1,0 +1,47 @@
+"""What the driver makes of an answer to its pull of one message."""
+
+from __future__ import annotations
+
+import pytest
+
+from rocketstream.protocol.record import encode_batch
+from rocketstream.spark.driver.pulls import head_at
+from tests.unit.spark.records import record
+from tests.unit.spark.test_unwrap import THREE, batch
+
+
+def test_a_record_is_that_of_its_offset_alone() -> None:
+    """Another one is given where the one asked for is gone."""
+    body = record(7) + record(8)
+    head = head_at(body, 7)
+    assert head is not None
+    assert (head.queue_offset, head.total_size) == (7, len(record(7)))
+    assert head_at(body, 8) is head_at(body, 6) is None
+    anyhow = head_at(body, None)
+    assert anyhow is not None
+    assert anyhow.queue_offset == 7
+
+
+def test_a_batch_stored_as_one_record_is_that_of_all_its_offsets() -> None:
+    """Covers W 7.2: so a stream that stopped within one knows its queue again."""
+    body = batch(5)
+    heads = [head_at(body, offset) for offset in (5, 6, 7)]
+    assert [head and (head.queue_offset, head.physical_offset) for head in heads] == [
+        (5, heads[0] and heads[0].physical_offset)
+    ] * 3
+    assert head_at(body, 4) is head_at(body, 8) is None
+
+
+def test_rows_of_a_batch_weigh_their_share_of_it() -> None:
+    """Else maxBytesPerTrigger would take a batch for as many as it holds."""
+    head = head_at(batch(5), 6)
+    assert head is not None
+    assert head.total_size == len(batch(5)) // len(THREE)
+
+
+@pytest.mark.parametrize("told", [0, "x", ""])
+def test_a_batch_that_does_not_say_how_many_it_holds_is_one(told: object) -> None:
+    """Whoever reads it says what is wrong with it."""
+    body = batch(5, told=told, body=encode_batch(THREE))
+    assert head_at(body, 5) is not None
+    assert head_at(body, 6) is None
