@@ -104,8 +104,42 @@ def test_continuous_run_lands_new_messages_and_ends_cleanly_on_ctrl_c(
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 0
-    assert [line[:15] for line in err.splitlines()] == [b"batch 0: 1 row,"]
+    assert sorted(line[:15] for line in err.splitlines()) == [
+        b"batch 0: 1 row,",
+        b"stopping after ",
+    ]
     assert b"landed 1 row of flowing" in out
+    assert [row["body"] for row in table(path)] == ["one"]
+
+
+SLOW = "SELECT *, reflect('java.lang.Thread', 'sleep', bigint({})) AS slept FROM messages"
+
+
+def slow_batch(cli: Cli, start: Starter, path: Path, topic: str, millis: int) -> Any:
+    """A continuous ingest that is in the middle of its first micro-batch."""
+    cli("topic", "create", topic, "-q", "1").worked()
+    cli("send", topic, "one").worked()
+    place = ("--to", f"parquet:{path}", "--conf", f"spark.rocketstream.test={path}")
+    words = ("ingest", topic, *place, "--sql", SLOW.format(millis))
+    process = start(*words, "--continuous", namesrv=cli.namesrv)
+    wait_until((path / "_checkpoint" / "offsets" / "0").exists, "planned micro-batch", TIMEOUT_S)
+    return process, words
+
+
+@pytest.mark.spark
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_sigterm_lets_the_micro_batch_under_way_land(
+    cli: Cli, start: Starter, tmp_path: Path
+) -> None:
+    path = tmp_path / "table"
+    process, _ = slow_batch(cli, start, path, "graceful", 4_000)
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 0, err
+    assert b"stopping after the micro-batch under way" in err
+    assert b"landed 1 row of graceful" in out
+    assert (path / "_checkpoint" / "commits" / "0").exists()
     assert [row["body"] for row in table(path)] == ["one"]
 
 

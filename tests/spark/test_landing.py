@@ -210,9 +210,12 @@ def test_rows_and_dead_letters_may_go_to_topics(
     spark: Any, cluster: EmbeddedCluster, new_topic: NewTopic, read: Callable[..., Any],
     tmp_path: Path,
 ) -> None:  # fmt: skip
-    """Each row as one JSON; a dead letter as it came, with where it came from."""
+    """Each row as one JSON; a dead letter as it came, with where it came from.
+
+    One without any body, which a broker would refuse for ever, is a blank and says so.
+    """
     topic, good, bad = new_topic(queues=1), new_topic(queues=1), new_topic(queues=1)
-    send(cluster, topic, 0, [*orders(0, 2), Sent(b"\xff{", {"KEYS": "k"})])
+    send(cluster, topic, 0, [*orders(0, 2), Sent(b"\xff{", {"KEYS": "k"}), Sent(b"")])
     name = {"nameServer": cluster.namesrv_addr}
     plan = IngestPlan(
         (topic,),
@@ -228,6 +231,38 @@ def test_rows_and_dead_letters_may_go_to_topics(
     assert sorted(bytes(row.body) for row in rows) == [
         b'{"id":0,"city":"c0"}', b'{"id":1,"city":"c1"}',
     ]  # fmt: skip
-    (letter,) = read(bad).collect()
-    assert (bytes(letter.body), letter["keys"]) == (b"\xff{", "k")
+    letters = {bytes(row.body): row for row in read(bad).collect()}
+    assert letters.keys() == {b"\xff{", b" "}
+    letter, empty = letters[b"\xff{"], letters[b" "]
+    assert letter["keys"] == "k"
     assert (letter.properties["_topic"], letter.properties["_queueOffset"]) == (topic, "2")
+    assert "_emptyBody" not in letter.properties
+    assert (empty.properties["_queueOffset"], empty.properties["_emptyBody"]) == ("3", "true")
+
+
+def test_a_table_of_an_older_version_is_landed_on(
+    spark: Any, cluster: EmbeddedCluster, new_topic: NewTopic, tmp_path: Path
+) -> None:
+    """Its marker named one topic and a schema, its offsets had no marks: nothing twice or left."""
+    topic = new_topic(queues=2)
+    for queue_id in range(2):
+        send(cluster, topic, queue_id, orders(queue_id * 10, 5))
+    source = {"nameServer": cluster.namesrv_addr, "startingOffsets": "earliest"}
+    schema = "id BIGINT, city STRING"
+    plan = IngestPlan((topic,), source, parquet(tmp_path / "t"), bodies_of(None, schema))
+    assert ingest(spark, plan).landed == 10
+    older: dict[str, Any] = {"topic": topic, "schema": schema, "partitionBy": [], "tags": None}
+    (tmp_path / "t" / "_ingest.json").write_text(json.dumps(older), "utf-8")
+    for log in Path(plan.checkpoint, "offsets").glob("[0-9]*"):
+        *head, offset = log.read_text("utf-8").splitlines()
+        found = json.loads(offset)
+        assert found.pop("at")
+        log.write_text("\n".join([*head, json.dumps(found | {"v": 1})]), "utf-8")
+        (log.parent / f".{log.name}.crc").unlink(missing_ok=True)
+    send(cluster, topic, 1, orders(15, 5))
+    assert ingest(spark, plan).landed == 5
+    rows = spark.read.parquet(str(tmp_path / "t")).collect()
+    assert sorted(row.id for row in rows) == [*range(5), *range(10, 20)]
+    other = dataclasses.replace(plan, bodies=bodies_of(None, "id BIGINT"))
+    with pytest.raises(ConfigurationError, match="was landed with bodies="):
+        ingest(spark, other)

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 from rocketstream.errors import BrokerError, InternalError, RocketMQError
 
@@ -29,6 +29,12 @@ DEBUG_VARIABLE = "ROCKETSTREAM_DEBUG"
 
 class TerminatedError(KeyboardInterrupt):
     """SIGTERM: ends a command the way Ctrl-C does, with its own exit code."""
+
+
+def end_by(number: int) -> NoReturn:
+    """End the command as this signal does: Ctrl-C, or SIGTERM; in the main thread."""
+    signal.raise_signal(number)
+    raise KeyboardInterrupt
 
 
 def one_line(text: str) -> str:
@@ -104,20 +110,24 @@ def _log_to_stderr() -> logging.Handler:
 def guard(action: Callable[[], int]) -> int:
     """Run a command and return the exit code; no exception leaves, unless debugging."""
     handler = _log_to_stderr()
+    terminated: list[int] = []
     try:
-        with _sigterm_raises():
-            return action()
+        with _sigterm_raises(terminated):
+            code = action()
+        # On its way the exception may have become the code of Ctrl-C: typer knows no other.
+        return EXIT_TERMINATED if terminated and code == EXIT_INTERRUPTED else code
     except TerminatedError:
         return EXIT_TERMINATED
     except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
+        return EXIT_TERMINATED if terminated else EXIT_INTERRUPTED
     except BrokenPipeError:
         _forget_stdout()
         return EXIT_BROKEN_PIPE
     except Exception as error:
         if os.environ.get(DEBUG_VARIABLE):
             raise
-        return _failed(error)
+        code = _failed(error)
+        return EXIT_TERMINATED if terminated and code == EXIT_INTERRUPTED else code
     finally:
         logging.getLogger("rocketstream").removeHandler(handler)
 
@@ -155,8 +165,9 @@ def _forget_stdout() -> None:
 
 
 @contextmanager
-def _sigterm_raises() -> Iterator[None]:
+def _sigterm_raises(arrived: list[int]) -> Iterator[None]:
     def terminate(number: int, frame: FrameType | None) -> None:
+        arrived.append(number)
         raise TerminatedError
 
     try:

@@ -10,7 +10,6 @@ import json
 import os
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from rocketstream.cli.failure import say
+from rocketstream.cli.failure import end_by, say
 from rocketstream.cli.landing import (
     Checkpoint,
     Conf,
@@ -46,11 +45,11 @@ from rocketstream.cli.landing import (
     offsets_json,
     pairs,
     spark_config,
-    stop_on_signal,
 )
 from rocketstream.cli.options import DEFAULT_NAMESRV, From, Json, Namesrv
 from rocketstream.cli.output import plural, print_json, print_line
 from rocketstream.cli.start import parse_start
+from rocketstream.cli.stopping import Stop
 from rocketstream.errors import ConfigurationError, SparkQueryError
 
 if TYPE_CHECKING:
@@ -103,8 +102,8 @@ def ingest(
 
     Run again, it continues where it ended (its checkpoint). Bodies that do not decode are kept as
     they are in the column `_malformed`, or go where `--dead-letters` says; they are counted and
-    reported. `--continuous` goes on until Ctrl-C, which ends it after the micro-batch under way; a
-    second one ends it at once.
+    reported. `--continuous` goes on until Ctrl-C or SIGTERM, which ends it after the micro-batch
+    under way; a second one ends it at once, and that micro-batch is begun anew by the next run.
     """
     from rocketstream.pipelines.bodies import bodies_of
     from rocketstream.pipelines.ingest import IngestPlan
@@ -220,9 +219,15 @@ def _run(
 ) -> IngestProgress:
     from rocketstream.pipelines.ingest import ingest as run_ingest
     from rocketstream.pipelines.ingest import resolve_bodies
-    from rocketstream.pipelines.local_session import start_session, stop_session
+    from rocketstream.pipelines.local_session import (
+        AtOnceError,
+        abandon_session,
+        start_session,
+        stop_session,
+    )
 
-    stop = threading.Event()
+    stop = Stop()
+    end = stop_session
     from_all = plan.source.get("startingOffsets") == "earliest" and "tags" not in plan.source
     total = waiting if plan.once and from_all and not plan.resumes else None
     log_file = spark_log(plan.target.local)
@@ -235,17 +240,20 @@ def _run(
             on_interrupt=lambda: say("stopping once Spark has started"),
         )
         try:
-            with stop_on_signal(stop):
+            with stop.on_signals():
                 found = resolve_bodies(session, plan)
                 if plan.bodies.inferred:
                     say(f"schema found: {found.bodies.schema}")
-                totals = run_ingest(session, found, on_progress=show, stop=stop)
+                totals = run_ingest(session, found, on_progress=show, stop=stop.asked)
         except SparkQueryError as error:
             raise SparkQueryError(f"{error.message} (details: {log_file})") from error
+        except AtOnceError as signalled:
+            end = abandon_session
+            end_by(signalled.number)
         finally:
-            stop_session(session)
-    if stop.is_set() and plan.once:
-        raise KeyboardInterrupt
+            end(session)
+    if stop.asked.is_set() and plan.once:
+        end_by(stop.number)
     return totals
 
 

@@ -6,11 +6,7 @@ Law: declarations and parsing; no Spark is started here.
 from __future__ import annotations
 
 import json
-import signal
-import threading
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from types import FrameType
+from collections.abc import Iterable
 from typing import Annotated
 
 import typer
@@ -226,23 +222,3 @@ def offsets_json(option: str, text: str) -> str | None:
     except ValueError as error:
         raise ConfigurationError(f"{option} is no JSON: {error}", value=text) from error
     return word
-
-
-@contextmanager
-def stop_on_signal(stop: threading.Event) -> Iterator[None]:
-    """Turn Ctrl-C and SIGTERM into ``stop``; a second one is not awaited.
-
-    An exception in the middle of a call into Spark would leave its connection half read.
-    """
-
-    def ask(number: int, frame: FrameType | None) -> None:
-        if stop.is_set():
-            raise KeyboardInterrupt
-        stop.set()
-
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

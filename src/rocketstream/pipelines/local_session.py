@@ -6,6 +6,7 @@ Law: knows nothing of messages; ``ingest`` and the demo use it.
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
 import shutil
 import signal
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,8 +29,23 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _JVM_EXIT_TIMEOUT_S = 15
+_DEFERRED = (signal.SIGINT, signal.SIGTERM)
 _SCRATCH_PREFIX = "rocketstream-"
 _SCRATCH_SETTING = "spark.rocketstream.scratch"
+_scratch_of: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+"""Directories of sessions that are here, for when Spark cannot be asked any more."""
+
+
+class AtOnceError(KeyboardInterrupt):
+    """The user will not wait: Spark is to be ended without another call into it.
+
+    The exception may have come in the middle of a call, whose answer the next one would read.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+        """The signal that asked for it."""
 
 
 def check_environment() -> Java:
@@ -77,13 +94,14 @@ def start_session(
     jvm_options : str
         Options of Spark's JVM, such as ``-Xmx2g``.
     on_interrupt : callable, optional
-        Called from the signal handler when SIGINT arrives while Spark is starting.
+        Called from the signal handler when SIGINT or SIGTERM arrives while Spark is starting.
 
     Notes
     -----
     Sets JAVA_HOME for the process where Spark would not find the Java that
     :func:`~rocketstream.spark.setup.java.find_java` names. Blocks for about five seconds. SIGINT
-    arriving meanwhile is delivered at the end, so that no half-started JVM is left behind.
+    and SIGTERM arriving meanwhile are delivered at the end, so that no half-started JVM is left
+    behind.
     """
     from pyspark.sql import SparkSession
 
@@ -122,7 +140,22 @@ def start_session(
         if started is not None:
             stop_session(started)
         raise
+    _scratch_of[session] = scratch
     return session
+
+
+def abandon_session(session: SparkSession) -> None:
+    """End Spark's JVM as it stands, asking it nothing; a checkpoint says how far it was."""
+    from pyspark import SparkContext
+
+    process = getattr(SparkContext._gateway, "proc", None)
+    # What py4j's other threads were asking is not answered any more, and that is no news.
+    logging.getLogger().addFilter(lambda record: "py4j" not in record.pathname)
+    if process is not None:
+        process.kill()
+        process.wait()
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+    shutil.rmtree(_scratch_of.pop(session, ""), ignore_errors=True)
 
 
 def stop_session(session: SparkSession) -> None:
@@ -171,7 +204,7 @@ def _stderr_to(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _interrupts_deferred(on_interrupt: Callable[[], None] | None = None) -> Iterator[None]:
-    """Hold SIGINT back until the block is done (main thread only; elsewhere nothing is changed)."""
+    """Hold SIGINT and SIGTERM back until the block is done, in the main thread; others get none."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -182,11 +215,12 @@ def _interrupts_deferred(on_interrupt: Callable[[], None] | None = None) -> Iter
         if on_interrupt is not None:
             on_interrupt()
 
-    before = signal.signal(signal.SIGINT, remember)
+    before = {number: signal.signal(number, remember) for number in _DEFERRED}
     try:
         yield
     finally:
         # Spark puts its own handler in place while starting; the program's is the one that counts.
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
     if arrived:
-        raise KeyboardInterrupt
+        signal.raise_signal(arrived[0])

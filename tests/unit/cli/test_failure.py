@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import signal
 
 import pytest
 
-from rocketstream.cli.failure import TerminatedError, describe, guard
+from rocketstream.cli.failure import (
+    EXIT_INTERRUPTED,
+    EXIT_TERMINATED,
+    TerminatedError,
+    describe,
+    end_by,
+    guard,
+)
 from rocketstream.errors import ConfigurationError, InternalError, broker_error
 
 
@@ -63,3 +72,23 @@ def test_warnings_of_one_kind_are_one_line_now_and_then(
 
     assert guard(action) == 0
     assert capsys.readouterr().err == "warning: pull 0 failed\n"
+
+
+def test_sigterm_has_its_own_code_whatever_became_of_it_on_the_way() -> None:
+    """typer takes it for Ctrl-C, and makes the code of that of it."""
+
+    def taken_for_ctrl_c() -> int:
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+        return EXIT_INTERRUPTED
+
+    def abort() -> int:
+        try:
+            return taken_for_ctrl_c()
+        finally:
+            end_by(signal.SIGTERM)
+
+    assert guard(taken_for_ctrl_c) == EXIT_TERMINATED
+    assert guard(abort) == EXIT_TERMINATED
+    assert guard(lambda: end_by(signal.SIGINT)) == EXIT_INTERRUPTED
+    assert guard(lambda: EXIT_INTERRUPTED) == EXIT_INTERRUPTED

@@ -1,0 +1,54 @@
+"""Ending a long command by Ctrl-C or SIGTERM: first after what is under way, then at once.
+
+Law: signals in, an event and an exception out; it knows nothing of what is ended.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Final
+
+from rocketstream.cli.failure import say
+
+_ENDING: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+class Stop:
+    """What the user wants ended, and how soon.
+
+    Attributes:
+        asked: set by the first signal.
+        number: which signal that was.
+    """
+
+    def __init__(self) -> None:
+        self.asked = threading.Event()
+        self.number: int = signal.SIGINT
+
+    @contextmanager
+    def on_signals(self) -> Iterator[None]:
+        """Listen to signals as long as the block runs; in the main thread.
+
+        The first one sets ``asked``, for an exception in the middle of a call into Spark would
+        leave its connection half read; the second one raises ``AtOnceError`` wherever the program
+        is.
+        """
+        from rocketstream.pipelines.local_session import AtOnceError
+
+        def ask(number: int, frame: FrameType | None) -> None:
+            if self.asked.is_set():
+                raise AtOnceError(number)
+            self.number = number
+            self.asked.set()
+            say("stopping after the micro-batch under way; a second signal stops at once")
+
+        before = {number: signal.signal(number, ask) for number in _ENDING}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
