@@ -36,6 +36,8 @@ def query(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     """
     monkeypatch.setattr(queue_ends, "ENDS_LIFETIME_MS", -1)
     monkeypatch.setattr(streaming, "IDLE_WAIT_MS", 0)
+    # Nor is a broker trusted to tell of it in time: it need not have, however soon we ask.
+    monkeypatch.setattr(streaming, "IDLE_ENDS_MS", -1)
     monkeypatch.setattr(worker, "prepare", lambda: None)
     started: list[Query] = []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import socket
 from collections.abc import Iterator
 
@@ -16,9 +17,10 @@ from rocketstream.spark.driver.watch import REST_MS, Watch
 from rocketstream.spark.options import ReadOptions, read_options
 from rocketstream.testing.clock import ManualClock
 from rocketstream.transport.blocking import BlockingConnection
+from tests.plugins.waiting import wait_until
 from tests.spark.support import numbered, send
 
-A, B = (MessageQueue("T", "broker-a", queue_id) for queue_id in range(2))
+A, B, C = (MessageQueue("T", "broker-a", queue_id) for queue_id in range(3))
 LONG_MS = 60_000
 
 
@@ -160,4 +162,19 @@ def test_an_idle_stream_hardly_asks_a_real_broker(
     assert len(requests) == begun
     send(embedded, "T", 1, numbered(3, 1))
     assert source.latest(end, False).ends == {A: 3, B: 1}
+    source.stop()
+
+
+def test_a_queue_that_appears_is_seen_while_pulls_are_held(
+    embedded: EmbeddedCluster, options: ReadOptions
+) -> None:
+    """Nobody tells of it: the list of queues is looked up as often as said, held pulls or not."""
+    options = dataclasses.replace(options, queue_refresh_ms=100)
+    source = StreamSource(options, Cluster(options))
+    end = source.latest(source.initial(), False)
+    for _ in range(3):
+        assert source.latest(end, False) is end
+    embedded.create_topic("T", queues=3)
+    send(embedded, "T", 2, numbered(0, 2))
+    wait_until(lambda: source.latest(end, False).ends.get(C) == 2, "the new queue's messages")
     source.stop()
