@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import MapType, StringType, StructField, StructType
 
 from rocketstream import (
     ConsumeConcurrentlyStatus,
@@ -31,6 +34,8 @@ from rocketstream.protocol.bodies import (
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.trace import FIELD_SEPARATOR, RECORD_SEPARATOR
 from rocketstream.server.embedded import EmbeddedCluster
+from rocketstream.spark import worker
+from rocketstream.spark.source import RocketMQDataSource
 from rocketstream.transport.blocking import BlockingConnection
 from tests.interop.cluster import ApacheCluster, JavaPrograms, create_retry_topic, run_mqadmin
 from tests.interop.messages import read_received
@@ -129,6 +134,32 @@ def filtering_cluster(
         yield cluster
     finally:
         cluster.stop(kill=True)
+
+
+def test_spark_selects_on_apache(filtering_cluster: ApacheCluster) -> None:
+    """Batch and stream; what the broker leaves out is no loss."""
+    cluster = filtering_cluster
+    topic = cluster.create_topic(cluster.unique("orders"), queues=2)
+    send_numbered(cluster.namesrv_addr, topic)
+    given = {"nameserver": cluster.namesrv_addr, "topic": topic, "sql": CONDITION}
+    schema = StructType([StructField("properties", MapType(StringType(), StringType()))])
+
+    def read(reader: Any, partitions: Any) -> list[int]:
+        batches = [batch for each in partitions for batch in reader.read(each)]
+        found = [dict(value) for batch in batches for value in batch.column(0).to_pylist()]
+        return sorted(int(properties["index"]) for properties in found)
+
+    def all_there() -> bool:
+        batch = RocketMQDataSource(given).reader(schema)
+        return read(batch, batch.partitions()) == sorted(WANTED)
+
+    wait_until(all_there, "what the condition selects")  # stored first, indexed a moment later
+    stream = RocketMQDataSource(given | {"startingoffsets": "earliest"}).streamReader(schema)
+    start = stream.initialOffset()
+    end = stream.latestOffset(start, ReadAllAvailable())
+    assert read(stream, stream.partitions(start, end)) == sorted(WANTED)
+    stream.stop()
+    worker.close_pools()
 
 
 def test_our_consumer_selects_on_apache(filtering_cluster: ApacheCluster) -> None:

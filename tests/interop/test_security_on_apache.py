@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from rocketstream import ClientConfig, Message, Producer
 from rocketstream.admin import Admin
 from rocketstream.errors import BrokerError, RocketMQError
+from rocketstream.spark import worker
+from rocketstream.spark.options import write_options
+from rocketstream.spark.sink.identity import Identity
+from rocketstream.spark.sink.task import Sink, write_rows
 from rocketstream.transport.tls import client_context
 from tests.interop.cluster import ApacheCluster
 from tests.interop.messages import message_of
 from tests.interop.ours import Collector, push_consumer, send_all
 from tests.plugins.apache import prepared
+from tests.plugins.waiting import wait_until
+from tests.unit.spark.micro_batches import Query, rows_by
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(120)]
 
@@ -28,6 +36,7 @@ ACCOUNTS = """accounts:
   defaultGroupPerm: SUB
   topicPerms:
   - orders=PUB|SUB
+  - ledger=PUB|SUB
 - accessKey: operator
   secretKey: secret-of-operator
   whiteRemoteAddress:
@@ -108,6 +117,68 @@ def test_others_are_refused_with_a_reason(
     with Producer("till", config=config) as producer, pytest.raises(RocketMQError) as refused:
         producer.send(Message(topic, b"body"))
 
+    assert "AclException" in _texts(refused.value)
+
+
+def spark_options(cluster: ApacheCluster, topic: str, **changes: str) -> dict[str, str]:
+    """Of a read or write as the sales desk; makes the topic."""
+    with Admin(
+        cluster.namesrv_addr, access_key="operator", secret_key="secret-of-operator"
+    ) as admin:
+        admin.topic_create(topic, queues=2)
+    signed = {"accessKey": "salesdesk", "secretKey": "secret-of-sales"}
+    tls = {"useTls": "true", "tlsVerify": "false", "retryTimeoutMs": "2000"}
+    return {"nameServer": cluster.namesrv_addr, "topic": topic, **signed, **tls} | changes
+
+
+def write_as_spark(options: dict[str, str]) -> int:
+    """A task of a write."""
+    batch = pa.record_batch({"body": pa.array([b"%d" % n for n in range(COUNT)])})
+    sink = Sink(write_options(options, "batch"), {"body": 0}, "job")
+    return write_rows(sink, [batch], Identity("job", 0, 0))
+
+
+@pytest.fixture
+def _no_connections_left() -> Iterator[None]:
+    yield
+    worker.close_pools()
+
+
+@pytest.mark.usefixtures("_no_connections_left")
+def test_spark_writes_reads_and_reports_signed_and_over_tls(guarded: ApacheCluster) -> None:
+    """With the rights of the sales desk alone."""
+    options = spark_options(guarded, "ledger")
+    assert write_as_spark(options) == COUNT
+    wait_until(lambda: rows_by(options) == list(range(COUNT)), "every row in a batch read")
+    query = Query(guarded, group="desk", startingOffsets="earliest", **options).start()
+    try:
+        assert query.drain() == list(range(COUNT))
+        query._reader.commit(json.loads(query.offset_log[-1]))
+        wait_until(
+            lambda: sum(guarded.committed("ledger", "desk").values()) == COUNT,
+            "the stream's progress at the broker",
+        )
+    finally:
+        query.stop()
+
+
+@pytest.mark.usefixtures("_no_connections_left")
+@pytest.mark.parametrize(
+    ("attempt", "changes"),
+    [
+        (write_as_spark, {"secretKey": "wrong-secret"}),
+        (write_as_spark, {"topic": "salaries"}),
+        (rows_by, {"secretKey": "wrong-secret"}),
+    ],
+    ids=["write with a wrong secret", "write to a topic not allowed", "read with a wrong secret"],
+)
+def test_spark_is_told_why_it_is_refused(
+    guarded: ApacheCluster, attempt: Callable[[dict[str, str]], object], changes: dict[str, str]
+) -> None:
+    """By the broker, in its words."""
+    options = spark_options(guarded, **{"topic": "ledger"} | changes)
+    with pytest.raises(RocketMQError) as refused:
+        attempt(options)
     assert "AclException" in _texts(refused.value)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from pyspark.sql.types import BinaryType, StructField, StructType
 
@@ -44,10 +44,21 @@ def rows_of(reader: Any, partitions: Sequence[Any]) -> list[int]:
     ]
 
 
-def batch_rows(cluster: EmbeddedCluster, **options: Any) -> list[int]:
-    """What a batch read gives, sorted; repeats stay."""
-    given = lower({"nameServer": cluster.namesrv_addr, "retryTimeoutMs": 0} | options)
-    reader = RocketMQDataSource(given).reader(SCHEMA)
+class Reachable(Protocol):
+    """A cluster, of ours or Apache's."""
+
+    @property
+    def namesrv_addr(self) -> str: ...
+
+
+def batch_rows(cluster: Reachable, **options: Any) -> list[int]:
+    """What a batch read gives, sorted; repeats stay. Losses are told at once."""
+    return rows_by({"nameServer": cluster.namesrv_addr, "retryTimeoutMs": 0} | options)
+
+
+def rows_by(options: dict[str, Any]) -> list[int]:
+    """What a batch read with just these options gives, sorted; repeats stay."""
+    reader = RocketMQDataSource(lower(options)).reader(SCHEMA)
     return sorted(rows_of(reader, reader.partitions()))
 
 
@@ -59,7 +70,7 @@ class Query:
         options: of the source; losses are told at once, new queues seen at once.
     """
 
-    def __init__(self, cluster: EmbeddedCluster, **options: Any) -> None:
+    def __init__(self, cluster: Reachable, **options: Any) -> None:
         self._cluster = cluster
         self._options = {"retryTimeoutMs": 0, "queueRefreshMs": 0} | options
         self.offset_log: list[str] = []
