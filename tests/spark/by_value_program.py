@@ -1,4 +1,4 @@
-"""Uses a topic in every way from workers that lack the package: ``NAMESRV TOPIC ROOT``.
+"""Uses a topic in every way from workers that lack the package: ``NAMESRV TOPIC STORE ROOT``.
 
 Workers run with a Python whose ``sitecustomize`` hides the package, as a cluster's would lack it.
 """
@@ -22,8 +22,9 @@ sys.meta_path.insert(0, Hidden())
 """
 
 
-def main(name_server: str, topic: str, root: Path) -> None:
-    """Count rows: batch, stream, progress in both, the batch written back; calls of a listener."""
+def main(name_server: str, topic: str, store: str, root: Path) -> None:
+    """Count rows: batch, stream, progress in both, the batch written back, the same from the
+    broker's files; calls of a listener."""
     hide = root / "hide"
     hide.mkdir()
     (hide / "sitecustomize.py").write_text(HIDE)
@@ -57,6 +58,8 @@ def main(name_server: str, topic: str, root: Path) -> None:
     sink.option("topic", topic).mode("append").save()
     again = spark.read.format("rocketmq").options(**options).schema("body BINARY").load()
     print(again.count())
+    files = spark.read.format("rocketmq").options(storePath=store, topic=topic)
+    print(files.schema("body BINARY").load().count())
     calls = root / "calls"
 
     def listener(messages: list[Any]) -> ConsumeConcurrentlyStatus:
@@ -74,4 +77,4 @@ def main(name_server: str, topic: str, root: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]))
+    main(sys.argv[1], sys.argv[2], sys.argv[3], Path(sys.argv[4]))

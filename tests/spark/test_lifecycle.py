@@ -106,13 +106,13 @@ def retries(cluster: EmbeddedCluster) -> int:
 def test_registered_by_value_the_package_travels_along(
     spark: Any, cluster: EmbeddedCluster, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
-    """Covers S 7: without the package executors read, streams too, write and consume."""
+    """Covers S 7: without the package executors read, streams and files too, write and consume."""
     topic = new_topic(queues=1)
     send(cluster, topic, 0, numbered(0, 20))
     before = retries(cluster)
     done = subprocess.run(
         [sys.executable, "-m", "tests.spark.by_value_program", cluster.namesrv_addr, topic,
-         str(tmp_path)],
+         str(cluster.store_dir), str(tmp_path)],
         cwd=ROOT,
         env=os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"},
         timeout=120,
@@ -120,5 +120,5 @@ def test_registered_by_value_the_package_travels_along(
         text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3_000:]
-    assert done.stdout.split() == ["20", "20", "1", "1", "40", "40"]
+    assert done.stdout.split() == ["20", "20", "1", "1", "40", "40", "40"]
     assert retries(cluster) == before + 2, "what the listener failed was sent back"

@@ -14,6 +14,7 @@ import pytest
 
 from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.spark.sink.identity import IDENTITY_PROPERTIES
+from rocketstream.spark.sink.writer import StreamArrowWriter
 from tests.spark.support import numbered, page_example, send
 from tests.spark.test_write import numbers, stored
 
@@ -63,6 +64,30 @@ def test_a_replayed_batch_is_seen_once_by_a_reader_with_the_recipe(
     exec(compile(text, "docs/spark.md", "exec"), {"spark": spark})  # noqa: S102
     table = spark.read.parquet(str(tmp_path / "table"))
     assert sorted(int(row.body) for row in table.select("body").collect()) == list(range(60))
+
+
+@pytest.mark.core
+@pytest.mark.long
+def test_a_stream_is_written_where_spark_can(
+    spark: Any, cluster: EmbeddedCluster, new_topic: NewTopic, read: Read, tmp_path: Path
+) -> None:
+    """From 4.1 on; 4.0 is told what to do instead."""
+    source, sink = new_topic(queues=1), new_topic(queues=2)
+    send(cluster, source, 0, numbered(0, 30))
+    reader = spark.readStream.format("rocketmq").option("nameServer", cluster.namesrv_addr)
+    frame = reader.options(topic=source, startingOffsets="earliest").load().select("body", "keys")
+
+    def run() -> None:
+        writer = frame.writeStream.format("rocketmq").options(topic=sink)
+        writer = writer.option("nameServer", cluster.namesrv_addr).trigger(availableNow=True)
+        writer.option("checkpointLocation", str(tmp_path)).start().awaitTermination(120)
+
+    if StreamArrowWriter is None:
+        with pytest.raises(Exception, match="in foreachBatch"):
+            run()
+        return
+    run()
+    assert sorted(int(row.body) for row in read(sink).collect()) == list(range(30))
 
 
 def test_a_mistake_ends_the_query_with_its_text(
