@@ -6,7 +6,7 @@ Law: plans are values; nothing is changed before a plan was made.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from rocketstream.admin.groups import GroupAdmin
 from rocketstream.admin.lag import offsets_of_group
@@ -44,20 +44,11 @@ class ResetAdmin(GroupAdmin):
                 timestamp_ms=timestamp_ms,
             )
         queues = sorted(self._client.subscribe_queues(topic, refresh=True))
-        low, high = self._client.min_offsets(queues), self._client.max_offsets(queues)
-        stored = self._known_offsets(group, queues)
-        return [
-            ResetRow(
-                topic=queue.topic,
-                broker_name=queue.broker_name,
-                queue_id=queue.queue_id,
-                min_offset=low[queue],
-                max_offset=high[queue],
-                consumer_offset=stored.get(queue),
-                target_offset=self._target(queue, timestamp_ms, low[queue], high[queue]),
-            )
-            for queue in queues
-        ]
+        return self._reset_rows(
+            queues,
+            self._known_offsets(group, queues),
+            lambda queue, low, high: self._target(queue, timestamp_ms, low, high),
+        )
 
     def group_reset(
         self, group: str, topic: str, timestamp_ms: int, *, force: bool = False
@@ -154,7 +145,17 @@ class ResetAdmin(GroupAdmin):
             where = f" in topic {topic!r}" if topic else ""
             raise ConfigurationError(f"group {source!r} has no offsets{where} to copy")
         to = offsets_of_group(tables, target)
-        queues = sorted(from_)
+        return self._reset_rows(sorted(from_), to, lambda queue, low, high: from_[queue])
+
+    # --- parts -----------------------------------------------------------------------------------
+
+    def _reset_rows(
+        self,
+        queues: Sequence[MessageQueue],
+        stored: Mapping[MessageQueue, int | None],
+        target: Callable[[MessageQueue, int, int], int],
+    ) -> list[ResetRow]:
+        """Return a row per queue; ``target`` is given its beginning and end."""
         low, high = self._client.min_offsets(queues), self._client.max_offsets(queues)
         return [
             ResetRow(
@@ -163,13 +164,11 @@ class ResetAdmin(GroupAdmin):
                 queue_id=queue.queue_id,
                 min_offset=low[queue],
                 max_offset=high[queue],
-                consumer_offset=to.get(queue),
-                target_offset=from_[queue],
+                consumer_offset=stored.get(queue),
+                target_offset=target(queue, low[queue], high[queue]),
             )
             for queue in queues
         ]
-
-    # --- parts -----------------------------------------------------------------------------------
 
     def _target(self, queue: MessageQueue, timestamp_ms: int, low: int, high: int) -> int:
         if timestamp_ms == TO_LATEST_MS or low == high:

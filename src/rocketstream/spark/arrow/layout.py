@@ -21,19 +21,17 @@ from rocketstream.spark.losses import described
 PAD: Final = 128
 """Bytes after the last record, so that reading a fixed part never leaves the buffer."""
 
-_FIRST = np.dtype(
-    [
-        ("size", ">i4"),
-        ("magic", ">u4"),
-        ("crc", ">i4"),
-        ("queueId", ">i4"),
-        ("flag", ">i4"),
-        ("queueOffset", ">i8"),
-        ("commitLogOffset", ">i8"),
-        ("sysFlag", ">i4"),
-        ("bornTimestamp", ">i8"),
-    ]
+RECORD_START: Final = (
+    ("size", ">i4"),
+    ("magic", ">u4"),
+    ("crc", ">i4"),
+    ("queueId", ">i4"),
+    ("flag", ">i4"),
+    ("queueOffset", ">i8"),
+    ("commitLogOffset", ">i8"),
 )
+"""The fields every record begins with, to where it stands in the log."""
+_FIRST = np.dtype([*RECORD_START, ("sysFlag", ">i4"), ("bornTimestamp", ">i8")])
 _LAST = np.dtype([("reconsumeTimes", ">i4"), ("prepared", ">i8"), ("bodySize", ">i4")])
 WRAPPED: Final = MessageSysFlag.INNER_BATCH | MessageSysFlag.NEED_UNWRAP
 """Both: a record of several messages, which its reader has to take apart."""

@@ -20,7 +20,7 @@ from rocketstream.protocol.subscription import build_subscription
 from rocketstream.protocol.tag_hash import tags_code
 from rocketstream.spark.arrow.decode import decode
 from rocketstream.spark.arrow.gather import gather
-from rocketstream.spark.arrow.layout import Array, Piece, spread
+from rocketstream.spark.arrow.layout import RECORD_START, Array, Piece, spread
 from rocketstream.spark.arrow.whole import Checks
 from rocketstream.spark.columns import Column
 from rocketstream.spark.losses import described, report_loss
@@ -52,17 +52,7 @@ _SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 _EXT_ADDRESS_MAX: Final = -(2**31) - 1
 """At or below it an entry's tags code is the address of an extended entry (5.3)."""
 
-_HEAD = np.dtype(
-    [
-        ("size", ">i4"),
-        ("magic", ">u4"),
-        ("crc", ">i4"),
-        ("queueId", ">i4"),
-        ("flag", ">i4"),
-        ("queueOffset", ">i8"),
-        ("physical", ">i8"),
-    ]
-)
+_HEAD = np.dtype(list(RECORD_START))
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +229,7 @@ class StoreRead:
         fits = (rows.size >= RECORD_BYTES_MIN) & (at + rows.size <= len(raw))
         heads = spread(raw, _HEAD.itemsize)[np.where(fits, at, 0)].view(_HEAD)
         fits &= (heads["magic"] == MAGIC_V1) | (heads["magic"] == MAGIC_V2)
-        fits &= (heads["size"] == rows.size) & (heads["physical"] == rows.physical)
+        fits &= (heads["size"] == rows.size) & (heads["commitLogOffset"] == rows.physical)
         fits &= heads["queueOffset"] == rows.offset
         if fits.all():
             return rows
