@@ -82,3 +82,18 @@ def read(spark: Any, cluster: EmbeddedCluster) -> Callable[..., Any]:
         return reader.options(topic=topic, **options).load()
 
     return load
+
+
+@pytest.fixture
+def stream(spark: Any, cluster: EmbeddedCluster) -> Callable[..., Any]:
+    """A function that returns the streaming DataFrame of a topic, from its beginning if not said
+    otherwise: ``stream(topic, schema=None, **options)``.
+    """
+
+    def load(topic: str, schema: str | None = None, **options: Any) -> Any:
+        reader = spark.readStream.format("rocketmq").option("nameServer", cluster.namesrv_addr)
+        if schema is not None:
+            reader = reader.schema(schema)
+        return reader.options(**{"topic": topic, "startingOffsets": "earliest"} | options).load()
+
+    return load

@@ -58,7 +58,7 @@ def test_a_batch_is_what_a_group_has_left(
 
 
 def test_spark_hands_every_limit_back(
-    spark: Any, cluster: EmbeddedCluster, new_topic: NewTopic, tmp_path: Path
+    cluster: EmbeddedCluster, new_topic: NewTopic, stream: Any, tmp_path: Path
 ) -> None:
     """Bytes and company, through availableNow to the end; partitions hold what they may."""
     topic = new_topic(queues=2)
@@ -67,10 +67,11 @@ def test_spark_hands_every_limit_back(
 
     def run(**options: Any) -> list[int]:
         """The sizes of the batches of a query over everything."""
-        frame = spark.readStream.format("rocketmq").schema("body BINARY")
-        frame = frame.options(nameServer=cluster.namesrv_addr, topic=topic, **options)
-        frame = frame.option("startingOffsets", "earliest").load()
-        writer = frame.writeStream.format("noop").trigger(availableNow=True)
+        writer = (
+            stream(topic, "body BINARY", **options)
+            .writeStream.format("noop")
+            .trigger(availableNow=True)
+        )
         place = str(tmp_path / next(iter(options)))
         query = writer.option("checkpointLocation", place).start()
         query.awaitTermination()

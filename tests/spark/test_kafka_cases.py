@@ -19,18 +19,6 @@ NewTopic = Callable[..., str]
 NUMBER = "CAST(CAST(body AS STRING) AS INT) AS number"
 
 
-@pytest.fixture
-def stream(spark: Any, cluster: EmbeddedCluster) -> Callable[..., Any]:
-    """A function that returns the streaming DataFrame of a topic, from its beginning."""
-
-    def load(topic: str, **options: Any) -> Any:
-        options = {"startingOffsets": "earliest"} | options
-        reader = spark.readStream.format("rocketmq").option("nameServer", cluster.namesrv_addr)
-        return reader.options(topic=topic, **options).load()
-
-    return load
-
-
 def run(frame: Any, root: Path, **trigger: Any) -> Any:
     """Run a frame into the table of a folder, to the end of what is there; the query."""
     writer = frame.writeStream.format("parquet").option("path", str(root / "table"))

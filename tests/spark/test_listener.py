@@ -22,6 +22,7 @@ def test_a_listener_is_told_of_each_batch_and_of_warnings(
     spark: Any,
     cluster: EmbeddedCluster,
     new_topic: Callable[..., str],
+    stream: Callable[..., Any],
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -34,10 +35,8 @@ def test_a_listener_is_told_of_each_batch_and_of_warnings(
     listener = ProgressListener(told.put, log=lines.append)
 
     def run(topics: str) -> None:
-        frame = spark.readStream.format("rocketmq").schema("body BINARY")
-        frame = frame.option("nameServer", cluster.namesrv_addr).option("topic", topics)
-        frame = frame.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", 6)
-        writer = observe_bytes(frame.load()).writeStream.format("noop").queryName("landing")
+        frame = stream(topics, "body BINARY", maxOffsetsPerTrigger=6)
+        writer = observe_bytes(frame).writeStream.format("noop").queryName("landing")
         writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
         assert writer.trigger(availableNow=True).start().awaitTermination(120)
 

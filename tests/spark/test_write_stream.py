@@ -25,11 +25,9 @@ NewTopic = Callable[..., str]
 Read = Callable[..., Any]
 
 
-def copy(spark: Any, cluster: EmbeddedCluster, source: str, sink: str, checkpoint: Path) -> None:
-    """Write what a topic holds to another one, 20 rows a batch."""
-    reader = spark.readStream.format("rocketmq").option("nameServer", cluster.namesrv_addr)
-    reader = reader.options(topic=source, startingOffsets="earliest", maxOffsetsPerTrigger=20)
-    writer = reader.load().select("body", "keys").writeStream.format("rocketmq")
+def copy(frame: Any, cluster: EmbeddedCluster, sink: str, checkpoint: Path) -> None:
+    """Write what a stream holds to a topic."""
+    writer = frame.select("body", "keys").writeStream.format("rocketmq")
     writer = writer.option("nameServer", cluster.namesrv_addr).option("topic", sink)
     writer = writer.option("checkpointLocation", str(checkpoint))
     assert writer.trigger(availableNow=True).start().awaitTermination(120)
@@ -40,19 +38,24 @@ def identity(row: Any) -> tuple[str, ...]:
 
 
 def test_a_replayed_batch_is_seen_once_by_a_reader_with_the_recipe(
-    spark: Any, cluster: EmbeddedCluster, new_topic: NewTopic, read: Read, tmp_path: Path
+    spark: Any,
+    cluster: EmbeddedCluster,
+    new_topic: NewTopic,
+    read: Read,
+    stream: Any,
+    tmp_path: Path,
 ) -> None:
     """The last commit is lost, as when the driver dies before it is written."""
     source, sink = new_topic(queues=1), new_topic(queues=2)
     send(cluster, source, 0, numbered(0, 60))
     checkpoint = tmp_path / "checkpoint"
-    copy(spark, cluster, source, sink, checkpoint)
+    copy(stream(source, maxOffsetsPerTrigger=20), cluster, sink, checkpoint)
     first = read(sink).collect()
     assert sorted(int(row.body) for row in first) == list(range(60))
     assert len({identity(row) for row in first}) == 60
     for name in ("2", ".2.crc"):
         (checkpoint / "commits" / name).unlink()
-    copy(spark, cluster, source, sink, checkpoint)
+    copy(stream(source, maxOffsetsPerTrigger=20), cluster, sink, checkpoint)
 
     rows = read(sink).collect()
     assert Counter(int(row.body) for row in rows) == Counter([*range(60), *range(40, 60)])
@@ -69,24 +72,16 @@ def test_a_replayed_batch_is_seen_once_by_a_reader_with_the_recipe(
 @pytest.mark.core
 @pytest.mark.long
 def test_a_stream_is_written_where_spark_can(
-    spark: Any, cluster: EmbeddedCluster, new_topic: NewTopic, read: Read, tmp_path: Path
+    cluster: EmbeddedCluster, new_topic: NewTopic, read: Read, stream: Any, tmp_path: Path
 ) -> None:
     """From 4.1 on; 4.0 is told what to do instead."""
     source, sink = new_topic(queues=1), new_topic(queues=2)
     send(cluster, source, 0, numbered(0, 30))
-    reader = spark.readStream.format("rocketmq").option("nameServer", cluster.namesrv_addr)
-    frame = reader.options(topic=source, startingOffsets="earliest").load().select("body", "keys")
-
-    def run() -> None:
-        writer = frame.writeStream.format("rocketmq").options(topic=sink)
-        writer = writer.option("nameServer", cluster.namesrv_addr).trigger(availableNow=True)
-        writer.option("checkpointLocation", str(tmp_path)).start().awaitTermination(120)
-
     if StreamArrowWriter is None:
         with pytest.raises(Exception, match="in foreachBatch"):
-            run()
+            copy(stream(source), cluster, sink, tmp_path)
         return
-    run()
+    copy(stream(source), cluster, sink, tmp_path)
     assert sorted(int(row.body) for row in read(sink).collect()) == list(range(30))
 
 
@@ -135,7 +130,7 @@ def test_every_spark_that_hands_batches_to_a_streams_sink_writes_a_stream(
 @pytest.mark.core
 @pytest.mark.long
 def test_a_batch_inside_foreach_batch_is_named_by_the_user(
-    spark: Any, cluster: EmbeddedCluster, new_topic: NewTopic, read: Read, tmp_path: Path
+    cluster: EmbeddedCluster, new_topic: NewTopic, read: Read, stream: Any, tmp_path: Path
 ) -> None:
     """Spark 4.0's way. Two writes of one micro-batch must not pass for repeats of each other."""
     source, sink = new_topic(queues=1), new_topic(queues=1)
@@ -147,9 +142,9 @@ def test_a_batch_inside_foreach_batch_is_named_by_the_user(
             writer = writer.option("nameServer", cluster.namesrv_addr).option("topic", sink)
             (writer if name is None else writer.option("writeId", f"{name}-{batch_id}")).save()
 
-    reader = spark.readStream.format("rocketmq").option("nameServer", cluster.namesrv_addr)
-    frame = reader.options(topic=source, startingOffsets="earliest").load()
-    writer = frame.writeStream.foreachBatch(write).option("checkpointLocation", str(tmp_path))
+    writer = (
+        stream(source).writeStream.foreachBatch(write).option("checkpointLocation", str(tmp_path))
+    )
     assert writer.trigger(availableNow=True).start().awaitTermination(120)
     rows = read(sink).collect()
     assert len(rows) == len({identity(row) for row in rows}) == 12

@@ -174,6 +174,16 @@ class Topics:
         # Little: a broker that was not heard of for two minutes leaves the route.
         self.clock.advance(10)
 
+    def made(self, topic: str, rows: Sequence[int], queues: int = 1) -> None:
+        """Create a topic, and send numbers as ``put`` does."""
+        self.cluster.create_topic(topic, queues=queues)
+        self.put(topic, rows, queues=queues)
+
+    def made_anew(self, topic: str, rows: Sequence[int] = ()) -> None:
+        """Delete a topic and create it with one queue, which holds these numbers."""
+        self.delete(topic)
+        self.made(topic, rows)
+
     def delete(self, topic: str) -> None:
         """Delete a topic at the broker and the name server."""
         self.ask(self.cluster.broker_addr, RequestCode.DELETE_TOPIC_IN_BROKER, topic=topic)

@@ -50,8 +50,7 @@ def test_the_largest_limit_there_is_overflows_nothing(
     topics: Topics, topic: str, query: StartQuery
 ) -> None:
     """2^63-1 beside offsets above zero."""
-    topics.cluster.create_topic(topic, queues=1)
-    topics.put(topic, range(5), queue=0)
+    topics.made(topic, range(5))
     start = json.dumps({topic: {"broker-a": {"0": 5}}})
     running = query(topic=topic, startingOffsets=start, maxOffsetsPerTrigger=2**63 - 1)
     assert running.drain() == []
@@ -63,8 +62,7 @@ def test_rows_sent_between_planning_and_reading_are_the_next_batchs(
     topics: Topics, topic: str, query: StartQuery
 ) -> None:
     """A task pulls ahead of its range; what it threw away must come again."""
-    topics.cluster.create_topic(topic, queues=1)
-    topics.put(topic, range(4), queue=0)
+    topics.made(topic, range(4))
     running = query(topic=topic, startingOffsets="earliest")
     assert running.plan()
     topics.put(topic, range(4, 8), queue=0)
@@ -136,8 +134,7 @@ def test_a_batch_that_failed_under_available_now_is_replayed_although_the_topic_
     topics: Topics, topic: str, query: StartQuery
 ) -> None:
     """The new run's end knows queues that the planned batch does not."""
-    topics.cluster.create_topic(topic, queues=1)
-    topics.put(topic, range(1, 8), queue=0)
+    topics.made(topic, range(1, 8))
     running = query(available_now=True, topic=topic, startingOffsets="earliest")
     assert running.plan()
     running.stop()
@@ -152,12 +149,10 @@ def test_a_topic_deleted_before_its_batch_is_read_is_left_out_where_losses_are_a
     topics: Topics, topic: str, query: StartQuery
 ) -> None:
     """The query lives on, and reads the topic of the same name that comes after."""
-    topics.cluster.create_topic(topic, queues=1)
-    topics.put(topic, range(10), queue=0)
+    topics.made(topic, range(10))
     running = query(topic=topic, startingOffsets="earliest", failOnDataLoss=False)
     assert running.plan()
-    topics.delete(topic)
-    topics.cluster.create_topic(topic, queues=1)
+    topics.made_anew(topic)
     assert running.read() == []
     topics.put(topic, range(20, 23), queue=0)
     assert running.drain() == [20, 21, 22]
@@ -167,12 +162,10 @@ def test_a_topic_deleted_before_its_batch_is_read_is_a_loss(
     topics: Topics, topic: str, query: StartQuery
 ) -> None:
     """Unless the user accepts it."""
-    topics.cluster.create_topic(topic, queues=1)
-    topics.put(topic, range(10), queue=0)
+    topics.made(topic, range(10))
     running = query(topic=topic, startingOffsets="earliest")
     assert running.plan()
-    topics.delete(topic)
-    topics.cluster.create_topic(topic, queues=1)
+    topics.made_anew(topic)
     with pytest.raises(DataLossError, match="queue 0"):
         running.read()
 
@@ -182,8 +175,7 @@ def test_topics_of_a_pattern_come_and_go_where_losses_are_accepted(
 ) -> None:
     """A deleted topic keeps its place in the checkpoint, which is never empty."""
     old, new = f"{topic}-old", f"{topic}-new"
-    topics.cluster.create_topic(old, queues=5)
-    topics.put(old, [-1])
+    topics.made(old, [-1], queues=5)
     running = query(topicPattern=f"{topic}-.*", startingOffsets="latest", failOnDataLoss=False)
     assert running.drain() == []
     topics.put(old, [1, 2, 3])
@@ -191,8 +183,7 @@ def test_topics_of_a_pattern_come_and_go_where_losses_are_accepted(
     topics.delete(old)
     assert running.drain() == [1, 2, 3]
     assert old in json.loads(running.offset_log[-1])["q"]
-    topics.cluster.create_topic(new, queues=5)
-    topics.put(new, [4, 5, 6])
+    topics.made(new, [4, 5, 6], queues=5)
     assert running.drain() == [1, 2, 3, 4, 5, 6]
     assert json.loads(running.offset_log[-1])["q"].keys() == {old, new}
 
@@ -203,14 +194,11 @@ def test_a_topic_of_a_pattern_made_anew_while_the_query_was_stopped_is_a_loss(
     """The text says from which offset to which the queue went back."""
     kept, anew = f"{topic}-kept", f"{topic}-anew"
     for each in (kept, anew):
-        topics.cluster.create_topic(each, queues=1)
-        topics.put(each, [1, 2], queue=0)
+        topics.made(each, [1, 2])
     running = query(topicPattern=f"{topic}-.*", startingOffsets="earliest")
     assert running.drain() == [1, 1, 2, 2]
     running.stop()
-    topics.delete(anew)
-    topics.cluster.create_topic(anew, queues=1)
-    topics.put(anew, [6], queue=0)
+    topics.made_anew(anew, [6])
     running.start()
     with pytest.raises(DataLossError, match="read up to offset 2, but the queue now ends at 1"):
         running.drain()
@@ -226,8 +214,7 @@ def test_offsets_of_a_whole_topic_leave_others_that_match_later_alone(
     start = json.dumps({first: -2})
     running = query(topicPattern=f"{topic}-.*", startingOffsets=start)
     assert running.drain() == [1]
-    topics.cluster.create_topic(later, queues=1)
-    topics.put(later, [2], queue=0)
+    topics.made(later, [2])
     assert running.drain() == [1, 2]
 
 
@@ -253,8 +240,7 @@ def test_rows_that_expired_before_they_were_read_are_a_loss_or_left_out(
     topics: Topics, topic: str, query: StartQuery
 ) -> None:
     """What is left comes once each."""
-    topics.cluster.create_topic(topic, queues=1)
-    topics.put(topic, range(300), queue=0)
+    topics.made(topic, range(300))
     topics.expire(topic)
     start = json.dumps({topic: {"broker-a": {"0": 0}}})
     with pytest.raises(DataLossError, match="offsets 0 to "):
