@@ -107,6 +107,13 @@ def test_windows_over_the_stored_time_count_every_row(
     assert "2020" < oldest <= newest
 
 
+def test_real_time_mode_is_refused_by_spark(new_topic: NewTopic, stream: Any) -> None:
+    """It keeps to sources and sinks of its own list, and says so before anything is read."""
+    writer = stream(new_topic()).writeStream.format("noop").outputMode("update")
+    with pytest.raises(Exception, match=r"REAL_TIME_MODE.*limitation"):
+        writer.trigger(realTime="5 seconds").start()
+
+
 def test_continuous_processing_is_refused_by_spark(new_topic: NewTopic, stream: Any) -> None:
     """A Python source has micro-batches only; the error says so before anything is read."""
     writer = stream(new_topic()).writeStream.format("noop").trigger(continuous="1 second")

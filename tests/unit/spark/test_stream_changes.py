@@ -113,6 +113,21 @@ def test_a_micro_batch_has_as_many_partitions_as_asked_for(
     assert running.planned[0] >= 6
 
 
+def test_a_batch_that_is_read_again_on_other_cores_has_the_same_rows(
+    topics: Topics, topic: str, query: StartQuery
+) -> None:
+    """The checkpoint says from where to where, whoever reads it and in how many pieces."""
+    topics.made(topic, range(100), queues=3)
+    running = query(topic=topic, startingOffsets="earliest", minPartitions=1)
+    assert running.plan()
+    topics.put(topic, range(100, 110), queues=3)
+    running.restart(minPartitions=7, maxRecordsPerPartition=20)
+    assert sorted(running.rows) == list(range(100))
+    assert running.planned[-1] >= 7
+    running.restart(minPartitions=2)
+    assert running.drain() == list(range(110))
+
+
 @pytest.mark.parametrize(("queues", "rows"), [(3, 15), (5, 4)], ids=["fewer queues", "fewer rows"])
 def test_available_now_fails_when_its_topic_is_made_anew_under_way(
     topics: Topics, topic: str, query: StartQuery, queues: int, rows: int

@@ -1,0 +1,87 @@
+"""Checkpoints that Spark changes under a stream: sources by name, state in other partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rocketstream.server.embedded import EmbeddedCluster
+from tests.spark.support import numbered, send
+
+pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(300)]
+
+NewTopic = Callable[..., str]
+EVOLUTION = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
+STATE = "spark.sql.streaming.stateStore.providerClass"
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+
+@contextmanager
+def setting(spark: Any, name: str, value: str) -> Iterator[None]:
+    spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        spark.conf.unset(name)
+
+
+def written(frame: Any, cluster: EmbeddedCluster, sink: str, checkpoint: Path) -> None:
+    """Write what a stream of bodies holds to a topic, to the end of what is there."""
+    writer = frame.select("body").writeStream.format("rocketmq").option("topic", sink)
+    writer = writer.option("nameServer", cluster.namesrv_addr).trigger(availableNow=True)
+    query = writer.option("checkpointLocation", str(checkpoint)).start()
+    assert query.awaitTermination(120)
+
+
+def numbers(rows: Any) -> list[int]:
+    return sorted(int(bytes(row.body)) for row in rows.collect())
+
+
+def test_named_sources_come_and_move_on_one_checkpoint(
+    spark: Any, cluster: EmbeddedCluster, new_topic: NewTopic, read: Any, tmp_path: Path
+) -> None:
+    """By its name a source finds its offsets, wherever it stands in the query."""
+    orders, refunds, sink = new_topic(queues=2), new_topic(queues=1), new_topic(queues=2)
+    send(cluster, orders, 0, numbered(0, 10))
+    send(cluster, refunds, 0, numbered(100, 10))
+
+    def named(name: str, topic: str) -> Any:
+        reader = spark.readStream.format("rocketmq").option("nameServer", cluster.namesrv_addr)
+        if not hasattr(reader, "name"):
+            pytest.skip("sources have names from Spark 4.2 on")
+        reader = reader.options(topic=topic, startingOffsets="earliest").schema("body BINARY")
+        return reader.name(name).load()
+
+    with setting(spark, EVOLUTION, "true"):
+        written(named("orders", orders), cluster, sink, tmp_path)
+        send(cluster, orders, 1, numbered(10, 3))
+        both = named("orders", orders).union(named("refunds", refunds))
+        written(both, cluster, sink, tmp_path)
+        assert numbers(read(sink)) == [*range(13), *range(100, 110)]
+        send(cluster, orders, 0, numbered(13, 2))
+        send(cluster, refunds, 0, numbered(110, 2))
+        written(named("refunds", refunds).union(named("orders", orders)), cluster, sink, tmp_path)
+    assert numbers(read(sink)) == [*range(15), *range(100, 112)]
+
+
+def test_offsets_outlive_a_repartitioning_of_the_state(
+    spark: Any, cluster: EmbeddedCluster, new_topic: NewTopic, stream: Any, read: Any,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    """Spark logs a batch of its own with the offsets of the last one; nothing is read for it."""
+    manager = getattr(spark, "_streamingCheckpointManager", None)
+    if manager is None:
+        pytest.skip("state is repartitioned from Spark 4.2 on")
+    topic, sink = new_topic(queues=1), new_topic(queues=1)
+    send(cluster, topic, 0, numbered(0, 10))
+    with setting(spark, STATE, ROCKSDB):
+        once = stream(topic, "body BINARY").dropDuplicates(["body"])
+        written(once, cluster, sink, tmp_path)
+        manager.repartition(str(tmp_path), 3)
+        send(cluster, topic, 0, numbered(5, 10))
+        written(once, cluster, sink, tmp_path)
+    assert numbers(read(sink)) == list(range(15))
