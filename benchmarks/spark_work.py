@@ -14,6 +14,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+
 COLUMNS = {
     "without-properties": "topic STRING, brokerName STRING, queueId INT, queueOffset LONG,"
     " msgId STRING, tags STRING, keys STRING, body BINARY, bornTimestamp TIMESTAMP,"
@@ -146,6 +148,60 @@ def micro_batch_rate(options: argparse.Namespace) -> dict[str, float]:
     return {"ms": found}
 
 
+class CountingSource(DataSource):  # type: ignore[misc]
+    """Twenty numbers a micro-batch, and nothing else: what Spark takes for any source in Python."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Its format."""
+        return "bench-counting"
+
+    def schema(self) -> str:
+        """One number."""
+        return "id LONG"
+
+    def streamReader(self, schema: Any) -> CountingReader:
+        """Return the reader."""
+        return CountingReader()
+
+
+class CountingReader(DataSourceStreamReader):  # type: ignore[misc]
+    """The reading half."""
+
+    def __init__(self) -> None:
+        self._at = 0
+
+    def initialOffset(self) -> dict[str, int]:
+        """From nought."""
+        return {"at": 0}
+
+    def latestOffset(self, *_: Any) -> dict[str, int]:
+        """Twenty more."""
+        self._at += 20
+        return {"at": self._at}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        """One partition."""
+        return [InputPartition((start["at"], end["at"]))]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """One record batch."""
+        import pyarrow as pa
+
+        yield pa.record_batch({"id": pa.array(range(*partition.value), pa.int64())})
+
+
+def micro_batch_python(options: argparse.Namespace) -> dict[str, float]:
+    """Trigger time of a source in Python that does nothing."""
+    spark = session(options.folder)
+    spark.dataSource.register(CountingSource)
+    frame = spark.readStream.format("bench-counting").load()
+    folder = os.path.join(options.folder, f"python-{os.getpid()}")
+    found = micro_batches(spark, frame, folder, options.batches)
+    spark.stop()
+    return {"ms": found}
+
+
 def rows_to_write(spark: Any, options: argparse.Namespace) -> Any:
     """Rows of 1 KiB with keys, in memory, so that making them costs neither side anything."""
     frame = spark.range(0, options.count, 1, 2).selectExpr(
@@ -197,6 +253,7 @@ JOBS: dict[str, Callable[[argparse.Namespace], dict[str, float]]] = {
     "write-topic": write_topic,
     "write-through": write_through,
     "micro-batch-rocketmq": micro_batch_rocketmq,
+    "micro-batch-python": micro_batch_python,
     "micro-batch-rate": micro_batch_rate,
 }
 
