@@ -1,96 +1,42 @@
-"""The consumer group of two members: a listener that keeps live totals, and refuses some flights.
+"""The two consumer groups that count flights with one listener: push consumers, and Spark.
 
-Law: messages in, totals out; at-least-once delivery is made exact by the flights' ids.
+Law: settings, and waiting for both; the listener does the work, the ledger keeps what became of it.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
 
-import orjson
-
+from demo.errors import DemoError, Interrupts
+from demo.ledger import Ledger
+from demo.listener import FlightListener
+from demo.place import Place
 from demo.produce import TOPIC
-from demo.totals import Totals
-from demo.trouble import RefusedError, refuses
-from rocketstream import ConsumeConcurrentlyStatus, ConsumeFromWhere, MessageExt, PushConsumer
+from demo.trouble import expected
+from rocketstream import ConsumeFromWhere, PushConsumer
+from rocketstream.admin import Admin
+from rocketstream.errors import RouteNotFoundError
+from rocketstream.pipelines.ingest import query_error
+from rocketstream.protocol.names import dlq_topic
+from rocketstream.spark import SparkPushConsumer
 
-GROUP = "flight-totals"
+PUSH_GROUP = "flight-totals"
+SPARK_GROUP = "flight-totals-spark"
 MEMBERS = 2
 MAX_RECONSUME_TIMES = 2
-DEAD_LETTER_GROUP = "flight-dead-letters"
+MESSAGES_PER_BATCH = 60_000
+"""Of Spark's micro-batches; a retry that is due waits for the one under way."""
+_END_OF_BATCH_MS = 10_000
+_POLL_S = 0.2
+_STALLED_S = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """What the group has done so far."""
-
-    consumed: int
-    refused: int
-    retried: int
-    repeated: int
-
-
-class FlightListener:
-    """Counts each flight once, whichever member gets it; raises for the chosen ones."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._seen: set[int] = set()
-        self._refused = 0
-        self._retried = 0
-        self._repeated = 0
-        self.totals = Totals()
-
-    def __call__(self, messages: list[MessageExt]) -> ConsumeConcurrentlyStatus:
-        """Take messages; raising sends them to be consumed again later."""
-        for message in messages:
-            flight = orjson.loads(message.body)
-            self._check(flight["id"], message.reconsume_times)
-            with self._lock:
-                self._count(flight, message.reconsume_times)
-        return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
-
-    def _check(self, flight_id: int, reconsume_times: int) -> None:
-        if refuses(flight_id, reconsume_times):
-            with self._lock:
-                self._refused += 1
-            raise RefusedError(f"flight {flight_id} refused, delivery {reconsume_times + 1}")
-
-    def _count(self, flight: dict[str, int | str | None], reconsume_times: int) -> None:
-        flight_id = int(flight["id"] or 0)
-        if flight_id in self._seen:
-            self._repeated += 1
-            return
-        self._seen.add(flight_id)
-        self._retried += reconsume_times > 0
-        dep, arr = flight["dep_delay"], flight["arr_delay"]
-        self.totals.add(
-            str(flight["carrier"]),
-            None if dep is None else int(dep),
-            None if arr is None else int(arr),
-        )
-
-    def counts(self) -> Counts:
-        """Return the figures now."""
-        with self._lock:
-            return Counts(len(self._seen), self._refused, self._retried, self._repeated)
-
-    def by_carrier(self) -> list[tuple[str, int, int, int]]:
-        """Return carrier, flights, minutes of departure delay and flights with one known."""
-        with self._lock:
-            rows = [
-                (carrier, entry.flights, entry.dep_delay, entry.dep_known)
-                for carrier, entry in self.totals.carriers.items()
-            ]
-        return sorted(rows, key=lambda row: -row[1])
-
-
-def member(namesrv: str, listener: FlightListener) -> PushConsumer:
-    """Return one member of the group, not started; it is a context manager."""
+def push_member(namesrv: str, listener: FlightListener) -> PushConsumer:
+    """Return one member of the push consumers' group, not started; it is a context manager."""
     consumer = PushConsumer(
-        GROUP,
+        PUSH_GROUP,
         namesrv_addr=namesrv,
         consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
         max_reconsume_times=MAX_RECONSUME_TIMES,
@@ -102,44 +48,99 @@ def member(namesrv: str, listener: FlightListener) -> PushConsumer:
     return consumer
 
 
-def read_dead_letters(
-    namesrv: str, topic: str, count: int, wait: Callable[[Callable[[], bool]], None]
-) -> Totals:
-    """Return the totals of the ``count`` messages of a dead-letter topic.
+def on_spark(spark: Any, namesrv: str, place: Place, listener: FlightListener) -> SparkPushConsumer:
+    """Return the group whose listener Spark calls, not started; it is a context manager."""
+    consumer = SparkPushConsumer(
+        SPARK_GROUP,
+        spark,
+        str(place.checkpoint),
+        namesrv_addr=namesrv,
+        max_offsets_per_trigger=MESSAGES_PER_BATCH,
+        consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
+        max_reconsume_times=MAX_RECONSUME_TIMES,
+        consume_thread_max=1,
+        await_termination_ms_when_shutdown=_END_OF_BATCH_MS,
+    )
+    consumer.subscribe(TOPIC)
+    consumer.register_message_listener(listener)
+    return consumer
+
+
+def wait_consumed(
+    admin: Admin,
+    ledgers: Mapping[str, Ledger],
+    flights: int,
+    interrupts: Interrupts,
+    check: Callable[[], None],
+) -> dict[str, int]:
+    """Wait until every flight is consumed or a dead letter in each group.
 
     Args:
-        namesrv: name server address.
-        topic: ``%DLQ%`` and the group's name.
-        count: how many there are.
-        wait: returns when what it is given returns true.
+        admin: asked for dead letters.
+        ledgers: by group.
+        flights: how many there are.
+        interrupts: end the wait.
+        check: called again and again; raises where a group cannot go on.
+
+    Returns:
+        How many are dead letters, by group.
+
+    Raises:
+        DemoError: nothing came for a minute.
     """
-    totals = Totals()
-    seen: set[int] = set()
-    lock = threading.Lock()
+    _, given_up = expected(flights)
+    open_groups = dict(ledgers)
+    dead = dict.fromkeys(ledgers, 0)
+    last, since = -1, time.monotonic()
+    while True:
+        finished = 0
+        for group, ledger in ledgers.items():
+            consumed = ledger.counts().consumed
+            if group in open_groups and consumed + given_up >= flights:
+                dead[group] = _dead_letters(admin, group)
+            finished += consumed + dead[group]
+            if consumed + dead[group] >= flights:
+                open_groups.pop(group, None)
+        if not open_groups:
+            return dead
+        interrupts.check()
+        check()
+        if finished != last:
+            last, since = finished, time.monotonic()
+        elif time.monotonic() - since > _STALLED_S:
+            missing = flights * len(ledgers) - finished
+            raise DemoError(
+                f"{missing:,} flights were neither consumed nor dead letters in "
+                f"{', '.join(open_groups)}, and nothing came for {_STALLED_S:.0f} s"
+            )
+        interrupts.wait(_POLL_S)
 
-    def listen(messages: list[MessageExt]) -> ConsumeConcurrentlyStatus:
-        for message in messages:
-            flight = orjson.loads(message.body)
-            with lock:
-                if flight["id"] not in seen:
-                    totals.add(flight["carrier"], flight["dep_delay"], flight["arr_delay"])
-                    seen.add(flight["id"])
-        return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
 
-    def complete() -> bool:
-        with lock:
-            return len(seen) >= count
+def start(on_spark: SparkPushConsumer) -> None:
+    """Start Spark's listener; blocks for seconds.
 
-    consumer = PushConsumer(
-        DEAD_LETTER_GROUP,
-        namesrv_addr=namesrv,
-        consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
-        consume_thread_min=1,
-        consume_thread_max=1,
-    )
-    consumer.subscribe(topic)
-    consumer.register_message_listener(listen)
-    with consumer:
-        consumer.start()
-        wait(complete)
-    return totals
+    Raises:
+        DemoError: it does not start.
+    """
+    try:
+        on_spark.start()
+    except Exception as error:  # ours, or one of the many Spark raises
+        raise DemoError(f"the listener on Spark did not start: {error}") from error
+
+
+def check(on_spark: SparkPushConsumer) -> None:
+    """Raise what ended Spark's listener; nothing while it runs.
+
+    Raises:
+        DemoError: its query failed.
+    """
+    failure = on_spark.query.exception()
+    if failure is not None:
+        raise DemoError(f"the listener on Spark failed: {query_error(str(failure))}")
+
+
+def _dead_letters(admin: Admin, group: str) -> int:
+    try:
+        return sum(row.message_count for row in admin.topic_status(dlq_topic(group)))
+    except RouteNotFoundError:
+        return 0

@@ -9,31 +9,36 @@ import argparse
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from demo import chart, consume, land
+from demo import chart, consume, land, watch
+from demo.consume import PUSH_GROUP, SPARK_GROUP
 from demo.errors import DemoError, Interrupts
 from demo.flights import FLIGHTS, read_airlines
+from demo.ledger import Ledger
+from demo.listener import FlightListener
 from demo.place import Place, fresh_place
 from demo.produce import QUEUES, TOPIC, produce
 from demo.screen import Screen
 from demo.server import Addresses, ServerProcess
-from demo.totals import Totals, differences
+from demo.totals import Outcomes, Totals, mismatches
 from demo.trouble import expected
+from demo.watch import Letters
 from rocketstream import Producer
 from rocketstream.admin import Admin
-from rocketstream.errors import RocketMQError, RouteNotFoundError
+from rocketstream.errors import RocketMQError
 from rocketstream.pipelines.local_session import check_environment, start_session, stop_session
 from rocketstream.pipelines.progress import IngestProgress
 from rocketstream.spark.setup.java import Java
 
 JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For a job of seconds on two cores, compiling thoroughly costs more than it gains."""
-_POLL_S = 0.2
-_STALLED_S = 60.0
+GROUPS = (PUSH_GROUP, SPARK_GROUP)
+TITLES = {"push consumers": PUSH_GROUP, "Spark listener": SPARK_GROUP}
 DIFFERENT = 1
 INTERRUPTED = 130
 
@@ -73,6 +78,30 @@ def run(argv: list[str]) -> int:
         return 1
 
 
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """What came of sending and consuming.
+
+    Attributes:
+        csv: figures of what was sent.
+        ledgers: what became of it, by group.
+        dead: dead letters, by group.
+    """
+
+    csv: Totals
+    ledgers: dict[str, Ledger]
+    dead: dict[str, int]
+
+    def outcomes(self) -> dict[str, Outcomes]:
+        """Return what became of the flights, by the consumers' title."""
+        found = {}
+        for title, group in TITLES.items():
+            counts = self.ledgers[group].counts()
+            first = counts.consumed - counts.retried
+            found[title] = Outcomes(first, counts.retried, self.dead[group])
+        return found
+
+
 class Job:
     """One run."""
 
@@ -92,12 +121,13 @@ class Job:
             addresses, spark = self._start(place, java, cleanup)
             admin = cleanup.enter_context(Admin(addresses.namesrv))
             admin.topic_create(TOPIC, QUEUES)
-            csv, consumed, dead = self._exchange(addresses, admin)
+            exchange = self._exchange(spark, addresses, place, admin)
+            letters = self._letters(spark, addresses, exchange)
             progress = self._land(spark, addresses, place)
-            code = self._prove(spark, csv, consumed.plus(dead), progress)
+            code = self._prove(spark, exchange, letters, progress)
             if code == 0:
                 self._answer(spark, place)
-            self._show_lag(admin)
+                code = self._show_progress(spark, addresses)
         self._screen.say("")
         self._screen.say(f"done in {time.monotonic() - self._began:.0f} s; files in {place.root}")
         return code
@@ -126,22 +156,35 @@ class Job:
 
     # --- 2 and 3: producer and consumers --------------------------------------------------------
 
-    def _exchange(self, addresses: Addresses, admin: Admin) -> tuple[Totals, Totals, Totals]:
-        self._screen.step(2, f"Send {self._flights:,} flights; two consumers count them meanwhile")
-        listener = consume.FlightListener()
+    def _exchange(self, spark: Any, addresses: Addresses, place: Place, admin: Admin) -> Exchange:
+        self._screen.step(
+            2, f"Send {self._flights:,} flights; push consumers and Spark count them meanwhile"
+        )
+        folders = {group: place.journal(group) for group in GROUPS}
+        ledgers = {group: Ledger(folder) for group, folder in folders.items()}
+        listeners = {group: FlightListener(str(folder)) for group, folder in folders.items()}
         bars = self._screen.bars("msg")
         sent = bars.add_task("sent", total=self._flights, note="")
-        counted = bars.add_task("consumed", total=self._flights, note="")
+        tasks = {
+            group: bars.add_task(title, total=self._flights, note="")
+            for group, title in ((PUSH_GROUP, "pushed"), (SPARK_GROUP, "on Spark"))
+        }
 
         def refresh() -> list[tuple[str, int, int, int]]:
-            counts = listener.counts()
-            note = f"{counts.refused} refused" if counts.refused else ""
-            bars.update(counted, completed=counts.consumed, note=note)
-            return listener.by_carrier()
+            for group, ledger in ledgers.items():
+                counts = ledger.counts()
+                note = f"{counts.refused} refused" if counts.refused else ""
+                bars.update(tasks[group], completed=counts.consumed, note=note)
+            return ledgers[PUSH_GROUP].by_carrier()
 
         with ExitStack() as members:
             for _ in range(consume.MEMBERS):
-                members.enter_context(consume.member(addresses.namesrv, listener)).start()
+                member = consume.push_member(addresses.namesrv, listeners[PUSH_GROUP])
+                members.enter_context(member).start()
+            on_spark = consume.on_spark(spark, addresses.namesrv, place, listeners[SPARK_GROUP])
+            members.enter_context(on_spark)
+            with self._screen.busy("starting the listener on Spark"):
+                consume.start(on_spark)
             with self._screen.live(bars, refresh):
                 with Producer("flight-producer", namesrv_addr=addresses.namesrv) as producer:
                     csv = produce(
@@ -150,57 +193,34 @@ class Job:
                         self._interrupts,
                         lambda count: bars.update(sent, completed=count),
                     )
-                dead_count = self._wait_consumed(listener, admin, csv.flights)
-                bars.update(counted, total=csv.flights - dead_count)
-        dead = self._dead_letters(addresses, dead_count, listener)
-        return csv, listener.totals, dead
-
-    def _wait_consumed(self, listener: consume.FlightListener, admin: Admin, flights: int) -> int:
-        """Wait until every flight is consumed or a dead letter; return how many are the latter."""
-        _, given_up = expected(flights)
-        dead = 0
-        last, since = -1, time.monotonic()
-        while True:
-            consumed = listener.counts().consumed
-            if consumed + given_up >= flights:
-                dead = _message_count(admin, _dead_letter_topic())
-                if consumed + dead >= flights:
-                    return dead
-            if consumed + dead != last:
-                last, since = consumed + dead, time.monotonic()
-            elif time.monotonic() - since > _STALLED_S:
-                raise DemoError(
-                    f"{flights - last:,} of {flights:,} flights were neither consumed nor dead "
-                    f"letters and nothing came for {_STALLED_S:.0f} s"
+                dead = consume.wait_consumed(
+                    admin,
+                    ledgers,
+                    csv.flights,
+                    self._interrupts,
+                    lambda: consume.check(on_spark),
                 )
-            self._interrupts.wait(_POLL_S)
+                for group, count in dead.items():
+                    bars.update(tasks[group], total=csv.flights - count)
+        return Exchange(csv, ledgers, dead)
 
-    def _dead_letters(
-        self, addresses: Addresses, count: int, listener: consume.FlightListener
-    ) -> Totals:
-        self._screen.step(3, "Retries and dead letters")
-        counts = listener.counts()
-        self._screen.say(
-            f"the listener raised {counts.refused:,} times; {counts.retried:,} flights were "
-            f"consumed at a later delivery"
-        )
-        dead = Totals()
-        if count:
-            dead = consume.read_dead_letters(
-                addresses.namesrv, _dead_letter_topic(), count, self._wait_until
-            )
-        letters = "dead letter" if dead.flights == 1 else "dead letters"
-        self._screen.say(f"{dead.flights:,} {letters} in {_dead_letter_topic()}")
-        if counts.repeated:
-            self._screen.say(f"{counts.repeated:,} deliveries were repeats, not counted twice")
-        return dead
-
-    def _wait_until(self, reached: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + _STALLED_S
-        while not reached():
-            if time.monotonic() > deadline:
-                raise DemoError(f"the dead letters did not arrive within {_STALLED_S:.0f} s")
-            self._interrupts.wait(_POLL_S)
+    def _letters(self, spark: Any, addresses: Addresses, exchange: Exchange) -> Letters:
+        self._screen.step(3, "Retries, and dead letters by cause (Spark SQL)")
+        self._screen.outcomes(exchange.outcomes())
+        for title, group in TITLES.items():
+            counts = exchange.ledgers[group].counts()
+            if counts.repeated:
+                self._screen.say(
+                    f"{title}: {counts.repeated:,} deliveries were repeats, not counted twice"
+                )
+        if not any(exchange.dead.values()):
+            return Letters({group: Totals() for group in GROUPS}, {group: {} for group in GROUPS})
+        with self._screen.busy("reading the dead-letter topics"):
+            causes = {group: exchange.ledgers[group].causes for group in GROUPS}
+            letters = watch.read_letters(spark, addresses.namesrv, causes)
+        self._interrupts.check()
+        self._screen.causes({f"%DLQ%{group}": letters.causes[group] for group in GROUPS})
+        return letters
 
     # --- 4: Spark -------------------------------------------------------------------------------
 
@@ -221,14 +241,20 @@ class Job:
 
     # --- 5 to 7: proof, answer, progress --------------------------------------------------------
 
-    def _prove(self, spark: Any, csv: Totals, consumed: Totals, progress: IngestProgress) -> int:
+    def _prove(
+        self, spark: Any, exchange: Exchange, letters: Letters, progress: IngestProgress
+    ) -> int:
         self._screen.step(5, "Prove that nothing is lost, doubled or changed")
         with self._screen.busy("summing the table"):
             table = land.table_totals(spark)
             self._interrupts.check()
             order = land.order_facts(spark)
-        wrong = [f"push consumers: {line}" for line in differences(csv, consumed)]
-        wrong += [f"Parquet table: {line}" for line in differences(csv, table)]
+        found = {
+            f"{title} + dead letters": exchange.ledgers[group].totals.plus(letters.totals[group])
+            for title, group in TITLES.items()
+        }
+        found["Parquet table"] = table
+        wrong = mismatches(exchange.csv, found, exchange.outcomes(), wanted(self._flights))
         wrong += [
             f"{order[fact]:,} flights {text}"
             for fact, text in (
@@ -239,17 +265,17 @@ class Job:
         ]
         if progress.malformed:
             wrong.append(f"{progress.malformed:,} rows did not parse")
-        self._screen.proof(
-            [("CSV", csv), ("push consumers + dead letters", consumed), ("Parquet table", table)],
-            equal=not wrong,
-        )
-        if wrong:
-            for line in wrong:
-                self._screen.say(f"DIFFERENT {line}")
+        self._screen.proof([("CSV", exchange.csv), *found.items()], equal=not wrong)
+        if self._different(wrong):
             return DIFFERENT
         self._screen.say(f"{order['aircraft']:,} aircraft, each in one queue and in the order sent")
         self._interrupts.check()
         return 0
+
+    def _different(self, wrong: list[str]) -> bool:
+        for line in wrong:
+            self._screen.say(f"DIFFERENT {line}")
+        return bool(wrong)
 
     def _answer(self, spark: Any, place: Place) -> None:
         self._screen.step(6, "Average departure delay in minutes, by carrier and hour (Spark SQL)")
@@ -262,9 +288,16 @@ class Job:
         self._screen.say(f"chart: {place.chart}")
         self._interrupts.check()
 
-    def _show_lag(self, admin: Admin) -> None:
-        self._screen.step(7, f"Progress of the group {consume.GROUP}")
-        self._screen.lag(admin.group_lag(consume.GROUP, TOPIC))
+    def _show_progress(self, spark: Any, addresses: Addresses) -> int:
+        self._screen.step(7, "Lag of the three groups (Spark SQL over rocketmq-progress)")
+        with self._screen.busy("asking"):
+            rows = watch.progress(spark, addresses.namesrv, [*GROUPS, land.GROUP])
+        self._interrupts.check()
+        self._screen.progress(rows)
+        _, given_up = expected(self._flights)
+        dead = dict.fromkeys(GROUPS, given_up)
+        wrong = [line for row in rows for line in row.differences(self._flights, dead)]
+        return DIFFERENT if self._different(wrong) else 0
 
 
 @contextmanager
@@ -282,12 +315,7 @@ def _logging_to(path: Path) -> Iterator[None]:
         handler.close()
 
 
-def _dead_letter_topic() -> str:
-    return f"%DLQ%{consume.GROUP}"
-
-
-def _message_count(admin: Admin, topic: str) -> int:
-    try:
-        return sum(row.message_count for row in admin.topic_status(topic))
-    except RouteNotFoundError:
-        return 0
+def wanted(flights: int) -> Outcomes:
+    """Return what must become of the first flights in each group."""
+    refused, given_up = expected(flights)
+    return Outcomes(flights - refused, refused - given_up, given_up)

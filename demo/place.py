@@ -42,6 +42,17 @@ class Place:
         return self.root / "departure-delay.png"
 
     @property
+    def checkpoint(self) -> Path:
+        """Where Spark keeps how far its listener is."""
+        return self.root / "listener.checkpoint"
+
+    def journal(self, group: str) -> Path:
+        """Where a group's listener notes what it does; made when it is first asked for."""
+        folder = self.root / "journal" / group
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    @property
     def spark_log(self) -> Path:
         """What Spark's processes say."""
         return self.root / "spark.log"

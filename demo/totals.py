@@ -6,7 +6,7 @@ Law: pure.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 
 @dataclass(slots=True)
@@ -76,6 +76,26 @@ class Totals:
         return sum(entry.arr_delay for entry in self.carriers.values())
 
 
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """What became of the flights in one group; each flight is in one of the three.
+
+    Attributes:
+        first: consumed at the first delivery.
+        retried: consumed at a later one.
+        dead: given up.
+    """
+
+    first: int
+    retried: int
+    dead: int
+
+    @property
+    def flights(self) -> int:
+        """Flights of all outcomes."""
+        return self.first + self.retried + self.dead
+
+
 _FIGURES = ("flights", "dep_delay", "dep_known", "arr_delay", "arr_known")
 
 
@@ -100,3 +120,23 @@ def from_rows(rows: Iterable[Mapping[str, int | str | None]]) -> Totals:
             *(int(row[figure] or 0) for figure in _FIGURES)
         )
     return totals
+
+
+def mismatches(
+    sent: Totals, found: Mapping[str, Totals], outcomes: Mapping[str, Outcomes], wanted: Outcomes
+) -> list[str]:
+    """Return everything that is not as it must be, one line each; nothing when all is equal.
+
+    Args:
+        sent: what the CSV holds.
+        found: what each way from there ended with, by its name.
+        outcomes: what became of the flights, by the consumers' name.
+        wanted: what must have become of them.
+    """
+    lines = [f"{name}: {line}" for name in found for line in differences(sent, found[name])]
+    for name, have in outcomes.items():
+        for outcome in fields(Outcomes):
+            got, want = getattr(have, outcome.name), getattr(wanted, outcome.name)
+            if got != want:
+                lines.append(f"{name}, {outcome.name}: {got:,} flights instead of {want:,}")
+    return lines

@@ -85,10 +85,20 @@ def test_small_run_proves_its_figures_and_leaves_nothing_running(data: Path) -> 
     assert run.wait() == 0, run.text()
     text = run.text()
     assert "all figures of all carriers agree" in text
-    for source in ("CSV", "push consumers \\+ dead letters", "Parquet table"):
+    for source in (
+        "CSV",
+        "push consumers \\+ dead letters",
+        "Spark listener \\+ dead letters",
+        "Parquet table",
+    ):
         assert re.search(rf"{source} +5,000 +\d+", text), source
-    assert "1 dead letter in %DLQ%flight-totals" in text
-    assert re.search(r"broker-a +7 +[\d,]+ +[\d,]+ +0 ", text)
+    # Flights 7, 1007, 2007, 3007 and 4007 are refused, the first of them for ever.
+    assert re.search(r"consumed at the first delivery +4,995 +4,995 ", text)
+    assert re.search(r"refused, then consumed +4 +4 ", text)
+    assert re.search(r"dead letter +1 +1 ", text)
+    assert re.search(r"no gate free at \w+ +1 +1 ", text)
+    for group, dead in (("flight-table", 0), ("flight-totals", 1), ("flight-totals-spark", 1)):
+        assert re.search(rf" {group} +5,000 +0 +0 +{dead} ", text), group
     (place,) = data.iterdir()
     assert (place / "departure-delay.png").stat().st_size > 10_000
     assert {path.name for path in (place / "flights.parquet").glob("origin=*")} == {

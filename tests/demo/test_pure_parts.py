@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
+import io
 import itertools
 import json
 import os
+import pickle
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
+from rich.console import Console
 
 from demo import place as place_module
 from demo.flights import FLIGHTS, SCHEMA, queue_of, read_airlines, read_flights
+from demo.job import wanted
+from demo.ledger import Counts, Ledger
+from demo.listener import FlightListener
 from demo.place import PlaceError, fresh_place
-from demo.totals import Totals, differences, from_rows
-from demo.trouble import expected, gives_up, refuses
+from demo.screen import Screen
+from demo.totals import Outcomes, Totals, differences, from_rows, mismatches
+from demo.trouble import RefusedError, cause_of, expected, gives_up, refuses
+from demo.watch import GroupProgress
+from rocketstream import MessageExt
 
 
 def test_flights_become_json_with_tag_key_and_aircraft() -> None:
@@ -93,6 +105,116 @@ def test_a_few_hundred_flights_are_refused_and_few_of_them_for_ever() -> None:
     assert refuses(8_007, 5)
     assert gives_up(8_007)
     assert not refuses(8, 0)
+
+
+def message(flight_id: int, reconsume_times: int = 0, delay: int | None = 5) -> MessageExt:
+    """What the listener looks at of a message."""
+    flight = {
+        "id": flight_id, "carrier": "UA", "dep_delay": delay, "arr_delay": delay, "origin": "JFK",
+    }  # fmt: skip
+    body = json.dumps(flight).encode()
+    return cast("MessageExt", SimpleNamespace(body=body, reconsume_times=reconsume_times))
+
+
+def test_a_refusal_has_a_cause_in_the_flight_itself() -> None:
+    flight = {"dep_delay": 1, "arr_delay": 1, "origin": "JFK"}
+    assert cause_of(flight) == "no gate free at JFK"
+    assert cause_of({**flight, "arr_delay": None}) == "diverted: no arrival"
+    assert cause_of({**flight, "arr_delay": None, "dep_delay": None}) == "cancelled: no departure"
+
+
+def test_the_ledger_counts_a_flight_once_and_knows_what_was_refused_and_why(
+    tmp_path: Path,
+) -> None:
+    listener, ledger = FlightListener(str(tmp_path)), Ledger(tmp_path)
+    listener([message(6)])
+    with pytest.raises(RefusedError, match="flight 1007: no gate free at JFK"):
+        listener([message(1_007)])
+    assert ledger.counts() == Counts(consumed=1, refused=1)
+    listener([message(1_007, 1)])
+    listener([message(6)])
+    assert ledger.counts() == Counts(consumed=2, retried=1, refused=1, repeated=1)
+    assert ledger.causes == {1_007: "no gate free at JFK"}
+    assert ledger.by_carrier() == [("UA", 2, 10, 2)]
+
+
+def test_the_ledger_waits_for_a_line_to_be_whole_and_reads_every_process(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path)
+    (tmp_path / "1.jsonl").write_text('[1,0,"UA",5,5,null]\n[2,0,"U')
+    (tmp_path / "2.jsonl").write_text('[3,0,"AA",null,null,null]\n')
+    assert ledger.counts().consumed == 2
+    with (tmp_path / "1.jsonl").open("a") as file:
+        file.write('A",1,1,null]\n')
+    assert ledger.counts().consumed == 3
+    assert ledger.by_carrier() == [("UA", 2, 6, 2), ("AA", 1, 0, 0)]
+
+
+def test_the_listener_travels_and_notes_at_the_same_place(tmp_path: Path) -> None:
+    copied = pickle.loads(pickle.dumps(FlightListener(str(tmp_path))))  # noqa: S301 - our own
+    copied([message(1, delay=None)])
+    assert Ledger(tmp_path).counts() == Counts(consumed=1)
+
+
+def test_what_must_become_of_the_flights_is_known_beforehand() -> None:
+    assert wanted(FLIGHTS) == Outcomes(first=336_439, retried=294, dead=43)
+    assert wanted(FLIGHTS).flights == FLIGHTS
+
+
+def test_every_total_and_outcome_that_differs_is_named() -> None:
+    sent, less = Totals(), Totals()
+    for totals, count in ((sent, 3), (less, 2)):
+        for _ in range(count):
+            totals.add("UA", None, None)
+    right = Outcomes(first=1, retried=1, dead=1)
+    found = {"pushed": sent, "landed": sent, "on Spark": sent}
+    assert mismatches(sent, found, {"pushed": right, "on Spark": right}, right) == []
+    wrong = dataclasses.replace(right, dead=0)
+    assert mismatches(sent, found | {"landed": less}, {"on Spark": wrong}, right) == [
+        "landed: UA flights: 2 instead of 3 (-1)",
+        "on Spark, dead: 0 flights instead of 1",
+    ]
+
+
+def test_a_group_that_is_behind_or_unknown_is_a_difference() -> None:
+    good = GroupProgress("table", consumed=9, lag=0, seconds=0.0, dead=0, error=None)
+    assert good.differences(9, {"other": 1}) == []
+    assert dataclasses.replace(good, lag=2).differences(9, {}) == ["table, lag: 2 instead of 0"]
+    assert good.differences(9, {"table": 1}) == ["table, dead: 0 instead of 1"]
+    untold = dataclasses.replace(good, consumed=None, error="broker-a is gone")
+    assert untold.differences(9, {}) == [
+        "table, consumed: None instead of 9",
+        "table, error: broker-a is gone instead of None",
+    ]
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_no_figure_is_cropped_on_eighty_columns(width: int) -> None:
+    screen = Screen()
+    screen.console = Console(width=width, record=True, file=io.StringIO())
+    totals = Totals()
+    for number in range(16):
+        totals.add(f"C{number}", 4_152_200, 2_257_174)
+        totals.carriers[f"C{number}"].flights = 336_776
+    outcomes = wanted(FLIGHTS)
+    screen.outcomes({"push consumers": outcomes, "Spark listener": outcomes})
+    causes = {"cancelled: no departure": 43}
+    screen.causes({"%DLQ%flight-totals": causes, "%DLQ%flight-totals-spark": causes})
+    screen.proof([("push consumers + dead letters", totals)], equal=True)
+    screen.progress([GroupProgress("flight-totals-spark", FLIGHTS, FLIGHTS, 1e5, 43, None)])
+    hours = dict.fromkeys(range(24), (100, 12.0))
+    screen.delays(dict.fromkeys(("UA", "AA"), hours), {"UA": "United Air Lines Inc."})
+    bars = screen.bars("msg")
+    bars.add_task("on Spark", total=FLIGHTS, completed=FLIGHTS, note="423 refused")
+    screen.console.print(bars)
+    rows = [(f"C{number}", FLIGHTS, 1_000, 10) for number in range(16)]
+    with screen.live(bars, lambda: rows):
+        pass
+    shown = screen.console.export_text()
+    assert "…" not in shown
+    assert max(map(len, map(str.rstrip, shown.splitlines()))) <= width
+    assert shown.count("336,776") >= 16 + 2
+    assert "66,435,200" in shown
+    assert "423 refused" in shown
 
 
 def test_a_run_gets_a_fresh_directory_and_dead_runs_are_removed(tmp_path: Path) -> None:
