@@ -139,9 +139,14 @@ def _land(plan: IngestPlan, master: str, config: dict[str, str], as_json: bool) 
     waiting = _waiting(plan)
     plan = prepare_target(plan)
     if plan.resumes:
-        say(f"continuing {plan.target} from its checkpoint (--from is not used)")
+        _say_continuing(plan)
     totals = _run(plan, master, config, waiting, as_json)
     _print_result(plan, totals, as_json)
+
+
+def _say_continuing(plan: IngestPlan) -> None:
+    """Tell that a table is gone on with."""
+    say(f"continuing {plan.target} from its checkpoint (--from is not used)")
 
 
 def config_for(target: Target, bodies: Bodies, config: dict[str, str]) -> dict[str, str]:
@@ -218,7 +223,7 @@ def _run(
     plan: IngestPlan, master: str, config: dict[str, str], waiting: int, as_json: bool
 ) -> IngestProgress:
     from rocketstream.pipelines.ingest import ingest as run_ingest
-    from rocketstream.pipelines.ingest import resolve_bodies
+    from rocketstream.pipelines.ingest import prepare_target, resolve_bodies, resumes
     from rocketstream.pipelines.local_session import (
         AtOnceError,
         abandon_session,
@@ -241,7 +246,10 @@ def _run(
         )
         try:
             with stop.on_signals():
-                found = resolve_bodies(session, plan)
+                found = prepare_target(plan, session)
+                if not plan.resumes and resumes(found, session):
+                    _say_continuing(found)
+                found = resolve_bodies(session, found)
                 if plan.bodies.inferred:
                     say(f"schema found: {found.bodies.schema}")
                 totals = run_ingest(session, found, on_progress=show, stop=stop.asked)

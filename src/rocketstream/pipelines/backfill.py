@@ -10,7 +10,6 @@ import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rocketstream.errors import ConfigurationError
@@ -18,6 +17,7 @@ from rocketstream.model import MessageQueue
 from rocketstream.pipelines.bodies import MALFORMED, SOURCE_SCHEMA, Bodies, shape
 from rocketstream.pipelines.inference import infer_bodies
 from rocketstream.pipelines.ingest import query_error
+from rocketstream.pipelines.places import Place, place_of
 from rocketstream.pipelines.targets import Target
 from rocketstream.spark.driver.batch import batch_ranges
 from rocketstream.spark.driver.cluster import Cluster
@@ -121,18 +121,23 @@ def resolve_ranges(plan: BackfillPlan) -> list[QueueRange]:
         return batch_ranges(read, cluster)
 
 
-def check_target(plan: BackfillPlan, ranges: Sequence[QueueRange]) -> None:
-    """Refuse a local table that must not be written to; another place is asked by Spark.
+def check_target(
+    plan: BackfillPlan, ranges: Sequence[QueueRange], session: SparkSession | None = None
+) -> None:
+    """Refuse a directory that must not be written to; tables that are none are asked by Spark.
+
+    Without a session a directory that is not on this machine is left to :func:`backfill`.
 
     Raises
     ------
     ConfigurationError
-        It holds something and the mode is ``new``, or it holds some of the ranges already.
+        It holds something and the mode is ``new``, or it holds some of the ranges already, or it
+        cannot be reached.
     """
-    place = plan.target.local
+    place = _place(plan, session)
     if place is None or plan.mode == "overwrite":
         return
-    if plan.mode == "new" and place.is_dir() and any(place.iterdir()):
+    if plan.mode == "new" and place.names():
         raise ConfigurationError(
             f"{place} is not empty; give a new directory, or say --mode append to add to it or "
             "--mode overwrite to replace it",
@@ -149,14 +154,16 @@ def check_target(plan: BackfillPlan, ranges: Sequence[QueueRange]) -> None:
             )
 
 
-def _landed(place: Path) -> list[dict[str, Any]]:
+def _place(plan: BackfillPlan, session: SparkSession | None) -> Place | None:
+    return place_of(plan.target.place, session) if plan.target.is_path else None
+
+
+def _landed(place: Place) -> list[dict[str, Any]]:
+    text = place.read(_MARKER)
     try:
-        found = json.loads((place / _MARKER).read_text("utf-8"))
-    except FileNotFoundError:
-        return []
+        return [] if text is None else list(json.loads(text))
     except ValueError as error:
-        raise ConfigurationError(f"{place / _MARKER} is damaged: {error}") from error
-    return list(found)
+        raise ConfigurationError(f"{place}/{_MARKER} is damaged: {error}") from error
 
 
 def _shared(entry: Mapping[str, Any], ranges: Sequence[QueueRange]) -> str | None:
@@ -199,6 +206,8 @@ def backfill(
     from pyspark.sql import Observation
     from pyspark.sql import functions as F  # noqa: N812
 
+    if plan.target.local is None:
+        check_target(plan, ranges, session)
     try:
         messages = _read(session, plan, ranges)
         bodies = infer_bodies(session, messages, plan.bodies)
@@ -210,11 +219,11 @@ def backfill(
             table.createOrReplaceTempView("messages")
             table = session.sql(plan.sql)
         _check_columns(plan, table)
-        _note(plan, ranges, _WRITING)
-        # Whether a local directory was new has been looked at; by now the marker is in it.
-        added = plan.mode == "new" and plan.target.local is not None
+        _note(plan, ranges, _WRITING, session)
+        # Whether a directory was new has been looked at; by now the marker is in it.
+        added = plan.mode == "new" and plan.target.is_path
         plan.target.batch(table, "append" if added else plan.mode, plan.partition_by)
-        _note(plan, ranges, _DONE)
+        _note(plan, ranges, _DONE, session)
         counts = seen.get
     except (PySparkException, Py4JError) as error:
         raise query_error(str(error)) from error
@@ -271,18 +280,17 @@ def _check_columns(plan: BackfillPlan, table: DataFrame) -> None:
         )
 
 
-def _note(plan: BackfillPlan, ranges: Sequence[QueueRange], state: str) -> None:
-    """Write down in a local table what is being landed; an overwrite throws earlier notes away."""
-    place = plan.target.local
+def _note(
+    plan: BackfillPlan, ranges: Sequence[QueueRange], state: str, session: SparkSession
+) -> None:
+    """Write down in a directory what is being landed; an overwrite throws earlier notes away."""
+    place = _place(plan, session)
     if place is None or (state == _WRITING and plan.mode == "overwrite"):
         return
     tree: dict[str, Any] = {}
     for span in ranges:
         by_broker = tree.setdefault(span.queue.topic, {}).setdefault(span.queue.broker_name, {})
         by_broker[str(span.queue.queue_id)] = [span.begin, span.end]
-    place.mkdir(parents=True, exist_ok=True)
     kept = [] if plan.mode == "overwrite" else [e for e in _landed(place) if e["ranges"] != tree]
     kept.append({"state": state, "ranges": tree, "bodies": plan.bodies.identity()})
-    partial = place / f".{_MARKER}.new"
-    partial.write_text(json.dumps(kept, indent=2) + "\n", "utf-8")
-    partial.replace(place / _MARKER)
+    place.write(_MARKER, json.dumps(kept, indent=2) + "\n")

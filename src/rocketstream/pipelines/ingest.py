@@ -12,15 +12,14 @@ import re
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import unquote, urlsplit
 
 from rocketstream import errors
 from rocketstream.errors import ConfigurationError, RocketMQError, SparkQueryError
 from rocketstream.pipelines.bodies import MALFORMED, METADATA, SOURCE_SCHEMA, Bodies, shape
 from rocketstream.pipelines.inference import infer_bodies
 from rocketstream.pipelines.local_session import AtOnceError
+from rocketstream.pipelines.places import Place, place_of
 from rocketstream.pipelines.progress import LANDED, READ, IngestProgress
 from rocketstream.pipelines.targets import CHECKPOINT, Target, prepare_stream
 
@@ -99,14 +98,7 @@ class IngestPlan:
     def resumes(self) -> bool:
         """Whether there is a checkpoint on this machine to continue from (then where to start is
         not used)."""
-        # Spark keeps the last hundred: the first one is not there for ever.
-        place = _local(self.checkpoint)
-        offsets = None if place is None else place / "offsets"
-        return (
-            offsets is not None
-            and offsets.is_dir()
-            and any(entry.name.isdigit() for entry in offsets.iterdir())
-        )
+        return resumes(self)
 
     def identity(self) -> dict[str, Any]:
         """Return what must stay the same as long as the checkpoint is used, as JSON values."""
@@ -121,16 +113,22 @@ class IngestPlan:
         }
 
 
-def _local(path: str) -> Path | None:
-    parts = urlsplit(path)
-    if parts.scheme == "file":
-        return Path(unquote(parts.path))
-    return None if "://" in path else Path(path)
+def resumes(plan: IngestPlan, session: SparkSession | None = None) -> bool:
+    """Whether there is a checkpoint to continue from; one elsewhere is not seen without a session.
+
+    Raises
+    ------
+    ConfigurationError
+        Its directory cannot be reached.
+    """
+    place = place_of(plan.checkpoint, session)
+    # Spark keeps the last hundred: the first one is not there for ever.
+    return place is not None and any(name.isdigit() for name in place.under("offsets").names())
 
 
-def _marker(plan: IngestPlan) -> Path | None:
-    place = plan.target.local or _local(plan.checkpoint)
-    return None if place is None else place / _MARKER
+def _marked(plan: IngestPlan, session: SparkSession | None) -> Place | None:
+    """Return where the marker is: in a table that is a directory, else in the checkpoint."""
+    return place_of(plan.target.place if plan.target.is_path else plan.checkpoint, session)
 
 
 def check_plan(plan: IngestPlan) -> None:
@@ -175,61 +173,69 @@ def check_columns(what: str, names: tuple[str, ...], columns: list[str] | None) 
         )
 
 
-def prepare_target(plan: IngestPlan) -> IngestPlan:
-    """Create a local table's directory, or check that it is these topics'; return what to run.
+def prepare_target(plan: IngestPlan, session: SparkSession | None = None) -> IngestPlan:
+    """Create a table's directory, or check that it is these topics'; return what to run.
 
-    A schema that was inferred when the table was begun stays the one it has.
+    A schema that was inferred when the table was begun stays the one it has. Without a session a
+    directory that is not on this machine is left to a later call with one.
 
     Raises
     ------
     ConfigurationError
-        The directory holds something else, was landed with other settings, or the plan cannot be.
+        The directory holds something else, was landed with other settings, cannot be reached, or
+        the plan cannot be.
     OSError
         It cannot be written.
     """
     check_plan(plan)
-    marker = _marker(plan)
-    if marker is None:
+    place = _marked(plan, session)
+    if place is None or place_of(plan.checkpoint, session) is None:
         return plan
-    if marker.exists() and plan.resumes:
-        found = _read_marker(marker)
-        if plan.bodies.inferred and found["bodies"]["format"] == plan.bodies.format:
-            bodies = dataclasses.replace(plan.bodies, schema=found["bodies"]["schema"])
-            plan = dataclasses.replace(plan, bodies=bodies)
-        wanted = plan.identity()
-        for name in [name for name in wanted if found.get(name) != wanted[name]]:
-            raise ConfigurationError(
-                f"{plan.target} was landed with {name}={found.get(name)!r}, now it is "
-                f"{wanted[name]!r}; use the same again or another directory",
-                path=str(plan.target),
-            )
-        return plan
-    place = marker.parent
-    place.mkdir(parents=True, exist_ok=True)
-    if plan.target.local is not None and not marker.exists() and any(place.iterdir()):
+    text = place.read(_MARKER)
+    if text is not None and resumes(plan, session):
+        return _as_begun(plan, _read_marker(text, place))
+    if plan.target.is_path and text is None and place.names():
         raise ConfigurationError(
             f"{place} is not empty and was not made by ingest; give a new directory, so that "
             "its files are not hidden by the table's log",
             path=str(place),
         )
-    _check_dead_letters(plan)
-    _write_marker(plan)
+    _check_dead_letters(plan, session)
+    _write_marker(plan, place)
     return plan
 
 
-def _check_dead_letters(plan: IngestPlan) -> None:
-    place = None if plan.dead_letters is None else plan.dead_letters.local
-    if place is None or not place.is_dir() or (place / CHECKPOINT).exists():
-        return
-    if any(place.iterdir()):
+def _as_begun(plan: IngestPlan, found: dict[str, Any]) -> IngestPlan:
+    """Return a plan with the schema its table was begun with; refuse one that is another."""
+    if plan.bodies.inferred and found["bodies"]["format"] == plan.bodies.format:
+        bodies = dataclasses.replace(plan.bodies, schema=found["bodies"]["schema"])
+        plan = dataclasses.replace(plan, bodies=bodies)
+    wanted = plan.identity()
+    for name in [name for name in wanted if found.get(name) != wanted[name]]:
+        raise ConfigurationError(
+            f"{plan.target} was landed with {name}={found.get(name)!r}, now it is "
+            f"{wanted[name]!r}; use the same again or another directory",
+            path=str(plan.target),
+        )
+    return plan
+
+
+def _check_dead_letters(plan: IngestPlan, session: SparkSession | None) -> None:
+    target = plan.dead_letters
+    place = None if target is None or not target.is_path else place_of(target.place, session)
+    found = [] if place is None else place.names()
+    if found and CHECKPOINT not in found:
         raise ConfigurationError(
             f"{place} is not empty and holds no dead letters of ingest; give a new directory",
             path=str(place),
         )
 
 
-def _read_marker(marker: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(marker.read_text("utf-8"))
+def _read_marker(text: str, place: Place) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = dict(json.loads(text))
+    except (ValueError, TypeError) as error:
+        raise ConfigurationError(f"{place}/{_MARKER} is damaged: {error}") from error
     if "topic" in found:  # as written when there was one topic and JSON only
         schema = found.pop("schema")
         found["topics"] = [found.pop("topic")]
@@ -238,11 +244,8 @@ def _read_marker(marker: Path) -> dict[str, Any]:
     return found
 
 
-def _write_marker(plan: IngestPlan) -> None:
-    marker = _marker(plan)
-    if marker is not None:
-        marker.parent.mkdir(parents=True, exist_ok=True)
-        marker.write_text(json.dumps(plan.identity(), indent=2) + "\n", "utf-8")
+def _write_marker(plan: IngestPlan, place: Place) -> None:
+    place.write(_MARKER, json.dumps(plan.identity(), indent=2) + "\n")
 
 
 def resolve_bodies(session: SparkSession, plan: IngestPlan) -> IngestPlan:
@@ -260,7 +263,9 @@ def resolve_bodies(session: SparkSession, plan: IngestPlan) -> IngestPlan:
     sample = reader.option("topic", ",".join(plan.topics)).load()
     found = dataclasses.replace(plan, bodies=infer_bodies(session, sample, plan.bodies))
     check_plan(found)
-    _write_marker(found)
+    place = _marked(found, session)
+    if place is not None:
+        _write_marker(found, place)
     return found
 
 
@@ -385,7 +390,7 @@ def ingest(
     SparkQueryError
         The query ended with an error.
     """
-    plan = resolve_bodies(session, prepare_target(plan))
+    plan = resolve_bodies(session, prepare_target(plan, session))
     queries: list[StreamingQuery] = []
     totals = IngestProgress()
     stopping = stop or threading.Event()

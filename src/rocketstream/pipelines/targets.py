@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
-from urllib.parse import unquote, urlsplit
 
 from rocketstream.errors import ConfigurationError
+from rocketstream.pipelines.places import local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -73,12 +73,7 @@ class Target:
     @property
     def local(self) -> Path | None:
         """The directory on this machine, None where it is no directory or elsewhere."""
-        if not self.is_path:
-            return None
-        parts = urlsplit(self.place)
-        if parts.scheme == "file":
-            return Path(unquote(parts.path))
-        return None if "://" in self.place else Path(self.place)
+        return local_path(self.place) if self.is_path else None
 
     def checkpoint(self, given: str | None) -> str:
         """Return where a stream into it keeps its checkpoint.

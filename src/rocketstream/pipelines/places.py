@@ -1,0 +1,183 @@
+"""Directories Spark can reach, as far as the pipelines keep small files of their own in them.
+
+Law: names of entries and small texts, nothing of what they mean. A directory of this machine is
+reached without Spark; any other one by Hadoop's file systems, in the JVM of a session.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import unquote, urlsplit
+
+from rocketstream.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Place(Protocol):
+    """A directory, which need not exist."""
+
+    def names(self) -> list[str]:
+        """Return the names of its entries, none where there is no such directory."""
+
+    def read(self, name: str) -> str | None:
+        """Return the text of a file, None where there is none."""
+
+    def write(self, name: str, text: str) -> None:
+        """Write a file, and the directory where it is missing."""
+
+    def under(self, name: str) -> Place:
+        """Return a directory in it."""
+
+
+def local_path(path: str) -> Path | None:
+    """Return a path as one of this machine, None where it is elsewhere."""
+    parts = urlsplit(path)
+    if parts.scheme == "file":
+        return Path(unquote(parts.path))
+    return None if "://" in path else Path(path)
+
+
+def place_of(path: str, session: SparkSession | None) -> Place | None:
+    """Return the directory of a path as Spark takes it; None where a session is needed for it.
+
+    Raises
+    ------
+    ConfigurationError
+        It is not on this machine, and the session is one of Spark Connect.
+    """
+    local = local_path(path)
+    if local is not None:
+        return LocalPlace(local)
+    if session is None:
+        return None
+    if type(session).__module__.startswith("pyspark.sql.connect"):
+        raise ConfigurationError(
+            f"what was landed in {path} cannot be looked up over Spark Connect, so it could be "
+            "landed twice; use a session of your own (a master instead of a remote), or a "
+            "directory of this machine",
+            path=path,
+        )
+    return HadoopPlace(session, path)
+
+
+class LocalPlace:
+    """A directory of this machine."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __str__(self) -> str:
+        return str(self._path)
+
+    def names(self) -> list[str]:
+        """Return the names of its entries."""
+        return [entry.name for entry in self._path.iterdir()] if self._path.is_dir() else []
+
+    def read(self, name: str) -> str | None:
+        """Return the text of a file."""
+        try:
+            return (self._path / name).read_text("utf-8")
+        except FileNotFoundError:
+            return None
+
+    def write(self, name: str, text: str) -> None:
+        """Write a file, whole or not at all."""
+        self._path.mkdir(parents=True, exist_ok=True)
+        partial = self._path / f".{name}.new"
+        partial.write_text(text, "utf-8")
+        partial.replace(self._path / name)
+
+    def under(self, name: str) -> Place:
+        """Return a directory in it."""
+        return LocalPlace(self._path / name)
+
+
+class HadoopPlace:
+    """A directory of a file system Hadoop knows: HDFS, ``s3a://`` and others.
+
+    A file that was being written when the process died may be cut short.
+    """
+
+    def __init__(self, session: SparkSession, path: str) -> None:
+        self._session = session
+        self._path = path.rstrip("/")
+
+    def __str__(self) -> str:
+        return self._path
+
+    def names(self) -> list[str]:
+        """Return the names of its entries.
+
+        Raises
+        ------
+        ConfigurationError
+            Hadoop cannot reach it; the text says why.
+        """
+
+        def listed(system: Any, path: Any) -> list[str]:
+            if not system.exists(path):
+                return []
+            return [str(status.getPath().getName()) for status in system.listStatus(path)]
+
+        found: list[str] = self._reached(listed)
+        return found
+
+    def read(self, name: str) -> str | None:
+        """Return the text of a file; raises as :meth:`names` does."""
+        utils = self._jvm.org.apache.commons.io.IOUtils
+
+        def text(system: Any, path: Any) -> str | None:
+            if not system.exists(path):
+                return None
+            stream = system.open(path)
+            try:
+                return str(utils.toString(stream, "UTF-8"))
+            finally:
+                stream.close()
+
+        found: str | None = self._reached(text, name)
+        return found
+
+    def write(self, name: str, text: str) -> None:
+        """Write a file over the one there is; raises as :meth:`names` does."""
+
+        def written(system: Any, path: Any) -> None:
+            stream = system.create(path, True)
+            stream.write(bytearray(text.encode()))
+            stream.close()
+
+        self._reached(written, name)
+
+    def under(self, name: str) -> Place:
+        """Return a directory in it."""
+        return HadoopPlace(self._session, f"{self._path}/{name}")
+
+    @property
+    def _jvm(self) -> Any:
+        return self._session.sparkContext._jvm
+
+    def _reached(self, ask: Any, name: str = "") -> Any:
+        from py4j.protocol import Py4JJavaError
+
+        hadoop = self._jvm.org.apache.hadoop
+        try:
+            path = hadoop.fs.Path(f"{self._path}/{name}" if name else self._path)
+            configuration = self._session._jsparkSession.sessionState().newHadoopConf()
+            return ask(path.getFileSystem(configuration), path)
+        except Py4JJavaError as error:
+            cause = str(error.java_exception.toString())
+            raise ConfigurationError(
+                f"{self._path} cannot be reached: {cause}{self._hint(cause)}", path=self._path
+            ) from error
+
+    def _hint(self, cause: str) -> str:
+        scheme = urlsplit(self._path).scheme
+        if "ClassNotFound" not in cause and "No FileSystem for scheme" not in cause:
+            return ""
+        if scheme not in ("s3a", "s3"):
+            return f"; this Spark has no file system for {scheme}://"
+        version = self._jvm.org.apache.hadoop.util.VersionInfo.getVersion()
+        return f"; add --package org.apache.hadoop:hadoop-aws:{version}, and write s3a://"
