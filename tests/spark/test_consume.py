@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -130,7 +131,10 @@ def test_failures_come_back_and_poison_becomes_a_dead_letter(
 def test_a_condition_selects_and_every_tool_sees_it(
     spark: Any, soon: EmbeddedCluster, notes: Notes, tmp_path: Path
 ) -> None:
-    """What fails comes again whatever the condition, as with every push consumer."""
+    """What fails comes again whatever the condition, as with every push consumer.
+
+    It is started in a thread of its own, where Spark knows no session: web servers do that.
+    """
     soon.create_topic("prices", queues=1)
     for number in range(4):
         send(soon, "prices", 0, numbered(number, 1, price=str(number)))
@@ -145,7 +149,8 @@ def test_a_condition_selects_and_every_tool_sees_it(
         consume_thread_max=2,
     )
     with consumer, Admin(soon.namesrv_addr) as admin:
-        consumer.start()
+        with ThreadPoolExecutor(1) as other:
+            other.submit(consumer.start).result()
         assert sorted(notes.wait_for(3, consumer.query)) == [(2, 0), (3, 0), (3, 1)]
         seen = {each.topic: each for each in admin.group_connections("pricing").subscriptions}
     assert seen["prices"].expression == "price >= 2"
