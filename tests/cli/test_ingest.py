@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import sys
@@ -126,6 +127,16 @@ def slow_batch(cli: Cli, start: Starter, path: Path, topic: str, millis: int) ->
     return process, words
 
 
+def jvms(path: Path) -> list[str]:
+    """The Sparks started for a table, by a setting on their command lines."""
+    found = []
+    for each in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if f"spark.rocketstream.test={path}".encode() in each.read_bytes():
+                found.append(each.parent.name)
+    return found
+
+
 @pytest.mark.spark
 @pytest.mark.long
 @pytest.mark.timeout(600)
@@ -140,6 +151,29 @@ def test_sigterm_lets_the_micro_batch_under_way_land(
     assert b"stopping after the micro-batch under way" in err
     assert b"landed 1 row of graceful" in out
     assert (path / "_checkpoint" / "commits" / "0").exists()
+    assert [row["body"] for row in table(path)] == ["one"]
+
+
+@pytest.mark.spark
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("second", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_second_signal_ends_it_at_once_and_the_next_run_lands_the_rest_once(
+    cli: Cli, start: Starter, tmp_path: Path, second: signal.Signals, code: int
+) -> None:
+    """Within a micro-batch that would take a quarter of a minute; nothing of Spark is left."""
+    path = tmp_path / "table"
+    process, words = slow_batch(cli, start, path, f"hasty-{code}", 15_000)
+    assert jvms(path)
+    process.send_signal(signal.SIGTERM)
+    assert b"stopping after" in process.stderr.readline()
+    process.send_signal(second)
+    _, err = process.communicate(timeout=TIMEOUT_S)
+    assert (process.returncode, err) == (code, b"")
+    assert jvms(path) == []
+    assert not list((path / "_checkpoint" / "commits").glob("0"))
+    done = cli(*words, "--once").worked()
+    assert "landed 1 row" in done.out
     assert [row["body"] for row in table(path)] == ["one"]
 
 
