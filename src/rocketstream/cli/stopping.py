@@ -5,6 +5,7 @@ Law: signals in, an event and an exception out; it knows nothing of what is ende
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
 from collections.abc import Iterator
@@ -41,6 +42,8 @@ class Stop:
 
         def ask(number: int, frame: FrameType | None) -> None:
             if self.asked.is_set():
+                # Py4J logs the traceback of what interrupts it, which says nothing to a user.
+                logging.disable()
                 raise AtOnceError(number)
             self.number = number
             self.asked.set()
@@ -52,3 +55,4 @@ class Stop:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+            logging.disable(logging.NOTSET)
