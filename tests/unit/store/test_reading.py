@@ -167,7 +167,7 @@ odd_units = st.tuples(st.sampled_from([0, -40]), st.sampled_from([10, 0, FILLER_
 @example([(0, 300)], [(-40, 10)], [], 0, 3_000, 1 << 41, 7)
 @example([(0, 300)], [(-40, 300)], [(0, 10)], 0, 3_000, 1 << 41, 7)
 @settings(max_examples=300)
-def test_units_read_at_once_are_those_read_one_by_one(
+def test_a_filter_that_passes_everything_reads_what_none_does(
     before: list[tuple[int, int]],
     odd: list[tuple[int, int]],
     after: list[tuple[int, int]],
@@ -176,7 +176,7 @@ def test_units_read_at_once_are_those_read_one_by_one(
     memory: int,
     count: int,
 ) -> None:
-    """Covers C-368, C-370: a filter that lets everything pass has the units looked at singly."""
+    """Covers C-368, C-370: whatever the units are, good, odd or gone."""
     units, at = [], 0
     for gap, size in before + odd + after + [(0, 10)]:
         at = max(0, at + gap)
