@@ -5,7 +5,6 @@ Law: signals in, an event and an exception out; it knows nothing of what is ende
 
 from __future__ import annotations
 
-import logging
 import signal
 import threading
 from collections.abc import Iterator
@@ -38,12 +37,11 @@ class Stop:
         leave its connection half read; the second one raises ``AtOnceError`` wherever the program
         is.
         """
-        from rocketstream.pipelines.local_session import AtOnceError
+        from rocketstream.pipelines.local_session import AtOnceError, expect_no_answers
 
         def ask(number: int, frame: FrameType | None) -> None:
             if self.asked.is_set():
-                # Py4J logs the traceback of what interrupts it, which says nothing to a user.
-                logging.disable()
+                expect_no_answers()
                 raise AtOnceError(number)
             self.number = number
             self.asked.set()
@@ -55,4 +53,3 @@ class Stop:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-            logging.disable(logging.NOTSET)

@@ -144,13 +144,23 @@ def start_session(
     return session
 
 
+def expect_no_answers() -> None:
+    """Have Py4J tell nothing of calls that end without an answer, from here on.
+
+    What interrupts a call, and what other threads were asking when Spark ended, is no news to a
+    user who will not wait.
+    """
+    logging.getLogger().addFilter(lambda record: "py4j" not in record.pathname)
+
+
 def abandon_session(session: SparkSession) -> None:
-    """End Spark's JVM as it stands, asking it nothing; a checkpoint says how far it was."""
+    """End Spark's JVM as it stands, asking it nothing; a checkpoint says how far it was.
+
+    Call ``expect_no_answers`` before.
+    """
     from pyspark import SparkContext
 
     process = getattr(SparkContext._gateway, "proc", None)
-    # What py4j's other threads were asking is not answered any more, and that is no news.
-    logging.getLogger().addFilter(lambda record: "py4j" not in record.pathname)
     if process is not None:
         process.kill()
         process.wait()
