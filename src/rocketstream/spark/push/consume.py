@@ -94,10 +94,13 @@ def sink_options(listener: object, orderly: bool, options: Mapping[str, Any]) ->
 def sink(session: Any, rows: Any, options: Mapping[str, str]) -> Any:
     """Return the writer of rows that are already where they are to be consumed."""
     session.dataSource.register(RocketMQConsumerSink)
-    # A stream's sink is looked up in the session that is active in this thread, and in a thread
-    # that the user began none is; making a DataFrame is Spark's only public way to make it so.
-    session.createDataFrame([], "nothing INT")
-    writer = rows.writeStream if rows.isStreaming else rows.write.mode("append")
+    if rows.isStreaming:
+        # A stream's sink is looked up in the session that is active in this thread, and in a thread
+        # that the user began none is; making a DataFrame is Spark's only public way to make it so.
+        session.createDataFrame([], "nothing INT")
+        writer = rows.writeStream
+    else:
+        writer = rows.write.mode("append")
     return writer.format(FORMAT).options(**options)
 
 
