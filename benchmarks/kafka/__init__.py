@@ -67,12 +67,8 @@ class KafkaBroker:
         # RocketMQ peer.
         words = ["-Xmx1g", "-Xms1g", "-cp", self._class_path, "kafka.Kafka", str(self._settings)]
         self._jvm = Jvm("kafka", words, self._folder / "kafka.log")
-        self._create_topics_wait()
+        self.topic("Ready", 1)  # the tool tries until the broker answers
         return self
-
-    def _create_topics_wait(self) -> None:
-        """Wait until the broker answers; its admin client tries until then."""
-        self.topic("Ready", 1)
 
     def topic(self, name: str, partitions: int = 8) -> str:
         """Create a topic and return its name."""
