@@ -31,12 +31,6 @@ def cluster() -> Iterator[EmbeddedCluster]:
         yield running
 
 
-@pytest.fixture
-def admin(cluster: EmbeddedCluster) -> Iterator[BlockingAdminClient]:
-    with BlockingAdminClient(cluster.namesrv_addr) as client:
-        yield client
-
-
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(claiming, "LEAVING_MS", 0)

@@ -34,12 +34,6 @@ def cluster() -> Iterator[EmbeddedCluster]:
         yield running
 
 
-@pytest.fixture
-def admin(cluster: EmbeddedCluster) -> Iterator[BlockingAdminClient]:
-    with BlockingAdminClient(cluster.namesrv_addr) as client:
-        yield client
-
-
 def start(admin: BlockingAdminClient, group: str, *topics: str, **settings: Any) -> Any:
     topics = topics or ("orders",)
     text = starting_offsets(admin, PushConsumerSettings(group, **settings), list(topics))
