@@ -141,6 +141,44 @@ def test_several_queues_come_whole_and_in_order(broker: FakeBroker, address: str
     assert max(p.queue_offset + p.max_msg_nums for p in broker.pulls if p.queue_id == 1) <= 500
 
 
+def test_rows_come_in_the_same_order_whatever_order_the_answers_have(
+    broker: FakeBroker, address: str
+) -> None:
+    """A row's place in its task is part of its identity when a query sends it on."""
+    broker.waits_for = 3  # and then it answers the last first
+    planned = plan(address, (0, 40), (0, 32), (0, 32))
+    rows = [
+        (queue_id, offset)
+        for batch in read_rows(scan(pullsInFlight="3"), planned)
+        for queue_id, offset in zip(
+            batch["queueId"].to_pylist(), batch["queueOffset"].to_pylist(), strict=True
+        )
+    ]
+    assert [queue_id for queue_id, _ in rows] == [0] * 40 + [1] * 32 + [2] * 32
+    assert [offset for _, offset in rows] == [*range(40), *range(32), *range(32)]
+
+
+def test_queues_behind_one_that_stands_still_do_not_fill_the_memory(
+    broker: FakeBroker, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their answers wait for their turn; only so many are asked for."""
+    monkeypatch.setattr(Patience, "pause", lambda self: None)
+    refusals = iter([True] * 1_000)
+
+    def first_is_busy(pull: PullMessageRequestHeader) -> Answer | None:
+        if pull.queue_id == 0 and next(refusals, False):
+            return ResponseCode.SYSTEM_BUSY, "busy", 0, b""
+        return None
+
+    broker.behave = first_is_busy
+    planned = plan(address, (0, 64), (0, 1_000), (0, 1_000))
+    reading = fetch(scan(pullsInFlight="4"), planned, Losses(True))
+    assert next(reading).queue.queue_id == 0
+    early = [pull for pull in broker.pulls if pull.queue_id]
+    reading.close()
+    assert len(early) <= 3 * 4
+
+
 def test_pulls_overlap_and_answers_may_come_in_any_order(broker: FakeBroker, address: str) -> None:
     """Covers S 5: one pull at a time would be bound by the round trip.
 

@@ -38,6 +38,8 @@ logger = logging.getLogger("rocketstream.spark")
 
 FILTERED_STRIDE_MAX: Final = 4_096
 """With tags one answer skips 800 and more offsets (C-368), however few messages it brings."""
+KEPT_PER_FLIGHT: Final = 2
+"""Answers of later ranges that wait for their turn, for each pull that may be under way."""
 END_LAG_MS: Final = 2_000
 """How long a queue may be shorter than the driver saw it: a broker that is just coming back."""
 
@@ -67,8 +69,10 @@ class _Trouble:
 def fetch(
     scan: Scan, plan: PartitionPlan, losses: Losses, clock: Clock = SYSTEM_CLOCK
 ) -> Generator[Piece, None, None]:
-    """Yield everything of a partition's ranges, each queue's offsets ascending.
+    """Yield everything of a partition's ranges, queue after queue, each one's offsets ascending.
 
+    The order is that of the plan, whatever order the answers come in: an attempt that repeats a
+    task gives every row the place it had, which what a query sends on is known by.
     Blocks on the network; failures that may pass are retried for ``retryTimeoutMs``.
 
     Raises:
@@ -117,7 +121,7 @@ class BrokerFetch:
         self._troubles: dict[QueuePull, _Trouble] = {}
 
     def pieces(self) -> Iterator[Piece]:
-        """Yield what the pulls bring, in order per queue."""
+        """Yield what the pulls bring, in the order of the ranges."""
         while self._pulls:
             try:
                 with self._connections.connection(self._address) as connection:
@@ -136,17 +140,26 @@ class BrokerFetch:
             answer = connection.receive(timeout_ms)
             pull, ask = self._waiting.pop(answer.opaque)
             self._take(pull, ask, answer)
-            queue = pull.span.queue
-            for part in pull.take():
+            yield from self._next_in_order()
+
+    def _next_in_order(self) -> Iterator[Piece]:
+        while self._pulls:
+            first = self._pulls[0]
+            for part in first.take():
                 if part.body:
-                    yield Piece(queue, part.begin, part.end, part.body)
-            if pull.done:
-                self._pulls.remove(pull)
+                    yield Piece(first.span.queue, part.begin, part.end, part.body)
+            if not first.done:
+                return
+            del self._pulls[0]
 
     def _ask(self, connection: BlockingConnection) -> None:
-        """Fill the pipeline, earlier ranges first."""
-        room = self._scan.options.pulls_in_flight - len(self._waiting)
-        for pull in self._pulls:
+        """Fill the pipeline, earlier ranges first; answers kept for their turn are bounded."""
+        in_flight = self._scan.options.pulls_in_flight
+        room = in_flight - len(self._waiting)
+        kept = sum(pull.settled for pull in self._pulls[1:])
+        for number, pull in enumerate(self._pulls):
+            if number == 1:
+                room = min(room, KEPT_PER_FLIGHT * in_flight - kept)
             while room > 0 and (ask := pull.next_ask()) is not None:
                 try:
                     opaque = connection.submit(self._request(pull.span.queue, ask))

@@ -63,6 +63,11 @@ class QueuePull:
         """Whether every offset was given out."""
         return self.position >= self.span.end
 
+    @property
+    def settled(self) -> int:
+        """How many answers wait for their turn."""
+        return len(self._settled)
+
     def next_ask(self) -> Ask | None:
         """Return the next pull to send, None while there is nothing to ask or guess from."""
         if not self._open or (self._blind and self.in_flight):
