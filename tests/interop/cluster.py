@@ -35,6 +35,10 @@ _LOGBACK = """<configuration>
   <root level="WARN"><appender-ref ref="out"/></root>
 </configuration>
 """
+MQADMIN_ATTEMPTS = 3
+"""mqadmin gives a request 3 or 5 seconds, too few for a cold JVM on a loaded machine."""
+_OUT_OF_TIME = re.compile(r"RemotingTimeoutException|RemotingConnectException|timeout")
+_serial = itertools.count()
 _STATUS_LINE = re.compile(r"^\d\d:\d\d:\d\d[,.]\d{3} \|-|^SLF4J|^RocketMQLog")
 
 
@@ -333,10 +337,16 @@ def run_mqadmin(referee: Referee, root: Path, namesrv_addr: str, *arguments: str
     flags += [f"-Duser.home={root / 'user'}", "-Drocketmq.log.level=WARN"]
     command = ["org.apache.rocketmq.tools.command.MQAdminStartup", *arguments, "-n", namesrv_addr]
     line = [*flags, "-cp", referee.tools_class_path, *command]
-    with Jvm("mqadmin", line, root / "mqadmin.log", {"ROCKETMQ_HOME": str(home)}) as process:
-        process.end_input()
-        process.wait(timeout_s=60)
-        return "\n".join(each for each in process.output if not _STATUS_LINE.match(each)) + "\n"
+    for attempt in range(MQADMIN_ATTEMPTS):
+        log = root / f"mqadmin-{next(_serial)}.log"
+        with Jvm("mqadmin", line, log, {"ROCKETMQ_HOME": str(home)}) as process:
+            process.end_input()
+            process.wait(timeout_s=60)
+        told = "\n".join(each for each in process.output if not _STATUS_LINE.match(each)) + "\n"
+        if not _OUT_OF_TIME.search(log.read_text(errors="replace")):
+            break
+        print(f"mqadmin {arguments} ran out of its own time (attempt {attempt + 1})")
+    return told
 
 
 class JavaPrograms:
