@@ -19,7 +19,7 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from benchmarks.spark_work import session
+from benchmarks.spark_work import LOCAL_FILES, session
 from rocketstream import Message, Producer
 
 _FILLER = "x" * 1000
@@ -84,7 +84,7 @@ def stream_latency(options: argparse.Namespace) -> dict[str, float]:
     """Percentiles of the age of rows in the sink, after ``--warm`` seconds."""
     ages = Path(options.folder) / "ages"
     ages.mkdir()
-    spark = session(options.folder)
+    spark = session(options.folder, more=LOCAL_FILES if options.local_files else None)
     spark.dataSource.register(AgeSink)
     frame = (
         spark.readStream.format("rocketmq")
@@ -127,9 +127,10 @@ def main() -> None:
     parser.add_argument("--namesrv", required=True)
     parser.add_argument("--topic", default="Paced")
     parser.add_argument("--rate", type=float, default=1_000)
-    parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--warm", type=float, default=30)
+    parser.add_argument("--seconds", type=float, default=120)
+    parser.add_argument("--warm", type=float, default=90)
     parser.add_argument("--folder", default="")
+    parser.add_argument("--local-files", action="store_true", help="Checkpoint without chmod.")
     options = parser.parse_args()
     job = send_paced if options.job == "send" else stream_latency
     sys.stdout.write("\n" + json.dumps(job(options)) + "\n")

@@ -19,6 +19,9 @@ from typing import Any
 from benchmarks.spark_work import COLUMNS, noop, session
 from rocketstream import Message, Producer
 
+QUICK = {"kafka.fetch.max.wait.ms": "20"}
+"""Settings of the side ``quick``. By default each task of Kafka's source waits half a second at the
+end of its partition, where the consumer has asked for more than there is."""
 KAFKA_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp")
 """What the choice ``kafka`` of our columns is compared with."""
 
@@ -99,9 +102,12 @@ def our_rows(spark: Any, options: argparse.Namespace) -> Any:
     return reader.load()
 
 
-def kafka_rows(spark: Any, options: argparse.Namespace) -> Any:
+def kafka_rows(
+    spark: Any, options: argparse.Namespace, settings: dict[str, str] | None = None
+) -> Any:
     """The Kafka topic as a DataFrame; all columns means with headers."""
     reader = (spark.readStream if options.job == "stream" else spark.read).format("kafka")
+    reader = reader.options(**(settings or {}))
     reader = reader.option("kafka.bootstrap.servers", options.kafka)
     reader = reader.option("subscribe", options.topic).option("startingOffsets", "earliest")
     if options.job == "stream":
@@ -114,18 +120,16 @@ def kafka_rows(spark: Any, options: argparse.Namespace) -> Any:
     return found.select("value") if options.columns == "body" else found.select(*KAFKA_COLUMNS)
 
 
-def alternate(
-    options: argparse.Namespace, ours: Callable[[], float], theirs: Callable[[], float]
-) -> dict[str, Any]:
+def alternate(options: argparse.Namespace, sides: dict[str, Callable[[], float]]) -> dict[str, Any]:
     """Rows a second of warm rounds taken in turn; the first ones of each side are apart."""
-    sides: dict[str, list[float]] = {"ours": [], "kafka": []}
+    rates: dict[str, list[float]] = {side: [] for side in sides}
     for _ in range(options.warm + options.rounds):
-        sides["kafka"].append(options.count / theirs())
-        sides["ours"].append(options.count / ours())
+        for side, seconds in sides.items():
+            rates[side].append(options.count / seconds())
     found: dict[str, Any] = {}
-    for side, rates in sides.items():
-        found[side] = rates[options.warm :]
-        found[f"{side}_cold"] = rates[: options.warm]
+    for side, each in rates.items():
+        found[side] = each[options.warm :]
+        found[f"{side}_cold"] = each[: options.warm]
     return found
 
 
@@ -133,8 +137,11 @@ def read(spark: Any, options: argparse.Namespace) -> dict[str, Any]:
     """Batch reads into noop."""
     return alternate(
         options,
-        lambda: noop(our_rows(spark, options)),
-        lambda: noop(kafka_rows(spark, options)),
+        {
+            "kafka": lambda: noop(kafka_rows(spark, options)),
+            "quick": lambda: noop(kafka_rows(spark, options, QUICK)),
+            "ours": lambda: noop(our_rows(spark, options)),
+        },
     )
 
 
@@ -159,8 +166,11 @@ def stream(spark: Any, options: argparse.Namespace) -> dict[str, Any]:
     """Everything there is as micro-batches into noop."""
     return alternate(
         options,
-        lambda: stream_seconds(our_rows(spark, options), options, "ours"),
-        lambda: stream_seconds(kafka_rows(spark, options), options, "kafka"),
+        {
+            "kafka": lambda: stream_seconds(kafka_rows(spark, options), options, "kafka"),
+            "quick": lambda: stream_seconds(kafka_rows(spark, options, QUICK), options, "quick"),
+            "ours": lambda: stream_seconds(our_rows(spark, options), options, "ours"),
+        },
     )
 
 
@@ -170,8 +180,10 @@ def write(spark: Any, options: argparse.Namespace) -> dict[str, Any]:
     frame.cache().count()
     return alternate(
         options,
-        lambda: write_rocketmq(frame, options, options.our_topic),
-        lambda: write_kafka(frame, options, options.written),
+        {
+            "kafka": lambda: write_kafka(frame, options, options.written),
+            "ours": lambda: write_rocketmq(frame, options, options.our_topic),
+        },
     )
 
 

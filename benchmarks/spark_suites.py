@@ -108,57 +108,64 @@ def spark_kafka(settings: Settings) -> Iterator[Figure]:
         sys.stderr.write(f"  without the Kafka peer: {reason}\n")
         return
     packages = str(installed(CONNECTOR_SPARK))
-    count = settings.count(1_000_000)
+    great, usual = settings.count(4_000_000), settings.count(1_000_000)
 
     with broker as kafka, embedded_server(settings.place("store")) as embedded:
-        for topic in ("Bench", "Written"):
-            kafka.topic(topic, _QUEUES)
         words = ["--kafka", kafka.address, "--jars", jars, "--folder", str(settings.place("spark"))]
 
-        def job(name: str, namesrv: str, *more: str) -> dict[str, Any]:
-            where = [*words, "--namesrv", namesrv, "--count", str(count)]
-            return spark_job(name, *where, *more, program="spark_paired", packages=packages)
+        def launches(name: str, count: int, *more: str, namesrv: str = "") -> list[dict[str, Any]]:
+            where = ["--namesrv", namesrv or embedded.namesrv_addr, "--count", str(count)]
+            line = [name, *words, *where, *more]
+            runs = 1 if name == "fill" else settings.runs
+            return [
+                spark_job(*line, program="spark_paired", packages=packages) for _ in range(runs)
+            ]
 
-        ours = embedded.namesrv_addr
-        job("fill", ours)
-        for columns in ("kafka", "all", "body"):
-            launches = [job("read", ours, "--columns", columns) for _ in range(settings.runs)]
-            yield paired(f"Spark batch read next to Kafka, {columns}", launches)
-        launches = [job("stream", ours, "--columns", "kafka") for _ in range(settings.runs)]
-        yield paired("Spark stream, 100,000 rows a batch, next to Kafka", launches)
-        some = ["--count", str(count // 5)]
-        launches = [job("write", ours, *some) for _ in range(settings.runs)]
-        yield paired("Spark batch write next to Kafka, embedded broker", launches)
+        kafka.topic("Written", _QUEUES)
+        for count, rounds in ((usual, ()), (great, ("--warm", "2", "--rounds", "4"))):
+            topic = ["--topic", f"Bench{count}"]
+            kafka.topic(topic[1], _QUEUES)
+            launches("fill", count, *topic)
+            for columns in ("kafka", "all", "body") if count == usual else ("kafka", "all"):
+                found = launches("read", count, *topic, *rounds, "--columns", columns)
+                yield from paired(f"Spark batch read, {count:,} rows, {columns}", found)
+        found = launches("stream", usual, "--topic", f"Bench{usual}", "--columns", "kafka")
+        yield from paired("Spark stream, 100,000 rows a batch", found)
+        found = launches("write", usual // 5)
+        yield from paired("Spark batch write, embedded broker", found)
         java = settings.peer()
         if java is not None:
-            topic = java.topic(_QUEUES)
-            apache = java.cluster.namesrv_addr
-            more = [*some, "--our-topic", topic]
-            launches = [job("write", apache, *more) for _ in range(settings.runs)]
-            yield paired("Spark batch write next to Kafka, Apache broker", launches)
+            more = ["--our-topic", java.topic(_QUEUES)]
+            found = launches("write", usual, *more, namesrv=java.cluster.namesrv_addr)
+            yield from paired("Spark batch write, Apache broker", found)
 
 
-def paired(name: str, launches: list[dict[str, Any]]) -> Figure:
-    """Warm rounds of all launches; the first round of each is told apart."""
+def paired(name: str, launches: list[dict[str, Any]]) -> Iterator[Figure]:
+    """Warm rounds of all launches next to each peer; the first of each side are told apart."""
     mine = [rate for launch in launches for rate in launch["ours"]]
-    other = [rate for launch in launches for rate in launch["kafka"]]
-    cold = {
-        f"{side}_cold": [round(launch[f"{side}_cold"][0]) for launch in launches]
-        for side in ("ours", "kafka")
-    }
-    return Figure(name, "rows/s", mine, "Spark's Kafka connector", other, notes=cold)
+    peers = {"kafka": "Spark's Kafka connector", "quick": "the same, fetch.max.wait.ms=20"}
+    for side, peer in peers.items():
+        if side in launches[0]:
+            other = [rate for launch in launches for rate in launch[side]]
+            cold = {
+                f"{each}_cold": [round(launch[f"{each}_cold"][0]) for launch in launches]
+                for each in ("ours", side)
+            }
+            yield Figure(name, "rows/s", mine, peer, other, notes=cold)
 
 
 def spark_latency(settings: Settings) -> Iterator[Figure]:
     """From before a send to the sink in Python, 1,000 messages of 1 KB a second."""
-    medians, tails = [], []
-    notes: list[dict[str, Any]] = []
-    for _ in range(settings.runs):
-        with embedded_server(settings.place("store")) as embedded:
-            words = ["--namesrv", embedded.namesrv_addr, "--folder", str(settings.place("spark"))]
-            found = spark_job("stream", *words, program="spark_latency")
-        medians.append(float(found["p50_ms"]))
-        tails.append(float(found["p99_ms"]))
-        notes.append(found)
-    yield Figure("Spark stream to a Python sink, p50", "ms", medians, notes={"launches": notes})
-    yield Figure("Spark stream to a Python sink, p99", "ms", tails)
+    for name, more in (("", ()), (", checkpoint without chmod", ("--local-files",))):
+        found = [latency_of(settings, *more) for _ in range(settings.runs)]
+        for share in ("p50", "p99"):
+            values = [float(each[f"{share}_ms"]) for each in found]
+            title = f"Spark stream to a Python sink{name}, {share}"
+            yield Figure(title, "ms", values, notes={"launches": found})
+
+
+def latency_of(settings: Settings, *more: str) -> dict[str, Any]:
+    """What one launch of the stream measured, with a store and a checkpoint of its own."""
+    with embedded_server(settings.place("store")) as embedded:
+        words = ["--namesrv", embedded.namesrv_addr, "--folder", str(settings.place("spark"))]
+        return spark_job("stream", *words, *more, program="spark_latency")

@@ -27,12 +27,22 @@ COLUMNS = {
 """Choices of columns by name; ``kafka`` are those of Spark's Kafka source."""
 
 
-def session(folder: str, jars: str = "") -> Any:
+LOCAL_FILES = {
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+}
+"""Spark 4.1 and later write a checkpoint on a local disk without starting chmod for each file."""
+
+
+def session(folder: str, jars: str = "", more: dict[str, str] | None = None) -> Any:
     """A local[2] session as the reference figures were taken with.
 
     Args:
         folder: where Spark may put files.
         jars: paths of jars to add, separated by commas.
+        more: further settings.
     """
     from pyspark.sql import SparkSession
 
@@ -55,7 +65,7 @@ def session(folder: str, jars: str = "") -> Any:
     }
     if jars:
         settings["spark.jars"] = jars
-    for name, value in settings.items():
+    for name, value in (settings | (more or {})).items():
         builder = builder.config(name, value)
     found = builder.getOrCreate()
     found.sparkContext.setLogLevel("ERROR")
