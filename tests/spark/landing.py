@@ -13,9 +13,10 @@ import subprocess
 import sys
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, Protocol
 
 from tests.spark.support import numbered, send
@@ -78,9 +79,11 @@ class Topic:
 class Landing:
     """The job, started as often as it is killed."""
 
-    def __init__(self, broker: Broker, root: Path) -> None:
+    def __init__(self, broker: Broker, root: Path, settings: Mapping[str, str]) -> None:
         self._broker = broker
         self._root = root
+        words = [f"--conf {name}={value}" for name, value in settings.items()]
+        self._arguments = " ".join([*words, "pyspark-shell"])
         self._process: subprocess.Popen[bytes] | None = None
         self._pause = threading.Event()
         self._command = ("", "")
@@ -95,7 +98,7 @@ class Landing:
             self._process = subprocess.Popen(
                 [*program, master, self._broker.namesrv_addr, TOPIC, str(self._root), when],
                 cwd=ROOT,
-                env=environment(),
+                env=environment() | {"PYSPARK_SUBMIT_ARGS": self._arguments},
                 start_new_session=True,
                 stdout=subprocess.DEVNULL,
                 stderr=log,
@@ -191,9 +194,11 @@ class Landing:
 
 
 @contextmanager
-def landing_from(broker: Broker, root: Path) -> Iterator[Landing]:
-    """Lend a job; whatever of it still runs is killed at the end."""
-    landing = Landing(broker, root)
+def landing_from(
+    broker: Broker, root: Path, settings: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[Landing]:
+    """Lend a job, with these settings of Spark; whatever of it still runs is killed at the end."""
+    landing = Landing(broker, root, settings)
     try:
         yield landing
     finally:
