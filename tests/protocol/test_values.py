@@ -25,6 +25,7 @@ from rocketstream.protocol.codes import (
     version_ordinal,
 )
 from rocketstream.protocol.message_id import (
+    RESERVED_IDS_MAX,
     UniqueIdGenerator,
     decode_offset_msg_id,
     encode_offset_msg_id,
@@ -310,6 +311,21 @@ def test_unique_ids_of_several_threads_differ() -> None:
     with ThreadPoolExecutor(4) as pool:
         ids = list(pool.map(made.next, [1] * 4000))
     assert len(set(ids)) == 4000
+
+
+def test_reserved_ids_are_the_next_ones() -> None:
+    made, same = (UniqueIdGenerator(bytes(4), 0, 0, lambda now: 0) for _ in range(2))
+    head, numbers = made.reserve(3, 5)
+    assert [f"{head}{number & 0xFFFF:04X}" for number in numbers] == [same.next(5) for _ in "abc"]
+    assert made.next(5) == same.next(5)
+    assert made.reserve(0, 6)[1] == []
+
+
+@pytest.mark.parametrize("count", [-1, RESERVED_IDS_MAX + 1])
+def test_no_more_ids_are_reserved_than_differ(count: int) -> None:
+    made = UniqueIdGenerator(bytes(4), 0, 0, lambda now: 0)
+    with pytest.raises(LocalProtocolError, match=f"from 0 to 32768 ids .*not {count}"):
+        made.reserve(count, 5)
 
 
 def test_bad_unique_id_parts_are_refused() -> None:

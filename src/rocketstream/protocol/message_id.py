@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from typing import Final
 
 from rocketstream.errors import LocalProtocolError, RemoteProtocolError
 from rocketstream.protocol.record import pack_host, unpack_host
@@ -42,6 +43,11 @@ def decode_offset_msg_id(msg_id: str) -> tuple[str, int, int]:
     return host, port, int.from_bytes(data[-8:], "big", signed=True)
 
 
+RESERVED_IDS_MAX: Final = 0x8000
+"""Most UNIQ_KEYs made of one moment at a time: half of what the counter tells apart, so that other
+threads may make as many meanwhile."""
+
+
 class UniqueIdGenerator:
     """Makes UNIQ_KEYs: address, process id, a random number, time within the month, a counter.
 
@@ -73,6 +79,29 @@ class UniqueIdGenerator:
         if moment != now_ms:
             head = self._head(now_ms)
         return f"{head}{next(self._counter) & 0xFFFF:04X}"
+
+    def reserve(self, count: int, now_ms: int) -> tuple[str, list[int]]:
+        """Return many ids of one moment in parts: what all begin with, and a number for each.
+
+        An id is the first part followed by the low 16 bits of its number as 4 hex digits, which is
+        what ``next`` makes of it.
+
+        Args:
+            count: from 0 to ``RESERVED_IDS_MAX``.
+            now_ms: ms since 1970.
+
+        Raises:
+            LocalProtocolError: more than can differ.
+        """
+        if not 0 <= count <= RESERVED_IDS_MAX:
+            raise LocalProtocolError(
+                f"from 0 to {RESERVED_IDS_MAX} ids can be made of one millisecond, not {count}"
+            )
+        moment, head = self._last
+        if moment != now_ms:
+            head = self._head(now_ms)
+        # Each step of the counter is atomic: numbers of other threads may lie between.
+        return head, list(itertools.islice(self._counter, count))
 
     def _head(self, now_ms: int) -> str:
         """Return all but the counter, which ids of one millisecond share."""
