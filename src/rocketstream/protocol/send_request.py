@@ -63,7 +63,7 @@ class SendRequest(RemotingCommand):
     def __init__(
         self,
         plan: SendPlan,
-        body: bytes,
+        body: bytes | memoryview,
         properties: str,
         born_timestamp: int,
         sys_flag: int,

@@ -81,7 +81,7 @@ class PreparedSend:
         self,
         settings: ProducerSettings,
         topic: str,
-        body: bytes,
+        body: bytes | memoryview,
         properties: str,
         msg_id: str,
         born_timestamp: int,

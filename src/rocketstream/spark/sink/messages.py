@@ -1,7 +1,7 @@
 """Record batches to messages: checked as a whole, then encoded column by column in C++.
 
-Law: Arrow in, bytes out; no sockets. Nothing here loops over rows but the making of ids. The bytes
-of a row are those of ``protocol.record.encode_batch``.
+Law: Arrow in, bytes out; no sockets. Nothing here loops over rows. The bytes of a row are those of
+``protocol.record.encode_batch``.
 """
 
 from __future__ import annotations
@@ -17,6 +17,15 @@ import pyarrow.compute as pc
 from rocketstream import limits
 from rocketstream.errors import MessageInvalidError
 from rocketstream.spark.sink.identity import NOT_FOR_USERS, Identity
+from rocketstream.spark.sink.texts import (
+    after,
+    blank,
+    fixed,
+    joined,
+    lengths,
+    offsets_of,
+    separated,
+)
 
 _HEAD: Final = np.dtype(
     [("size", ">i4"), ("magic", ">i4"), ("crc", ">i4"), ("flag", ">i4"), ("body", ">i4")]
@@ -67,6 +76,8 @@ class Block:
     sharding_keys: Any = None
     delayed: Any = None
     timed: bool = field(default=False)
+    _frame: Any = field(default=None, init=False, repr=False)
+    """What stands before each body, and between it and the properties; made by the first batch."""
 
     def __len__(self) -> int:
         return len(self.bodies)
@@ -81,18 +92,24 @@ class Block:
             ends=np.cumsum(sizes[rows]),
         )
 
-    def batch(self, begin: int, end: int) -> bytes:
-        """Return the body of a batch send of some rows."""
-        bodies, texts = self.bodies.slice(begin, end - begin), self.texts.slice(begin, end - begin)
-        head = np.zeros(end - begin, _HEAD)
-        head["body"] = _lengths(bodies)
-        properties = _lengths(texts)
-        head["size"] = head["body"] + properties + _RECORD_BYTES
+    def batch(self, begin: int, end: int) -> memoryview:
+        """Return the body of a batch send of some rows; it is read only."""
+        if self._frame is None:
+            self._frame = self._make_frame()
+        heads, sizes = self._frame
+        parts = (part.slice(begin, end - begin) for part in (heads, self.bodies, sizes, self.texts))
+        records = pc.binary_join_element_wise(*parts, pa.scalar(b""))
+        view = memoryview(records.buffers()[2]).cast("B").toreadonly()
+        return view[: offsets_of(records)[-1]]
+
+    def _make_frame(self) -> tuple[Any, Any]:
+        heads = np.zeros(len(self), _HEAD)
+        heads["body"] = lengths(self.bodies)
+        properties = lengths(self.texts)
+        heads["size"] = heads["body"] + properties + _RECORD_BYTES
         if self.flags is not None:
-            head["flag"] = self.flags[begin:end]
-        parts = (_fixed(head), bodies, _fixed(properties.astype(">i2")), texts)
-        joined = pc.binary_join_element_wise(*parts, pa.scalar(b""))
-        return bytes(joined.buffers()[2][: int(head["size"].sum())])
+            heads["flag"] = self.flags
+        return fixed(heads, pa.binary()), fixed(properties.astype(">i2"), pa.binary())
 
     def one(self, row: int) -> tuple[bytes, str, int]:
         """Return body, properties and flag of one row."""
@@ -111,12 +128,10 @@ class Encoder:
     Args:
         rules: of the write.
         identity: of the task.
-        new_ids: returns so many new UNIQ_KEYs.
+        new_ids: returns a string array of so many new UNIQ_KEYs.
     """
 
-    def __init__(
-        self, rules: Rules, identity: Identity, new_ids: Callable[[int], list[str]]
-    ) -> None:
+    def __init__(self, rules: Rules, identity: Identity, new_ids: Callable[[int], Any]) -> None:
         self._rules = rules
         self._identity = identity
         self._new_ids = new_ids
@@ -133,7 +148,7 @@ class Encoder:
         bodies = self._bodies(columns)
         delay, delayed, timed = _delays(columns)
         texts = self._texts(columns, len(batch), delay)
-        sizes = _lengths(bodies).astype(np.int64) + _lengths(texts)
+        sizes = lengths(bodies).astype(np.int64) + lengths(texts)
         block = Block(
             bodies,
             texts,
@@ -154,7 +169,7 @@ class Encoder:
         columns.refuse(pc.is_null(bodies), "body is null: filter such rows, or give them a body")
         if not pa.types.is_binary(bodies.type):
             bodies = bodies.cast(pa.binary())
-        sizes, most = _lengths(bodies), self._rules.body_bytes_max
+        sizes, most = lengths(bodies), self._rules.body_bytes_max
         columns.refuse(sizes == 0, "body is empty; brokers take bodies from 1 byte on")
         columns.refuse(
             sizes > most,
@@ -166,22 +181,21 @@ class Encoder:
     def _texts(self, columns: _Columns, count: int, delay: Any) -> Any:
         """Return each row's properties in their text form."""
         pieces = [
-            _after("UNIQ_KEY\x01", pa.array(self._new_ids(count), pa.string())),
-            _after("\x02TAGS\x01", columns.tag()),
-            _after("\x02KEYS\x01", columns.keys()),
+            *_labelled("UNIQ_KEY\x01", self._new_ids(count)),
+            *_labelled("\x02TAGS\x01", columns.tag()),
+            *_labelled("\x02KEYS\x01", columns.keys()),
             delay,
-            _after(
+            *_labelled(
                 "\x02" + self._identity.text(),
                 pa.array(np.arange(self.rows, self.rows + count)).cast(pa.string()),
             ),
             columns.properties(self._rules.drop_reserved),
         ]
         given = [piece for piece in pieces if piece is not None]
-        joined = pc.binary_join_element_wise(*given, "", null_handling="skip")
-        texts = joined.cast(pa.binary())
+        texts = pc.binary_join_element_wise(*given, "", null_handling="skip").cast(pa.binary())
         most = limits.PROPERTIES_BYTES_MAX
         columns.refuse(
-            _lengths(texts) > most,
+            lengths(texts) > most,
             f"its properties, tags and keys take more than {most} bytes as text",
         )
         return texts
@@ -218,8 +232,10 @@ class _Columns:
         column = self.of(name)
         if column is None:
             return None
-        empty = pc.equal(pc.binary_length(column), 0)
-        return pc.if_else(empty, pa.scalar(None, pa.string()), column)
+        empty = lengths(column) == 0
+        if not empty.any():
+            return column
+        return pc.if_else(pa.array(empty), pa.scalar(None, pa.string()), column)
 
     def filled_texts(self, name: str) -> Any:
         """Return a column of text that every row must have."""
@@ -248,14 +264,17 @@ class _Columns:
         if column is None or not pa.types.is_list(column.type):
             return self._without_separators("keys", self.texts("keys"))
         words = column.flatten()
-        rows = pc.list_parent_indices(column).to_numpy()
-        self._refuse_of(rows, pc.is_null(words), "keys has a null in it")
-        blank = pc.equal(pc.binary_length(pc.utf8_trim_whitespace(words)), 0)
-        self._refuse_of(rows, blank, "keys has an empty word in it")
-        joined = pc.binary_join(column, " ")
-        some = pc.greater(pc.binary_length(joined), 0)
-        joined = pc.if_else(some, joined, pa.scalar(None, pa.string()))
-        return self._without_separators("keys", joined)
+
+        def rows() -> Any:
+            return pc.list_parent_indices(column).to_numpy()
+
+        if words.null_count:
+            self._refuse_of(rows, pc.is_null(words), "keys has a null in it")
+        self._refuse_of(rows, blank(words), "keys has an empty word in it")
+        words_of = pc.binary_join(column, " ")
+        some = pc.greater(pc.binary_length(words_of), 0)
+        words_of = pc.if_else(some, words_of, pa.scalar(None, pa.string()))
+        return self._without_separators("keys", words_of)
 
     def properties(self, drop_reserved: bool) -> Any:
         """Return the user's properties of each row as text."""
@@ -268,44 +287,54 @@ class _Columns:
             names = names.slice(offsets[0], offsets[-1] - offsets[0])
             values = values.slice(offsets[0], offsets[-1] - offsets[0])
             offsets = offsets - offsets[0]
-        rows = np.repeat(np.arange(len(column)), np.diff(offsets))
         reserved = pc.is_in(names, pa.array(sorted(NOT_FOR_USERS), names.type))
-        if drop_reserved and pc.any(reserved).as_py():
+        any_reserved = pc.any(reserved).as_py()
+        if drop_reserved and any_reserved:
             kept = pc.invert(reserved)
-            offsets = np.concatenate(([0], np.cumsum(kept.to_numpy(zero_copy_only=False))))[offsets]
-            rows = rows[kept.to_numpy(zero_copy_only=False)]
+            before = np.cumsum(kept.to_numpy(zero_copy_only=False), dtype=np.int32)
+            offsets = np.concatenate((np.zeros(1, np.int32), before))[offsets]
             names, values = names.filter(kept), values.filter(kept)
-        else:
-            self._refuse_names(rows, names, reserved)
+
+        def rows() -> Any:
+            return np.repeat(np.arange(len(column)), np.diff(offsets))
+
+        if any_reserved and not drop_reserved:
+            self._refuse_reserved(rows, names, reserved)
         for column_of, texts in (("a name", names), ("a value", values)):
-            blank = pc.equal(pc.binary_length(pc.utf8_trim_whitespace(texts)), 0)
-            self._refuse_of(
-                rows, blank.fill_null(True), f"properties has {column_of} that is null or blank"
-            )
-            self._refuse_of(rows, _separated(texts), _SEPARATED.format("properties"))
-        pairs = pc.binary_join_element_wise(_after("\x02", names), values, "\x01")
-        lists = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pairs.cast(pa.string()))
-        return pc.binary_join(lists, "")
+            why = f"properties has {column_of} that is null or blank"
+            self._refuse_of(rows, blank(texts), why)
+            self._refuse_of(rows, separated(texts), _SEPARATED.format("properties"))
+        mark, between = pa.scalar("\x02", names.type), pa.scalar("\x01", names.type)
+        pairs = pc.binary_join_element_wise(mark, names, between, values, "")
+        return joined(pairs, offsets)
 
-    def _refuse_names(self, rows: Any, names: Any, reserved: Any) -> None:
-        if pc.any(reserved).as_py():
-            name = names.filter(reserved)[0].as_py()
-            self._refuse_of(
-                rows,
-                reserved,
-                f"properties has the reserved name {name!r}; rename it, or give option "
-                "reservedProperties=drop to leave such names out",
-            )
+    def _refuse_reserved(self, rows: Callable[[], Any], names: Any, reserved: Any) -> None:
+        name = names.filter(reserved)[0].as_py()
+        self._refuse_of(
+            rows,
+            reserved,
+            f"properties has the reserved name {name!r}; rename it, or give option "
+            "reservedProperties=drop to leave such names out",
+        )
 
-    def _refuse_of(self, rows: Any, mask: Any, why: str) -> None:
-        """Raise if any element of a column of several is marked, naming its row."""
+    def _refuse_of(self, rows: Callable[[], Any], mask: Any, why: str) -> None:
+        """Raise if any element of a column of several is marked, naming its row.
+
+        Args:
+            rows: returns the row of each element.
+            mask: which are wrong; None for none.
+            why: what is wrong.
+        """
+        if mask is None:
+            return
         marks = np.zeros(len(self._batch), bool)
-        marks[rows[mask.to_numpy(zero_copy_only=False)]] = True
+        marks[rows()[mask.to_numpy(zero_copy_only=False)]] = True
         self.refuse(marks, why)
 
     def _without_separators(self, name: str, column: Any) -> Any:
-        if column is not None:
-            self.refuse(_separated(column).fill_null(False), _SEPARATED.format(name))
+        mask = None if column is None else separated(column)
+        if mask is not None:
+            self.refuse(mask.fill_null(False), _SEPARATED.format(name))
         return column
 
 
@@ -323,15 +352,13 @@ def _with_small_offsets(column: Any) -> Any:
     return column.cast(small[kind]) if kind in small else column
 
 
-def _separated(texts: Any) -> Any:
-    return pc.or_(pc.match_substring(texts, "\x01"), pc.match_substring(texts, "\x02"))
-
-
-def _after(text: str, column: Any) -> Any:
-    """Put a text before every value; null stays null."""
+def _labelled(label: str, column: Any) -> list[Any]:
+    """Return a property as pieces of text to be joined; a null value leaves all of it out."""
     if column is None:
-        return None
-    return pc.binary_join_element_wise(pa.scalar(text, column.type), column, "")
+        return []
+    if column.null_count:
+        return [after(label, column)]
+    return [pa.scalar(label, column.type), column]
 
 
 def _delays(columns: _Columns) -> tuple[Any, Any, bool]:
@@ -340,7 +367,7 @@ def _delays(columns: _Columns) -> tuple[Any, Any, bool]:
     if level is not None:
         some = pc.greater(level, 0).fill_null(False)
         level = pc.if_else(some, level, pa.scalar(None, level.type))
-        return _after("\x02DELAY\x01", level.cast(pa.string())), _marks(some), False
+        return after("\x02DELAY\x01", level.cast(pa.string())), _marks(some), False
     times = columns.of("deliverTime")
     if times is None:
         return None, None, False
@@ -348,7 +375,7 @@ def _delays(columns: _Columns) -> tuple[Any, Any, bool]:
     columns.refuse(pc.less(micros, 1_000).fill_null(False), "deliverTime is before 1970")
     millis = pc.divide(micros, 1_000)
     some = _marks(pc.is_valid(millis))
-    return _after("\x02TIMER_DELIVER_MS\x01", millis.cast(pa.string())), some, some is not None
+    return after("\x02TIMER_DELIVER_MS\x01", millis.cast(pa.string())), some, some is not None
 
 
 def _flags(columns: _Columns) -> Any:
@@ -360,14 +387,3 @@ def _marks(mask: Any) -> Any:
     """Return a mask as numpy has it, None if it marks nothing."""
     marks = mask.to_numpy(zero_copy_only=False)
     return marks if marks.any() else None
-
-
-def _lengths(column: Any) -> Any:
-    return pc.binary_length(column).to_numpy(zero_copy_only=False)
-
-
-def _fixed(values: Any) -> Any:
-    """Return numbers as the bytes they are."""
-    kind = pa.binary(values.dtype.itemsize)
-    array = pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
-    return array.cast(pa.binary())

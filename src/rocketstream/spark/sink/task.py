@@ -19,6 +19,7 @@ from rocketstream.protocol.codes import RequestCode
 from rocketstream.spark.options import WriteOptions
 from rocketstream.spark.sink.batching import cut
 from rocketstream.spark.sink.identity import Identity
+from rocketstream.spark.sink.ids import new_ids
 from rocketstream.spark.sink.lanes import Run, runs
 from rocketstream.spark.sink.messages import Encoder, Rules, load
 from rocketstream.spark.sink.routes import Routes
@@ -69,14 +70,9 @@ def write_rows(
 ) -> int:
     """Send rows and wait for the acknowledgements; as ``write_partition``."""
     options = sink.options
-    ids = unique_ids()
-
-    def new_ids(count: int) -> list[str]:
-        now = clock.now_ms()
-        return [ids.next(now) for _ in range(count)]
-
+    generator = unique_ids()
     rules = Rules(sink.columns, options.max_message_size, options.drop_reserved)
-    encoder = Encoder(rules, identity, new_ids)
+    encoder = Encoder(rules, identity, lambda count: new_ids(generator, count, clock.now_ms))
     first_queue = identity.partition + identity.batch_id
     with (
         Routes(options, clock) as routes,
@@ -129,7 +125,7 @@ class _Mail:
         return self._request(run, body, _BATCH_PROPERTIES, 0, RequestCode.SEND_BATCH_MESSAGE)
 
     def _request(
-        self, run: Run, body: bytes, properties: str, flag: int, code: RequestCode
+        self, run: Run, body: bytes | memoryview, properties: str, flag: int, code: RequestCode
     ) -> PreparedSend:
         now = self._clock.now_ms()
         return PreparedSend(self._settings, run.topic, body, properties, "", now, flag, code=code)

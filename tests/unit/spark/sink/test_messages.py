@@ -9,6 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rocketstream.errors import ConfigurationError, MessageInvalidError
 from rocketstream.model import MessageQueue
@@ -27,8 +29,8 @@ def encoder(
 ) -> Encoder:
     numbers = itertools.count()
 
-    def new_ids(count: int) -> list[str]:
-        return [f"ID{next(numbers)}" for _ in range(count)]
+    def new_ids(count: int) -> Any:
+        return pa.array([f"ID{next(numbers)}" for _ in range(count)], pa.string())
 
     columns = {name: place for place, name in enumerate(batch.schema.names)}
     rules = Rules(columns, body_bytes_max, drop_reserved)
@@ -102,6 +104,63 @@ def test_the_bytes_are_those_of_the_protocol() -> None:
     )
 
 
+PLAIN = st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=["Cs"]), max_size=9)
+FILLED = st.tuples(st.sampled_from(["x", " x", "ü", "键"]), PLAIN).map("".join)
+ROW = st.tuples(
+    st.binary(min_size=1, max_size=40),
+    st.none() | PLAIN,
+    st.none() | st.lists(FILLED, max_size=3),
+    st.none() | st.lists(st.tuples(FILLED, FILLED), max_size=3),
+    st.none() | st.integers(-(2**31), 2**31 - 1),
+)
+
+
+@given(st.lists(ROW, min_size=1, max_size=12), st.booleans(), st.data())
+def test_any_rows_and_any_part_of_them_are_the_bytes_of_the_protocol(
+    rows: list[Any], listed: bool, data: st.DataObject
+) -> None:
+    """Of a record batch that is a slice of another, cut anywhere."""
+    bodies, tags, words, properties, flags = zip(*rows, strict=True)
+    keys = [None if each is None else " ".join(each) for each in words]
+    whole = pa.record_batch(
+        {
+            "body": pa.array(bodies, pa.binary()),
+            "tags": pa.array(tags, pa.string()),
+            "keys": pa.array(words, pa.list_(pa.string()))
+            if listed
+            else pa.array(keys, pa.string()),
+            "properties": pa.array(properties, MAP),
+            "flag": pa.array(flags, pa.int64()),
+        }
+    )
+    first = data.draw(st.integers(0, len(rows) - 1))
+    begin = data.draw(st.integers(first, len(rows) - 1))
+    end = data.draw(st.integers(begin + 1, len(rows)))
+    part = whole.slice(first)
+    wanted = []
+    for row in range(begin, end):
+        number = row - first
+        pairs = [
+            ("UNIQ_KEY", f"ID{number}"),
+            ("TAGS", tags[row]),
+            ("KEYS", keys[row]),
+            ("SPARK_QUERY_ID", "query"),
+            ("SPARK_BATCH_ID", "7"),
+            ("SPARK_PARTITION", "2"),
+            ("SPARK_SEQUENCE", str(number)),
+            *(properties[row] or ()),
+        ]
+        text = "\x02".join(f"{name}\x01{value}" for name, value in pairs if value)
+        wanted.append((flags[row] or 0, bodies[row], text.encode()))
+    block = encoder(part).block(part)
+    assert block.batch(begin - first, end - first) == encode_batch(wanted)
+
+
+def test_what_is_sent_cannot_be_changed_by_whoever_sends_it() -> None:
+    """A request that has to be sent again is the same request."""
+    assert block_of({"body": ([b"a"],)}).batch(0, 1).readonly
+
+
 def test_large_offsets_and_slices_are_read_as_well() -> None:
     """Covers spark.sql.execution.arrow.useLargeVarTypes."""
     large = {
@@ -167,6 +226,13 @@ def test_reserved_names_are_refused_or_left_out() -> None:
         ({"body": ([b"a"],), "properties": ([[("p", None)]], MAP)}, "a value that is null or bl"),
         ({"body": ([b"a"],), "properties": ([[(" ", "v")]], MAP)}, "a name that is null or blank"),
         ({"body": ([b"a"],), "properties": ([[("p", "a\x02b")]], MAP)}, "properties contains U"),
+        ({"body": ([b"a"],), "properties": ([[("p", "")]], MAP)}, "a value that is null or blank"),
+        ({"body": ([b"a"],), "properties": ([[("", "v")]], MAP)}, "a name that is null or blank"),
+        (
+            {"body": ([b"a"],), "properties": ([[("p", "v"), ("q", "\u3000\u2003")]], MAP)},
+            "a value that is null or blank",
+        ),
+        ({"body": ([b"a"],), "properties": ([[("p\x01", "v")]], MAP)}, "properties contains U"),
         ({"body": ([b"a"],), "properties": ([[("p", "v" * 40_000)]], MAP)}, "more than 32767 by"),
         ({"body": ([b"a"],), "queueId": ([-1],)}, "queueId is not from 0 to"),
         ({"body": ([b"a"],), "delayLevel": ([-1],)}, "delayLevel is not from 0 to"),
@@ -182,6 +248,38 @@ def test_a_row_that_is_no_message_is_named_and_none_is_made(
 ) -> None:
     with pytest.raises(MessageInvalidError, match=text):
         block_of(columns)
+
+
+@pytest.mark.parametrize("bad", [None, "", " \t", "\u3000", "\x01", "a\x02b"])
+@pytest.mark.parametrize("at", [2, 3, 4])
+def test_the_row_of_a_bad_value_is_named_in_a_slice_too(bad: str | None, at: int) -> None:
+    """Rows before and after the slice are no concern of it; rows have one, none and two values."""
+    good: list[list[tuple[str, str | None]] | None] = [
+        [("p", "1")], [], [("p", "1")], None, [("é", "2"), ("q", "ü")], [("p", "1")],
+    ]  # fmt: skip
+    outside = [[("p", bad)], *good[1:5], [("p", bad)]]
+    whole = pa.record_batch({"body": pa.array([b"a"] * 6), "properties": pa.array(outside, MAP)})
+    clean = whole.slice(1, 4)
+    assert len(own(sent(encoder(clean).block(clean)))) == 4
+    outside[at] = [("p", "1"), ("q", bad)]
+    whole = pa.record_batch({"body": pa.array([b"a"] * 6), "properties": pa.array(outside, MAP)})
+    part = whole.slice(1, 4)
+    why = "contains U" if bad and bad.strip() else "a value that is null or blank"
+    with pytest.raises(MessageInvalidError, match=rf"row {at - 1} of partition 2 .*{why}"):
+        encoder(part).block(part)
+
+
+def test_values_may_begin_with_white_space() -> None:
+    """Only values of nothing else are refused."""
+    pairs = [(" p", "\tv "), ("q", "\u3000x"), ("\u00e4", "\x7f")]
+    block = block_of({"body": ([b"a"],), "properties": ([pairs], MAP)})
+    assert own(sent(block)) == [dict(pairs)]
+
+
+def test_a_record_batch_without_rows_makes_no_messages() -> None:
+    """Spark sends such ones."""
+    kinds = {"body": pa.binary(), "keys": pa.string(), "tags": pa.string(), "properties": MAP}
+    assert len(block_of({name: ([], kind) for name, kind in kinds.items()})) == 0
 
 
 def told(found: list[Run]) -> dict[tuple[str, Any, bool], list[bytes]]:
