@@ -11,8 +11,11 @@ from typing import Any
 
 import pytest
 
+from rocketstream.cli.ingest import _limit
+from rocketstream.errors import ConfigurationError
 from tests.cli.conftest import TIMEOUT_S, Cli, Quick, Starter, environment
 from tests.plugins.waiting import wait_until
+from tests.unit.pipelines.installed import make_pyspark
 
 GOOD = ['{"id":1,"city":"NYC"}', '{"id":2,"city":"é","more":{"x":"}{"}}', ' {"id":3} ']
 MALFORMED = [
@@ -245,3 +248,43 @@ def test_old_java_says_which_is_needed(
     line = quick("ingest", "t", "--to", f"parquet:{tmp_path / 't'}").failed()
     assert "Java 17" in line
     assert "Java 8" in line
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (
+            ("--package", "a:b:1", "--conf", "spark.jars.ivySettings=/nowhere.xml"),
+            "Ivy settings file /nowhere.xml does not exist",
+        ),
+        (("--conf", "spark.driver.port=none"), "spark.driver.port"),
+        (("--conf", "spark.driver.memory=lots"), "Invalid maximum heap size: -Xmxlots"),
+    ],
+)
+def test_a_spark_that_does_not_start_says_why(
+    cli: Cli, tmp_path: Path, words: tuple[str, ...], reason: str
+) -> None:
+    cli("topic", "create", "waiting", "-q", "1").worked()
+    done = cli("ingest", "waiting", "--to", f"parquet:{tmp_path / 'table'}", *words)
+    assert done.code == 1
+    assert done.err.startswith("error: Spark did not start: ")
+    assert reason in done.err
+    assert f"(details: {tmp_path / 'table' / '_spark.log'})" in done.err
+    assert "mistake of rocketstream" not in done.err
+
+
+def test_a_micro_batch_is_bounded_where_spark_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PySpark 4.0 and 4.1 refuse the source's limits, so a default must not ask for one there."""
+    with monkeypatch.context() as newer:
+        make_pyspark(tmp_path, "4.2.0", newer)
+        assert _limit(None) == {"maxOffsetsPerTrigger": "200000"}
+        assert _limit(5) == {"maxOffsetsPerTrigger": "5"}
+    make_pyspark(tmp_path / "older", "4.1.4", monkeypatch)
+    assert _limit(None) == {}
+    with pytest.raises(ConfigurationError, match=r"--rows-per-batch needs PySpark 4.2.* is 4.1.4"):
+        _limit(5)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rocketstream.errors import ConfigurationError
+from rocketstream.errors import ConfigurationError, SparkQueryError
 from rocketstream.pipelines.backfill import BackfillPlan, backfill, check_target, resolve_ranges
 from rocketstream.pipelines.bodies import bodies_of
 from rocketstream.pipelines.ingest import IngestPlan, ingest, resolve_bodies
@@ -266,3 +266,20 @@ def test_a_table_of_an_older_version_is_landed_on(
     other = dataclasses.replace(plan, bodies=bodies_of(None, "id BIGINT"))
     with pytest.raises(ConfigurationError, match="was landed with bodies="):
         ingest(spark, other)
+
+
+def test_a_target_spark_does_not_know_is_told_as_its_error(
+    spark: Any, cluster: EmbeddedCluster, new_topic: NewTopic, tmp_path: Path
+) -> None:
+    """A catalog nobody has set up; found out before there is a query that could end with it."""
+    topic = new_topic(queues=1)
+    table = Target("iceberg", "nowhere.db.orders")
+    plan = IngestPlan(
+        (topic,), {"nameServer": cluster.namesrv_addr}, table, checkpoint_at=str(tmp_path / "c")
+    )
+    with pytest.raises(SparkQueryError, match=r"the Spark query failed: \S.*nowhere"):
+        ingest(spark, plan)
+    spark.sql("CREATE DATABASE IF NOT EXISTS lakes")
+    plan = dataclasses.replace(plan, target=Target("iceberg", "lakes.orders"))
+    with pytest.raises(SparkQueryError, match="iceberg"):
+        ingest(spark, plan)

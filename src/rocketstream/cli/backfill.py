@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING
 import typer
 
 from rocketstream.cli.failure import say
-from rocketstream.cli.ingest import check_spark, config_for, spark_log, target_of
+from rocketstream.cli.ingest import (
+    check_spark,
+    config_for,
+    spark_log,
+    target_of,
+    warn_of_misfits,
+)
 from rocketstream.cli.landing import (
     AllowLoss,
     BackfillTo,
@@ -139,6 +145,7 @@ def _land(plan: BackfillPlan, master: str, config: dict[str, str], as_json: bool
     check_master(master)
     config = config_for(plan.target, plan.bodies, config)
     check_spark()
+    warn_of_misfits(config)
     ranges = resolve_ranges(plan)
     if not ranges:
         raise ConfigurationError(

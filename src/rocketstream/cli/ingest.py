@@ -87,7 +87,7 @@ def ingest(
     once: Once = True,
     tags: Tags = None,
     partition_by: PartitionBy = None,
-    rows_per_batch: RowsPerBatch = _ROWS_PER_BATCH,
+    rows_per_batch: RowsPerBatch = None,
     checkpoint: Checkpoint = None,
     table: Table = None,
     to_option: TargetOptions = None,
@@ -136,6 +136,7 @@ def _land(plan: IngestPlan, master: str, config: dict[str, str], as_json: bool) 
     for target in filter(None, (plan.target, plan.dead_letters)):
         config = config_for(target, plan.bodies, config)
     check_spark()
+    warn_of_misfits(config)
     waiting = _waiting(plan)
     plan = prepare_target(plan)
     if plan.resumes:
@@ -155,11 +156,19 @@ def config_for(target: Target, bodies: Bodies, config: dict[str, str]) -> dict[s
     Raises:
         ConfigurationError: Spark will not have the package of the target or of the format.
     """
-    from rocketstream.pipelines.targets import check_extras, extra_config
+    from rocketstream.pipelines.targets import check_extras, with_extras
 
     check_extras(target.kind, config)
     check_extras(bodies.format, config)
-    return extra_config(target) | config
+    return with_extras(target, config)
+
+
+def warn_of_misfits(config: Mapping[str, str]) -> None:
+    """Tell of packages that are made for another Spark; some of what they do works all the same."""
+    from rocketstream.pipelines.targets import misfits
+
+    for sentence in misfits(config):
+        say(f"warning: {sentence}")
 
 
 def target_of(
@@ -181,9 +190,9 @@ def target_of(
 
 
 def _source(
-    namesrv: str, start: str, group: str | None, tags: str | None, rows_per_batch: int
+    namesrv: str, start: str, group: str | None, tags: str | None, rows_per_batch: int | None
 ) -> dict[str, str]:
-    found = {"nameServer": namesrv, "maxOffsetsPerTrigger": str(rows_per_batch)}
+    found = {"nameServer": namesrv, **_limit(rows_per_batch)}
     offsets = offsets_json("--from", start)
     position = None if offsets else parse_start(start)
     if position is not None and position.timestamp_ms is not None:
@@ -192,6 +201,22 @@ def _source(
         found["startingOffsets"] = offsets or start.strip()
     optional = {"group": group, "tags": tags}
     return found | {name: value for name, value in optional.items() if value is not None}
+
+
+def _limit(rows_per_batch: int | None) -> dict[str, str]:
+    """Return the option that bounds a micro-batch, none where this Spark has no such thing."""
+    from rocketstream.pipelines.installed import limits_batches, spark_version
+
+    version = spark_version()
+    if limits_batches(version):
+        return {"maxOffsetsPerTrigger": str(rows_per_batch or _ROWS_PER_BATCH)}
+    if rows_per_batch is None:
+        return {}
+    raise ConfigurationError(
+        f"--rows-per-batch needs PySpark 4.2, and this is {version}: before it Spark asks for "
+        "everything there is. Use PySpark 4.2, or leave the option out",
+        version=version,
+    )
 
 
 def _watermark(text: str | None) -> tuple[str, str] | None:

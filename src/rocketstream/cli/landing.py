@@ -126,7 +126,13 @@ Once = Annotated[
     bool, typer.Option("--once/--continuous", help="Land what is there and end, or go on.")
 ]
 RowsPerBatch = Annotated[
-    int, typer.Option("--rows-per-batch", min=1, help="Most messages per micro-batch.")
+    int | None,
+    typer.Option(
+        "--rows-per-batch",
+        min=1,
+        help="Most messages per micro-batch, 200000 unless given; before PySpark 4.2 a micro-batch "
+        "is all there is.",
+    ),
 ]
 Checkpoint = Annotated[
     str | None,
@@ -199,7 +205,7 @@ def spark_config(conf: Iterable[str] | None, packages: Iterable[str] | None) -> 
         if package.count(":") != 2:
             raise ConfigurationError(
                 f"--package is {package!r}; accepted is GROUP:NAME:VERSION, like "
-                "io.delta:delta-spark_2.13:4.0.0",
+                "io.delta:delta-spark_4.2_2.13:4.4.0",
                 value=package,
             )
     if wanted:

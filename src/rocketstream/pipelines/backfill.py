@@ -16,7 +16,7 @@ from rocketstream.errors import ConfigurationError
 from rocketstream.model import MessageQueue
 from rocketstream.pipelines.bodies import MALFORMED, SOURCE_SCHEMA, Bodies, shape
 from rocketstream.pipelines.inference import infer_bodies
-from rocketstream.pipelines.ingest import query_error
+from rocketstream.pipelines.ingest import spark_errors
 from rocketstream.pipelines.places import Place, place_of
 from rocketstream.pipelines.targets import Target
 from rocketstream.spark.driver.batch import batch_ranges
@@ -201,14 +201,12 @@ def backfill(
     SparkQueryError
         Spark failed; the table is as it was, or its marker says that it is not.
     """
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
     from pyspark.sql import Observation
     from pyspark.sql import functions as F  # noqa: N812
 
     if plan.target.local is None:
         check_target(plan, ranges, session)
-    try:
+    with spark_errors():
         messages = _read(session, plan, ranges)
         bodies = infer_bodies(session, messages, plan.bodies)
         seen = Observation("rocketstream")
@@ -225,8 +223,6 @@ def backfill(
         plan.target.batch(table, "append" if added else plan.mode, plan.partition_by)
         _note(plan, ranges, _DONE, session)
         counts = seen.get
-    except (PySparkException, Py4JError) as error:
-        raise query_error(str(error)) from error
     return BackfillResult(
         sum(span.count for span in ranges),
         int(counts["rows"]),

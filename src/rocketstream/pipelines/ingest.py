@@ -10,7 +10,8 @@ import dataclasses
 import json
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -35,6 +36,7 @@ EMPTY_BODY: Final = "_emptyBody"
 take bodies from 1 byte on."""
 VIEW: Final = "messages"
 """What a query given as ``sql`` selects from."""
+_CALLING: Final = "An error occurred while calling"
 _DELAY: Final = re.compile(
     r"\s*(\d+(\.\d+)?\s+(millisecond|second|minute|hour|day|week|month|year)s?\s*)+", re.IGNORECASE
 )
@@ -255,13 +257,16 @@ def resolve_bodies(session: SparkSession, plan: IngestPlan) -> IngestPlan:
     ------
     ConfigurationError
         Nothing to infer it from.
+    SparkQueryError
+        They cannot be read.
     """
     if not plan.bodies.inferred:
         return plan
     options = {k: v for k, v in plan.source.items() if k not in _ONLY_STREAMS}
     reader = session.read.format("rocketmq").schema("body binary").options(**options)
     sample = reader.option("topic", ",".join(plan.topics)).load()
-    found = dataclasses.replace(plan, bodies=infer_bodies(session, sample, plan.bodies))
+    with spark_errors():
+        found = dataclasses.replace(plan, bodies=infer_bodies(session, sample, plan.bodies))
     check_plan(found)
     place = _marked(found, session)
     if place is not None:
@@ -388,18 +393,19 @@ def ingest(
     ConfigurationError
         The plan cannot be carried out.
     SparkQueryError
-        The query ended with an error.
+        The query ended with an error, or could not be started.
     """
-    plan = resolve_bodies(session, prepare_target(plan, session))
     queries: list[StreamingQuery] = []
     totals = IngestProgress()
     stopping = stop or threading.Event()
+    plan = resolve_bodies(session, prepare_target(plan, session))
     try:
-        queries.append(start_query(session, plan))
-        dead = start_dead_letters(session, plan)
-        queries += [] if dead is None else [dead]
-        _follow(queries, totals, on_progress, stopping)
-        failures = [str(failure) for query in queries if (failure := query.exception())]
+        with spark_errors():
+            queries.append(start_query(session, plan))
+            dead = start_dead_letters(session, plan)
+            queries += [] if dead is None else [dead]
+            _follow(queries, totals, on_progress, stopping)
+            failures = [str(failure) for query in queries if (failure := query.exception())]
     except AtOnceError:
         queries.clear()  # Spark is ended, and is not to be asked anything
         raise
@@ -452,6 +458,18 @@ def _collect(
             on_progress(totals)
 
 
+@contextmanager
+def spark_errors() -> Iterator[None]:
+    """Raise what Spark raises as the error behind it, ``query_error``."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        raise query_error(str(error)) from error
+
+
 def query_error(text: str) -> RocketMQError:
     """Return the error behind a failed query: one of ours when its text names one."""
     found = re.findall(r"rocketstream\.errors\.(\w+): ([^\n]+)", text)
@@ -460,7 +478,9 @@ def query_error(text: str) -> RocketMQError:
         kind = getattr(errors, name, None)
         if isinstance(kind, type) and issubclass(kind, RocketMQError):
             return SparkQueryError(f"{message} ({name})", spark_text=text)
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    # Py4J says which of its calls it was first; what went wrong comes after a colon.
+    lines = [line.strip(" \t:") for line in text.splitlines() if not line.startswith(_CALLING)]
+    lines = list(filter(None, lines))
     return SparkQueryError(
         f"the Spark query failed: {lines[0] if lines else 'no reason given'}", spark_text=text
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -32,6 +33,9 @@ _JVM_EXIT_TIMEOUT_S = 15
 _DEFERRED = (signal.SIGINT, signal.SIGTERM)
 _SCRATCH_PREFIX = "rocketstream-"
 _SCRATCH_SETTING = "spark.rocketstream.scratch"
+_JVM_SAYS = re.compile(
+    r'^(?:Exception in thread "main" |Error: |(?=Invalid |Unrecognized ))(.+)$', re.MULTILINE
+)
 _scratch_of: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 """Directories of sessions that are here, for when Spark cannot be asked any more."""
 
@@ -102,7 +106,14 @@ def start_session(
     :func:`~rocketstream.spark.setup.java.find_java` names. Blocks for about five seconds. SIGINT
     and SIGTERM arriving meanwhile are delivered at the end, so that no half-started JVM is left
     behind.
+
+    Raises
+    ------
+    ConfigurationError
+        Spark does not start: a package it cannot fetch, a setting it does not take.
     """
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
     use_java()
@@ -140,8 +151,24 @@ def start_session(
         if started is not None:
             stop_session(started)
         raise
+    except (PySparkException, Py4JError) as error:
+        reason = _start_failure(error, log_file)  # asks the JVM
+        _end_gateway()
+        shutil.rmtree(scratch, ignore_errors=True)
+        raise ConfigurationError(f"Spark did not start: {reason} (details: {log_file})") from error
     _scratch_of[session] = scratch
     return session
+
+
+def _start_failure(error: Exception, log_file: Path) -> str:
+    """Return why Spark did not start: what Java raised, else what its JVM said last."""
+    raised = getattr(error, "java_exception", None)
+    if raised is not None:
+        return str(raised.toString()).splitlines()[0]
+    text = log_file.read_text("utf-8", "replace") if log_file.exists() else ""
+    found = _JVM_SAYS.findall(text)
+    # JVMs tell the cause first, and then that they could not be created.
+    return found[0].strip() if found else str(error)
 
 
 def expect_no_answers() -> None:
@@ -170,20 +197,25 @@ def abandon_session(session: SparkSession) -> None:
 
 def stop_session(session: SparkSession) -> None:
     """Stop Spark and wait until its JVM is gone; about a second."""
-    from pyspark import SparkContext
-
-    gateway: Any = SparkContext._gateway
     scratch = session.sparkContext.getConf().get(_SCRATCH_SETTING)
     with _interrupts_deferred():
         session.stop()
-        process = getattr(gateway, "proc", None)
-        if gateway is not None and process is not None:
-            gateway.shutdown()
-            SparkContext._gateway = None
-            SparkContext._jvm = None
-            _end_jvm(process)
+        _end_gateway()
         if scratch:
             shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _end_gateway() -> None:
+    """End the JVM this process has started, if it has one."""
+    from pyspark import SparkContext
+
+    gateway: Any = SparkContext._gateway
+    process = getattr(gateway, "proc", None)
+    if gateway is not None and process is not None:
+        gateway.shutdown()
+        SparkContext._gateway = None
+        SparkContext._jvm = None
+        _end_jvm(process)
 
 
 def _end_jvm(process: subprocess.Popen[bytes]) -> None:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rocketstream.errors import ConfigurationError
+from rocketstream.pipelines.installed import spark_line, spark_version
 from rocketstream.pipelines.places import local_path
 
 if TYPE_CHECKING:
@@ -34,11 +36,13 @@ _MESSAGE_COLUMNS: Final = frozenset(
     }
 )  # fmt: skip
 _EXTRAS: Final = {
-    "delta": ("delta-", "io.delta:delta-spark_2.13"),
-    "iceberg": ("iceberg", "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13"),
+    "delta": ("delta-", "io.delta:delta-spark_{line}_2.13"),
+    "iceberg": ("iceberg", "org.apache.iceberg:iceberg-spark-runtime-{line}_2.13"),
     "avro": ("spark-avro", "org.apache.spark:spark-avro_2.13"),
 }
 """What is in the names of the jars a target or format needs, and where they come from."""
+_MADE_FOR: Final = re.compile(r"((?:delta-spark_|iceberg-spark-runtime-)(\d+\.\d+)_[\d.]+)")
+_EXTENSIONS: Final = "spark.sql.extensions"
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,12 +200,33 @@ def check_extras(kind: str, config: Mapping[str, str]) -> None:
     named = " ".join(v for k, v in config.items() if k.startswith("spark.jars"))
     if mark in named.lower() or any(name.startswith(mark) for name in _spark_jars()):
         return
+    package = package.format(line=spark_line(spark_version()) or "X.Y")
     raise ConfigurationError(
-        f"{kind} needs a package that this Spark does not have; add --package {package}:VERSION "
-        "(with the VERSION for your Spark, which fetches it), or put its jar into Spark's jars "
-        "directory",
+        f"{kind} needs a package that this Spark ({spark_version() or 'version unknown'}) does "
+        f"not have; add --package {package}:VERSION, made for this Spark (Spark fetches it), or "
+        "put its jar into Spark's jars directory",
         needs=kind,
     )
+
+
+def misfits(config: Mapping[str, str]) -> list[str]:
+    """Return a sentence for each package that is made for another Spark than this one.
+
+    Table formats reach into Spark, which changes there with every second number of its version.
+
+    Parameters
+    ----------
+    config : mapping
+        Spark settings.
+    """
+    version = spark_version()
+    named = " ".join(v for k, v in config.items() if k.startswith("spark.jars"))
+    return [
+        f"{package} is made for Spark {line}, and this is {version}: it may fail, at once or "
+        "after some micro-batches"
+        for package, line in dict.fromkeys(_MADE_FOR.findall(named))
+        if version is not None and line != spark_line(version)
+    ]
 
 
 def _spark_jars() -> list[str]:
@@ -218,14 +243,18 @@ def _spark_jars() -> list[str]:
     return found
 
 
-def extra_config(target: Target) -> dict[str, str]:
-    """Return Spark settings a target needs besides its package."""
-    if target.kind == "delta":
-        return {
-            "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-            "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        }
-    return {}
+def with_extras(target: Target, config: Mapping[str, str]) -> dict[str, str]:
+    """Return Spark settings with those a target needs besides its package; given ones stay."""
+    if target.kind != "delta":
+        return dict(config)
+    needed = {
+        _EXTENSIONS: "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    }
+    # Extensions are a list: those of another format do not stand in for Delta's.
+    given = [name.strip() for name in config.get(_EXTENSIONS, "").split(",") if name.strip()]
+    extensions = ",".join(dict.fromkeys([*given, needed[_EXTENSIONS]]))
+    return needed | dict(config) | {_EXTENSIONS: extensions}
 
 
 def _as_messages(frame: DataFrame) -> DataFrame:

@@ -18,8 +18,15 @@ from rocketstream.pipelines.ddl import check_ddl
 from rocketstream.pipelines.ingest import IngestPlan, check_plan
 from rocketstream.pipelines.masters import check_master
 from rocketstream.pipelines.progress import LANDED, READ, IngestProgress
-from rocketstream.pipelines.targets import Target, check_extras, parse_target
+from rocketstream.pipelines.targets import (
+    Target,
+    check_extras,
+    misfits,
+    parse_target,
+    with_extras,
+)
 from rocketstream.spark.scan import QueueRange
+from tests.unit.pipelines.installed import make_pyspark
 
 
 @pytest.mark.parametrize(
@@ -120,17 +127,42 @@ def test_targets_that_are_none_are_refused(text: str) -> None:
         parse_target(text)
 
 
+def test_a_package_made_for_another_spark_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_pyspark(tmp_path, "4.3.0.dev1", monkeypatch)
+    delta = "io.delta:delta-spark_4.2_2.13:4.4.0"
+    jars = "/jars/iceberg-spark-runtime-4.1_2.13-1.12.0.jar,/jars/delta-spark_4.3_2.13-9.jar"
+    found = misfits({"spark.jars.packages": delta, "spark.jars": jars, "spark.app.name": delta})
+    assert [sentence.partition(":")[0] for sentence in found] == [
+        "delta-spark_4.2_2.13 is made for Spark 4.2, and this is 4.3.0",
+        "iceberg-spark-runtime-4.1_2.13 is made for Spark 4.1, and this is 4.3.0",
+    ]
+    assert misfits({"spark.jars.packages": "org.apache.hadoop:hadoop-aws:3.5.0"}) == []
+
+
+def test_settings_of_delta_stand_beside_those_given() -> None:
+    name = "spark.sql.extensions"
+    delta, own = Target("delta", "/t"), "io.delta.sql.DeltaSparkSessionExtension"
+    config = with_extras(delta, {name: "a.B, c.D", "spark.sql.catalog.spark_catalog": "mine"})
+    assert config == {name: f"a.B,c.D,{own}", "spark.sql.catalog.spark_catalog": "mine"}
+    assert with_extras(delta, config) == config
+    assert with_extras(delta, {})[name] == own
+    assert with_extras(Target("parquet", "/t"), {"a": "b"}) == {"a": "b"}
+
+
 @pytest.mark.parametrize(
     ("kind", "package"),
     [
-        ("delta", "io.delta:delta-spark_2.13"),
-        ("iceberg", "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13"),
+        ("delta", "io.delta:delta-spark_4.1_2.13"),
+        ("iceberg", "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13"),
         ("avro", "org.apache.spark:spark-avro_2.13"),
     ],
 )
 def test_what_needs_a_package_spark_lacks_is_refused_before_it_starts(
     kind: str, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    make_pyspark(tmp_path, "4.1.4", monkeypatch)
     with pytest.raises(ConfigurationError, match=re.escape(f"--package {package}:VERSION")):
         check_extras(kind, {})
     check_extras(kind, {"spark.jars.packages": f"{package}:4.0.0"})
