@@ -29,36 +29,26 @@ TRIES = Counter([(f"m-{number}", 0) for number in range(COUNT)]) + Counter(
     [(ONCE, 1), (ALWAYS, 1), (ALWAYS, 2)]
 )
 """How often each try of each message happens: one fails once, one until it is a dead letter."""
+Status = ConsumeConcurrentlyStatus | ConsumeOrderlyStatus
 
 
 def fails(key: str, tries: int) -> bool:
     return key == ALWAYS or (key == ONCE and tries == 0)
 
 
-def concurrently(path: str) -> Callable[[list[Any]], ConsumeConcurrentlyStatus]:
-    """A listener that notes queue, offset, key and tries of each call."""
+def noting(path: str, orderly: bool) -> Callable[[list[Any]], Status]:
+    """A listener that notes queue, key and tries of each call."""
+    good: Status = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+    bad: Status = ConsumeConcurrentlyStatus.RECONSUME_LATER
+    if orderly:
+        good = ConsumeOrderlyStatus.SUCCESS
+        bad = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
 
-    def listener(messages: list[Any]) -> ConsumeConcurrentlyStatus:
+    def listener(messages: list[Any]) -> Status:
         (message,) = messages
         with open(path, "a") as notes:
             notes.write(f"{message.queue_id} {message.keys} {message.reconsume_times}\n")
-        if fails(message.keys, message.reconsume_times):
-            return ConsumeConcurrentlyStatus.RECONSUME_LATER
-        return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
-
-    return listener
-
-
-def in_order(path: str) -> Callable[[list[Any]], ConsumeOrderlyStatus]:
-    """The same, in order."""
-
-    def listener(messages: list[Any]) -> ConsumeOrderlyStatus:
-        (message,) = messages
-        with open(path, "a") as notes:
-            notes.write(f"{message.queue_id} {message.keys} {message.reconsume_times}\n")
-        if fails(message.keys, message.reconsume_times):
-            return ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
-        return ConsumeOrderlyStatus.SUCCESS
+        return bad if fails(message.keys, message.reconsume_times) else good
 
     return listener
 
@@ -91,8 +81,7 @@ def test_apaches_broker_and_tools_take_a_listener_on_spark_for_a_consumer(
         suspend_current_queue_time_ms=50,
         consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
     )
-    listener = in_order(str(notes)) if orderly else concurrently(str(notes))
-    consumer.register_message_listener(listener, orderly=orderly)
+    consumer.register_message_listener(noting(str(notes), orderly), orderly=orderly)
     with consumer:
         consumer.start()
         wait_until(lambda: len(calls(notes)) >= TRIES.total(), "every try", timeout_s=120)
