@@ -19,6 +19,7 @@ from rocketstream.admin import Admin
 from rocketstream.model import ConsumeConcurrentlyStatus, ConsumeFromWhere
 from rocketstream.spark import SparkPushConsumer
 from tests.spark.conftest import session_builder
+from tests.spark.support import CONNECT_ON_ANY_PORT
 
 MEMORY_MB = 1024
 FAILING = 7
@@ -29,6 +30,7 @@ def session(master: str, root: Path) -> Any:
     """A session on that engine; its executors find this package as the driver does."""
     if master == "connect":
         os.environ["PYSPARK_PYTHON"] = sys.executable
+        os.environ.update(CONNECT_ON_ANY_PORT)
         return SparkSession.builder.remote("local[2]").getOrCreate()
     builder = session_builder(root).master(master)
     builder = builder.config("spark.executorEnv.PYTHONPATH", os.environ["PYTHONPATH"])

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from rocketstream.spark.setup.java import use_java
 from rocketstream.spark.setup.preparation import this_python
-from tests.spark.support import page_example
+from tests.spark.support import CONNECT_ON_ANY_PORT, page_example
 
 SPEC = """name: orders
 storage: file://{root}/storage
@@ -26,6 +26,7 @@ def main(name_server: str, root: Path) -> None:
     use_java()
     os.environ["PYSPARK_PYTHON"] = this_python()
     os.environ["SPARK_LOCAL_DIRS"] = str(root / "local")
+    os.environ.update(CONNECT_ON_ANY_PORT)
     definitions = root / "transformations"
     definitions.mkdir()
     text = page_example("declarative").replace("127.0.0.1:9876", name_server)

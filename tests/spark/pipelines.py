@@ -15,6 +15,7 @@ from pathlib import Path
 from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.spark.setup.java import use_java
 from rocketstream.spark.setup.preparation import this_python
+from tests.spark.support import CONNECT_ON_ANY_PORT
 
 ROOT = Path(__file__).resolve().parents[2]
 _COMMAND = Path(sys.executable).with_name("spark-pipelines")
@@ -41,8 +42,7 @@ def pipeline_environment(folder: Path, **more: str) -> dict[str, str]:
         "PYSPARK_DRIVER_PYTHON": this_python(),
         "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
         "SPARK_LOCAL_DIRS": str(folder / "local"),
-        # Spark's word for a server of its own on any free port.
-        "SPARK_TESTING": "1",
+        **CONNECT_ON_ANY_PORT,
         **more,
     }
 

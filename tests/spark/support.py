@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.command import RemotingCommand
@@ -18,6 +18,8 @@ from rocketstream.transport.blocking import BlockingConnection
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "spark.md"
 EXAMPLE = re.compile(r"<!-- test: (\w+) -->\n```python\n(.*?)```", re.DOTALL)
 BATCH = 50
+CONNECT_ON_ANY_PORT: Final = {"SPARK_TESTING": "1"}
+"""Environment in which Spark gives its own Connect server any free port, not 15002."""
 BORN_MS = 1_700_000_000_000
 
 
