@@ -8,19 +8,17 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any, Final, Self
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.consumer.listener import listener_of
-from rocketstream.client.core.settings import PushConsumerSettings
 from rocketstream.client.service_state import ServiceState, StaysHere, not_running
 from rocketstream.errors import (
     ClientStateError,
     ConfigurationError,
 )
-from rocketstream.model import MessageModel, MessageSelector
+from rocketstream.model import MessageSelector
 from rocketstream.protocol.names import check_topic, retry_topic
 from rocketstream.protocol.subscription import EXPRESSION_SQL92, build_subscription
 from rocketstream.spark.connections import admin_client
@@ -37,6 +35,7 @@ from rocketstream.spark.push.consume import refuse_speculation, sink, sink_optio
 from rocketstream.spark.push.directly import OnRequest
 from rocketstream.spark.push.endings import report_ends, when_ended
 from rocketstream.spark.push.queries import ends_of, stop_between_batches
+from rocketstream.spark.push.settings import checked_settings
 from rocketstream.spark.push.starting import starting_offsets
 
 logger = logging.getLogger("rocketstream.spark")
@@ -47,16 +46,6 @@ _DECIDED: Final = ("topic", "assign", "group", "tags", "sql", "starting", "endin
 """Options that begin so follow from the subscriptions and the group."""
 _SPLITTING: Final = ("minPartitions", "maxRecordsPerPartition")
 MAX_OFFSETS_PER_TRIGGER: Final = 10_000
-
-_SETTINGS: Final = frozenset(
-    {
-        "consume_from_where", "consume_timestamp", "consume_thread_max",
-        "consume_message_batch_max_size", "max_reconsume_times", "suspend_current_queue_time_ms",
-        "consume_timeout_minutes", "await_termination_ms_when_shutdown", "pull_batch_size",
-        "check_crc",
-    }
-)  # fmt: skip
-"""Those of ``PushConsumerSettings`` that mean something on Spark."""
 
 
 class SparkPushConsumer(StaysHere):
@@ -110,7 +99,7 @@ class SparkPushConsumer(StaysHere):
         clock: Clock = SYSTEM_CLOCK,
         **settings: Any,
     ) -> None:
-        self.settings = _checked_settings(group, settings)
+        self.settings = checked_settings(group, settings)
         self.checkpoint_location = str(checkpoint_location)
         self.state = ServiceState.CREATE_JUST
         self._given = frozenset(settings)
@@ -430,28 +419,6 @@ def sources_of(
         topics.items(),
         key=lambda each: (each[0].expression_type == EXPRESSION_SQL92, each[0].expression),
     )
-
-
-def _checked_settings(group: str, settings: Mapping[str, Any]) -> PushConsumerSettings:
-    every = {field.name for field in fields(PushConsumerSettings)}
-    for name, value in settings.items():
-        if name == "message_model" and value is MessageModel.CLUSTERING:
-            continue
-        if name not in _SETTINGS:
-            why = (
-                "has no meaning on Spark, which paces and divides the reading itself (option "
-                "max_offsets_per_trigger)"
-                if name in every
-                else "is no setting"
-            )
-            raise ConfigurationError(
-                f"{name!r} {why}; settings are {', '.join(sorted(_SETTINGS))}", setting=name
-            )
-    # Nothing starts threads ahead of need here, so a bound below Java's least is no contradiction.
-    least: dict[str, Any] = {"consume_thread_min": 1} if "consume_thread_max" in settings else {}
-    made = PushConsumerSettings(group, **settings, **least)
-    made.check()
-    return made
 
 
 def _checked_options(namesrv_addr: str | None, given: Mapping[str, Any]) -> dict[str, str]:

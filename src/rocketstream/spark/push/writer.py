@@ -8,19 +8,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, Self
 
-from rocketstream.client.core.settings import PushConsumerSettings
 from rocketstream.errors import ConfigurationError, NotSupportedError
 from rocketstream.model import MessageQueue
 from rocketstream.spark.options import (
     CONNECT_OPTIONS,
     CONSUME_OPTIONS,
     connect_options,
-    consume_options,
 )
 from rocketstream.spark.push.claim import GroupClaim
 from rocketstream.spark.push.directly import OnRequest
 from rocketstream.spark.push.endings import report_ends, when_ended
 from rocketstream.spark.push.queries import ends_of
+from rocketstream.spark.push.settings import told_settings
 
 _DECIDED: Final = frozenset(name.lower() for name in CONSUME_OPTIONS)
 _FORWARDED: Final = "option, options, outputMode, queryName, trigger and start"
@@ -117,7 +116,7 @@ class ConsumingWriter:
         claim = GroupClaim(
             group,
             {},
-            settings=_settings(self._options),
+            settings=told_settings(self._options),
             orderly=self._options["orderly"] == "true",
             progress=progress,
             directly=OnRequest(self._session, self._options),
@@ -155,17 +154,3 @@ def _check_name(name: str) -> None:
             "give it to consume(df, listener, ...)",
             option=name,
         )
-
-
-def _settings(options: Mapping[str, str]) -> PushConsumerSettings:
-    """Return what running info tells of a query, in a push consumer's words."""
-    told = consume_options(options)
-    return PushConsumerSettings(
-        told.group,
-        consume_thread_max=told.threads_max,
-        consume_thread_min=min(told.threads_max, 20),
-        consume_message_batch_max_size=told.batch_size,
-        max_reconsume_times=told.max_reconsume_times,
-        suspend_current_queue_time_ms=told.suspend_ms,
-        consume_timeout_minutes=told.timeout_ms / 60_000,
-    )

@@ -18,7 +18,9 @@ from rocketstream.errors import (
 )
 from rocketstream.model import ConsumeConcurrentlyStatus, MessageModel, MessageSelector
 from rocketstream.spark import SparkPushConsumer
+from rocketstream.spark.push.consume import sink_options
 from rocketstream.spark.push.push_consumer import sources_of
+from rocketstream.spark.push.settings import told_settings
 
 
 def consumer(**settings: Any) -> SparkPushConsumer:
@@ -128,6 +130,15 @@ def test_few_threads_are_no_contradiction() -> None:
     assert consumer(consume_thread_max=5).settings.consume_thread_max == 5
     with pytest.raises(ConfigurationError, match="consumeThreadMax"):
         consumer(consume_thread_max=0)
+
+
+@pytest.mark.parametrize("threads", [1, 5, 64])
+def test_facade_and_writer_tell_the_cluster_the_same_of_their_threads(threads: int) -> None:
+    made = consumer(consume_thread_max=threads)
+    given = {"nameServer": "127.0.0.1:1", "group": "billing", "consumeThreadMax": str(threads)}
+    told = told_settings(sink_options(listener, False, given))
+    for name in ("consume_thread_min", "consume_thread_max"):
+        assert getattr(told, name) == getattr(made.settings, name) <= threads
 
 
 def test_what_needs_a_running_consumer_says_so() -> None:

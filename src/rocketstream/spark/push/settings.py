@@ -1,0 +1,77 @@
+"""A push consumer's settings, as far as they mean something where Spark reads and paces.
+
+Law: pure; the facade and the writer both tell the cluster what is made here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, Final
+
+from rocketstream.client.core.settings import PushConsumerSettings
+from rocketstream.errors import ConfigurationError
+from rocketstream.model import MessageModel
+from rocketstream.spark.options import consume_options
+
+_SETTINGS: Final = frozenset(
+    {
+        "consume_from_where", "consume_timestamp", "consume_thread_max",
+        "consume_message_batch_max_size", "max_reconsume_times", "suspend_current_queue_time_ms",
+        "consume_timeout_minutes", "await_termination_ms_when_shutdown", "pull_batch_size",
+        "check_crc",
+    }
+)  # fmt: skip
+"""Those of ``PushConsumerSettings`` that mean something on Spark."""
+
+
+def checked_settings(group: str, given: Mapping[str, Any]) -> PushConsumerSettings:
+    """Return the settings of a consumer on Spark.
+
+    Raises:
+        ConfigurationError: one that is unknown, without meaning on Spark, or out of its range.
+    """
+    every = {field.name for field in fields(PushConsumerSettings)}
+    for name, value in given.items():
+        if name == "message_model" and value is MessageModel.CLUSTERING:
+            continue
+        if name not in _SETTINGS:
+            why = (
+                "has no meaning on Spark, which paces and divides the reading itself (option "
+                "max_offsets_per_trigger)"
+                if name in every
+                else "is no setting"
+            )
+            raise ConfigurationError(
+                f"{name!r} {why}; settings are {', '.join(sorted(_SETTINGS))}", setting=name
+            )
+    made = PushConsumerSettings(group, **_fewest(given), **given)
+    made.check()
+    return made
+
+
+def told_settings(options: Mapping[str, str]) -> PushConsumerSettings:
+    """Return the options of the sink in a push consumer's words, for running info.
+
+    Raises:
+        ConfigurationError: they are no options of the sink.
+    """
+    told = consume_options(options)
+    given: dict[str, Any] = {
+        "consume_thread_max": told.threads_max,
+        "consume_message_batch_max_size": told.batch_size,
+        "max_reconsume_times": told.max_reconsume_times,
+        "suspend_current_queue_time_ms": told.suspend_ms,
+        "consume_timeout_minutes": told.timeout_ms / 60_000,
+    }
+    return PushConsumerSettings(told.group, **_fewest(given), **given)
+
+
+def _fewest(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a bound of threads from below that is not above the one from above.
+
+    Nothing starts threads ahead of need here, so fewer than Java's least is no contradiction.
+    """
+    most, usual = given.get("consume_thread_max"), PushConsumerSettings("any").consume_thread_min
+    too_few = type(most) is int and 0 < most < usual  # what else is wrong the check names
+    return {"consume_thread_min": most} if too_few else {}
