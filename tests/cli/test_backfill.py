@@ -95,6 +95,16 @@ def test_ingest_refuses_bad_arguments_before_spark_starts(
     assert text in done.err
 
 
+@pytest.mark.parametrize("command", ["ingest", "backfill"])
+def test_commas_between_tags_are_told_although_spark_is_quiet(
+    quick: Quick, tmp_path: Path, command: str
+) -> None:
+    done = quick(command, "T", "--to", f"csv:{tmp_path}", "--tags", "a,b")
+    assert done.code == 2
+    assert "warning: --tags: the comma in 'a,b'" in done.err
+    assert "'a || b'" in done.err
+
+
 @pytest.mark.parametrize(("rows", "kept"), [(5, 0), (3, 1)])
 def test_the_log_of_spark_is_kept_where_it_says_something(
     quick: Quick, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int, kept: int

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from rocketstream.cli.failure import say
 from rocketstream.errors import ConfigurationError
 
 Topics = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Names of the topics.")]
@@ -60,7 +61,22 @@ PartitionBy = Annotated[
     list[str] | None,
     typer.Option("--partition-by", metavar="COLUMN", help="Directory per value; repeatable."),
 ]
-Tags = Annotated[str | None, typer.Option("--tags", metavar='"A || B"', help="Only these tags.")]
+
+
+def _told_of_commas(tags: str | None) -> str | None:
+    """Warn here: what the source says of its tags is in Spark's log."""
+    if tags is not None:
+        from rocketstream.protocol.subscription import build_subscription, comma_hint
+
+        if (hint := comma_hint(build_subscription("", tags, 0))) is not None:
+            say(f"warning: --tags: {hint}")
+    return tags
+
+
+Tags = Annotated[
+    str | None,
+    typer.Option("--tags", metavar='"A || B"', help="Only these tags.", callback=_told_of_commas),
+]
 Table = Annotated[
     str | None, typer.Option("--table", metavar="NAME", help="Table of a jdbc target.")
 ]

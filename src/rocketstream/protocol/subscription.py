@@ -59,3 +59,19 @@ def build_subscription(
         )
     tags = {tag for piece in pieces if (tag := piece.strip(_JAVA_SPACE))}
     return SubscriptionData(topic, expression, tags, {java_hash(tag) for tag in tags}, version_ms)
+
+
+def comma_hint(subscription: SubscriptionData) -> str | None:
+    """Return what to tell whoever joined tags by commas; None where no tag has one.
+
+    A comma may be in a tag's name, producers send and brokers take it: it is no error.
+    """
+    tags = subscription.tags_set
+    if not any("," in tag for tag in tags):
+        return None
+    pieces = [piece.strip(_JAVA_SPACE) for tag in sorted(tags) for piece in tag.split(",")]
+    meant = " || ".join(dict.fromkeys(filter(None, pieces)))
+    return (
+        f"the comma in {subscription.sub_string!r} is taken for a part of a tag's name; several "
+        f"tags are joined by ||, as in {meant!r}"
+    )

@@ -7,6 +7,7 @@ and ``read`` run in other processes than the rest, so only what pickles is kept.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -23,8 +24,9 @@ from rocketstream.spark.driver.streaming import StreamSource
 from rocketstream.spark.driver.warnings import WARNINGS, WarningTail
 from rocketstream.spark.executor.rows import read_partition
 from rocketstream.spark.format import AvailableNow, called_by_spark, limits
+from rocketstream.spark.options import ReadOptions, StoreOptions
 from rocketstream.spark.parallelism import default_parallelism
-from rocketstream.spark.scan import PartitionPlan, QueueRange, Scan
+from rocketstream.spark.scan import PartitionPlan, QueueRange, Scan, tags_hint
 from rocketstream.spark.store.planning import (
     StorePlan,
     partition_count,
@@ -36,6 +38,9 @@ from rocketstream.spark.store.snapshot import Snapshot
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+logger = logging.getLogger("rocketstream.spark")
 
 
 class RocketMQPartition(api.InputPartition):  # type: ignore[misc]
@@ -58,6 +63,7 @@ class RocketMQReader(api.DataSourceReader):  # type: ignore[misc]
     @called_by_spark
     def partitions(self) -> Sequence[api.InputPartition]:
         """Resolve the ranges and plan them; blocks on the network."""
+        _warn_of_tags(self._scan.options)
         cluster = Cluster(self._scan.options)
         try:
             ranges = batch_ranges(self._scan.options, cluster)
@@ -86,6 +92,7 @@ class StoreReader(api.DataSourceReader):  # type: ignore[misc]
     def partitions(self) -> Sequence[api.InputPartition]:
         """Look what there is and plan it; reads the index, and the log where the index lacks."""
         options = self._scan.options
+        _warn_of_tags(options)
         with contextlib.closing(Snapshot(options)) as snapshot:
             ranges = store_ranges(options, snapshot)
             rows = sum(span.count for span in ranges)
@@ -191,8 +198,16 @@ class RocketMQStreamReader(AvailableNow, api.DataSourceStreamReader):  # type: i
             self._warnings = WarningTail()
             self._warnings.attach()
             options = self._scan.options
+            _warn_of_tags(options)
             self._open_source = StreamSource(options, Cluster(options))
         return self._open_source
+
+
+def _warn_of_tags(options: ReadOptions | StoreOptions) -> None:
+    """Warn where tags were joined by commas: no such message is no error anywhere."""
+    hint = tags_hint(options.tags)
+    if hint is not None:
+        logger.warning("option 'tags': %s", hint)
 
 
 def _input_partitions(

@@ -20,7 +20,7 @@ from rocketstream.errors import (
 )
 from rocketstream.model import MessageSelector
 from rocketstream.protocol.names import check_topic, retry_topic
-from rocketstream.protocol.subscription import EXPRESSION_SQL92, build_subscription
+from rocketstream.protocol.subscription import EXPRESSION_SQL92, build_subscription, comma_hint
 from rocketstream.spark.connections import admin_client
 from rocketstream.spark.consumer.messages import READ_COLUMNS
 from rocketstream.spark.options import (
@@ -166,6 +166,8 @@ class SparkPushConsumer(StaysHere):
         given = MessageSelector.of(expression)
         now_ms = self._clock.now_ms()
         data = build_subscription(topic, given.expression, now_ms, given.expression_type)
+        if (hint := comma_hint(data)) is not None:
+            logger.warning("subscription of topic %s: %s", topic, hint)
         self._subscriptions[topic] = MessageSelector(data.sub_string, given.expression_type)
 
     def unsubscribe(self, topic: str) -> None:

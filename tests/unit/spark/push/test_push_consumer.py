@@ -125,6 +125,11 @@ def test_topics_of_one_expression_are_one_source_in_an_order_of_their_own() -> N
     ]
 
 
+def test_a_comma_between_tags_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    consumer(subscription={"orders": "a,b"})
+    assert "subscription of topic orders: the comma in 'a,b'" in caplog.text
+
+
 def test_few_threads_are_no_contradiction() -> None:
     """The least number of Java's pool, 20, is no setting here, so it must not forbid fewer."""
     assert consumer(consume_thread_max=5).settings.consume_thread_max == 5

@@ -5,6 +5,7 @@ Law: no I/O and no waiting.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
@@ -37,7 +38,9 @@ from rocketstream.model import MessageQueue, MessageSelector
 from rocketstream.protocol.bodies import SubscriptionData
 from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.protocol.names import check_topic
-from rocketstream.protocol.subscription import build_subscription
+from rocketstream.protocol.subscription import build_subscription, comma_hint
+
+logger = logging.getLogger("rocketstream.client")
 
 _TIMESTAMP_BACK_MS = 30 * 60_000
 
@@ -127,12 +130,15 @@ class LitePullConsumerBase(StaysHere):
             raise ConfigurationError("Topic can not be null or empty.")
         check_topic(topic)
         selector = MessageSelector.of(expression)
-        return build_subscription(
+        made = build_subscription(
             self.config.with_namespace(topic),
             selector.expression,
             self._clock.now_ms(),
             selector.expression_type,
         )
+        if (hint := comma_hint(made)) is not None:
+            logger.warning("subscription of topic %s: %s", topic, hint)
+        return made
 
     def _subscribe(
         self, topic: str, expression: Expression, listener: QueueListener | None

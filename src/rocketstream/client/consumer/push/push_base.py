@@ -5,6 +5,7 @@ Law: no I/O and no waiting.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from datetime import datetime
@@ -32,7 +33,9 @@ from rocketstream.errors import ClientStateError, ConfigurationError
 from rocketstream.model import ConsumeFromWhere, MessageModel, MessageSelector
 from rocketstream.protocol.bodies import SubscriptionData
 from rocketstream.protocol.names import check_topic
-from rocketstream.protocol.subscription import EXPRESSION_TAG, build_subscription
+from rocketstream.protocol.subscription import EXPRESSION_TAG, build_subscription, comma_hint
+
+logger = logging.getLogger("rocketstream.client")
 
 _TIMESTAMP_BACK_MS = 30 * 60_000
 
@@ -197,9 +200,12 @@ class PushConsumerBase(StaysHere):
         check_topic(topic)
         selector = MessageSelector.of(expression, expression_type)
         name = self.config.with_namespace(topic)
-        return build_subscription(
+        made = build_subscription(
             name, selector.expression, self._clock.now_ms(), selector.expression_type
         )
+        if (hint := comma_hint(made)) is not None:
+            logger.warning("subscription of topic %s: %s", topic, hint)
+        return made
 
     def _set(self, name: str, value: object) -> None:
         change: dict[str, Any] = {name: value}

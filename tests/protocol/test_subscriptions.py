@@ -1,0 +1,44 @@
+"""Tags joined by commas: legal, seldom meant, and told wherever an expression is given."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from rocketstream import LitePullConsumer, PushConsumer
+from rocketstream.protocol.subscription import build_subscription, comma_hint
+
+
+@pytest.mark.parametrize(
+    ("expression", "meant"),
+    [("a,b", "a || b"), ("a, b ,c", "a || b || c"), ("x || a,b", "a || b || x")],
+)
+def test_tags_with_commas_are_told_with_what_was_probably_meant(
+    expression: str, meant: str
+) -> None:
+    """Covers C-101: the expression itself stays what it is, one tag."""
+    hint = comma_hint(build_subscription("T", expression, 0))
+    assert hint is not None
+    assert repr(expression) in hint
+    assert repr(meant) in hint
+
+
+@pytest.mark.parametrize("expression", ["*", None, "", "a", "a || b"])
+def test_other_tags_are_not_commented_on(expression: str | None) -> None:
+    assert comma_hint(build_subscription("T", expression, 0)) is None
+
+
+def test_conditions_may_have_commas() -> None:
+    assert comma_hint(build_subscription("T", "a IN ('x', 'y')", 0, "SQL92")) is None
+
+
+@pytest.mark.parametrize("kind", [PushConsumer, LitePullConsumer])
+def test_subscribing_with_a_comma_warns(caplog: pytest.LogCaptureFixture, kind: Any) -> None:
+    kind("g", namesrv_addr="127.0.0.1:1").subscribe("T", "a || b")
+    assert not caplog.records
+    kind("g", namesrv_addr="127.0.0.1:1").subscribe("T", "a,b")
+    (told,) = caplog.records
+    assert told.levelno == logging.WARNING
+    assert "subscription of topic T: the comma in 'a,b'" in told.getMessage()
