@@ -8,7 +8,9 @@ from typing import Any
 from unittest import mock
 
 import pytest
+import typer
 
+from rocketstream.cli.app import app
 from rocketstream.pipelines import backfill as pipeline
 from rocketstream.pipelines import local_session
 from rocketstream.pipelines.backfill import BackfillResult
@@ -103,6 +105,24 @@ def test_commas_between_tags_are_told_although_spark_is_quiet(
     assert done.code == 2
     assert "warning: --tags: the comma in 'a,b'" in done.err
     assert "'a || b'" in done.err
+
+
+TOLD = ("opts", "secondary_opts", "help", "metavar", "default", "envvar", "multiple", "required")
+
+
+def test_what_ingest_and_backfill_share_is_declared_once() -> None:
+    """Same flag, same help, default and checks; only what a table is begun with differs."""
+    commands: Any = typer.main.get_command(app)
+    one, two = (
+        {
+            made.name: {of: repr(getattr(made, of)) for of in TOLD}
+            for made in commands.commands[name].params
+        }
+        for name in ("ingest", "backfill")
+    )
+    shared = (one.keys() & two.keys()) - {"to"}
+    assert len(shared) >= 18
+    assert {name: one[name] for name in shared} == {name: two[name] for name in shared}
 
 
 @pytest.mark.parametrize(("rows", "kept"), [(5, 0), (3, 1)])
