@@ -240,6 +240,46 @@ def test_rows_and_dead_letters_may_go_to_topics(
     assert (empty.properties["_queueOffset"], empty.properties["_emptyBody"]) == ("3", "true")
 
 
+BINARY = [b"\xff\xfe\x00", "é".encode(), b"plain"]
+
+
+def test_a_topic_is_copied_into_another_byte_for_byte(
+    spark: Any, cluster: EmbeddedCluster, new_topic: NewTopic, read: Callable[..., Any],
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    """Bodies that are no UTF-8 too: nobody asked for text. By a stream, and as a closed range."""
+    topic, streamed, closed = new_topic(queues=1), new_topic(queues=1), new_topic(queues=1)
+    send(cluster, topic, 0, map(Sent, BINARY))
+    name = {"nameServer": cluster.namesrv_addr}
+    source = {**name, "startingOffsets": "earliest"}
+    target, kept_in = Target("rocketmq", streamed, options=name), str(tmp_path / "checkpoint")
+    totals = ingest(spark, IngestPlan((topic,), source, target, checkpoint_at=kept_in))
+    assert (totals.landed, totals.malformed) == (3, 0)
+    closed_plan = BackfillPlan((topic,), source, Target("rocketmq", closed, options=name))
+    assert backfill(spark, closed_plan, resolve_ranges(closed_plan)).malformed == 0
+    for copy in (streamed, closed):
+        assert [bytes(row.body) for row in read(copy, "body BINARY").collect()] == BINARY
+
+
+def test_what_is_no_text_still_goes_where_dead_letters_are_to_go(
+    spark: Any, cluster: EmbeddedCluster, new_topic: NewTopic, read: Callable[..., Any],
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    topic, good, bad = new_topic(queues=1), new_topic(queues=1), new_topic(queues=1)
+    send(cluster, topic, 0, map(Sent, BINARY))
+    name = {"nameServer": cluster.namesrv_addr}
+    plan = IngestPlan(
+        (topic,),
+        {**name, "startingOffsets": "earliest"},
+        Target("rocketmq", good, options=name),
+        checkpoint_at=str(tmp_path / "checkpoint"),
+        dead_letters=Target("rocketmq", bad, options=name),
+    )
+    assert ingest(spark, plan).malformed == 1
+    assert [bytes(row.body) for row in read(good, "body BINARY").collect()] == BINARY[1:]
+    assert [bytes(row.body) for row in read(bad, "body BINARY").collect()] == BINARY[:1]
+
+
 def test_a_table_of_an_older_version_is_landed_on(
     spark: Any, cluster: EmbeddedCluster, new_topic: NewTopic, tmp_path: Path
 ) -> None:

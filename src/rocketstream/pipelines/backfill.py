@@ -210,7 +210,8 @@ def backfill(
         messages = _read(session, plan, ranges)
         bodies = infer_bodies(session, messages, plan.bodies)
         seen = Observation("rocketstream")
-        table = shape(messages, bodies).observe(
+        copies = plan.target.kind == "rocketmq" and plan.sql is None
+        table = shape(messages, bodies.copied() if copies else bodies).observe(
             seen, F.count(F.lit(1)).alias("rows"), F.count(F.col(MALFORMED)).alias("malformed")
         )
         if plan.sql is not None:

@@ -6,6 +6,7 @@ ever left out here: what does not decode has its raw body in ``_malformed``.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import importlib.util
 import json
@@ -32,6 +33,7 @@ SOURCE_SCHEMA = (
 """The source's columns these pipelines use: naming them spares decoding the others."""
 FORMATS: Final = ("json", "variant", "csv", "avro", "protobuf", "text")
 INFER: Final = "infer"
+_BYTES: Final = "bytes"
 _DECODED: Final = "_decoded"
 _NEEDS_SCHEMA: Final = {
     "json": "columns like 'id INT, name STRING', or 'infer'",
@@ -64,6 +66,10 @@ class Bodies:
     options: Mapping[str, str] = field(default_factory=dict)
     message: str | None = None
     descriptor: bytes = b""
+
+    def copied(self) -> Bodies:
+        """Return how to read bodies nobody looks into: text is carried as the bytes it is."""
+        return dataclasses.replace(self, format=_BYTES) if self.format == "text" else self
 
     @property
     def inferred(self) -> bool:
@@ -408,7 +414,14 @@ def avro_reader_schema(text: str) -> str:
     return json.dumps({**tree, "fields": [*tree["fields"], known]})
 
 
+def _as_bytes(messages: DataFrame, bodies: Bodies) -> _Shaped:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return messages, [F.col("body")], F.lit(None).cast("string")
+
+
 _SHAPES: Final = {
+    _BYTES: _as_bytes,
     "text": _as_text,
     "variant": _as_variant,
     "json": _as_json,

@@ -289,7 +289,9 @@ def start_query(session: SparkSession, plan: IngestPlan) -> StreamingQuery:
     """
     from pyspark.sql import functions as F  # noqa: N812
 
-    table = shape(_read_stream(session, plan), plan.bodies).observe(
+    copies = plan.target.kind == "rocketmq" and plan.sql is None and plan.dead_letters is None
+    bodies = plan.bodies.copied() if copies else plan.bodies
+    table = shape(_read_stream(session, plan), bodies).observe(
         READ, F.count(F.lit(1)).alias("rows"), F.count(F.col(MALFORMED)).alias("malformed")
     )
     if plan.dead_letters is not None:
