@@ -15,6 +15,7 @@ from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.blocking import BlockingAdminClient
 from rocketstream.errors import (
     BrokerError,
+    MessageInvalidError,
     NoPermissionError,
     RocketMQError,
     RouteNotFoundError,
@@ -23,6 +24,7 @@ from rocketstream.errors import (
     TransportError,
     broker_error,
 )
+from rocketstream.limits import MESSAGE_BODY_BYTES_MAX, PROPERTIES_BYTES_MAX
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.codes import Perm, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
@@ -78,6 +80,7 @@ class SendBack:
         when both fail.
 
         Raises:
+            MessageInvalidError: what a retry adds makes a message larger than brokers take.
             SendError: a copy is not stored.
         """
         self._until_stored(failed, self._try_back)
@@ -111,6 +114,8 @@ class SendBack:
                 return
             if len(left) < before:
                 patience.succeeded()
+            if isinstance(error, MessageInvalidError):
+                raise error
             if isinstance(error, NoPermissionError) or patience.exhausted():
                 message = left[0][0]
                 raise SendError(
@@ -169,10 +174,12 @@ class SendBack:
         left: list[Failed] = []
         last: RocketMQError | None = None
         for each in failed:
-            error = self._send(replacement(*each))
+            sent = replacement(*each)
+            error = self._send(sent)
             if error is not None:
                 left.append(each)
-                last = error
+                for_good = isinstance(last, MessageInvalidError)
+                last = last if for_good else _reason(error, each[0], sent)
         return left, last
 
     def _send(self, replacement: Replacement) -> RocketMQError | None:
@@ -216,3 +223,26 @@ class SendBack:
         if self._client is None:
             self._client = admin_client(self._options)
         return self._client
+
+
+def _reason(error: RocketMQError, message: MessageExt, sent: Replacement) -> RocketMQError:
+    """Return why a message was not stored: by itself, or because it never will be.
+
+    Java's consumer goes round with such a message for ever: each way back adds properties (C-270,
+    C-271), and the bound is the one it was sent within (C-430). Cutting a user's properties would
+    hand the listener another message.
+    """
+    if not isinstance(error, BrokerError) or error.code != ResponseCode.MESSAGE_ILLEGAL:
+        return error
+    return MessageInvalidError(
+        f"message {message.msg_id} (topic {message.topic!r}, broker {message.broker_name!r}, queue "
+        f"{message.queue_id}, offset {message.queue_offset}) failed and can be stored neither for "
+        f"another try nor as a dead letter: with what a retry adds its properties take "
+        f"{sent.properties_bytes} bytes, its body {len(message.body)}; brokers take at most "
+        f"{PROPERTIES_BYTES_MAX} bytes of properties, {MESSAGE_BODY_BYTES_MAX} of body "
+        f"unless set otherwise ({error.message}). The query comes to it again after each restart: "
+        "have the listener keep this message somewhere itself and return success for it, and have "
+        "senders put less into properties",
+        msg_id=message.msg_id,
+        topic=message.topic,
+    )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from rocketstream.client.blocking import BlockingAdminClient
-from rocketstream.errors import BrokerError, RouteNotFoundError, SendError
+from rocketstream.errors import BrokerError, MessageInvalidError, RouteNotFoundError, SendError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.codes import PullSysFlag, RequestCode
 from rocketstream.protocol.command import RemotingCommand
@@ -18,7 +18,7 @@ from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.spark.consumer.returning import AT_ONCE, SendBack
 from rocketstream.spark.options import ConsumeOptions, consume_options
 from rocketstream.spark.worker import close_pools
-from tests.spark.support import numbered, send
+from tests.spark.support import Sent, numbered, send
 
 GONE = 10**12
 DLQ = MessageQueue("%DLQ%g", "broker-a", 0)
@@ -160,6 +160,29 @@ def test_nobody_to_send_to_fails_the_task_and_names_the_message() -> None:
         back.give_back([(message, 0)])
     back.close()
     close_pools()
+
+
+@pytest.mark.parametrize("given_up", [False, True], ids=["another-try", "dead-letter"])
+def test_properties_that_leave_no_room_for_a_retry_are_told_at_once_with_a_way_out(
+    cluster: EmbeddedCluster, admin: BlockingAdminClient, given_up: bool
+) -> None:
+    """Covers C-271, C-430: waiting for the broker helps nothing; what fails with it is stored."""
+    back = SendBack(options(cluster.namesrv_addr, retryTimeoutMs="3600000"))
+    (fine,) = stored(cluster, admin, 1)
+    fine.reconsume_times = 16
+    first = admin.max_offset(QUEUE)
+    send(cluster, "T", 0, [Sent(b"b", {"UNIQ_KEY": "FULL", "p": "x" * 32_700})])
+    (full,) = pulled(admin, QUEUE, first)
+    before = waiting(admin, 2), dead_letters(admin)
+    with pytest.raises(MessageInvalidError) as caught:
+        back.give_up([full, fine]) if given_up else back.give_back([(full, 2), (fine, 2)])
+    back.close()
+    text = str(caught.value)
+    assert f"message FULL (topic 'T', broker 'broker-a', queue 0, offset {first})" in text
+    assert "at most 32767 bytes of properties" in text
+    assert "return success for it" in text
+    assert waiting(admin, 2) + dead_letters(admin) == sum(before) + 1
+    assert pulled(admin, QUEUE, first)[0].properties == full.properties
 
 
 def test_a_broker_that_comes_back_in_time_is_waited_for(

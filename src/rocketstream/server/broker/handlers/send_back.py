@@ -8,7 +8,12 @@ from __future__ import annotations
 
 import itertools
 
-from rocketstream.errors import ConfigurationError, RemoteProtocolError, StoreError
+from rocketstream.errors import (
+    ConfigurationError,
+    LocalProtocolError,
+    RemoteProtocolError,
+    StoreError,
+)
 from rocketstream.protocol import names
 from rocketstream.protocol.bodies import SubscriptionGroupConfig
 from rocketstream.protocol.codes import (
@@ -128,6 +133,8 @@ class SendBackHandlers:
     ) -> RemotingCommand | None:
         try:
             result = self._writer.put(message)
+        except LocalProtocolError:  # what a retry adds was too much; Apache's word for it
+            raise refusal(ResponseCode.SYSTEM_ERROR, "PROPERTIES_SIZE_EXCEEDED") from None
         except StoreError as error:
             text = f"the message was not stored: {error.message}"
             raise refusal(ResponseCode.SYSTEM_ERROR, text) from error

@@ -67,6 +67,11 @@ class Replacement:
         if len(self._body) >= COMPRESS_BODY_OVER:
             self._body, self._sys_flag = compress(self._body)
 
+    @property
+    def properties_bytes(self) -> int:
+        """How much the properties take as text; a broker adds its own."""
+        return len(encode_properties(self._retry.properties).encode())
+
     def command(self, queue: MessageQueue) -> RemotingCommand:
         """Return the request that stores it in a queue of the retry topic."""
         retry, message = self._retry, self._message
