@@ -269,6 +269,26 @@ def test_the_row_of_a_bad_value_is_named_in_a_slice_too(bad: str | None, at: int
         encoder(part).block(part)
 
 
+def test_a_blank_value_is_found_by_its_first_byte_in_a_slice() -> None:
+    """Among plain values only, where nothing else calls for a look at each; covers its place."""
+    pairs = [[("p", "123")], [("p", "4")], [("p", "  ")], [("p", "5")]]
+    whole = pa.record_batch({"body": pa.array([b"a"] * 4), "properties": pa.array(pairs, MAP)})
+    with pytest.raises(MessageInvalidError, match=r"row 1 of .*a value that is null or blank"):
+        encoder(whole.slice(1)).block(whole.slice(1))
+    clean = whole.slice(3)
+    assert own(sent(encoder(clean).block(clean))) == [{"p": "5"}]
+
+
+def test_a_null_value_is_found_whatever_bytes_lie_under_it() -> None:
+    """Arrow leaves open what a null's place holds."""
+    places = [pa.py_buffer(b"\x01"), pa.py_buffer(b"\0\0\0\0\1\0\0\0\2\0\0\0"), pa.py_buffer(b"vw")]
+    values = pa.Array.from_buffers(pa.string(), 2, places)
+    maps = pa.MapArray.from_arrays([0, 1, 2], pa.array(["p", "q"]), values)
+    batch = pa.record_batch({"body": pa.array([b"a"] * 2), "properties": maps})
+    with pytest.raises(MessageInvalidError, match=r"row 1 of .*a value that is null or blank"):
+        encoder(batch).block(batch)
+
+
 def test_values_may_begin_with_white_space() -> None:
     """Only values of nothing else are refused."""
     pairs = [(" p", "\tv "), ("q", "\u3000x"), ("\u00e4", "\x7f")]
