@@ -13,7 +13,7 @@ import pytest
 
 from rocketstream.errors import ConfigurationError, SparkQueryError
 from rocketstream.pipelines.backfill import BackfillPlan, backfill, check_target, resolve_ranges
-from rocketstream.pipelines.bodies import bodies_of
+from rocketstream.pipelines.bodies import METADATA, bodies_of
 from rocketstream.pipelines.ingest import IngestPlan, ingest, resolve_bodies
 from rocketstream.pipelines.targets import Target
 from rocketstream.server.embedded import EmbeddedCluster
@@ -105,6 +105,32 @@ def test_a_stream_lands_with_dead_letters_query_and_without_repeats(
     again = ingest(spark, plan)
     assert (again.rows, again.landed, again.malformed) == (2, 0, 1)
     assert spark.read.parquet(str(tmp_path / "dead")).count() == 2
+
+
+def test_rows_without_a_key_are_no_repeats_of_each_other(
+    spark: Any, cluster: EmbeddedCluster, new_topic: NewTopic, tmp_path: Path
+) -> None:
+    """Neither what does not decode nor what lacks the field; a key in part is still a key."""
+    topic = new_topic(queues=2)
+    bodies = [b"{", b"[", b'{"city": "a"}', b'{"id": 1}', b'{"id": 1}', b'{"city": "b"}']
+    for queue_id in range(2):
+        send(cluster, topic, queue_id, [Sent(body) for body in bodies])
+    plan = IngestPlan(
+        (topic,),
+        {"nameServer": cluster.namesrv_addr, "startingOffsets": "earliest"},
+        parquet(tmp_path / "table"),
+        bodies_of("json", "id INT, city STRING, at TIMESTAMP"),
+        watermark=("_storeTimestamp", "10 minutes"),
+        dedup_keys=("id", "AT"),
+    )
+    totals = ingest(spark, plan)
+    table = spark.read.parquet(str(tmp_path / "table"))
+    assert sorted(row._queueOffset for row in table.where("id IS NULL").collect()) == [
+        offset for offset in (0, 1, 2, 5) for _ in range(2)
+    ]
+    assert table.where("id = 1").count() == 1
+    assert (totals.rows, totals.landed) == (12, 9)
+    assert table.columns == ["id", "city", "at", "_malformed", *METADATA]
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,8 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import and_
 from typing import TYPE_CHECKING, Any, Final
 
 from rocketstream import errors
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 _MARKER = "_ingest.json"
 _POLL_S = 0.2
 _DEAD_LETTERS = "_dead_letters"
+_OWN_KEY = "_ownKey"
 EMPTY_BODY: Final = "_emptyBody"
 """Property of a dead letter in a topic whose body had no bytes: it is one blank there, for brokers
 take bodies from 1 byte on."""
@@ -299,7 +302,7 @@ def start_query(session: SparkSession, plan: IngestPlan) -> StreamingQuery:
     if plan.watermark is not None:
         table = table.withWatermark(*plan.watermark)
     if plan.dedup_keys:
-        table = table.dropDuplicatesWithinWatermark(list(plan.dedup_keys))
+        table = _without_repeats(table, plan.dedup_keys)
     if plan.sql is not None:
         table.createOrReplaceTempView(VIEW)
         table = session.sql(plan.sql)
@@ -308,6 +311,19 @@ def start_query(session: SparkSession, plan: IngestPlan) -> StreamingQuery:
     table = table.observe(LANDED, F.count(F.lit(1)).alias("rows"))
     name = f"ingest {' '.join(plan.topics)}"
     return _start(table, plan, plan.target, plan.checkpoint, name, plan.partition_by)
+
+
+def _without_repeats(table: DataFrame, keys: tuple[str, ...]) -> DataFrame:
+    """Return the rows without repeats by key; a row that has none of the keys repeats no other.
+
+    To Spark two nulls are the same key: of the bodies that do not decode it would keep one.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    place = F.concat_ws("/", "_topic", "_brokerName", "_queueId", "_queueOffset")
+    has_none = reduce(and_, (F.col(key).isNull() for key in keys))
+    marked = table.withColumn(_OWN_KEY, F.when(has_none, place))
+    return marked.dropDuplicatesWithinWatermark([*keys, _OWN_KEY]).drop(_OWN_KEY)
 
 
 def start_dead_letters(session: SparkSession, plan: IngestPlan) -> StreamingQuery | None:
