@@ -66,9 +66,9 @@ PartitionBy = Annotated[
 def _told_of_commas(tags: str | None) -> str | None:
     """Warn here: what the source says of its tags is in Spark's log."""
     if tags is not None:
-        from rocketstream.protocol.subscription import build_subscription, comma_hint
+        from rocketstream.protocol.subscription import tags_hint
 
-        if (hint := comma_hint(build_subscription("", tags, 0))) is not None:
+        if (hint := tags_hint(tags)) is not None:
             say(f"warning: --tags: {hint}")
     return tags
 

@@ -61,6 +61,11 @@ def build_subscription(
     return SubscriptionData(topic, expression, tags, {java_hash(tag) for tag in tags}, version_ms)
 
 
+def tags_hint(tags: str) -> str | None:
+    """Return what to tell of a tag expression, as ``comma_hint`` does."""
+    return comma_hint(build_subscription("", tags, 0))
+
+
 def comma_hint(subscription: SubscriptionData) -> str | None:
     """Return what to tell whoever joined tags by commas; None where no tag has one.
 

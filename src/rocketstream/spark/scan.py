@@ -11,12 +11,8 @@ from dataclasses import dataclass
 from rocketstream.errors import ConfigurationError, SubscriptionError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.bodies import SubscriptionData
-from rocketstream.protocol.subscription import (
-    EXPRESSION_SQL92,
-    EXPRESSION_TAG,
-    build_subscription,
-    comma_hint,
-)
+from rocketstream.protocol.subscription import EXPRESSION_SQL92, EXPRESSION_TAG, build_subscription
+from rocketstream.protocol.subscription import tags_hint as tags_hint
 from rocketstream.spark.columns import ERROR, Column
 from rocketstream.spark.options import ReadOptions
 
@@ -96,11 +92,6 @@ def new_scan(options: ReadOptions, columns: tuple[Column, ...]) -> Scan:
         subscription = _subscription("tags", options.tags, EXPRESSION_TAG)
         tags = frozenset(subscription.tags_set) or None
     return Scan(options, columns, tags)
-
-
-def tags_hint(tags: str) -> str | None:
-    """Return what to tell of tags that were joined by a comma, None where none were."""
-    return comma_hint(build_subscription("", tags, 0))
 
 
 def _subscription(option: str, text: str, kind: str) -> SubscriptionData:

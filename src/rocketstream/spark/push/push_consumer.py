@@ -13,6 +13,7 @@ from typing import Any, Final, Self
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.consumer.listener import listener_of
+from rocketstream.client.consumer.subscribing import subscription_of
 from rocketstream.client.service_state import ServiceState, StaysHere, not_running
 from rocketstream.errors import (
     ClientStateError,
@@ -20,7 +21,7 @@ from rocketstream.errors import (
 )
 from rocketstream.model import MessageSelector
 from rocketstream.protocol.names import check_topic, retry_topic
-from rocketstream.protocol.subscription import EXPRESSION_SQL92, build_subscription, comma_hint
+from rocketstream.protocol.subscription import EXPRESSION_SQL92
 from rocketstream.spark.connections import admin_client
 from rocketstream.spark.consumer.messages import READ_COLUMNS
 from rocketstream.spark.options import (
@@ -165,9 +166,7 @@ class SparkPushConsumer(StaysHere):
         check_topic(topic)
         given = MessageSelector.of(expression)
         now_ms = self._clock.now_ms()
-        data = build_subscription(topic, given.expression, now_ms, given.expression_type)
-        if (hint := comma_hint(data)) is not None:
-            logger.warning("subscription of topic %s: %s", topic, hint)
+        data = subscription_of(topic, topic, given, now_ms, logger)
         self._subscriptions[topic] = MessageSelector(data.sub_string, given.expression_type)
 
     def unsubscribe(self, topic: str) -> None:

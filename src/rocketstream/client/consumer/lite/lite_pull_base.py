@@ -16,6 +16,7 @@ from rocketstream.client.consumer.lite.lite_pull_impl import LitePullConsumerImp
 from rocketstream.client.consumer.offsets.user_offsets import checked_store, open_store
 from rocketstream.client.consumer.pull.pull_base import Expression, own_config
 from rocketstream.client.consumer.queue_listener import QueueListener, listener_function
+from rocketstream.client.consumer.subscribing import subscription_of
 from rocketstream.client.core.kinds import check_offset, check_time
 from rocketstream.client.core.lite_plan import LitePlan
 from rocketstream.client.core.pull_settings import LitePullConsumerSettings, settings_of
@@ -38,7 +39,6 @@ from rocketstream.model import MessageQueue, MessageSelector
 from rocketstream.protocol.bodies import SubscriptionData
 from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.protocol.names import check_topic
-from rocketstream.protocol.subscription import build_subscription, comma_hint
 
 logger = logging.getLogger("rocketstream.client")
 
@@ -130,15 +130,8 @@ class LitePullConsumerBase(StaysHere):
             raise ConfigurationError("Topic can not be null or empty.")
         check_topic(topic)
         selector = MessageSelector.of(expression)
-        made = build_subscription(
-            self.config.with_namespace(topic),
-            selector.expression,
-            self._clock.now_ms(),
-            selector.expression_type,
-        )
-        if (hint := comma_hint(made)) is not None:
-            logger.warning("subscription of topic %s: %s", topic, hint)
-        return made
+        name = self.config.with_namespace(topic)
+        return subscription_of(topic, name, selector, self._clock.now_ms(), logger)
 
     def _subscribe(
         self, topic: str, expression: Expression, listener: QueueListener | None

@@ -18,6 +18,7 @@ from rocketstream.client.consumer.listener import Listener, listener_of
 from rocketstream.client.consumer.offsets.offset_store import OffsetStore
 from rocketstream.client.consumer.offsets.user_offsets import checked_store
 from rocketstream.client.consumer.push.push_impl import PushPlan
+from rocketstream.client.consumer.subscribing import subscription_of
 from rocketstream.client.core.allocate import AllocateMessageQueueStrategy
 from rocketstream.client.core.settings import TIMESTAMP_FORMAT, PushConsumerSettings
 from rocketstream.client.observe.hooks import (
@@ -33,7 +34,7 @@ from rocketstream.errors import ClientStateError, ConfigurationError
 from rocketstream.model import ConsumeFromWhere, MessageModel, MessageSelector
 from rocketstream.protocol.bodies import SubscriptionData
 from rocketstream.protocol.names import check_topic
-from rocketstream.protocol.subscription import EXPRESSION_TAG, build_subscription, comma_hint
+from rocketstream.protocol.subscription import EXPRESSION_TAG
 
 logger = logging.getLogger("rocketstream.client")
 
@@ -200,12 +201,7 @@ class PushConsumerBase(StaysHere):
         check_topic(topic)
         selector = MessageSelector.of(expression, expression_type)
         name = self.config.with_namespace(topic)
-        made = build_subscription(
-            name, selector.expression, self._clock.now_ms(), selector.expression_type
-        )
-        if (hint := comma_hint(made)) is not None:
-            logger.warning("subscription of topic %s: %s", topic, hint)
-        return made
+        return subscription_of(topic, name, selector, self._clock.now_ms(), logger)
 
     def _set(self, name: str, value: object) -> None:
         change: dict[str, Any] = {name: value}

@@ -1,0 +1,33 @@
+"""A subscription as a user gives it, and what to tell of one that is probably not meant.
+
+Law: no I/O but a line in the caller's log.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from rocketstream.model import MessageSelector
+from rocketstream.protocol.bodies import SubscriptionData
+from rocketstream.protocol.subscription import build_subscription, comma_hint
+
+
+def subscription_of(
+    topic: str, name: str, selector: MessageSelector, now_ms: int, logger: logging.Logger
+) -> SubscriptionData:
+    """Return a subscription, with a warning where tags were joined by commas.
+
+    Args:
+        topic: as the user calls it.
+        name: as brokers call it, with its namespace.
+        selector: which messages.
+        now_ms: its version, ms since 1970.
+        logger: of the consumer.
+
+    Raises:
+        SubscriptionError: an expression that is none.
+    """
+    made = build_subscription(name, selector.expression, now_ms, selector.expression_type)
+    if (hint := comma_hint(made)) is not None:
+        logger.warning("subscription of topic %s: %s", topic, hint)
+    return made
