@@ -7,11 +7,13 @@ Law: no behaviour here beyond building and pickling the errors. Errors cross pro
 from __future__ import annotations
 
 import enum
+import re
 from typing import Any, ClassVar, Self
 
 from rocketstream import limits
 
 __all__ = [
+    "AccessDeniedError",
     "BrokerError",
     "ClientStateError",
     "ConfigurationError",
@@ -267,6 +269,28 @@ class NoPermissionError(BrokerError):
     condition = "NO_PERMISSION"
 
 
+class AccessDeniedError(NoPermissionError):
+    """The broker's access control (ACL) refused: code 1 of 4.x, 16 of 5.x, told by its remark.
+
+    The text says what is missing. The remark is kept as it came.
+
+    Attributes:
+        knows_who: whether the broker took the keys for those of an account, which then lacks a
+            right; without, it answers these keys nothing at all.
+    """
+
+    condition = "ACCESS_DENIED"
+
+    def __init__(self, code: int, remark: str | None, address: str = "") -> None:
+        super().__init__(code, remark, address)
+        said, hint, self.knows_who = _denial(self.remark)
+        where = f"{address} refused" if address else "refused"
+        text = _cut(
+            f"{where}: {said} (access control, code {code}); {hint}", limits.REMARK_CHARS_MAX
+        )
+        self.args = (text,)
+
+
 class TopicNotExistError(BrokerError):
     """Code 17: the topic is unknown there."""
 
@@ -295,8 +319,45 @@ _BROKER_ERRORS: dict[int, type[BrokerError]] = {
 }
 
 
+# What Apache's access control says: the plain one of 4.9 to 5.2, and that of 5.3 on.
+_ACL_MARK = re.compile(r"\bAclException: |\b(?:Authentication|Authorization)Exception: ")
+_ACL_BARE = re.compile(
+    r"username cannot be null|User:.+ not found|User:.+ is disabled|check signature failed|"
+    r".+ has no permission to access .+ from |Authentication failed\. Please verify"
+)
+"""How remarks of code 16 begin that 5.x's authentication and authorization (RIP-53) make."""
+_ACL_PLACE = re.compile(r",\s[\w.$]+\.[\w$<>]+\([^()]*\)\s*$")
+_KEYS_HINT = (
+    "give the keys of an account: access_key and secret_key, at the command line the variables "
+    "ROCKETMQ_ACCESS_KEY and ROCKETMQ_SECRET_KEY or --key-file FILE"
+)
+_DENIALS: tuple[tuple[str, str, bool], ...] = (
+    (r"No accessKey is configured|username.*null", _KEYS_HINT, False),
+    (
+        r"No acl config for|[Uu]ser.* not found",
+        "the broker has no account of this access key",
+        False,
+    ),
+    (r"[Cc]heck signature failed", "the secret key is another one", False),
+    (r"User:.* is disabled", "whoever keeps the broker's accounts can enable it", False),
+    (r"Authentication failed", "the broker takes the keys for those of no account", False),
+    (r"Need admin permission", "only an administrator's account may do this", True),
+    (r"", "the account lacks this right; whoever keeps the broker's accounts can give it", True),
+)
+
+
+def _denial(remark: str) -> tuple[str, str, bool]:
+    """Return what access control says without where in its code, what to do, and if it knew who."""
+    said = _ACL_PLACE.sub("", _ACL_MARK.split(remark)[-1]).strip().rstrip(".")
+    hint, knows_who = next((h, k) for pattern, h, k in _DENIALS if re.search(pattern, said))
+    return said, hint, knows_who
+
+
 def broker_error(code: int, remark: str | None, address: str = "") -> BrokerError:
     """Return the error that stands for a response code (a subclass where one exists)."""
+    marked = code in (1, 16) and remark and _ACL_MARK.search(remark)
+    if remark and (marked or (code == 16 and _ACL_BARE.match(remark))):
+        return AccessDeniedError(code, remark, address)
     return _BROKER_ERRORS.get(code, BrokerError)(code, remark, address)
 
 

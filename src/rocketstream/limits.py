@@ -40,6 +40,9 @@ REGISTRATION_BYTES_MAX: Final = 8 * 1024 * 1024
 REGISTRATION_TOPICS_MAX: Final = 50_000
 """Topics one compressed registration may name; they are taken over in one go."""
 
+ACL_FILE_BYTES_MAX: Final = 4 * 1024 * 1024
+"""A file of accounts is read on the broker's loop, every second; some 20,000 accounts."""
+
 # --- messages (C-86, C-94, C-95, C-430) -----------------------------------------------------------
 MESSAGE_BODY_BYTES_MAX: Final = 4 * 1024 * 1024
 PROPERTIES_BYTES_MAX: Final = 32_767
@@ -104,8 +107,42 @@ WORK_FORGIVEN: Final = 0.2
 """The share of passing time by which its use is forgiven."""
 BLOCKING_CONNECTIONS_PER_BROKER_MAX: Final = 16
 """Sockets a sync producer keeps to one broker; more threads wait for one."""
+ADMIN_REQUESTS_IN_FLIGHT_MAX: Final = 16
+"""Requests of one sweep under way to one broker; its admin pool has 16 threads by default."""
+ADMIN_BROKERS_AT_ONCE_MAX: Final = 8
+"""Brokers one sweep asks at the same time."""
+ADMIN_STORE_TIMES_MAX: Final = 50_000
+"""Store times an ``Admin`` remembers of a broker from sweep to sweep, one per queue behind."""
+ADMIN_DELAYED_READ_MAX: Final = 500
+"""Messages waiting for their delay that one sweep reads of a broker; the next goes on there."""
+ADMIN_DELAYED_KEPT_MAX: Final = 20_000
+"""Messages waiting for their delay an ``Admin`` remembers of a broker."""
+ADMIN_LOST_BROKER_S: Final = 600
+"""How long a broker that is registered no more counts as missing; then it is gone for good."""
+FILTER_ENTRIES_PER_REQUEST: Final = 10_000
+"""Entries of a consume queue asked for at a time: 0.8 MB of JSON."""
+FILTER_ENTRIES_MAX: Final = 400_000
+"""Entries looked at to count what a group's filter wants in a topic at a broker; some 2 s."""
+FILTER_TEXTS_CHECKED: Final = 16
+"""Messages of a queue read to see whether a tag is meant and not another of its hash."""
+FILTER_MESSAGES_READ_MAX: Final = 4_096
+"""Messages of a queue read where tags of one hash are found."""
+FILTER_SAMPLE: Final = 384
+"""Messages of a queue a condition is evaluated on; bounds of 5 % at worst."""
+FILTER_BYTES_READ_MAX: Final = 16 * 1024 * 1024
+"""Bytes of messages read at a time to count what a filter wants."""
+ADMIN_LOOKS_AT_ONCE_MAX: Final = 16
+"""Threads that find out why one group is behind."""
+ADMIN_LOOKS_MAX: Final = 64
+"""Members of one group that are asked what they do, stacks included: some 50 KB each."""
+ADMIN_CALLS_AT_ONCE_MAX: Final = 8
+"""Threads of one asyncio ``Admin``; more calls wait for one, so a broker sees no more at once."""
 
 # --- store (wire-and-storage 5.1) -----------------------------------------------------------------
+QUERY_BYTES_MAX: Final = 8 * 1024 * 1024
+"""Records found by one key in one answer; Java's clients read no frame above 16 MiB."""
+STATISTICS_MAX: Final = 100_000
+"""Queues a group pulls from, and topics it sends messages of back, that are counted one by one."""
 COMMIT_LOG_FILE_BYTES: Final = 1024 * 1024 * 1024
 CONSUME_QUEUE_FILE_BYTES: Final = 300_000 * 20
 COMMIT_LOG_END_BLANK_BYTES: Final = 8
@@ -162,6 +199,8 @@ ASYNC_SENDS_IN_FLIGHT_MAX: Final = 10_000
 """Messages one producer has on their way at once; more callers wait."""
 ASYNC_SEND_BYTES_IN_FLIGHT_MAX: Final = 32 * 1024 * 1024
 """Their bodies together; half of what one connection buffers."""
+GATHERED_MESSAGES_MAX: Final = 1_024
+"""Plain sends in one batch of ``auto_batch``; the answer names each, 33 bytes."""
 ERROR_TEXT_CHARS_MAX: Final = 8_192
 """Text of one error: what a peer sent may be quoted in it, and goes into logs."""
 REMARK_CHARS_MAX: Final = 1_024
@@ -210,3 +249,52 @@ TRACE_MESSAGES_ON_WAY_MAX: Final = 64
 """Trace messages not answered yet; more are dropped and counted."""
 TRACE_KEYS_BYTES: Final = 24_000
 """One with keys of this size too: the properties of a message end at 32,767 bytes."""
+
+DASHBOARD_SESSION_IDLE_MS: Final = 60 * 60_000
+"""A login of the dashboard ends after so long without a request; a page left open asks on."""
+DASHBOARD_SESSION_MS: Final = 12 * 60 * 60_000
+"""It ends after so long in any case."""
+DASHBOARD_SESSIONS_MAX: Final = 1_024
+"""Logins at once; one more ends the oldest."""
+DASHBOARD_FAILURES_WITHIN_MS: Final = 60_000
+DASHBOARD_FAILURES_MAX: Final = 5
+"""Wrong tokens an address may try within that time; then it waits."""
+DASHBOARD_FAILURES_ALL_MAX: Final = 100
+"""Wrong tokens all addresses together may try within that time."""
+DASHBOARD_BODY_BYTES_MAX: Final = 64 * 1024
+"""Largest form the dashboard takes."""
+DASHBOARD_ASKING_MAX: Final = 4
+"""Questions the dashboard's pages have under way at the brokers, whoever asks."""
+DASHBOARD_WAITING_MAX: Final = 16
+"""Questions that wait for their turn; one more is refused (503)."""
+DASHBOARD_ANSWER_MS: Final = 15_000
+"""How long a page waits for an answer; then it says so (504), and the question keeps its place."""
+DASHBOARD_KEPT_MAX: Final = 64
+"""Answers kept for the next who asks the same, and plans kept until they are carried out."""
+DASHBOARD_PLAN_MS: Final = 10 * 60_000
+"""How long a preview may be carried out."""
+DASHBOARD_JOBS_MAX: Final = 4
+"""Redrives the dashboard runs at once."""
+DASHBOARD_ROWS_MAX: Final = 500
+"""Rows of one table on a page; more are found by the page's filter."""
+DASHBOARD_MESSAGES_MAX: Final = 64
+"""Messages one search shows."""
+DASHBOARD_BODY_SHOWN_CHARS: Final = 64 * 1024
+"""Of a message's body on a page."""
+SHOWN_BODY_CHARS_MAX: Final = 65_536
+"""Characters of one body that are shown; what is longer is cut, and says so."""
+SEARCH_MESSAGES_MAX: Final = 1_000
+"""Messages of one answer to a search; the next ones are had by going on."""
+SEND_BACK_CAUSE_CHARS_MAX: Final = 256
+"""Of an exception written into what is sent back: it counts against the properties of a message."""
+SEND_BACK_WHERE_CHARS_MAX: Final = 160
+LETTER_TEMPLATES_MAX: Final = 8
+"""Texts one exception of one place may have before its dead letters count as one cause."""
+DASHBOARD_EXAMINED_MAX: Final = 5_000
+"""Messages one search looks at; its next page goes on from there."""
+DASHBOARD_LETTERS_MAX: Final = 20_000
+"""Dead letters of each queue that are looked at for their causes, the newest."""
+DASHBOARD_PREVIEW_CHARS: Final = 160
+"""Of a body in a list."""
+DASHBOARD_SPARK_MAX: Final = 20
+"""Spark queries whose members are asked how far they are, for one page."""

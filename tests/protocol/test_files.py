@@ -94,7 +94,10 @@ def test_topics_file() -> None:
     table.topic_config_table["%RETRY%\u7ec4"] = TopicConfig(
         "%RETRY%\u7ec4", 1, 2, 7, "MULTI_TAG", 3, True
     )
+    for name, attributes in (("T2", {}), ("T3", {"queue.type": "BatchCQ", "a": '"'})):
+        table.topic_config_table[name] = TopicConfig(name, attributes=attributes)
     assert table.encode(pretty=True) == Body.encode(table, pretty=True)
+    assert TopicConfigSerializeWrapper.decode(table.encode(pretty=True)) == table
 
 
 def test_local_offsets_file() -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import sys
+from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rocketstream.errors import RemoteProtocolError
@@ -14,11 +17,16 @@ from rocketstream.protocol import message_ext
 from rocketstream.protocol.compression import compress
 from rocketstream.protocol.message_ext import (
     MessageExt,
+    assemble_message,
+    check_bodies,
     decode_message,
     decode_messages,
+    decode_pulled,
     is_compressed,
+    taken_apart,
 )
-from rocketstream.protocol.record import RecordFields, encode_record
+from rocketstream.protocol.properties import decode_properties
+from rocketstream.protocol.record import RecordFields, encode_batch, encode_record
 from tests.protocol import vectors
 from tests.protocol.test_records import RECORDS, V4
 
@@ -253,3 +261,157 @@ def test_message_is_light_and_shares_its_buffer() -> None:
     assert first._buffer is second._buffer is buffer
     assert isinstance(first, MessageExt)
     assert "queue_offset=7" in repr(first)
+
+
+# --- one property alone ---------------------------------------------------------------------------
+
+PIECES = st.sampled_from(["TAGS", "KEYS", "UNIQ_KEY", "X", "TagA", "\x01", "\x01", "\x02", "é", ""])
+
+
+@given(st.lists(PIECES, max_size=12).map("".join), st.binary(max_size=3))
+@example("TAGS\x01A\x02X\x01y\x02TAGS\x01B", b"")
+@example("MYTAGS\x01A\x02X\x01TAGS\x01B", b"")
+@example("TAGS\x01", b"\xe2\x82")
+def test_a_property_read_alone_is_what_reading_all_of_them_gives(text: str, odd: bytes) -> None:
+    """Names within values, twice, without value, and bytes that are not UTF-8 included."""
+    data = bytearray(record(properties=text + "~" * len(odd)))
+    data[len(data) - len(odd) :] = odd
+    message = decode_message(data)
+    all_of_them = decode_properties(message.properties_bytes)
+    alone = (message.tags, message.keys, message.msg_id)
+    assert alone == (
+        all_of_them.get("TAGS"),
+        all_of_them.get("KEYS"),
+        all_of_them.get("UNIQ_KEY") or message.offset_msg_id,
+    )
+
+
+def test_properties_that_were_changed_or_added_count_for_one_read_alone() -> None:
+    message = decode_message(vectors.RECORD_V4)
+    message.properties["TAGS"] = "Mine"
+    assert message.tags == "Mine"
+    (message,) = decode_messages(vectors.RECORD_V4, extra_properties={"TAGS": "Added"})
+    assert message.tags == "Added"
+
+
+# --- copies ---------------------------------------------------------------------------------------
+
+
+def seen(message: MessageExt) -> dict[str, Any]:
+    """Everything a message says of itself."""
+    names = [name for name in dir(type(message)) if not name.startswith("_")]
+    found = {name: getattr(message, name) for name in names}
+    return {name: value for name, value in found.items() if not callable(value)}
+
+
+@pytest.mark.parametrize("take", [copy.copy, lambda m: pickle.loads(pickle.dumps(m))])  # noqa: S301
+@pytest.mark.parametrize("golden", [vectors.RECORD_V4, vectors.RECORD_V6], ids=["v4", "v6"])
+def test_a_copy_holds_its_own_record_and_no_more(golden: bytes, take: Any) -> None:
+    """One that is kept for long, or sent to another process, does not drag the answer along."""
+    buffer = vectors.RECORD_V4 + golden + vectors.RECORD_V6
+    message = decode_messages(buffer, "b", extra_properties={"MIN_OFFSET": "0"})[1]
+    message.topic, message.reconsume_times, message.consume_start_ms = "Origin", 3, 5
+    other = take(message)
+    assert other._buffer == golden == other.stored_record
+    assert seen(other) == seen(message)
+    assert seen(take(message)) == seen(message)
+    other.properties["X"] = "1"
+    assert message.get_property("X") is None
+
+
+def test_an_assembled_message_is_copied_too() -> None:
+    queue = MessageQueue("T", "b", 1)
+    message = assemble_message(
+        queue, 7, b"body", {"TAGS": "A"}, commit_log_offset=9, reconsume_times=2
+    )
+    other = copy.copy(message)
+    assert (other.body, other.tags, other.queue_offset, other.store_size) == (
+        b"body",
+        "A",
+        7,
+        message.store_size,
+    )
+
+
+# --- CRCs, on the way -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [0, 5, 8_191, 8_192, 20_000])
+def test_a_body_that_differs_from_its_crc_is_noticed_at_any_size(size: int) -> None:
+    queue = MessageQueue("T1", "b", 3)
+    good = record(body=b"x" * size)
+    messages, whole = decode_pulled(good * 2, "b", check_crc=True)
+    assert whole
+    assert [m.body for m in messages] == [b"x" * size] * 2
+    bad = bytearray(good)
+    bad[8] ^= 1
+    assert decode_pulled(bad, "b", check_crc=False)[1]
+    messages, whole = decode_pulled(good + bytes(bad) + good, "b", check_crc=True)
+    assert not whole
+    assert len(messages) == 3
+    assert len(check_bodies(messages, queue)) == 1
+    with pytest.raises(RemoteProtocolError):
+        decode_messages(good + bytes(bad), check_crc=True)
+
+
+def test_a_checked_body_that_is_compressed_is_inflated_when_asked_for() -> None:
+    packed = record(body=vectors.X200_ZLIB, sys_flag=1)
+    ((message,), whole) = decode_pulled(packed, "b", check_crc=True)
+    assert whole
+    assert message.stored_body == vectors.X200_ZLIB
+    assert message.body == b"x" * 200
+
+
+BATCH = encode_batch(
+    [(n, b"body %d" % n, f"UNIQ_KEY\x01ID{n}\x02TAGS\x01t{n}".encode()) for n in range(3)]
+)
+WRAPPED = 0x40 | 0x80
+
+
+def stored_batch(**changes: object) -> list[MessageExt]:
+    """A batch that a 5.x broker stored as one record, and a message behind it."""
+    packed = {"body": BATCH, "sys_flag": WRAPPED, "queue_offset": 7} | changes
+    data = record(**packed) + record(queue_offset=10)
+    return decode_messages(data, "broker-a", extra_properties={"MAX_OFFSET": "11"})
+
+
+@pytest.mark.parametrize("first", [7, 8, 9])
+def test_a_batch_stored_as_one_record_is_its_messages(first: int) -> None:
+    """Covers W 7.2; of one that began before, only what was asked for."""
+    whole = stored_batch()
+    found = taken_apart(whole, first, check_crc=True)
+    assert [each.queue_offset for each in found] == [*range(first, 10), 10]
+    for each in found[:-1]:
+        n = each.queue_offset - 7
+        assert (each.body, each.flag, each.tags, each.msg_id) == (
+            b"body %d" % n,
+            n,
+            f"t{n}",
+            f"ID{n}",
+        )
+        assert each.get_property("MAX_OFFSET") == "11"
+        assert (each.sys_flag, each.topic, each.broker_name) == (0, whole[0].topic, "broker-a")
+        told = (each.store_host, each.store_timestamp, each.born_host, each.commit_log_offset)
+        assert told == (
+            whole[0].store_host, whole[0].store_timestamp, whole[0].born_host,
+            whole[0].commit_log_offset,
+        )  # fmt: skip
+    assert found[-1] is whole[1]
+
+
+def test_a_batch_stored_compressed_is_its_messages() -> None:
+    body, bits = compress(BATCH)
+    found = taken_apart(stored_batch(body=body, sys_flag=WRAPPED | bits), 7)
+    assert not any(is_compressed(each) for each in found)
+    assert [each.body for each in found[:3]] == [b"body 0", b"body 1", b"body 2"]
+
+
+@pytest.mark.parametrize("body", [b"", BATCH[:-1], b"no batch at all"])
+def test_a_batch_that_is_none_is_refused_and_not_handed_out(body: bytes) -> None:
+    with pytest.raises(RemoteProtocolError):
+        taken_apart(stored_batch(body=body), 7)
+
+
+def test_messages_stored_by_themselves_are_left_as_they_are() -> None:
+    messages = stored_batch(sys_flag=0x80)  # of another flag, which nobody is to take apart
+    assert taken_apart(messages, 9) is messages

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rocketstream import limits
+from rocketstream.errors import LocalProtocolError
 from rocketstream.protocol.codes import FLAG_ONEWAY, RequestCode, SerializeType
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.framing import decode_frame, encode_frame
@@ -52,6 +55,26 @@ def quick(header: SendMessageRequestHeader, body: bytes, opaque: int) -> SendReq
     )
     request.opaque = opaque
     return request
+
+
+@given(HEADER, st.binary(max_size=9), st.integers(0, 2**31 - 1))
+def test_the_template_writes_the_same_frame(
+    header: SendMessageRequestHeader, body: bytes, opaque: int
+) -> None:
+    """Without a command in between."""
+    request = quick(header, body, opaque)
+    plan = request._plan
+    frame = plan.frame(
+        body, header.properties or "", header.born_timestamp, header.sys_flag, header.flag, opaque
+    )
+    assert frame == encode_frame(request)
+
+
+def test_a_frame_over_the_maximum_is_not_made() -> None:
+    """The body is what the peer would refuse; nothing is written."""
+    header = SendMessageRequestHeader("g", "T", "TBW102", 4, 0, 0, 1, 0, "p")
+    with pytest.raises(LocalProtocolError, match="over the maximum"):
+        SendPlan(header).frame(bytes(limits.FRAME_BYTES_MAX), "p", 1, 0, 0, 1)
 
 
 @given(HEADER, st.binary(max_size=9), st.integers(0, 2**31 - 1))

@@ -231,12 +231,22 @@ def test_system_names() -> None:
         "OFFSET_MOVED_EVENT",
     }
     assert forbidden == names.NOT_ALLOWED_SEND_TOPICS
-    for topic in [*forbidden, "TBW102", "BenchmarkTest", "RMQ_SYS_TRACE_TOPIC", "rmq_sys_x"]:
+    for topic in [
+        *forbidden,
+        "TBW102",
+        "BenchmarkTest",
+        "RMQ_SYS_TRACE_TOPIC",
+        "rmq_sys_x",
+        "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC",
+    ]:
         assert names.is_system_topic(topic)
         assert names.is_not_allowed_send_topic(topic) == (topic in forbidden)
     assert not names.is_system_topic("T")
     assert names.is_system_group("CID_RMQ_SYS_TRANS")
     assert names.is_system_group("TOOLS_CONSUMER")
+    assert names.is_system_group("rocketstream-redrive-0123456789ab")
+    assert names.is_system_group("rocketstream-spark")
+    assert not names.is_system_group("rocketstream-redriven")
     assert not names.is_system_group("g")
 
 

@@ -29,6 +29,10 @@ VERSION_RESET_OFFSET: Final = 28
 VERSION_SQL92: Final = 232
 """First broker that filters by SQL92 (4.1.0-SNAPSHOT)."""
 
+VERSION_OLDEST: Final = 212
+VERSION_HIGHEST: Final = 611
+"""4.0.0-SNAPSHOT and 5.9.9: between them a number and a release go together."""
+
 FLAG_RESPONSE: Final = 1
 FLAG_ONEWAY: Final = 2
 
@@ -54,6 +58,17 @@ def version_text(ordinal: int) -> str:
     major, rest = divmod(number, 100)
     minor, patch = divmod(rest, 10)
     return f"V{major + 4}_{minor}_{patch}" + ("" if is_snapshot else "_SNAPSHOT")
+
+
+def version_name(ordinal: int) -> str:
+    """Return what a client or broker calls its version; a number we do not know, as that.
+
+    >>> version_name(409), version_name(-1)
+    ('V4_9_8', 'unknown (-1)')
+    """
+    if VERSION_OLDEST <= ordinal <= VERSION_HIGHEST:
+        return version_text(ordinal)
+    return f"unknown ({ordinal})"
 
 
 class SerializeType(enum.IntEnum):
@@ -120,6 +135,7 @@ class RequestCode(enum.IntEnum):
     DELETE_ACL_CONFIG = 51
     GET_BROKER_CLUSTER_ACL_INFO = 52
     UPDATE_GLOBAL_WHITE_ADDRS_CONFIG = 53
+    GET_BROKER_CLUSTER_ACL_CONFIG = 54
     PUT_KV_CONFIG = 100
     GET_KV_CONFIG = 101
     DELETE_KV_CONFIG = 102

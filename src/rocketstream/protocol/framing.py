@@ -367,6 +367,17 @@ class FrameDecoder:
         """Size of the frame that is not complete, as far as known; 0 between frames."""
         return self._needed if self._partial else 0
 
+    @property
+    def held(self) -> tuple[bytes | bytearray, int]:
+        """What was taken, and where in it the frame begins that is next; valid until ``put``."""
+        if self._oversized is not None or self._error is not None:
+            return b"", 0
+        return self._data, self._position
+
+    def skip_to(self, position: int) -> None:
+        """Go on at another place of what is held: somebody has read the frames before it."""
+        self._position = position
+
     def feed(self, data: bytes | bytearray | memoryview) -> list[RemotingCommand]:
         """Take bytes and return the commands they complete, oldest first.
 

@@ -7,14 +7,14 @@ everything else (body, properties, hosts, ids) on first use.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
-from zlib import crc32
 
 from rocketstream.errors import DamagedMessageError, LocalProtocolError, RemoteProtocolError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.codes import MessageSysFlag
 from rocketstream.protocol.compression import decompress
+from rocketstream.protocol.crc import crc32
 from rocketstream.protocol.properties import (
     PROPERTY_CONSUME_START_TIME,
     PROPERTY_DELAY,
@@ -33,11 +33,15 @@ from rocketstream.protocol.record import (
     MAGIC_V2,
     RECORD_BYTES_MIN,
     body_crc,
+    decode_batch,
     unpack_host,
 )
 
 _unpack_v4 = HEAD_V4.unpack_from
 _HEAD_V4_BYTES: Final = HEAD_V4.size
+_unpack_needed = struct.Struct(">iIi8xq8xi32xi8xi").unpack_from
+"""Of the fixed part only what every message needs: totalSize, magic, CRC, queueOffset, sysFlag,
+reconsumeTimes, bodyLength. The other fields are read when somebody asks for one."""
 _unpack_short = struct.Struct(">h").unpack_from
 
 # Places in the tuple of a record head.
@@ -49,12 +53,25 @@ _COPIED_BYTES_MAX: Final = 8_192
 """A shorter body is copied out to be checked, and kept; a longer one is looked at in its place."""
 _TOPICS_MAX: Final = 4096
 _NO_HOST: Final = bytes(8)
+_PAIR_END: Final = 2
+_PAIR_ENDS: Final = b"\x02"
+_TAGS_MARK: Final = b"%b\x01" % PROPERTY_TAGS.encode()
+_KEYS_MARK: Final = b"%b\x01" % PROPERTY_KEYS.encode()
+_UNIQ_KEY_MARK: Final = b"%b\x01" % PROPERTY_UNIQ_KEY.encode()
 _PROPERTIES_BYTES_MAX: Final = 0xFFFF
+_WRAPPED: Final = MessageSysFlag.INNER_BATCH | MessageSysFlag.NEED_UNWRAP
+_INNER_MESSAGES_MAX: Final = 32_767  # a broker's queue counts them in 16 bits
 _topics: dict[bytes, str] = {}
 
 
 class MessageExt:
     """A message as a consumer gets it.
+
+    It is a view of the answer it came in, and keeps all of that alive: some 32 messages, as many
+    as the broker put together. Who keeps one message for long, and not its neighbours, keeps
+    ``body`` and ``properties`` instead, or a ``copy.copy`` of it, which has a record of its own; so
+    has what is pickled. Two messages are equal only if they are the same object. Any thread may
+    read one; changes are its holder's.
 
     Attributes:
         topic: settable, since messages of a retry topic get their original one back.
@@ -63,11 +80,11 @@ class MessageExt:
         broker_name: broker it came from; settable.
         consume_start_ms: when it was given to a listener, ms since 1970; 0 before. Becomes the
             property CONSUME_START_TIME when the properties are read afterwards (C-233).
-        store_size: bytes of the stored record.
     """
 
     __slots__ = (
         "_body",
+        "_body_size",
         "_body_start",
         "_buffer",
         "_extra",
@@ -78,13 +95,13 @@ class MessageExt:
         "consume_start_ms",
         "queue_offset",
         "reconsume_times",
-        "store_size",
         "topic",
     )
 
     _buffer: bytes
-    _head: tuple[Any, ...]
+    _head: tuple[Any, ...] | None
     _body_start: int
+    _body_size: int
     _properties_start: int
     _extra: Mapping[str, str] | None
     _properties: dict[str, str] | None
@@ -94,77 +111,90 @@ class MessageExt:
     consume_start_ms: int
     queue_offset: int
     reconsume_times: int
-    store_size: int
 
     def __init__(self) -> None:
         raise TypeError("messages come from decode_messages")
 
     @property
+    def _fields(self) -> tuple[Any, ...]:
+        """The fixed part of the record, read on first use."""
+        head = self._head
+        if head is None:
+            head = self._head = _unpack_v4(self._buffer, self._body_start - _HEAD_V4_BYTES)
+        return head
+
+    @property
+    def store_size(self) -> int:
+        """Bytes of the stored record."""
+        return self._fields[_TOTAL_SIZE]  # type: ignore[no-any-return]
+
+    @property
     def body_crc(self) -> int:
         """CRC of the stored, possibly compressed, body."""
-        return self._head[_CRC]  # type: ignore[no-any-return]
+        return self._fields[_CRC]  # type: ignore[no-any-return]
 
     @property
     def queue_id(self) -> int:
         """Queue it was read from."""
-        return self._head[_QUEUE_ID]  # type: ignore[no-any-return]
+        return self._fields[_QUEUE_ID]  # type: ignore[no-any-return]
 
     @property
     def flag(self) -> int:
         """The sender's own 32-bit flag."""
-        return self._head[_FLAG]  # type: ignore[no-any-return]
+        return self._fields[_FLAG]  # type: ignore[no-any-return]
 
     @property
     def commit_log_offset(self) -> int:
         """Where the broker stores it, in bytes."""
-        return self._head[_PHYSICAL_OFFSET]  # type: ignore[no-any-return]
+        return self._fields[_PHYSICAL_OFFSET]  # type: ignore[no-any-return]
 
     @property
     def sys_flag(self) -> int:
         """Bits of ``MessageSysFlag``."""
-        return self._head[_SYS_FLAG]  # type: ignore[no-any-return]
+        return self._fields[_SYS_FLAG]  # type: ignore[no-any-return]
 
     @property
     def born_timestamp(self) -> int:
         """When the sender made it, ms since 1970."""
-        return self._head[_BORN_TIMESTAMP]  # type: ignore[no-any-return]
+        return self._fields[_BORN_TIMESTAMP]  # type: ignore[no-any-return]
 
     @property
     def store_timestamp(self) -> int:
         """When the broker stored it, ms since 1970."""
-        return self._head[_STORE_TIMESTAMP]  # type: ignore[no-any-return]
+        return self._fields[_STORE_TIMESTAMP]  # type: ignore[no-any-return]
 
     @property
     def born_host(self) -> str:
         """Address of the sender, ``ip:port``."""
-        return _host_text(self._head[_BORN_HOST])
+        return _host_text(self._fields[_BORN_HOST])
 
     @property
     def store_host(self) -> str:
         """Address of the broker that stored it, ``ip:port``."""
-        return _host_text(self._head[_STORE_HOST])
+        return _host_text(self._fields[_STORE_HOST])
 
     @property
     def prepared_transaction_offset(self) -> int:
         """Commit log offset of the half message of a committed transaction."""
-        return self._head[_PREPARED_OFFSET]  # type: ignore[no-any-return]
+        return self._fields[_PREPARED_OFFSET]  # type: ignore[no-any-return]
 
     @property
     def body_size(self) -> int:
         """Length of the stored body in bytes."""
-        return self._head[_BODY_SIZE]  # type: ignore[no-any-return]
+        return self._body_size
 
     @property
     def stored_record(self) -> bytes:
         """The whole record as stored."""
-        start = self._body_start - HEADS[self._head[_SYS_FLAG] & HOSTS_MASK].size
-        return self._buffer[start : start + self.store_size]
+        head = self._fields
+        start = self._body_start - HEADS[head[_SYS_FLAG] & HOSTS_MASK].size
+        return self._buffer[start : start + head[_TOTAL_SIZE]]
 
     @property
     def stored_body(self) -> bytes:
         """The body as stored: still compressed if it was sent so."""
         start = self._body_start
-        return self._buffer[start : start + self._head[_BODY_SIZE]]
+        return self._buffer[start : start + self._body_size]
 
     @property
     def body(self) -> bytes:
@@ -177,10 +207,10 @@ class MessageExt:
         body = self._body
         if body is None:
             start = self._body_start
-            head = self._head
-            body = self._buffer[start : start + head[14]]
-            if head[7] & 1:
-                body = decompress(body, head[7])
+            body = self._buffer[start : start + self._body_size]
+            flags = self._fields[_SYS_FLAG]
+            if flags & 1:
+                body = decompress(body, flags)
             self._body = body
         return body
 
@@ -212,15 +242,31 @@ class MessageExt:
         """Return one property, or None."""
         return self.properties.get(name)
 
+    def _found(self, name: str, mark: bytes) -> str | None:
+        """Return one property without reading the others, where nothing is in doubt."""
+        properties, extra = self._properties, self._extra
+        if properties is not None or (extra and name in extra):
+            return self.properties.get(name)
+        buffer, start = self._buffer, self._properties_start
+        end = start + (buffer[start - 2] << 8 | buffer[start - 1])
+        at = buffer.find(mark, start, end)
+        if at < 0:
+            return None
+        begin = at + len(mark)
+        if (at != start and buffer[at - 1] != _PAIR_END) or buffer.find(mark, begin, end) >= 0:
+            return self.properties.get(name)  # in another's value, or twice
+        stop = buffer.find(_PAIR_ENDS, begin, end)
+        return buffer[begin : end if stop < 0 else stop].decode("utf-8", "replace") or None
+
     @property
     def tags(self) -> str | None:
         """The tag, or None."""
-        return self.properties.get(PROPERTY_TAGS)
+        return self._found(PROPERTY_TAGS, _TAGS_MARK)
 
     @property
     def keys(self) -> str | None:
         """The keys as one string separated by spaces, or None."""
-        return self.properties.get(PROPERTY_KEYS)
+        return self._found(PROPERTY_KEYS, _KEYS_MARK)
 
     @property
     def delay_level(self) -> int:
@@ -231,7 +277,7 @@ class MessageExt:
     @property
     def msg_id(self) -> str:
         """The sender's id of the message (UNIQ_KEY); the broker's where the sender set none."""
-        return self.properties.get(PROPERTY_UNIQ_KEY) or self.offset_msg_id
+        return self._found(PROPERTY_UNIQ_KEY, _UNIQ_KEY_MARK) or self.offset_msg_id
 
     @property
     def transaction_id(self) -> str | None:
@@ -243,7 +289,7 @@ class MessageExt:
     @property
     def offset_msg_id(self) -> str:
         """The broker's id: its address and the commit log offset, 32 or 56 hex digits."""
-        head = self._head
+        head = self._fields
         offset: int = head[6]
         stored: bytes = head[11]
         return stored.hex().upper() + f"{offset & 0xFFFFFFFFFFFFFFFF:016X}"
@@ -251,7 +297,7 @@ class MessageExt:
     @property
     def message_queue(self) -> MessageQueue:
         """The queue it was read from, under its current topic."""
-        return MessageQueue(self.topic, self.broker_name, self._head[_QUEUE_ID])
+        return MessageQueue(self.topic, self.broker_name, self._fields[_QUEUE_ID])
 
     def check_crc(self) -> None:
         """Compare the stored body with its CRC.
@@ -260,10 +306,27 @@ class MessageExt:
             RemoteProtocolError: they differ.
         """
         actual = body_crc(self.stored_body)
-        if actual != self._head[_CRC]:
+        if actual != self.body_crc:
             raise RemoteProtocolError(
-                f"body CRC of {self.offset_msg_id} is {actual}, stored is {self._head[_CRC]}"
+                f"body CRC of {self.offset_msg_id} is {actual}, stored is {self.body_crc}"
             )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is copied or pickled: the values, and of the buffer this record alone."""
+        state = {name: getattr(self, name) for name in self.__slots__}
+        start = self._body_start
+        begin = 0 if start == 0 else start - HEADS[self.sys_flag & HOSTS_MASK].size
+        size = self._properties_start + len(self.properties_bytes) - begin
+        state["_buffer"] = self._buffer[begin : begin + size]
+        state["_body_start"] -= begin
+        state["_properties_start"] -= begin
+        if self._properties is not None:
+            state["_properties"] = dict(self._properties)
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            setattr(self, name, value)
 
     def __repr__(self) -> str:
         return (
@@ -297,26 +360,56 @@ def decode_messages(
     Raises:
         RemoteProtocolError: a record that is not whole and consistent.
     """
+    messages, whole = decode_pulled(
+        buffer, broker_name, check_crc=check_crc, extra_properties=extra_properties
+    )
+    if not whole:
+        for message in messages:
+            message.check_crc()
+    return messages
+
+
+def decode_pulled(
+    buffer: bytes | bytearray | memoryview,
+    broker_name: str,
+    *,
+    check_crc: bool,
+    extra_properties: Mapping[str, str] | None = None,
+) -> tuple[list[MessageExt], bool]:
+    """Read all records as ``decode_messages`` does, and compare bodies with CRCs on the way.
+
+    Returns:
+        The messages, and whether no body differs from its CRC; ``check_bodies`` finds which does.
+
+    Raises:
+        RemoteProtocolError: a record that is not whole and consistent.
+    """
     data = buffer if type(buffer) is bytes else bytes(buffer)
     size = len(data)
     messages: list[MessageExt] = []
-    position = 0
+    whole, position = True, 0
     topic, topic_bytes = "", 0
     topic_key: bytes | tuple[bytes, ...] = ()
+    begins = data.startswith
+    body: bytes | None = None
     while position < size:
         if size - position < RECORD_BYTES_MIN:
             raise RemoteProtocolError(f"{size - position} bytes at {position} are no whole record")
-        head = _unpack_v4(data, position)
-        body_start = position + _HEAD_V4_BYTES
-        if head[7] & 0x30:
-            head, body_start = _wide_head(data, position, head[7] & 0x30)
-        end = position + head[0]
-        topic_at = body_start + head[14]
-        if head[14] < 0 or end > size or topic_at + 3 > end:
+        total, magic, crc, offset, flags, times, body_bytes = _unpack_needed(data, position)
+        head, body_start = None, position + _HEAD_V4_BYTES
+        if flags & 0xF0:
+            if flags & 0x30:
+                head, body_start = _wide_head(data, position, flags & 0x30)
+                times, body_bytes = head[_RECONSUME_TIMES], head[_BODY_SIZE]
+            elif flags & _WRAPPED == _WRAPPED:
+                head = _unpack_v4(data, position)  # by which taken_apart finds it
+        end = position + total
+        topic_at = body_start + body_bytes
+        if body_bytes < 0 or end > size or topic_at + 3 > end:
             raise RemoteProtocolError(f"the record at {position} is longer than its buffer")
         # A pull is of one topic: compare with the last one before reading it anew.
-        if not (head[1] == MAGIC_V1 and data.startswith(topic_key, topic_at)):
-            topic, topic_bytes, topic_key = _read_topic(data, topic_at, head[1])
+        if not (magic == MAGIC_V1 and begins(topic_key, topic_at)):
+            topic, topic_bytes, topic_key = _read_topic(data, topic_at, magic)
         properties_start = topic_at + topic_bytes + 2
         if (
             properties_start > end
@@ -324,26 +417,29 @@ def decode_messages(
             != end
         ):
             raise RemoteProtocolError(f"lengths of the record at {position} do not add up")
+        if check_crc:
+            small = body_bytes < _COPIED_BYTES_MAX
+            stored = (data if small else memoryview(data))[body_start:topic_at]
+            whole &= crc32(stored) & 0x7FFFFFFF == crc
+            body = None if flags & 1 or type(stored) is not bytes else stored
         # In line rather than in __init__: a third of the cost of a message.
         message = _new_message(MessageExt)
         message._buffer = data
         message._head = head
         message._body_start = body_start
+        message._body_size = body_bytes
         message._properties_start = properties_start
         message._extra = extra_properties
-        message._properties = message._body = None
+        message._properties = None
+        message._body = body
         message.topic = topic
         message.broker_name = broker_name
         message.consume_start_ms = 0
-        message.queue_offset = head[5]
-        message.reconsume_times = head[12]
-        message.store_size = head[0]
+        message.queue_offset = offset
+        message.reconsume_times = times
         messages.append(message)
         position = end
-    if check_crc:
-        for message in messages:
-            message.check_crc()
-    return messages
+    return messages, whole
 
 
 def decode_message(buffer: bytes | bytearray | memoryview, broker_name: str = "") -> MessageExt:
@@ -400,6 +496,7 @@ def assemble_message(
         len(body),
     )  # fmt: skip
     message._body_start = 0
+    message._body_size = len(body)
     message._properties_start = len(body) + 2
     message._extra = None
     message._properties = dict(properties)
@@ -409,13 +506,75 @@ def assemble_message(
     message.consume_start_ms = 0
     message.queue_offset = queue_offset
     message.reconsume_times = reconsume_times
-    message.store_size = size
     return message
+
+
+def taken_apart(
+    messages: list[MessageExt], first: int, *, check_crc: bool = False
+) -> list[MessageExt]:
+    """Return the messages of an answer with those of batches stored as one record each by itself.
+
+    Topics of 5.x with ``queue.type=BatchCQ`` have such records, and clients take them apart
+    (upstream's ``MessageDecoder.decodeMessage``): message i has the record's offset plus i, and
+    properties, flag and body of its own. An answer begins with the record that holds the offset
+    asked for: what lies in it before that offset is left out.
+
+    Args:
+        messages: of a pull; returned as they are where there is no such record.
+        first: the offset that was asked for.
+        check_crc: compare the bodies of such records with their CRCs.
+
+    Raises:
+        RemoteProtocolError: such a record holds no messages, or its body does not fit its CRC.
+    """
+    # Of others the head is read when somebody asks for it: to ask each would cost more.
+    if not any(message._head is not None and _is_wrapped(message) for message in messages):
+        return messages
+    found: list[MessageExt] = []
+    for message in messages:
+        if not _is_wrapped(message):
+            found.append(message)
+            continue
+        if check_crc:
+            message.check_crc()
+        found += [each for each in _inner(message) if each.queue_offset >= first]
+    return found
+
+
+def _is_wrapped(message: MessageExt) -> bool:
+    return message.sys_flag & _WRAPPED == _WRAPPED
+
+
+def _inner(message: MessageExt) -> list[MessageExt]:
+    head, extra = message._fields, message._extra or {}
+    queue = message.message_queue
+    items = decode_batch(message.body, messages_max=_INNER_MESSAGES_MAX)
+    if not items:
+        raise RemoteProtocolError(
+            f"the batch stored as one record at offset {message.queue_offset} of {queue} is empty"
+        )
+    return [
+        assemble_message(
+            queue,
+            message.queue_offset + place,
+            item.body,
+            {**decode_properties(item.properties), **extra},
+            commit_log_offset=head[_PHYSICAL_OFFSET],
+            reconsume_times=head[_RECONSUME_TIMES],
+            flag=item.flag,
+            sys_flag=head[_SYS_FLAG] & ~_WRAPPED,
+            born_timestamp=head[_BORN_TIMESTAMP],
+            born_host=head[_BORN_HOST],
+            store_timestamp=head[_STORE_TIMESTAMP],
+            store_host=head[_STORE_HOST],
+        )
+        for place, item in enumerate(items)
+    ]
 
 
 def reassembled(message: MessageExt, queue: MessageQueue) -> MessageExt:
     """Return an assembled message as it was before its holder changed anything of it."""
-    head = message._head
+    head = message._fields
     return assemble_message(
         queue,
         head[_QUEUE_OFFSET],
@@ -464,41 +623,65 @@ def _new_topic(key: bytes, data: bytes) -> str:
     return topic
 
 
-def undamaged(messages: Sequence[MessageExt]) -> int:
-    """Return how many messages, from the first on, have bodies that match their CRC."""
-    if not messages:
-        return 0
-    buffer = messages[0]._buffer
-    whole = 0
-    for message in messages:
-        head, start = message._head, message._body_start
-        end = start + head[14]
-        if end - start < _COPIED_BYTES_MAX and message._buffer is buffer:
-            body = buffer[start:end]
-            if not head[7] & 1:
-                message._body = body
-            actual = crc32(body)
-        else:
-            actual = crc32(memoryview(message._buffer)[start:end])
-        if actual & 0x7FFFFFFF != head[2]:
-            break
-        whole += 1
-    return whole
+def read_pulled(
+    buffer: bytes | bytearray | memoryview,
+    queue: MessageQueue,
+    first: int,
+    *,
+    check_crc: bool,
+    extra_properties: Mapping[str, str],
+) -> tuple[list[MessageExt], bool]:
+    """Read the answer to a pull: all records, and those that hold a batch taken apart.
+
+    Args:
+        buffer, check_crc, extra_properties: as ``decode_messages`` has them.
+        queue: that was pulled.
+        first: the offset that was asked for.
+
+    Returns:
+        The messages, and whether no body differs from its CRC; ``before_damage`` finds which does.
+
+    Raises:
+        RemoteProtocolError: a record, or a batch in one, that is not whole and consistent.
+    """
+    messages, whole = decode_pulled(
+        buffer, queue.broker_name, check_crc=check_crc, extra_properties=extra_properties
+    )
+    return taken_apart(messages, first, check_crc=not whole), whole
+
+
+def before_damage(
+    messages: list[MessageExt], queue: MessageQueue, next_offset: int
+) -> tuple[list[MessageExt], int]:
+    """Return the messages before the first damaged one, and where to pull next: that one again.
+
+    Args:
+        messages: some of a pull, in order.
+        next_offset: where to pull next if none of them is damaged.
+
+    Raises:
+        DamagedMessageError: the first one is.
+    """
+    whole = check_bodies(messages, queue)
+    return whole, next_offset if whole is messages else messages[len(whole)].queue_offset
 
 
 def check_bodies(messages: list[MessageExt], queue: MessageQueue) -> list[MessageExt]:
-    """Return the messages before the first whose body does not match its CRC, mostly all.
+    """Return the messages before the first whose body does not match its CRC.
 
     Raises:
         DamagedMessageError: the first one does not.
     """
-    whole = undamaged(messages)
-    if whole == len(messages):
-        return messages
-    if whole:
-        return messages[:whole]
-    bad = messages[0]
-    raise DamagedMessageError(
+    for number, message in enumerate(messages):
+        if body_crc(message.stored_body) != message.body_crc:
+            if not number:
+                raise _damaged(message, queue)
+            return messages[:number]
+    return messages
+
+
+def _damaged(bad: MessageExt, queue: MessageQueue) -> DamagedMessageError:
+    return DamagedMessageError(
         f"the body of message {bad.offset_msg_id}, offset {bad.queue_offset} of {queue}, does not "
         f"match its CRC: {body_crc(bad.stored_body)}, stored is {bad.body_crc}. It may be damaged "
         "on its way, so it is pulled again; if it stays so, the broker's disk is damaged: skip it "

@@ -25,6 +25,10 @@ OFFSET_MOVED_EVENT: Final = "OFFSET_MOVED_EVENT"
 TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 TRANS_HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 TRANS_OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+ROCKSDB_TRANS_TOPICS: Final = frozenset(
+    {"RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC", "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC"}
+)
+"""Made by brokers from 5.4 on, which do not tell them among their system topics."""
 TRANS_CHECK_MAX_TIME_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
 UNDELIVERED_TOPIC: Final = "DELAYED_MESSAGE_UNDELIVERED_TOPIC"
 """Where a broker of ours puts delayed messages that cannot be delivered; upstream has none."""
@@ -33,6 +37,10 @@ DEFAULT_PRODUCER_GROUP: Final = "DEFAULT_PRODUCER"
 DEFAULT_CONSUMER_GROUP: Final = "DEFAULT_CONSUMER"
 CLIENT_INNER_PRODUCER_GROUP: Final = "CLIENT_INNER_PRODUCER"
 TOOLS_CONSUMER_GROUP: Final = "TOOLS_CONSUMER"
+REDRIVE_GROUP: Final = "rocketstream-redrive"
+"""Keeps how far redrives of dead letters are, as ``rocketstream-redrive-...`` do for selections."""
+SPARK_PULL_GROUP: Final = "rocketstream-spark"
+"""Named in pulls of reads on Spark whose user names no group; nobody consumes as it."""
 FILTERSRV_CONSUMER_GROUP: Final = "FILTERSRV_CONSUMER"
 SELF_TEST_CONSUMER_GROUP: Final = "SELF_TEST_C_GROUP"
 
@@ -52,7 +60,11 @@ NOT_ALLOWED_SEND_TOPICS: Final = frozenset(
 )
 """Topics no client may send to (C-96)."""
 
-SYSTEM_TOPICS: Final = NOT_ALLOWED_SEND_TOPICS | {AUTO_CREATE_TOPIC, BENCHMARK_TOPIC, TRACE_TOPIC}
+SYSTEM_TOPICS: Final = (
+    NOT_ALLOWED_SEND_TOPICS
+    | ROCKSDB_TRANS_TOPICS
+    | {AUTO_CREATE_TOPIC, BENCHMARK_TOPIC, TRACE_TOPIC}
+)
 """Topics that admin calls neither create nor delete (C-97), besides those a broker adds itself."""
 
 SYSTEM_GROUPS: Final = frozenset(
@@ -76,6 +88,14 @@ _PATTERN_TEXT = "^[%|a-zA-Z0-9_-]+$"
 def retry_topic(group: str) -> str:
     """Return the topic that holds a group's messages to be consumed again."""
     return RETRY_PREFIX + group
+
+
+def pop_retry_topics(group: str, topic: str) -> tuple[str, str]:
+    """Return where brokers of 5.x put what a popping group is to get again of a topic.
+
+    The older name, which may be another group's retry topic as well, and the newer one.
+    """
+    return f"{RETRY_PREFIX}{group}_{topic}", f"{RETRY_PREFIX}{group}+{topic}"
 
 
 def dlq_topic(group: str) -> str:
@@ -164,8 +184,12 @@ def is_system_topic(topic: str) -> bool:
 
 
 def is_system_group(group: str) -> bool:
-    """Tell whether a group belongs to the system: always allowed to appear by itself."""
-    return group in SYSTEM_GROUPS or group.startswith(SYSTEM_GROUP_PREFIX)
+    """Tell whether a group belongs to the system, or to our tools: nobody consumes as it."""
+    return (
+        group in SYSTEM_GROUPS
+        or group.startswith((SYSTEM_GROUP_PREFIX, f"{REDRIVE_GROUP}-"))
+        or group in (REDRIVE_GROUP, SPARK_PULL_GROUP)
+    )
 
 
 def is_not_allowed_send_topic(topic: str) -> bool:

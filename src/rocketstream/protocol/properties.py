@@ -5,7 +5,8 @@ Law: the text form and the reserved names (wire-and-storage 4.3); who may set th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 PROPERTY_KEYS: Final = "KEYS"
@@ -47,6 +48,7 @@ PROPERTY_MQ2_FLAG: Final = "MQ2_FLAG"
 KEY_SEPARATOR: Final = " "
 NAME_VALUE_SEPARATOR: Final = "\x01"
 PROPERTY_SEPARATOR: Final = "\x02"
+_PLAIN: Final = rb"[^\x00-\x02\x80-\xff]"
 
 
 def encode_properties(properties: Mapping[str, str]) -> str:
@@ -68,3 +70,38 @@ def decode_properties(text: bytes | str) -> dict[str, str]:
         if name and value:
             properties[name] = value
     return properties
+
+
+class PropertiesForm:
+    r"""Texts of properties of these names, in this order, read without a dictionary.
+
+    What :func:`decode_properties` would read of a text that :attr:`match` takes: plain ASCII, no
+    empty value, nothing twice.
+
+    Attributes:
+        match: takes a text and gives the values as groups, or nothing in any doubt.
+    """
+
+    __slots__ = ("match", "names")
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = tuple(names)
+        pairs = [re.escape(name.encode()) + b"\x01(" + _PLAIN + b"+)" for name in names]
+        self.match = re.compile(b"\x02".join(pairs) + b"\x02?").fullmatch
+
+    def place(self, name: str) -> int:
+        """Return which of the groups, from 0 on, is the value of a property; -1 for none."""
+        return self.names.index(name) if name in self.names else -1
+
+    def merged(self, common: Mapping[str, str]) -> tuple[bytes, tuple[int, ...]]:
+        """Return how texts of this form are stored with others, which they replace by name.
+
+        Args:
+            common: the others; without a NUL.
+
+        Returns:
+            A ``%`` template of ``{**common, **own}``, and which of the values it takes, in order.
+        """
+        merged = {**common, **dict.fromkeys(self.names, "\0")}
+        text = encode_properties(merged).replace("%", "%%").replace("\0", "%b").encode()
+        return text, tuple(self.names.index(name) for name in merged if name in self.names)

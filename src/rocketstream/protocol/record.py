@@ -379,18 +379,20 @@ def decode_batch(
         RemoteProtocolError: lengths that do not add up, or more messages than ``messages_max``.
     """
     data = body if isinstance(body, bytes) else bytes(body)
+    total, head_size = len(data), _BATCH_HEAD.size
+    unpack_head, unpack_short, new = _BATCH_HEAD.unpack_from, _SHORT.unpack_from, tuple.__new__
     items: list[BatchItem] = []
     position = 0
-    while position < len(data):
-        if len(data) - position < _BATCH_HEAD.size + 2:
+    while position < total:
+        start = position + head_size
+        if total - start < 2:
             raise RemoteProtocolError(f"batch ends inside a message at {position}")
-        size, _magic, _crc, flag, body_size = _BATCH_HEAD.unpack_from(data, position)
-        start = position + _BATCH_HEAD.size
+        size, _magic, _crc, flag, body_size = unpack_head(data, position)
         end = position + size
         stop = start + body_size
-        if body_size < 0 or end > len(data) or stop + 2 > end:
+        if body_size < 0 or end > total or stop + 2 > end:
             raise RemoteProtocolError(f"batch message at {position} is longer than its batch")
-        (properties_size,) = _SHORT.unpack_from(data, stop)
+        (properties_size,) = unpack_short(data, stop)
         if properties_size < 0 or stop + 2 + properties_size != end:
             raise RemoteProtocolError(f"lengths of the batch message at {position} do not add up")
         if len(items) >= messages_max:
@@ -398,6 +400,7 @@ def decode_batch(
                 f"a batch has more than the maximum of {messages_max} messages; send several",
                 messages_max=messages_max,
             )
-        items.append(BatchItem(flag, data[start:stop], data[stop + 2 : end]))
+        # Past the constructor, which is Python and takes twice as long.
+        items.append(new(BatchItem, (flag, data[start:stop], data[stop + 2 : end])))
         position = end
     return items

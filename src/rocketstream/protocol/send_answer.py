@@ -6,6 +6,8 @@ written the general way.
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Iterable
 from typing import Final
 
 import orjson
@@ -13,6 +15,7 @@ import orjson
 from rocketstream.protocol.codes import FLAG_RESPONSE, VERSION, LanguageCode, SerializeType
 from rocketstream.protocol.command import RemotingCommand
 
+_PREFIX: Final = struct.Struct(">ii")
 _PYTHON: Final = LanguageCode.PYTHON
 _JSON: Final = SerializeType.JSON
 
@@ -24,16 +27,47 @@ class SendAnswerPlan:
         region: the broker's region (MSG_REGION).
     """
 
-    __slots__ = ("region", "template")
+    __slots__ = ("_run", "region", "template")
 
     def __init__(self, region: str) -> None:
         self.region = region
+        region_text = orjson.dumps(region).replace(b"%", b"%%")
         self.template = (
             b'{"code":0,"extFields":{"msgId":"%b","queueId":"%d","queueOffset":"%d","MSG_REGION":'
-            + orjson.dumps(region).replace(b"%", b"%%")
+            + region_text
             + b',"TRACE_ON":"true"},"flag":%d,"language":"PYTHON","opaque":%d,'
             + b'"serializeTypeCurrentRPC":"JSON","version":%d}' % VERSION
         )
+        self._run = (
+            b'{"code":0,"extFields":{"msgId":"%b%016X","queueId":"%d","queueOffset":"%d",'
+            + b'"MSG_REGION":'
+            + region_text
+            + b',"TRACE_ON":"true"},"flag":%d' % FLAG_RESPONSE
+            + b',"language":"PYTHON","opaque":%b,'
+            + b'"serializeTypeCurrentRPC":"JSON","version":%d}' % VERSION
+        )
+
+    def frames(
+        self,
+        id_prefix: bytes,
+        places: Iterable[tuple[int, int]],
+        asked: Iterable[tuple[int, bytes, bool]],
+    ) -> bytes:
+        """Return the frames that answer several sends, one after another.
+
+        Args:
+            id_prefix: of the message ids: the broker's address in hexadecimal digits.
+            places: physical and queue offset of each message.
+            asked: queue id and opaque of each send, and whether its answer is wanted.
+        """
+        parts: list[bytes] = []
+        run = self._run
+        for (physical, offset), (queue_id, opaque, wants_answer) in zip(places, asked, strict=True):
+            if wants_answer:
+                header = run % (id_prefix, physical, queue_id, offset, opaque)
+                size = len(header)
+                parts += (_PREFIX.pack(size + 4, size), header)
+        return b"".join(parts)
 
 
 class SendAnswer(RemotingCommand):

@@ -6,10 +6,13 @@ the request, or changes them, gets the general way.
 
 from __future__ import annotations
 
+import struct
 from typing import Any, Final
 
 import orjson
 
+from rocketstream import limits
+from rocketstream.errors import LocalProtocolError
 from rocketstream.protocol.codes import VERSION, LanguageCode, RequestCode, SerializeType
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers.send import SendMessageRequestHeader
@@ -17,6 +20,7 @@ from rocketstream.protocol.headers.send import SendMessageRequestHeader
 _CODE: Final = int(RequestCode.SEND_MESSAGE_V2)
 _PYTHON: Final = LanguageCode.PYTHON
 _JSON: Final = SerializeType.JSON
+_PREFIX: Final = struct.Struct(">iI")
 
 
 def _text(value: str) -> bytes:
@@ -53,6 +57,32 @@ class SendPlan:
                 b'"serializeTypeCurrentRPC":"JSON","version":%d}' % VERSION,
             )
         )
+
+    def frame(
+        self,
+        body: bytes | memoryview,
+        properties: str,
+        born_timestamp: int,
+        sys_flag: int,
+        user_flag: int,
+        opaque: int,
+    ) -> bytes:
+        """Return the whole frame of a send that wants an answer.
+
+        Raises:
+            LocalProtocolError: it is over the maximum.
+        """
+        header = self.template % (
+            sys_flag, born_timestamp, user_flag, orjson.dumps(properties), 0, opaque,
+        )  # fmt: skip
+        size = len(header)
+        length = 4 + size + len(body)
+        if length > limits.FRAME_BYTES_MAX - 4:
+            raise LocalProtocolError(
+                f"a frame of {length + 4} bytes is over the maximum of {limits.FRAME_BYTES_MAX}",
+                frame_bytes=length + 4,
+            )
+        return b"".join((_PREFIX.pack(length, size), header, body))
 
 
 class SendRequest(RemotingCommand):

@@ -26,6 +26,7 @@ from rocketstream.protocol.bodies.admin import (
     QueryConsumeQueueResponseBody,
     QueryConsumeTimeSpanBody,
     QueryCorrectionOffsetBody,
+    QueueEntries,
     QueueTimeSpan,
     ResetOffsetBody,
     SubscriptionGroupConfig,
@@ -33,6 +34,7 @@ from rocketstream.protocol.bodies.admin import (
     TopicList,
     TopicOffset,
     TopicStatsTable,
+    read_queue_entries,
 )
 from rocketstream.protocol.bodies.base import Body
 from rocketstream.protocol.bodies.client import (
@@ -109,6 +111,8 @@ __all__ = [
     "ProducerInfo",
     "ProducerTableInfo",
     "QueryConsumeQueueResponseBody",
+    "QueueEntries",
+    "read_queue_entries",
     "QueryConsumeTimeSpanBody",
     "QueryCorrectionOffsetBody",
     "QueueData",

@@ -5,6 +5,8 @@ Law: values and their JSON (wire-and-storage 3.2).
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Iterable
 from dataclasses import field
 from typing import Any
 
@@ -367,6 +369,68 @@ class QueryConsumeQueueResponseBody(Body):
     )
     max_queue_index: int = 0
     min_queue_index: int = 0
+
+    def encode_with(self, entries: Iterable[tuple[int, int, int]]) -> bytes:
+        """Return the text with these entries: log offset, size and tagsCode of each.
+
+        What ``encode`` would return, six times faster: there are ten thousand in an answer.
+        """
+        whole = Body.encode(dataclasses.replace(self, queue_data=[])).decode()
+        # Quotes within a text are escaped, so this is the list and nothing else.
+        before, _, after = whole.partition('"queueData":[]')
+        listed = ",".join(
+            f'{{"eval":false,"physicOffset":{offset},"physicSize":{size},"tagsCode":{code}}}'
+            for offset, size, code in entries
+        )
+        return f'{before}"queueData":[{listed}]{after}'.encode()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class QueueEntries:
+    """Entries of a consume queue, one list for each field.
+
+    Attributes:
+        physical: offsets in the commit log.
+        sizes: bytes of the messages.
+        codes: hashes of the tags, as far as the broker can tell: see ``unknown``.
+        unknown: entries whose hash the broker could not find.
+    """
+
+    physical: list[int]
+    sizes: list[int]
+    codes: list[int]
+    unknown: int = 0
+
+
+def read_queue_entries(data: bytes) -> QueueEntries:
+    """Return the entries of an answer to code 321; none for an empty one.
+
+    A broker that keeps more than a hash beside its entries (``enableConsumeQueueExt``) has an
+    address in the place of the hash, and the hash in what it keeps.
+
+    Raises:
+        RemoteProtocolError: no such body.
+    """
+    found = fastjson.loads(data) if data else {}
+    listed: Any = found.get("queueData") or [] if isinstance(found, dict) else None
+    try:
+        entries = QueueEntries(
+            [entry["physicOffset"] for entry in listed],
+            [entry["physicSize"] for entry in listed],
+            [entry["tagsCode"] for entry in listed],
+        )
+        beside = [i for i, entry in enumerate(listed) if "extendDataJson" in entry]
+        lost = sum("msg" in entry for entry in listed)
+        for i in beside:
+            entries.codes[i] = fastjson.loads(listed[i]["extendDataJson"])["tagsCode"]
+        numbers = entries.physical + entries.sizes + entries.codes
+        if not all(type(number) is int for number in numbers):
+            raise TypeError("a field is no whole number")
+    except (TypeError, KeyError, AttributeError) as error:
+        raise RemoteProtocolError(
+            f"the entries of a consume queue cannot be read: {error!r}"
+        ) from error
+    return dataclasses.replace(entries, unknown=lost)
 
 
 @body()

@@ -104,7 +104,12 @@ class ClusterInfo(Body):
 
 @body()
 class TopicConfig(Body):
-    """A topic as a broker keeps it."""
+    """A topic as a broker keeps it.
+
+    Attributes:
+        attributes: what 5.x knows of it beyond the other fields, by name (``queue.type``); None
+            where nothing is told, as by 4.x, which keeps none.
+    """
 
     topic_name: str = ""
     read_queue_nums: int = 4
@@ -115,11 +120,26 @@ class TopicConfig(Body):
     )
     topic_sys_flag: int = 0
     order: bool = False
+    attributes: dict[str, str] | None = field(default=None, metadata=coded(map_of(_STR, _STR)))
+
+    @property
+    def has_batch_queues(self) -> bool:
+        """Whether an entry of its queues' index may stand for several messages."""
+        return (self.attributes or {}).get("queue.type") == "BatchCQ"
+
+    @property
+    def is_compacted(self) -> bool:
+        """Whether consumers get the last message of each key only."""
+        return (self.attributes or {}).get("cleanup.policy") == "COMPACTION"
 
     def encode_pretty(self) -> str:
         """Return the text of an entry of topics.json."""
+        attributes = ""
+        if self.attributes is not None:
+            inner = fastjson.dumps(self.attributes, pretty=True).replace("\n", "\n\t\t\t")
+            attributes = f'\n\t\t\t"attributes":{inner},'
         return (
-            f'{{\n\t\t\t"order":{str(self.order).lower()},\n\t\t\t"perm":{self.perm},'
+            f'{{{attributes}\n\t\t\t"order":{str(self.order).lower()},\n\t\t\t"perm":{self.perm},'
             f'\n\t\t\t"readQueueNums":{self.read_queue_nums},'
             f'\n\t\t\t"topicFilterType":{fastjson.dumps(self.topic_filter_type)},'
             f'\n\t\t\t"topicName":{fastjson.dumps(self.topic_name)},'

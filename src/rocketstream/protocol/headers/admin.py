@@ -10,7 +10,7 @@ from rocketstream.protocol.headers.base import Header, header
 
 @header()
 class CreateTopicRequestHeader(Header):
-    """Code 17."""
+    """Code 17; ``attributes``, read by 5.x only, is a change: ``+name=value,-name``."""
 
     topic: str
     default_topic: str
@@ -20,6 +20,7 @@ class CreateTopicRequestHeader(Header):
     topic_filter_type: str = "SINGLE_TAG"
     topic_sys_flag: int | None = 0
     order: bool = False
+    attributes: str | None = None
 
 
 @header()
@@ -120,7 +121,36 @@ class GetBrokerConfigResponseHeader(Header):
 
 
 @header()
-class GetBrokerClusterAclConfigResponseHeader(Header):
+class CreateAccessConfigRequestHeader(Header):
+    """Code 50; the rights are ``NAME=PUB|SUB``, joined by commas."""
+
+    access_key: str
+    secret_key: str | None = None
+    white_remote_address: str | None = None
+    admin: bool = False
+    default_topic_perm: str | None = None
+    default_group_perm: str | None = None
+    topic_perms: str | None = None
+    group_perms: str | None = None
+
+
+@header()
+class DeleteAccessConfigRequestHeader(Header):
+    """Code 51."""
+
+    access_key: str
+
+
+@header()
+class UpdateGlobalWhiteAddrsConfigRequestHeader(Header):
+    """Code 53; upstream's own tool leaves the file out unless told, and its broker then refuses."""
+
+    global_white_addrs: str
+    acl_file_full_path: str | None = None
+
+
+@header()
+class GetBrokerAclConfigResponseHeader(Header):
     """Answer to code 52."""
 
     version: str

@@ -11,8 +11,9 @@ from functools import lru_cache
 
 from rocketstream.protocol.sql92.nodes import EvaluationError, Node
 from rocketstream.protocol.sql92.parser import parse
+from rocketstream.protocol.sql92.tokens import TEXT_TESTS, TokenKind, tokens_of
 
-__all__ = ["Expression", "compile_expression"]
+__all__ = ["Expression", "compile_expression", "property_names"]
 
 _COMPILED_MAX = 256
 _SHORT_CHARS_MAX = 2_048
@@ -66,6 +67,16 @@ def compile_expression(text: str) -> Expression:
             character on, counted from 0.
     """
     return _compile_long(text) if len(text) > _SHORT_CHARS_MAX else _compile_short(text)
+
+
+def property_names(text: str) -> tuple[str, ...]:
+    """Return the properties a condition names, in its order.
+
+    Raises:
+        SubscriptionError: it is no condition.
+    """
+    found = [token.text for token in tokens_of(text) if token.kind is TokenKind.IDENTIFIER]
+    return tuple(dict.fromkeys(name for name in found if name.upper() not in TEXT_TESTS))
 
 
 @lru_cache(maxsize=_COMPILED_MAX)

@@ -1,0 +1,45 @@
+r"""Characters that are not seen, spelled out (``\u202e``) wherever text of others is shown.
+
+Law: pure; text in, text out. One set for terminals, pages and agents: what one of them obeys, hides
+or takes for another name has no place in the others either.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import Final
+
+JOINERS: Final = frozenset("\u200c\u200d")
+"""They shape Persian words and families of emoji."""
+_UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+"""Controls, direction marks, tags, lone surrogates, what no font has, breaks of lines."""
+_BLANK: Final = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0")
+"""Letters and marks that leave no trace: with them one name passes for another."""
+_NAMED: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def spelled_out(text: str, *, kept: str = "", joiners: bool = False) -> str:
+    r"""Return a text with every unseen character as its escape: ``\n``, ``\x1b``, ``\u202e``.
+
+    Args:
+        text: the text.
+        kept: characters that stay, like line breaks.
+        joiners: let zero width joiners stay, for people who read words shaped by them.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    staying = JOINERS.union(kept) if joiners else kept
+    return "".join(c if c in staying or not _hides(c) else _spelled(c) for c in text)
+
+
+def _hides(char: str) -> bool:
+    return char in _BLANK or unicodedata.category(char) in _UNSEEN
+
+
+def _spelled(char: str) -> str:
+    if char in _NAMED:
+        return _NAMED[char]
+    code = ord(char)
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

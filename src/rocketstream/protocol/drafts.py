@@ -1,0 +1,79 @@
+"""Drafts: records of usual messages that lack only what the store gives them.
+
+Law: bytes in and out; a draft says what ``record.new_record`` would be told, and its record has the
+same bytes. Plain tuples, since there is one for each message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, TypeAlias
+
+from rocketstream.protocol.codes import MessageSysFlag
+from rocketstream.protocol.crc import crc32
+from rocketstream.protocol.record import HEAD_V4, HOSTS_MASK, MAGIC_V1
+
+Draft: TypeAlias = tuple[
+    tuple[str, int],
+    int,
+    int,
+    int,
+    bytes,
+    bytes,
+    bytes | bytearray | memoryview,
+    bytes,
+    int,
+    Sequence[str],
+]
+"""Topic and queue id, flag, sysFlag, born timestamp, born host, store host, body, tail
+(:func:`draft_tail`), tagsCode, keys. What is not usual: :func:`may_be_draft`."""
+
+TOPIC_BYTES_MAX: Final = 127
+_ODD_FLAGS: Final = MessageSysFlag.TRANSACTION_MASK | HOSTS_MASK
+_HEAD_BYTES: Final = HEAD_V4.size
+_pack_head = HEAD_V4.pack
+
+
+def may_be_draft(topic: bytes, sys_flag: int, born_host: bytes, store_host: bytes) -> bool:
+    """Tell whether messages of this origin can be drafts: IPv4 hosts, and no half messages."""
+    return (
+        0 < len(topic) <= TOPIC_BYTES_MAX
+        and not sys_flag & _ODD_FLAGS
+        and len(born_host) == len(store_host) == 8
+    )
+
+
+def topic_head(topic: bytes) -> bytes:
+    """Return how a record names its topic."""
+    return len(topic).to_bytes(1, "big") + topic
+
+
+def draft_tail(topic: bytes, properties: bytes) -> bytes:
+    """Return what follows the body of a record.
+
+    Args:
+        topic: as :func:`topic_head` gives it.
+        properties: their text, without a NUL, at most ``PROPERTIES_BYTES_MAX``.
+    """
+    return b"%b%b%b" % (topic, len(properties).to_bytes(2, "big"), properties)
+
+
+def draft_size(draft: Draft) -> int:
+    """Return how many bytes a draft's record takes."""
+    return _HEAD_BYTES + len(draft[6]) + len(draft[7])
+
+
+def record_sizes(drafts: Iterable[Draft]) -> list[int]:
+    """Return how many bytes the record of each takes."""
+    return [_HEAD_BYTES + len(draft[6]) + len(draft[7]) for draft in drafts]
+
+
+def record_head(
+    draft: Draft, size: int, queue_offset: int, physical_offset: int, store_timestamp: int
+) -> bytes:
+    """Return what precedes the body in the record of a draft; ``size`` is that of the record."""
+    key, flag, sys_flag, born, born_host, store_host, body, _, _, _ = draft
+    return _pack_head(
+        size, MAGIC_V1, crc32(body) & 0x7FFFFFFF, key[1], flag, queue_offset, physical_offset,
+        sys_flag, born, born_host, store_timestamp, store_host, 0, 0, len(body),
+    )  # fmt: skip

@@ -1,0 +1,172 @@
+"""Headers of usual sends recognised by their fixed places: what the general way says, or none."""
+
+from __future__ import annotations
+
+import orjson
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from rocketstream.protocol.framing import decode_frame, encode_frame
+from rocketstream.protocol.headers import SendMessageRequestHeader
+from rocketstream.protocol.properties import (
+    PropertiesForm,
+    decode_properties,
+    encode_properties,
+)
+from rocketstream.protocol.send_form import SendForm, may_have_form, read_lane
+from rocketstream.protocol.send_request import SendPlan, SendRequest
+
+CLUSTER = "Default%Cluster"
+NAMES = ("KEYS", "UNIQ_KEY", "WAIT", "TAGS", "trace.id")
+JAVA = (
+    b'{"code":310,"extFields":{"a":"grp","b":"T1","c":"TBW102","d":"4","e":"3","f":"0",'
+    b'"g":"1700000000000","h":"7","i":"KEYS\\u0001k1 k2\\u0002UNIQ_KEY\\u00010A\\u0002WAIT\\u0001'
+    b'true\\u0002TAGS\\u0001A","j":"0","k":"false","l":"0","m":"false"},"flag":0,"language":"JAVA",'
+    b'"opaque":12,"serializeTypeCurrentRPC":"JSON","version":401}'
+)
+VALUES = st.text(st.characters(exclude_categories=["Cs"], max_codepoint=0x2FF), max_size=6)
+
+
+def general(header: bytes) -> tuple[object, ...]:
+    """What the general way reads of a header, and stores of its properties."""
+    command = decode_frame(len(header).to_bytes(4, "big") + header)
+    ext = command.ext_fields or {}
+    send = SendMessageRequestHeader.from_ext_v2(ext)
+    properties = decode_properties(send.properties or "")
+    stored = {**properties, "CLUSTER": CLUSTER}
+    stored.pop("WAIT", None)
+    is_usual = not send.batch and not send.reconsume_times and command.code == 310
+    assert is_usual, "a form took what is no usual send"
+    assert properties.get("WAIT", "true") == "true"
+    return (
+        (send.topic, send.queue_id, send.sys_flag), send.born_timestamp, send.flag,
+        encode_properties(stored).encode(), properties.get("TAGS"), properties.get("KEYS"),
+        properties.get("UNIQ_KEY"), command.flag, command.opaque,
+    )  # fmt: skip
+
+
+def by_form(form: SendForm, header: bytes) -> tuple[object, ...] | None:
+    """The same as a form reads it; None when it does not take the header."""
+    found = form.match(b"before" + header + b"behind", 6, 6 + len(header))
+    if found is None:
+        return None
+    groups = found.groups()
+
+    def value(place: int) -> str | None:
+        return groups[place].decode() if place else None
+
+    return (
+        read_lane(groups[0]), int(groups[1]), int(groups[2]), form.text % groups[3:-2],
+        value(form.tags), value(form.keys), value(form.unique), int(groups[-2]), int(groups[-1]),
+    )  # fmt: skip
+
+
+def test_what_java_writes_is_taken() -> None:
+    form = SendForm(("KEYS", "UNIQ_KEY", "WAIT", "TAGS"), CLUSTER)
+    assert by_form(form, JAVA) == general(JAVA)
+
+
+def test_message_without_properties_is_taken() -> None:
+    text = JAVA[JAVA.index(b'"i":"') + 5 : JAVA.index(b'","j"')]
+    header = JAVA.replace(text, b"")
+    assert may_have_form((), CLUSTER)
+    assert by_form(SendForm((), CLUSTER), header) == general(header)
+    assert by_form(SendForm((), CLUSTER), JAVA) is None
+
+
+def test_what_our_client_writes_is_taken() -> None:
+    example = SendMessageRequestHeader("g", "T1", "TBW102", 4, 3, 0, 0, 0, bname="b")
+    text = encode_properties({"UNIQ_KEY": "0A", "WAIT": "true"})
+    request = SendRequest(SendPlan(example), b"", text, 1_700_000_000_000, 1, 0)
+    header = request.ready_header()
+    assert header is not None
+    assert by_form(SendForm(("UNIQ_KEY", "WAIT"), CLUSTER), header) == general(header)
+
+
+@given(st.dictionaries(st.sampled_from(NAMES), VALUES), VALUES, st.integers(-2, 2**31 - 1))
+@example({"KEYS": 'a"b'}, "T1", 1)
+@example({"KEYS": "a\\b", "TAGS": "ü"}, "T1", 1)
+@example({"KEYS": "a\x01b\x02TAGS\x01c"}, "T1", 1)
+@example({"WAIT": "false"}, "T1", 1)
+def test_a_form_says_what_the_general_way_says(
+    properties: dict[str, str], topic: str, number: int
+) -> None:
+    text = encode_properties(properties)
+    send = SendMessageRequestHeader(
+        "g", topic, "TBW102", 4, abs(number) % 2000, number & 3, abs(number), number & 1023, text
+    )
+    command = {
+        "code": 310, "extFields": send.to_ext_v2(), "flag": number & 2, "language": "JAVA",
+        "opaque": number, "serializeTypeCurrentRPC": "JSON", "version": 401,
+    }  # fmt: skip
+    header = orjson.dumps(command)
+    names = tuple(decode_properties(text))
+    if may_have_form(names, CLUSTER):
+        read = by_form(SendForm(names, CLUSTER), header)
+        assert read is None or read == general(header)
+
+
+@pytest.mark.parametrize("byte", [b'"', b"\\", b"\x01", b"0", b"-", b",", b"\xc3", b" ", b"{"])
+def test_a_header_with_one_byte_wrong_is_read_as_the_general_way_reads_it(byte: bytes) -> None:
+    form = SendForm(("KEYS", "UNIQ_KEY", "WAIT", "TAGS"), CLUSTER)
+    taken = 0
+    for at in range(len(JAVA)):
+        for damaged in (JAVA[:at] + byte + JAVA[at + 1 :], JAVA[:at] + byte + JAVA[at:]):
+            read = by_form(form, damaged)
+            if read is not None:
+                taken += 1
+                assert read == general(damaged), damaged
+    assert taken or byte not in (b"0", b" ")
+
+
+def test_a_second_field_of_the_same_name_is_left_to_the_general_way() -> None:
+    form = SendForm(("KEYS", "UNIQ_KEY", "WAIT", "TAGS"), CLUSTER)
+    for text in (b'"h":"7"', b'"k":"false"', b'"flag":0', b'"b":"T1"', b'"l":"0"', b'"m":"false"'):
+        assert by_form(form, JAVA.replace(text, text + b"," + text)) is None
+    assert by_form(form, JAVA.replace(b"TAGS", b"KEYS")) is None
+    assert by_form(form, JAVA.replace(b'"m":"false"', b'"m":"true"')) is None
+    assert by_form(form, JAVA.replace(b'"j":"0"', b'"j":"1"')) is None
+
+
+def test_names_that_could_be_confused_make_no_form() -> None:
+    assert may_have_form(("KEYS", "a.b-c_d"), CLUSTER)
+    for names in (("CLUSTER",), ("a b",), ("ä",), ("x" * 65,), tuple(map(str, range(17)))):
+        assert not may_have_form(names, CLUSTER)
+    assert not may_have_form(("KEYS",), "a\0b")
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([*NAMES, "a%b", ".*"]), VALUES), max_size=4),
+    st.dictionaries(st.sampled_from(["WAIT", "UNIQ_KEY", "50%", "CLUSTER"]), VALUES.map(repr)),
+    st.booleans(),
+)
+def test_a_form_of_properties_merges_as_dictionaries_do(
+    pairs: list[tuple[str, str]], common: dict[str, str], ends: bool
+) -> None:
+    text = "\x02".join([f"{name}\x01{value}" for name, value in pairs]) + "\x02" * ends
+    own = decode_properties(text)
+    form = PropertiesForm(tuple(own))
+    found = form.match(text.encode())
+    if found is not None and own:
+        template, order = form.merged(common)
+        merged = template % tuple([found.groups()[place] for place in order])
+        assert merged == encode_properties({**common, **own}).encode()
+        assert [value.decode() for value in found.groups()] == list(own.values())
+    plain = all(v.isascii() and v and not {*"\0\x01\x02"} & {*v} for _, v in pairs)
+    if own and plain and len(own) == len(pairs):
+        assert found is not None
+
+
+def test_the_frame_of_a_run_is_that_of_the_general_way() -> None:
+    from rocketstream.protocol.command import RemotingCommand
+    from rocketstream.protocol.send_answer import SendAnswer, SendAnswerPlan
+
+    plan = SendAnswerPlan('r%"x')
+    frames = plan.frames(b"7F00", [(255, 9), (256, 10), (1, 2)],
+                         [(3, b"12", True), (0, b"13", False), (4, b"14", True)])  # fmt: skip
+    expected = b""
+    for opaque, msg_id, queue_id, offset in ((12, "00FF", 3, 9), (14, "0001", 4, 2)):
+        answer = SendAnswer(plan, "7F00" + msg_id.rjust(16, "0"), queue_id, offset)
+        expected += encode_frame(RemotingCommand(310, opaque).answer(answer))
+    assert frames == expected
