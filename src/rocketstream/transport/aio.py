@@ -3,11 +3,10 @@
 Law: re-exports only.
 """
 
+from rocketstream.transport.calls import AfterResponse, BeforeRequest
 from rocketstream.transport.client import RemotingClient
 from rocketstream.transport.connection import (
-    AfterResponse,
     AnswerCallback,
-    BeforeRequest,
     Connection,
     ConnectionLimits,
     RequestHandler,

@@ -10,12 +10,11 @@ import contextlib
 import os
 import select
 import socket
-import ssl
 import struct
 import sys
 from collections import deque
 from types import TracebackType
-from typing import NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from rocketstream import limits
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
@@ -33,7 +32,10 @@ from rocketstream.protocol.codes import FLAG_ONEWAY, FLAG_RESPONSE
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.framing import decode_frame_within, encode_frame
 from rocketstream.transport.addresses import cannot_connect, parse_address
-from rocketstream.transport.connection import OPAQUE_MASK, BeforeRequest, refusal
+from rocketstream.transport.calls import OPAQUE_MASK, BeforeRequest, refusal
+
+if TYPE_CHECKING:
+    import ssl
 
 _unpack_prefix = struct.Struct(">i").unpack_from
 _PREFIX_BYTES = limits.FRAME_PREFIX_BYTES
@@ -139,8 +141,7 @@ class BlockingConnection:
     def has_input(self) -> bool:
         """Whether something was read already, or the connection is closed: no need to wait."""
         sock = self._sock
-        pending = isinstance(sock, ssl.SSLSocket) and sock.pending() > 0
-        return sock is None or pending or self._end > self._start or bool(self._answered)
+        return sock is None or _decrypted(sock) or self._end > self._start or bool(self._answered)
 
     def fileno(self) -> int:
         """Return the socket's descriptor, to wait for what comes; -1 when it is closed."""
@@ -261,9 +262,11 @@ class BlockingConnection:
             while got := self._receive_now(sock):
                 self._end += got
                 self._make_room(self._end - self._start + _PREFIX_BYTES)
-        except (BlockingIOError, ssl.SSLWantReadError):
+        except BlockingIOError:
             return False
         except OSError as error:
+            if _is_want_read(error):
+                return False
             self._break(str(error))
             return True
         self._break("closed by the peer")
@@ -479,6 +482,17 @@ def _connect(address: str, timeout_s: float, ssl_context: ssl.SSLContext | None)
         timed_out = isinstance(error, TimeoutError)
         reason = f"no answer within {timeout_s * 1000:g} ms" if timed_out else str(error)
         raise cannot_connect(address, reason) from error
+
+
+def _decrypted(sock: Any) -> bool:
+    """Whether TLS has something ready that the descriptor does not tell of."""
+    pending = getattr(sock, "pending", None)
+    return pending is not None and pending() > 0
+
+
+def _is_want_read(error: OSError) -> bool:
+    # Known by name: who speaks no TLS does without the module, which takes long to import.
+    return type(error).__name__ == "SSLWantReadError"
 
 
 def _set_kernel_timeouts(sock: socket.socket, timeout_s: float) -> None:

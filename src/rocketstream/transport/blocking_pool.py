@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import contextlib
 import os
-import ssl
 import threading
 from collections.abc import Iterator
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from rocketstream import limits
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.errors import ClientStateError, ForkedClientError, TooManyRequestsError
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.transport.blocking_connection import BlockingConnection
-from rocketstream.transport.connection import AfterResponse, BeforeRequest
+from rocketstream.transport.calls import AfterResponse, BeforeRequest
+
+if TYPE_CHECKING:
+    import ssl
 
 
 class BlockingPool:

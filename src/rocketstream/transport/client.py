@@ -15,14 +15,14 @@ from rocketstream import limits
 from rocketstream.errors import ClientStateError
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.transport.addresses import cannot_connect, parse_address
+from rocketstream.transport.calls import AfterResponse, BeforeRequest
 from rocketstream.transport.connection import (
-    AfterResponse,
-    BeforeRequest,
     Connection,
     ConnectionLimits,
     RequestHandler,
     refuse_request,
 )
+from rocketstream.transport.sending_connection import SendingConnection
 
 
 class RemotingClient:
@@ -66,11 +66,11 @@ class RemotingClient:
         self._after_response = after_response
         self._on_open = on_open
         self._on_close = on_close
-        self._connections: dict[str, Connection] = {}
-        self._connecting: dict[str, asyncio.Task[Connection]] = {}
+        self._connections: dict[str, SendingConnection] = {}
+        self._connecting: dict[str, asyncio.Task[SendingConnection]] = {}
         self._closed = False
 
-    async def connection(self, address: str) -> Connection:
+    async def connection(self, address: str) -> SendingConnection:
         """Return the open connection to ``address``, connecting if there is none.
 
         Raises:
@@ -97,13 +97,13 @@ class RemotingClient:
                 ) from None
             raise
 
-    def connected(self, address: str) -> Connection | None:
+    def connected(self, address: str) -> SendingConnection | None:
         """Return the connection to ``address`` if it is open now."""
         connection = self._connections.get(address)
         return None if connection is None or connection.is_closed else connection
 
     @property
-    def connections(self) -> list[Connection]:
+    def connections(self) -> list[SendingConnection]:
         """The connections open now."""
         return [each for each in self._connections.values() if not each.is_closed]
 
@@ -143,7 +143,7 @@ class RemotingClient:
         for connection in connections:
             await connection.wait_closed()
 
-    async def _connect(self, address: str) -> Connection:
+    async def _connect(self, address: str) -> SendingConnection:
         host, port = parse_address(address)
         loop = asyncio.get_running_loop()
         try:
@@ -162,8 +162,8 @@ class RemotingClient:
             self._on_open(connection)
         return connection
 
-    def _new_connection(self, loop: asyncio.AbstractEventLoop, address: str) -> Connection:
-        return Connection(
+    def _new_connection(self, loop: asyncio.AbstractEventLoop, address: str) -> SendingConnection:
+        return SendingConnection(
             loop,
             self._on_request,
             bounds=self._bounds,
@@ -179,7 +179,7 @@ class RemotingClient:
         if self._on_close is not None:
             self._on_close(connection)
 
-    def _connect_done(self, address: str, task: asyncio.Task[Connection]) -> None:
+    def _connect_done(self, address: str, task: asyncio.Task[SendingConnection]) -> None:
         self._connecting.pop(address, None)
         if not task.cancelled():
             task.exception()  # retrieved: whoever asked may have been cancelled meanwhile

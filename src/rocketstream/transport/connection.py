@@ -27,6 +27,7 @@ from rocketstream.protocol.codes import FLAG_ONEWAY, FLAG_RESPONSE, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.framing import FrameDecoder, encode_frame, encode_frame_head
 from rocketstream.transport.addresses import format_address
+from rocketstream.transport.calls import OPAQUE_MASK, AfterResponse, BeforeRequest, refusal
 from rocketstream.transport.sharing import AnswerSteps
 
 logger = logging.getLogger("rocketstream.transport")
@@ -35,11 +36,8 @@ RequestHandler = Callable[["Connection", RemotingCommand], AnswerSteps | None]
 """Takes a request; on a server's connection it may leave the rest of its work as steps, done before
 the next request."""
 AnswerCallback = Callable[[RemotingCommand | None, Exception | None], None]
-BeforeRequest = Callable[[str, RemotingCommand], None]
-AfterResponse = Callable[[str, RemotingCommand, RemotingCommand], None]
 _Sink: TypeAlias = asyncio.Future[RemotingCommand] | AnswerCallback
 
-OPAQUE_MASK = 0x7FFF_FFFF
 _PAUSE_ABOVE_BYTES = 1024 * 1024
 _SWEEP_PAUSE_S = 0.02
 _IDLE_CHECKS = 4
@@ -68,13 +66,6 @@ class ConnectionLimits:
 
 
 DEFAULT_LIMITS = ConnectionLimits()
-
-
-def refusal(request: RemotingCommand) -> RemotingCommand:
-    """Return what a side without a processor for ``request`` answers (W 1.4, code 3)."""
-    remark = f" request type {request.code} not supported"
-    response = RemotingCommand.response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
-    return request.answer(response)
 
 
 def refuse_request(connection: Connection, request: RemotingCommand) -> None:
@@ -174,6 +165,10 @@ class Connection(asyncio.BaseProtocol):
         """Whether the peer does not take what it is sent; ``when_drained`` tells when it did."""
         return self._paused and not self._closed
 
+    def owe(self, answer: Callable[[], None]) -> None:
+        """Have something done that its peer waits for, later in this turn of the loop or after."""
+        self._loop.call_soon(answer)
+
     def when_drained(self, callback: Callable[[], None]) -> None:
         """Call back when the peer has taken what waits for it; never once it is closed."""
         self._when_drained.append(callback)
@@ -261,29 +256,42 @@ class Connection(asyncio.BaseProtocol):
         self._out.extend(body_parts)
         self._out_bytes += body_bytes
 
+    def send_frames(self, frames: bytes) -> None:
+        """Send frames that are ready, such as the answers to several requests; not once closed."""
+        if not self._closed:
+            self._write(frames)
+
     def _submit(
         self,
         command: RemotingCommand,
         timeout_ms: float,
         sink: _Sink,
     ) -> None:
+        opaque = self._next_opaque()
+        if self._before_request is not None:
+            self._before_request(self._address, command)
+        command.opaque = opaque
+        frame = encode_frame(command)
+        if self._after_response is not None:
+            sink = self._watched(command, sink)
+        self._send(frame, opaque, timeout_ms, sink)
+
+    def _next_opaque(self) -> int:
+        """Return the number of the next request, if there may be one more."""
         if self._closed:
             raise self._closed_error()
-        pending = self._pending
-        if len(pending) >= self._in_flight_max:
+        if len(self._pending) >= self._in_flight_max:
             raise TooManyRequestsError(
                 f"{self._in_flight_max} requests to {self.peer} wait for an answer; wait for some",
                 address=self.peer,
             )
-        if self._before_request is not None:
-            self._before_request(self._address, command)
         self._opaque = opaque = (self._opaque + 1) & OPAQUE_MASK
-        command.opaque = opaque
-        frame = encode_frame(command)
+        return opaque
+
+    def _send(self, frame: bytes, opaque: int, timeout_ms: float, sink: _Sink) -> None:
+        """Write a request; its answer, or what kept it from coming, goes to ``sink``."""
         deadline = self._time() + timeout_ms / 1000
-        if self._after_response is not None:
-            sink = self._watched(command, sink)
-        pending[opaque] = (deadline, sink)
+        self._pending[opaque] = (deadline, sink)
         if deadline < self._sweep_at:
             self._sweep_later(deadline)
         self._write(frame)

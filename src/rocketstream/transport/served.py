@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +21,10 @@ from rocketstream.transport.sharing import AnswerSteps, Sharing
 
 logger = logging.getLogger("rocketstream.transport")
 
+FramesTaker = Callable[[Connection, bytes | bytearray, int, Callable[[], bool]], int]
+"""Takes requests straight from what was received: the connection, the bytes, where the next frame
+begins, and what to ask now and then whether it is others' turn. Returns where the first frame
+begins that it leaves to the general way; it must have done, or refused, all before it."""
 _FLUSH_ABOVE_BYTES = 1024 * 1024
 _PIECE_BYTES = 64 * 1024
 """What is handed to the socket at a time: a piece is freed when it is sent, and the next answer's
@@ -43,11 +48,14 @@ class ServedConnection(Connection, asyncio.BufferedProtocol):
         bounds: ConnectionLimits,
         on_open: Callable[[Connection], None] | None = None,
         on_close: Callable[[Connection], None] | None = None,
+        take_frames: FramesTaker | None = None,
     ) -> None:
         super().__init__(loop, on_request, bounds=bounds, on_open=on_open, on_close=on_close)
+        self._take_frames = take_frames
         self._sharing = sharing
         self._steps: AnswerSteps | None = None
         self._awaited: asyncio.Future[Any] | None = None
+        self._owed: deque[Callable[[], None]] = deque()
         self._in_line = False
         self._is_parked = False
         self._is_gone = False
@@ -78,7 +86,7 @@ class ServedConnection(Connection, asyncio.BufferedProtocol):
             return
         self._active = True
         self._decoder.put(data)
-        if not self._in_line and self._sharing.go(self):
+        if self._in_line or self._sharing.go(self):
             self._in_line = True
             self._pause_reading()
         if self._decoder.bytes_pending:
@@ -148,14 +156,27 @@ class ServedConnection(Connection, asyncio.BufferedProtocol):
 
     # --- working ----------------------------------------------------------------------------------
 
-    def work(self, until: Callable[[], bool]) -> bool:
-        """Take requests and answers until ``until`` says so; return whether some are left.
+    def owe(self, answer: Callable[[], None]) -> None:
+        """Have something done that its peer waits for, when it is this connection's turn.
 
-        Called by what its server shares, when it is its turn.
+        It stands in line as its requests do: before what came later from anybody, and at its own
+        expense. It reads on meanwhile, for its turn is near.
+        """
+        self._owed.append(answer)
+        if self._is_parked:
+            self._unpark()
+        elif not self._in_line:
+            self._in_line = True
+            self._sharing.again(self)
+
+    def work(self, until: Callable[[], bool]) -> bool:
+        """Give what it owes, then take requests and answers, until ``until`` says so.
+
+        Called by what its server shares, when it is its turn; returns whether something is left.
         """
         self._receiving = True
         try:
-            more = self._work(until)
+            more = self._give(until) or self._work(until) or bool(self._owed)
         except RemoteProtocolError as error:
             self._refuse_frame(error)
             more = False
@@ -168,8 +189,20 @@ class ServedConnection(Connection, asyncio.BufferedProtocol):
         # Who waits for its peer to read needs no turn: ``resume_writing`` puts it in line again.
         # So does the end of what its steps wait for.
         waits_for_peer = self._paused and not self._closed and self._steps is None
-        self._is_parked = more and (waits_for_peer or self._awaited is not None)
+        waits = waits_for_peer or self._awaited is not None
+        self._is_parked = more and waits and not self._owed
         return more and not self._is_parked
+
+    def _give(self, until: Callable[[], bool]) -> bool:
+        """Do what was owed at the beginning; return whether the slice is over."""
+        for _ in range(len(self._owed)):
+            try:
+                self._owed.popleft()()
+            except Exception:
+                logger.exception("INTERNAL what %s waited for failed", self.peer)
+            if until():
+                return True
+        return False
 
     def _work(self, until: Callable[[], bool]) -> bool:
         decoder = self._decoder
@@ -185,16 +218,36 @@ class ServedConnection(Connection, asyncio.BufferedProtocol):
                 return False  # closed by us: what is left is not asked for any more
             if self._paused and not self._closed:
                 return True
-            command = decoder.next()
-            if command is None:
-                return False
-            self._frame_began_s = math.inf
-            self._leave_room()
-            self._take(command)
+            if self._take_frames is None or not self._take_run(self._take_frames, until):
+                command = decoder.next()
+                if command is None:
+                    return False
+                self._frame_began_s = math.inf
+                self._leave_room()
+                self._take(command)
+            elif not decoder.bytes_pending:
+                return False  # a producer's send comes by itself, more often than not
             if self._out_bytes > _FLUSH_ABOVE_BYTES:
                 self._flush()
             if until():
                 return True
+
+    def _take_run(self, take_frames: FramesTaker, until: Callable[[], bool]) -> bool:
+        """Have the next requests taken together; return whether any was."""
+        data, position = self._decoder.held
+        try:
+            end = take_frames(self, data, position, until)
+        except Exception:
+            # Some of it may be done: neither doing it again nor going on behind it would be right.
+            logger.exception("INTERNAL requests of %s failed", self.peer)
+            self.close("an internal error of the server")
+            return True
+        if end == position:
+            return False
+        self._decoder.skip_to(end)
+        self._frame_began_s = math.inf
+        self._leave_room()
+        return True
 
     def _answer_in_steps(self, steps: AnswerSteps | None) -> None:
         self._steps = steps

@@ -26,13 +26,12 @@ from rocketstream.errors import (
 )
 from rocketstream.transport.addresses import format_address
 from rocketstream.transport.connection import Connection, ConnectionLimits, RequestHandler
-from rocketstream.transport.served import ServedConnection
+from rocketstream.transport.served import FramesTaker, ServedConnection
 from rocketstream.transport.sharing import Sharing
-from rocketstream.transport.tls import TlsMode
+from rocketstream.transport.tls import TLS_MODES, TlsMode
 
 logger = logging.getLogger("rocketstream.transport")
 
-TLS_MODES = ("disabled", "permissive", "enforcing")
 TLS_FIRST_BYTE = b"\x16"
 _BACKLOG = 1024
 _ACCEPTS_PER_TURN = 8
@@ -66,6 +65,7 @@ class RemotingServer:
         bounds: ConnectionLimits | None = None,
         sharing: Sharing | None = None,
         clock: Clock = SYSTEM_CLOCK,
+        take_frames: FramesTaker | None = None,
     ) -> None:
         """Keep the settings; nothing listens before ``start``.
 
@@ -85,6 +85,7 @@ class RemotingServer:
             bounds: all bounds of a connection at once; those above are then ignored.
             sharing: what its connections share with those of other ports; None shares with nobody.
             clock: what work is measured by.
+            take_frames: offered what was received before it is decoded in the general way.
 
         Raises:
             ConfigurationError: unknown ``tls_mode``, or ``enforcing`` without ``ssl_context``.
@@ -111,6 +112,7 @@ class RemotingServer:
         self._sharing = sharing
         self._own_sharing: Sharing | None = None
         self._clock = clock
+        self._take_frames = take_frames
         self._loop: asyncio.AbstractEventLoop | None = None
         self._server: asyncio.Server | None = None
         self._acceptor: _Acceptor | None = None
@@ -196,6 +198,7 @@ class RemotingServer:
             bounds=self._bounds,
             on_open=self._opened,
             on_close=self._lost,
+            take_frames=self._take_frames,
         )
 
     def _is_full(self) -> bool:

@@ -85,7 +85,8 @@ class Sharing:
 
     A connection works at once while it and the others have used little; what is left after a
     slice, and all work of those who use much, waits in a line that gets one slice in each turn of
-    the loop. Time used is forgiven at a fifth of the rate at which time passes.
+    the loop. Time used is forgiven at a fifth of the rate at which time passes. Those who used
+    little go first, all but one slice of a turn: however many they are, the others go on.
     """
 
     def __init__(
@@ -160,8 +161,8 @@ class Sharing:
             self._is_due = True
             self._loop.call_soon(self._turn)
 
-    def _next(self) -> Sharer | _Job:
-        worker = (self._fresh or self._used).popleft()
+    def _next(self, line: deque[Sharer | _Job]) -> Sharer | _Job:
+        worker = line.popleft()
         if not isinstance(worker, _Job):
             worker.is_waiting = False
         return worker
@@ -178,8 +179,9 @@ class Sharing:
         """Let those in line work, one after another, until the turn's time is used."""
         self._is_due = False
         began_ms = now_ms = self._now_ms()
-        for _ in range(len(self._fresh) + len(self._used)):
-            worker = self._next()
+        for number in range(len(self._fresh) + len(self._used)):
+            first, second = (self._fresh, self._used) if number else (self._used, self._fresh)
+            worker = self._next(first or second)
             more, used_ms = self._slice(worker, now_ms)
             now_ms += used_ms
             if isinstance(worker, _Job):
@@ -307,7 +309,7 @@ class Sharing:
     def close(self) -> None:
         """Do at once whatever still waits."""
         while self._fresh or self._used:
-            worker = self._next()
+            worker = self._next(self._fresh or self._used)
             while worker.work(lambda: False):
                 pass
         if self._watch is not None:

@@ -1,23 +1,29 @@
 """SSL contexts for both roles (W 1.6).
 
-Law: only builds contexts; which byte starts TLS is the server's business.
+Law: only builds contexts; which byte starts TLS is the server's business. Who speaks no TLS does
+not import ``ssl``, which takes longer than what a command asks.
 """
 
 from __future__ import annotations
 
-import ssl
-from typing import Literal
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, Literal
 
 from rocketstream.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    import ssl
 
 TlsMode = Literal["disabled", "permissive", "enforcing"]
 ClientAuth = Literal["none", "optional", "require"]
 
-_CLIENT_AUTH = {
-    "none": ssl.CERT_NONE,
-    "optional": ssl.CERT_OPTIONAL,
-    "require": ssl.CERT_REQUIRED,
-}
+TLS_VARIABLE: Final = "ROCKETMQ_TLS_ENABLE"
+_VARIABLE_PREFIX: Final = "ROCKETMQ_TLS_"
+
+TLS_MODES: Final = ("disabled", "permissive", "enforcing")
+
+_CLIENT_AUTH = {"none": "CERT_NONE", "optional": "CERT_OPTIONAL", "require": "CERT_REQUIRED"}
 
 
 def client_context(
@@ -44,15 +50,72 @@ def client_context(
     Raises:
         ConfigurationError: a file cannot be read, or key and certificate do not belong together.
     """
+    import ssl
+
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.check_hostname = verify and check_hostname
     context.verify_mode = ssl.CERT_REQUIRED if verify else ssl.CERT_NONE
     if verify:
-        _load_trusted(context, ca_file)
+        load_trusted(context, ca_file)
     if cert_file is not None:
         _load_own(context, cert_file, key_file, key_password)
     return context
+
+
+def environment_context(environment: Mapping[str, str] | None = None) -> ssl.SSLContext | None:
+    """Return a context for connecting as the environment says, None when it wants none.
+
+    ROCKETMQ_TLS_ENABLE switches it on; ROCKETMQ_TLS_CA_FILE, _CERT_FILE, _KEY_FILE and
+    _KEY_PASSWORD, _VERIFY (true unless false) and _CHECK_HOSTNAME are ``client_context``'s.
+
+    Args:
+        environment: instead of this process's own.
+
+    Raises:
+        ConfigurationError: a file cannot be read, or a switch is neither true nor false.
+    """
+    environment = os.environ if environment is None else environment
+    return settings_context(environment) if is_tls_wanted(environment) else None
+
+
+def is_tls_wanted(environment: Mapping[str, str]) -> bool:
+    """Return whether ROCKETMQ_TLS_ENABLE switches TLS on.
+
+    Raises:
+        ConfigurationError: it is neither true nor false.
+    """
+    return _switch(environment, "ENABLE", False)
+
+
+def settings_context(environment: Mapping[str, str] | None = None) -> ssl.SSLContext:
+    """Return the context ``environment_context`` would, whether it is switched on or not.
+
+    Raises:
+        ConfigurationError: as there.
+    """
+    environment = os.environ if environment is None else environment
+
+    def text(name: str) -> str | None:
+        return environment.get(_VARIABLE_PREFIX + name) or None
+
+    return client_context(
+        ca_file=text("CA_FILE"),
+        cert_file=text("CERT_FILE"),
+        key_file=text("KEY_FILE"),
+        key_password=text("KEY_PASSWORD"),
+        verify=_switch(environment, "VERIFY", True),
+        check_hostname=_switch(environment, "CHECK_HOSTNAME", False),
+    )
+
+
+def _switch(environment: Mapping[str, str], name: str, default: bool) -> bool:
+    text = environment.get(_VARIABLE_PREFIX + name, "").strip().lower()
+    if text not in ("", "true", "false"):
+        raise ConfigurationError(
+            f"environment variable {_VARIABLE_PREFIX}{name} must be true or false, not {text!r}"
+        )
+    return text == "true" if text else default
 
 
 def server_context(
@@ -80,16 +143,23 @@ def server_context(
             f"client_auth={client_auth!r}: give one of {', '.join(_CLIENT_AUTH)}",
             client_auth=client_auth,
         )
+    import ssl
+
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     _load_own(context, cert_file, key_file, key_password)
-    context.verify_mode = _CLIENT_AUTH[client_auth]
+    context.verify_mode = ssl.VerifyMode[_CLIENT_AUTH[client_auth]]
     if client_auth != "none":
-        _load_trusted(context, client_ca_file)
+        load_trusted(context, client_ca_file)
     return context
 
 
-def _load_trusted(context: ssl.SSLContext, ca_file: str | None) -> None:
+def load_trusted(context: ssl.SSLContext, ca_file: str | None) -> None:
+    """Have a context trust the certificates of a PEM file, or without one the system's.
+
+    Raises:
+        ConfigurationError: the file cannot be read.
+    """
     if ca_file is None:
         context.load_default_certs()
         return

@@ -130,3 +130,17 @@ def test_leak_check_names_threads_and_sockets_that_stay() -> None:
     assert len(leaks) in (2, 3), "sockets are seen on Linux only"
     stop.set()
     assert not check.leaks()
+
+
+def test_leak_check_leaves_out_the_sockets_of_what_else_lives_here() -> None:
+    """And tells of the others which ports they join."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        mine, others = LeakCheck(), LeakCheck(lambda: [port])
+        with socket.create_connection(("127.0.0.1", port)) as client, listening.accept()[0]:
+            leaks = mine.leaks(wait_ms=0)
+            assert others.leaks(wait_ms=0) == []
+            if leaks:  # Linux
+                near = client.getsockname()[1]
+                ends = {leak.split("] ")[1] for leak in leaks}
+                assert ends == {f"port {near} to {port}", f"port {port} to {near}"}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import struct
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 import pytest
@@ -251,6 +253,81 @@ def test_work_of_the_server_itself_is_done_in_slices(play: Play) -> None:
             before = len(done)
             await turn()
             assert len(done) - before <= 6
+
+    play(main)
+
+
+def test_answers_owed_keep_up_with_the_requests_they_are_owed_for(play: Play) -> None:
+    """Fifty who send held up all who waited for messages: those came faster than they went."""
+
+    async def main(server: Server) -> None:
+        owed, owed_most = 0, 0
+        free: list[ServedConnection] = []
+
+        def give() -> None:
+            nonlocal owed
+            server.clock.advance(limits.WORK_SLICE_MS / 5)
+            owed -= 1
+
+        def take(connection: Connection, _: RemotingCommand) -> None:
+            nonlocal owed, owed_most
+            server.clock.advance(limits.WORK_SLICE_MS / 5)
+            assert isinstance(connection, ServedConnection)
+            free.append(connection)
+            owed += 1
+            owed_most = max(owed, owed_most)
+            next(waiting).owe(give)
+
+        waiting = itertools.cycle([server.join()[0] for _ in range(50)])
+        free = [server.join(take)[0] for _ in range(50)]
+        for _ in range(500):
+            asking, free[:] = list(free), []
+            for connection in asking:
+                connection.data_received(frames(1))
+            await turn()
+        assert 0 < owed_most <= 100, "one for each who sends, one for each who waits"
+
+    play(main)
+
+
+def test_who_uses_much_goes_on_among_very_many_who_use_little(play: Play) -> None:
+    """A reader of much among a crowd of producers got no turn at all while they kept sending."""
+
+    async def main(server: Server) -> None:
+        server.cost_ms = limits.WORK_SLICE_MS
+        reader, _ = server.join()
+        reader.used_ms = 2 * limits.WORK_CREDIT_MS
+        reader.data_received(frames(1_000))
+        crowd = [server.join()[0] for _ in range(1_000)]
+        for number in range(200):
+            for connection in crowd[number % 10 :: 10]:
+                connection.data_received(frames(1))
+            await turn()
+        assert server.done.count(reader) >= 50
+        assert len(server.done) - server.done.count(reader) >= 100
+
+    play(main)
+
+
+def test_answers_owed_to_one_peer_take_its_slice_each_turn(play: Play) -> None:
+    """A thousand pulls of one connection that a message wakes hold up nobody."""
+
+    async def main(server: Server) -> None:
+        given: list[int] = []
+
+        def give(number: int) -> None:
+            server.clock.advance(limits.WORK_SLICE_MS / 2)
+            given.append(number)
+
+        peer, _ = server.join()
+        for number in range(100):
+            peer.owe(partial(give, number))
+        assert given == [], "not before the turn that brought the message is over"
+        while len(given) < 100:
+            before = len(given)
+            await turn()
+            assert 0 < len(given) - before <= 6
+        assert given == [*range(100)]
 
     play(main)
 

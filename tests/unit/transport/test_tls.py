@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
+import stat
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,10 +15,18 @@ from typing import Any
 import pytest
 
 from rocketstream.errors import ConfigurationError, ConnectError, TransportError
+from rocketstream.server.certificates import make_test_certificates
+from rocketstream.server.tls import ServerTls
+from rocketstream.testing import ManualClock
 from rocketstream.transport.addresses import format_address
 from rocketstream.transport.aio import RemotingClient, RemotingServer
 from rocketstream.transport.blocking import BlockingConnection, BlockingPool
-from rocketstream.transport.tls import TlsMode, client_context, server_context
+from rocketstream.transport.tls import (
+    TlsMode,
+    client_context,
+    environment_context,
+    server_context,
+)
 from tests.unit.transport.conftest import CERT, KEY, Run, ThreadedServer, echo, request
 
 LONG_MS = 20_000
@@ -196,3 +206,57 @@ def test_bad_settings_name_the_file_or_the_choice(
         RemotingServer(echo, ssl_context=server_tls, tls_mode="on")  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="ssl_context"):
         RemotingServer(echo, tls_mode="enforcing")
+
+
+# --- settings of servers and clients -------------------------------------------------------------
+
+
+def test_made_certificates_are_kept_while_they_are_good_for_the_hosts(tmp_path: Path) -> None:
+    clock = ManualClock(now_ms=1_800_000_000_000)
+    made = make_test_certificates(tmp_path, clock=clock)
+    first = made.cert_file.read_bytes()
+    assert make_test_certificates(tmp_path, clock=clock).cert_file.read_bytes() == first
+    if os.name == "posix":
+        assert stat.S_IMODE(made.key_file.stat().st_mode) == 0o600
+    make_test_certificates(tmp_path, ("localhost", "broker.test"), clock)
+    second = made.cert_file.read_bytes()
+    assert second != first
+    clock.advance(366 * 86_400_000)
+    make_test_certificates(tmp_path, ("localhost",), clock)
+    assert made.cert_file.read_bytes() not in (first, second)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"mode": "sometimes"}, "give one of disabled, permissive, enforcing"),
+        ({"client_ca_file": "ca.pem"}, "no client is asked for one"),
+        ({"client_auth": "perhaps"}, "give one of none, optional, require"),
+    ],
+)
+def test_tls_settings_that_mean_nothing_are_refused(settings: dict[str, Any], said: str) -> None:
+    tls = ServerTls(cert_file=CERT, key_file=KEY, **settings)
+    with pytest.raises(ConfigurationError, match=said):
+        _use(tls)
+
+
+def test_the_environment_says_how_clients_speak_tls() -> None:
+    on = {"ROCKETMQ_TLS_ENABLE": "true"}
+    assert environment_context({}) is None
+    assert environment_context({"ROCKETMQ_TLS_CA_FILE": str(CERT)}) is None, "not switched on"
+    verified = environment_context(on | {"ROCKETMQ_TLS_CA_FILE": str(CERT)})
+    assert verified is not None
+    assert verified.verify_mode is ssl.CERT_REQUIRED
+    assert verified.cert_store_stats()["x509"] == 1
+    unverified = environment_context(on | {"ROCKETMQ_TLS_VERIFY": "false"})
+    assert unverified is not None
+    assert unverified.verify_mode is ssl.CERT_NONE
+    with pytest.raises(ConfigurationError, match=r"ROCKETMQ_TLS_VERIFY must be true or false"):
+        environment_context(on | {"ROCKETMQ_TLS_VERIFY": "no"})
+    with pytest.raises(ConfigurationError, match=r"nowhere\.pem"):
+        environment_context(on | {"ROCKETMQ_TLS_CA_FILE": "nowhere.pem"})
+
+
+def _use(tls: ServerTls) -> None:
+    tls.check()
+    tls.context()

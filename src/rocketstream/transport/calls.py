@@ -1,0 +1,23 @@
+"""What both kinds of connections know of a request: hooks around it, its number, its refusal.
+
+Law: no sockets, no event loop: who connects blocking needs none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rocketstream.protocol.codes import ResponseCode
+from rocketstream.protocol.command import RemotingCommand
+
+BeforeRequest = Callable[[str, RemotingCommand], None]
+AfterResponse = Callable[[str, RemotingCommand, RemotingCommand], None]
+
+OPAQUE_MASK = 0x7FFF_FFFF
+
+
+def refusal(request: RemotingCommand) -> RemotingCommand:
+    """Return what a side without a processor for ``request`` answers (W 1.4, code 3)."""
+    remark = f" request type {request.code} not supported"
+    response = RemotingCommand.response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
+    return request.answer(response)
