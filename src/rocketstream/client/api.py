@@ -10,13 +10,16 @@ import random
 from collections.abc import Sequence
 
 from rocketstream.client.config import ClientConfig
+from rocketstream.client.core import misplaced
 from rocketstream.client.outage_log import NAME_SERVERS, OutageLog
 from rocketstream.client.route_check import check_route
 from rocketstream.errors import (
     BrokerError,
+    ConfigurationError,
     ConnectError,
     OffsetNotFoundError,
     RemoteProtocolError,
+    RequestNotSupportedError,
     TransportError,
     broker_error,
 )
@@ -121,6 +124,7 @@ class MQClientAPI:
             TopicNotExistError: the name server does not know the topic.
             ConnectError: no name server answered; the text names every address tried and why.
             RemoteProtocolError: the only answers there are make no sense; likewise.
+            ConfigurationError: what answered is a broker.
         """
         header = GetRouteInfoRequestHeader(topic=topic)
         failures: list[str] = []
@@ -139,6 +143,8 @@ class MQClientAPI:
                 failures.append(f"{address} ({error})")
                 self._preferred += 1
                 continue
+            except RequestNotSupportedError as error:
+                raise await self._misplaced(address) or error from None
             self._outages.worked(*NAME_SERVERS)
             return route
         if senseless:
@@ -160,6 +166,14 @@ class MQClientAPI:
             topic=topic,
             addresses=list(servers),
         )
+
+    async def _misplaced(self, address: str) -> ConfigurationError | None:
+        question = misplaced.question()
+        try:
+            answer = await self.remoting.request(address, question, self._timeout_ms)
+        except TransportError:
+            return None
+        return misplaced.judge(address, answer)
 
     # --- membership -------------------------------------------------------------------------------
 

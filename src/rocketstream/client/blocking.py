@@ -6,15 +6,17 @@ Law: one thread asks and waits; no event loop, no background thread. Pulling liv
 from __future__ import annotations
 
 import os
-import ssl
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from rocketstream import limits
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream._util.stopping import check_stop
+from rocketstream.client.core import misplaced
+from rocketstream.client.credentials import environment_credentials
 from rocketstream.client.route_check import check_route
 from rocketstream.errors import (
     ConfigurationError,
@@ -22,6 +24,7 @@ from rocketstream.errors import (
     ConnectionLostError,
     OffsetNotFoundError,
     RemoteProtocolError,
+    RequestNotSupportedError,
     RouteNotFoundError,
     TopicNotExistError,
     TransportError,
@@ -46,6 +49,10 @@ from rocketstream.protocol.headers import (
 from rocketstream.protocol.signing import sign
 from rocketstream.transport.addresses import parse_addresses
 from rocketstream.transport.blocking import BlockingPool
+from rocketstream.transport.tls import environment_context
+
+if TYPE_CHECKING:
+    import ssl
 
 T = TypeVar("T")
 
@@ -65,10 +72,12 @@ class BlockingAdminClient:
         namesrv_addr: ``host:port``, several separated by ``;``; None takes NAMESRV_ADDR.
         timeout_ms: bound of one request.
         connect_timeout_ms: bound of one connect.
-        access_key: ACL user, with ``secret_key``.
+        access_key: ACL user, with ``secret_key``; None takes those of the environment
+            (ROCKETMQ_ACCESS_KEY, ROCKETMQ_SECRET_KEY, or the file ROCKETMQ_KEY_FILE).
         secret_key: ACL secret.
         security_token: token of a temporary ACL user.
-        ssl_context: TLS for every connection, None for plain.
+        ssl_context: TLS for every connection; None takes what the environment says, which is plain
+            unless ROCKETMQ_TLS_ENABLE is true.
         clock: where the age of routes comes from.
 
     Raises:
@@ -96,7 +105,7 @@ class BlockingAdminClient:
         self._preferred = 0
         self._pool = BlockingPool(
             connect_timeout_ms=connect_timeout_ms,
-            ssl_context=ssl_context,
+            ssl_context=ssl_context or environment_context(),
             before_request=signer(access_key, secret_key, security_token),
         )
 
@@ -122,6 +131,7 @@ class BlockingAdminClient:
             BrokerError: the peer answered with an error code (a subclass where one exists).
             TransportError: no connection, connection lost, or no answer in time.
         """
+        check_stop()
         answer = self._pool.request(address, command, timeout_ms or self.timeout_ms)
         if answer.code != ResponseCode.SUCCESS and answer.code not in also:
             raise broker_error(answer.code, answer.remark, address)
@@ -134,13 +144,14 @@ class BlockingAdminClient:
 
         Raises:
             ConnectError: none answered; the text lists what each one said.
+            ConfigurationError: what answered is a broker.
             BrokerError: one answered with an error code.
         """
         failures = []
         for index in self._name_server_order():
             address = self.name_servers[index]
             try:
-                answer = self.request(address, command, timeout_ms)
+                answer = self.request_one_namesrv(address, command, timeout_ms)
             except TransportError as error:
                 failures.append(f"{address}: {error.message}")
                 continue
@@ -151,6 +162,57 @@ class BlockingAdminClient:
             "(rocketstream serve starts one)",
             addresses=list(self.name_servers),
         )
+
+    def request_one_namesrv(
+        self, address: str, command: RemotingCommand, timeout_ms: int | None = None
+    ) -> RemotingCommand:
+        """Send one request to this name server.
+
+        Raises:
+            ConfigurationError: it is a broker.
+            BrokerError: it answered with an error code.
+            TransportError: no connection, connection lost, or no answer in time.
+        """
+        try:
+            return self.request(address, command, timeout_ms)
+        except RequestNotSupportedError as error:
+            raise self._misplaced(address) or error from None
+
+    def request_each(
+        self,
+        address: str,
+        commands: Sequence[RemotingCommand],
+        read: Callable[[int, RemotingCommand], None],
+        timeout_ms: int | None = None,
+    ) -> None:
+        """Send many requests to one address, some of them under way at a time.
+
+        ``read`` is called for each answer with the request's place, in the order they come; the
+        answer may be an error code, and its body is good until ``read`` returns.
+
+        Raises:
+            TransportError: no connection, connection lost, or none of the answers that are still
+                missing came in time. What was read stays read.
+        """
+        wait_ms = timeout_ms or self.timeout_ms
+        places: dict[int, int] = {}
+        with self._pool.connection(address) as connection:
+            for place, command in enumerate(commands):
+                check_stop()
+                if len(places) == limits.ADMIN_REQUESTS_IN_FLIGHT_MAX:
+                    answer = connection.receive(wait_ms)
+                    read(places.pop(answer.opaque), answer)
+                places[connection.submit(command)] = place
+            while places:
+                answer = connection.receive(wait_ms)
+                read(places.pop(answer.opaque), answer)
+
+    def _misplaced(self, address: str) -> ConfigurationError | None:
+        try:
+            answer = self._pool.request(address, misplaced.question(), self.timeout_ms)
+        except TransportError:
+            return None
+        return misplaced.judge(address, answer)
 
     def oneway(self, address: str, command: RemotingCommand) -> None:
         """Send one one-way request; success means written to the socket, no more."""
@@ -359,6 +421,7 @@ class BlockingAdminClient:
             commands = [ask(queue) for queue in queues]
             if len(commands) == 1:
                 return [self.request(address, commands[0])]
+            check_stop()
             with self._pool.connection(address) as connection:
                 opaques = [connection.submit(command) for command in commands]
                 answers = {}
@@ -395,9 +458,17 @@ def signer(
 ) -> Callable[[str, RemotingCommand], None] | None:
     """Return the hook that signs each request (W 6.2), None without keys.
 
+    Where none is given those of the environment are taken (``client.credentials``); an empty text
+    for a key wants none.
+
     Raises:
-        ConfigurationError: only one of the two keys is given.
+        ConfigurationError: only one of the two keys is given, or the environment's cannot be used.
     """
+    if access_key is None and secret_key is None:
+        found = environment_credentials()
+        if found is not None:
+            access_key, secret_key = found.access_key, found.secret_key
+            security_token = security_token or found.security_token
     if not access_key and not secret_key:
         return None
     if not access_key or not secret_key:

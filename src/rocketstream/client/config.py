@@ -9,13 +9,12 @@ import itertools
 import os
 import secrets
 import socket
-import ssl
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.core.kinds import check_kinds
@@ -30,12 +29,14 @@ from rocketstream.protocol.namespace import (
     wrap_namespace,
 )
 from rocketstream.transport.addresses import parse_addresses
-from rocketstream.transport.tls import client_context
+from rocketstream.transport.tls import TLS_VARIABLE, settings_context
+
+if TYPE_CHECKING:
+    import ssl
 
 NAMESRV_ADDR_VARIABLE = "NAMESRV_ADDR"
 CLIENT_NAME_VARIABLE = "ROCKETMQ_CLIENT_NAME"
 VIP_CHANNEL_VARIABLE = "ROCKETMQ_VIP_CHANNEL"
-TLS_VARIABLE = "ROCKETMQ_TLS_ENABLE"
 NAMESRV_DOMAIN_VARIABLE = "ROCKETMQ_NAMESRV_DOMAIN"
 NAMESRV_DOMAIN_SUBGROUP_VARIABLE = "ROCKETMQ_NAMESRV_DOMAIN_SUBGROUP"
 REBALANCE_INTERVAL_VARIABLE = "ROCKETMQ_REBALANCE_WAIT_INTERVAL_MS"
@@ -90,7 +91,9 @@ class ClientConfig:
         rebalance_interval_ms: how often queues are divided anew without being told to.
         pull_time_delay_ms_when_exception: pause after a failed pull.
         vip_channel_enabled: use the broker's port - 2 for all but pulls and heartbeats (C-13).
-        access_key: ACL user, with ``secret_key``.
+        access_key: ACL user, with ``secret_key``; None takes those of the environment:
+            ROCKETMQ_ACCESS_KEY, ROCKETMQ_SECRET_KEY and ROCKETMQ_SECURITY_TOKEN, or the file
+            ROCKETMQ_KEY_FILE. An empty text takes none.
         secret_key: ACL secret; never shown.
         security_token: token of a temporary ACL user.
         ssl_context: TLS for every connection; None for plain.
@@ -98,7 +101,8 @@ class ClientConfig:
         connect_timeout_ms: bound of one connect.
         namespace: put before every topic and group, as ``namespace%topic``; None takes the instance
             id that ``namesrv_addr`` begins with, if it does (C-5).
-        use_tls: TLS with the system's trusted certificates; ``ssl_context`` gives others.
+        use_tls: TLS with the system's trusted certificates, or those of ROCKETMQ_TLS_CA_FILE and
+            its neighbours (``transport.tls.environment_context``); ``ssl_context`` gives others.
         unit_mode: told in heartbeats and with created topics (unitised deployments).
         access_channel: ``LOCAL`` or ``CLOUD``; says where and how message trace goes (C-544).
         enable_stream_request_type: mark the client id and each request as a stream reader's (C-17).
@@ -216,7 +220,7 @@ class ClientConfig:
         """Return what TLS connections are made with, None for plain ones (C-14)."""
         if self.ssl_context is not None:
             return self.ssl_context
-        return client_context() if self.use_tls else None
+        return settings_context() if self.use_tls else None
 
     def rpc_hooks(self) -> tuple[RPCHook, ...]:
         """Return the hooks around requests."""
@@ -248,10 +252,13 @@ class ClientConfig:
                     **{name: value},
                 )
         check_kinds(self)
-        if self.ssl_context is not None and not isinstance(self.ssl_context, ssl.SSLContext):
-            raise ConfigurationError(
-                f"ssl_context must be an ssl.SSLContext, not {self.ssl_context!r}"
-            )
+        if self.ssl_context is not None:
+            import ssl
+
+            if not isinstance(self.ssl_context, ssl.SSLContext):
+                raise ConfigurationError(
+                    f"ssl_context must be an ssl.SSLContext, not {self.ssl_context!r}"
+                )
         for hook in self.rpc_hooks():
             if not all(callable(getattr(hook, name, None)) for name in _HOOK_METHODS):
                 raise ConfigurationError(

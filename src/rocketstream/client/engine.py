@@ -47,7 +47,7 @@ class Engine:
         self.thread = thread
         self.loop_thread_id = loop_thread_id
         self.users = 1
-        self.pid = os.getpid()
+        self._forks = _forks
         self._key = key
 
     def run(self, coro: Coroutine[Any, Any, T]) -> T:
@@ -68,7 +68,8 @@ class Engine:
             ForkedClientError: called in a child of the process that made the client.
             ClientStateError: the loop is closed.
         """
-        self._check_pid()
+        if self._forks != _forks:
+            raise _forked()
         if self.thread is not None:
             self.thread.call_soon(function, *args)
             return
@@ -113,41 +114,40 @@ class Engine:
             ForkedClientError: this is another process than the one that made the client.
             ClientStateError: asyncio face; its event loop is closed, or another one runs here.
         """
-        self._check_pid()
-        if self.thread is None:
+        if self._forks != _forks:
+            raise _forked()
+        # On the loop itself, which then is not closed, nothing is to be asked.
+        if self.thread is None and asyncio._get_running_loop() is not self.loop:
             self._check_loop()
 
     def _check_loop(self) -> None:
-        if self.loop.is_closed() or _running_loop() not in (None, self.loop):
+        if self.loop.is_closed() or asyncio._get_running_loop() not in (None, self.loop):
             raise ClientStateError(
                 "this client was started on another event loop"
                 f"{', which is closed' if self.loop.is_closed() else ''}; an asyncio client is "
                 "started, used and shut down within one asyncio.run()"
             )
 
-    def _check_pid(self) -> None:
-        if os.getpid() != self.pid:
-            raise ForkedClientError(
-                "this client was created before fork(); create a new one in the child process"
-            )
-
-
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
-
 
 _lock = threading.Lock()
 _engines: dict[tuple[object, ...], Engine] = {}
+_forks = 0
+"""How many forks this process is away from the first: asked for each message that is handed out,
+and so not by ``getpid``, which is a system call."""
+
+
+def _forked() -> ForkedClientError:
+    return ForkedClientError(
+        "this client was created before fork(); create a new one in the child process"
+    )
 
 
 def _begin_anew_in_child() -> None:
     """Forget the parent's engines; its threads, one of which may hold the lock, are not here."""
-    global _lock, _engines
+    global _lock, _engines, _forks
     _lock = threading.Lock()
     _engines = {}
+    _forks += 1
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows, where nothing forks

@@ -15,6 +15,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from rocketstream.client.consumer.consume.consume_pool import POOL_PREFIX
 from rocketstream.client.producer.replies import take_reply
 from rocketstream.errors import RemoteProtocolError, RocketMQError
 from rocketstream.protocol.bodies import Body, GetConsumerStatusBody, ResetOffsetBody
@@ -38,6 +39,8 @@ logger = logging.getLogger("rocketstream.client")
 
 PROPERTY_PRODUCER_GROUP = "PGROUP"
 _TASK_FRAMES_MAX = 50
+TASKS_TOLD_MAX = 500
+"""A program may have tasks by the ten thousand; those of listeners come first."""
 
 RemoteHandler = Callable[["MQClientInstance", "Connection", RemotingCommand], None]
 """Called on the loop; must not wait: what takes time runs in ``instance.run_soon``."""
@@ -67,9 +70,13 @@ def all_stacks() -> str:
         stack = traceback.extract_stack(frame)
         parts.append(_stack_text(f'"{name}"{daemon} TID: {ident}', stack))
     # What a coroutine listener waits for is in no thread's stack.
-    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+    tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    tasks.sort(key=lambda task: (not task.get_name().startswith(POOL_PREFIX), task.get_name()))
+    for task in tasks[:TASKS_TOLD_MAX]:
         stack = traceback.StackSummary.extract(_frames_of(task))
         parts.append(_stack_text(f'"{task.get_name()}" asyncio task', stack))
+    if len(tasks) > TASKS_TOLD_MAX:
+        parts.append(f"{len(tasks) - TASKS_TOLD_MAX} asyncio tasks more are not shown")
     return "\n\n".join(parts) + "\n"
 
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,10 +27,14 @@ from rocketstream.client.consumer.consume.consume_call import (
     checked_status,
     consume_directly,
 )
-from rocketstream.client.consumer.consume.consume_run import mark_started
+from rocketstream.client.consumer.consume.consume_concurrently import (
+    ConsumeMessageConcurrentlyService,
+)
+from rocketstream.client.consumer.consume.consume_run import ConsumeRun, PullRequest, mark_started
 from rocketstream.client.consumer.consume.consume_tasks import TaskPool
 from rocketstream.client.consumer.listener import listener_of
 from rocketstream.client.observe.hooks import ConsumeHooks
+from rocketstream.client.observe.stats import ConsumerStats
 from rocketstream.protocol.bodies import ConsumeMessageDirectlyResult
 from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.message_ext import decode_messages
@@ -367,7 +372,7 @@ def test_a_coroutine_that_ignores_its_cancellation_does_not_hold_up_the_end() ->
                 with contextlib.suppress(asyncio.CancelledError):
                     await ended.wait()
 
-        pool = TaskPool(work, 1)
+        pool = TaskPool(work, 1, "g")
         pool.start_one()
         await entered.wait()
         await pool.shutdown(0)
@@ -385,3 +390,46 @@ def test_an_orderly_status_of_a_concurrent_listener_gets_a_hint(
     assert "orderly=True" in caplog.text
     assert checked_status(SUCCESS, None, [message()], SUSPEND) is SUSPEND
     assert caplog.text.count("orderly=True") == 1
+
+
+# --- many runs ------------------------------------------------------------------------------------
+
+
+def test_runs_done_behind_one_that_is_not_are_forgotten() -> None:
+    """A listener that hangs in the middle of a pull holds no other's messages, however many."""
+
+    async def main() -> None:
+        watch = CallWatch("G", ConsumeHooks(), ConsumerStats(SYSTEM_CLOCK), SYSTEM_CLOCK, 15)
+        entered: list[ConsumeRun] = []
+        book: Any = SimpleNamespace(flush=entered.append)
+        settler: Any = None
+        service = ConsumeMessageConcurrentlyService(
+            listener_of(lambda _: SUCCESS, orderly=False),
+            book,
+            settler,
+            watch,
+            batch_size=1,
+            threads_max=3,
+        )
+        request = PullRequest(service.new_queue(message().message_queue, 1, 0), 0)
+        first = ConsumeRun(request, [message()] * 9, 1)
+        first.claimed = 1
+        service._open.append(first)
+        for _ in range(300):
+            done = ConsumeRun(request, [message()], 1)
+            done.claimed = 1
+            service._open.append(done)
+            assert service.is_open()
+            assert len(service._open) <= 65
+        assert service._open[0] is first
+        assert service.waiting() >= 3
+        waits = ConsumeRun(request, [message()], 1)
+        service._open.append(waits)
+        service._runs.append(waits)
+        service.tick()
+        assert entered[0] is first
+        assert waits not in entered
+        first.claimed, waits.claimed = 9, 1
+        assert not service.is_open()
+
+    asyncio.run(main())

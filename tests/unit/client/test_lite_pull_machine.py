@@ -171,6 +171,24 @@ def test_a_lite_group_has_no_retry_topic(broker: FakeBroker) -> None:
     assert not broker.asked(RequestCode.CONSUMER_SEND_MSG_BACK)
 
 
+def test_a_queue_held_for_what_another_cached_is_pulled_again_when_that_one_is_given_up() -> None:
+    """Covers C-510: nobody consumes what is dropped, so no poll would find the room there is."""
+    other = MessageQueue(TOPIC, "broker-a", 1)
+    with FakeBroker(queues=2) as broker:
+        broker.offsets.update({0: 0, 1: 100})
+        consumer = made(broker, pull_threshold_for_all=2)
+        consumer.assign([MQ, other])
+        with consumer:
+            consumer.start()
+            held = broker.wait_pull(100)
+            broker.reply(broker.wait_pull(0), found(range(3)))
+            wait_until(lambda: consumer._impl is not None and consumer._impl.cache.cached, "3")
+            broker.reply(held, pull_answer(ResponseCode.PULL_RETRY_IMMEDIATELY, 101))
+            wait_until(lambda: consumer._impl and consumer._impl.cache.queues[other].held, "hold")
+            consumer.assign([other])
+            broker.wait_pull(101)
+
+
 # --- where it begins ----------------------------------------------------------------------------
 
 

@@ -220,6 +220,16 @@ def test_a_timeout_that_is_no_number_is_refused(broker: FakeBroker, timeout_ms: 
             pull.pull(MQ, "*", 0, 32, timeout_ms=timeout_ms)
 
 
+@pytest.mark.parametrize("queue", ["T", 0, (TOPIC, "broker-a", 0)])
+def test_a_message_is_not_sent_to_what_is_no_queue(broker: FakeBroker, queue: Any) -> None:
+    """By any of the ways to send."""
+    with Producer("p", namesrv_addr=broker.address) as producer:
+        for send in (producer.send, producer.send_async, producer.send_oneway):
+            with pytest.raises(ConfigurationError, match="queue must be a MessageQueue, not"):
+                send(Message(TOPIC, "x"), queue=queue)
+    assert not broker.asked(RequestCode.SEND_MESSAGE_V2)
+
+
 @pytest.mark.parametrize("offset", ["5", None, 1.5, -1])
 def test_an_offset_that_is_none_is_not_noted(broker: FakeBroker, offset: Any) -> None:
     """It would fail every later commit."""

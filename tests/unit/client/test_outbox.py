@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, cast
 
+from rocketstream.client.core.producer_settings import ProducerSettings
 from rocketstream.client.engine import Engine
 from rocketstream.client.producer.async_sender import AsyncSender, SendDone, SendTarget
 from rocketstream.client.producer.outbox import Outbox
@@ -51,6 +52,8 @@ class HandsOn:
 
 class Flooded:
     """A sender that finds another message waiting whenever it has sent one."""
+
+    settings = ProducerSettings("g")
 
     def __init__(self) -> None:
         self.sent = 0

@@ -16,7 +16,7 @@ UNIX_ONLY = {"fcntl", "resource", "pwd", "grp", "termios", "pty", "posix", "uvlo
 
 
 def test_no_module_of_the_client_imports_what_windows_lacks() -> None:
-    """uvloop and resource are asked for where they may be, nothing else is."""
+    """uvloop, resource and locks of files are asked for where they may be, nothing else is."""
     found: list[str] = []
     for part in CLIENT:
         for path in (ROOT / "src/rocketstream" / part).rglob("*.py"):
@@ -29,7 +29,7 @@ def test_no_module_of_the_client_imports_what_windows_lacks() -> None:
                     else []
                 )
                 found += [f"{path.name}: {name}" for name in names if name in UNIX_ONLY]
-    assert sorted(found) == ["loops.py: uvloop", "machine.py: resource"]
+    assert sorted(found) == ["audit.py: fcntl", "loops.py: uvloop", "machine.py: resource"]
 
 
 def test_sending_and_consuming_work_without_it(rocketmq_cluster: EmbeddedCluster) -> None:

@@ -203,3 +203,15 @@ def test_what_was_filtered_out_behind_the_last_message_counts_with_it(
     assert ledger.remove(msgs(9, 12)) == 13
     ledger.clear()
     assert ledger.passed_to == 0
+
+
+def test_offsets_far_apart_twice_in_one_pull_or_out_of_order_are_each_counted_once(
+    ledger: ProcessQueue,
+) -> None:
+    """Covers C-237: what a broker of ours never sends, but one may."""
+    far = 2**62
+    assert [m.queue_offset for m in ledger.put(msgs(3, far))] == [3, far]
+    assert [m.queue_offset for m in ledger.put(msgs(9, 5, 9, 3))] == [9, 5]
+    assert (ledger.message_count, ledger.body_bytes, ledger.min_offset) == (4, 40, 3)
+    assert ledger.remove(msgs(3, 9)) == 5
+    assert ledger.remove(msgs(5)) == far

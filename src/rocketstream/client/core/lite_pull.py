@@ -110,7 +110,8 @@ class LiteCache:
     Attributes:
         queues: the assigned ones.
         cached: messages of all queues that are not handed out.
-        turned: set by ``next_one``, for its caller to look around now and then.
+        turned: set when the last message of a pull is handed out, for whoever hands out to look
+            around now and then.
     """
 
     def __init__(self, bounds: LiteBounds) -> None:
@@ -226,9 +227,9 @@ class LiteCache:
         at, messages = chunk.at, chunk.messages
         if len(messages) - at > count:
             chunk.at = at + count
-            part = messages[at : at + count]
-            self._handed = chunk.queue
-            chunk.queue.position = part[-1].queue_offset + 1
+            part = [messages[at]] if count == 1 else messages[at : at + count]
+            self._handed = queue = chunk.queue
+            queue.position = part[-1].queue_offset + 1
             return part
         self._finish(chunk)
         return messages[at:] if at else messages
@@ -250,7 +251,6 @@ class LiteCache:
             queue.position = message.queue_offset + 1
         else:
             self._finish(chunk)
-            self.turned = True
         return message
 
     def _finish(self, chunk: Chunk) -> None:
@@ -262,6 +262,7 @@ class LiteCache:
         queue.cached_bytes -= chunk.body_bytes
         queue.position = chunk.end
         self._handed = queue
+        self.turned = True
 
     # --- going on ---------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ so it never passes an unconsumed message (C-241).
 
 from __future__ import annotations
 
-import itertools
+import operator
 from collections import deque
 from collections.abc import Iterable
 from typing import Protocol, TypeVar
@@ -106,20 +106,33 @@ class ProcessQueue:
 
     def put(self, messages: Iterable[M], max_offset: int = 0) -> list[M]:
         """Take in pulled messages; return those that were not cached already (C-237)."""
-        cached = self._messages
-        added: list[M] = []
-        size = 0
-        for message in messages:
-            offset = message.queue_offset
-            if offset not in cached:
-                cached[offset] = message
-                size += message.body_size
-                added.append(message)
+        added = list(messages)
+        offsets = [message.queue_offset for message in added]
+        in_order = self._follow(offsets)
+        if not in_order:
+            added = self._new(added)
+            offsets = [message.queue_offset for message in added]
         if added:
-            self._append([message.queue_offset for message in added])
-            self.body_bytes += size
+            self._messages.update(zip(offsets, added, strict=True))
+            self._append(offsets, in_order)
+            self.body_bytes += sum([message.body_size for message in added])
             self.backlog = max(max_offset - self.queue_offset_max, 0)
         return added
+
+    def _follow(self, offsets: list[int]) -> bool:
+        """Whether these ascend and begin behind all that is cached: none can be there already."""
+        order = self._order
+        if not offsets or (order and offsets[0] <= order[-1]):
+            return False
+        return all(map(operator.lt, offsets, offsets[1:]))
+
+    def _new(self, messages: Iterable[M]) -> list[M]:
+        """Return those that are not cached, of each offset the first one."""
+        found: dict[int, M] = {}
+        for message in messages:
+            if message.queue_offset not in self._messages:
+                found.setdefault(message.queue_offset, message)
+        return list(found.values())
 
     def remove(self, messages: Iterable[Queued], now_ms: float = 0.0) -> int:
         """Finish messages; return the next offset to commit, -1 if nothing was cached (C-240).
@@ -160,11 +173,10 @@ class ProcessQueue:
         self.queue_offset_max = 0
         self.passed_to = 0
 
-    def _append(self, offsets: list[int]) -> None:
-        order = self._order
-        in_order = not order or order[-1] < offsets[0]
-        order.extend(offsets)
-        if not in_order or any(a >= b for a, b in itertools.pairwise(offsets)):
+    def _append(self, offsets: list[int], in_order: bool) -> None:
+        if in_order:
+            self._order.extend(offsets)
+        else:
             # A broker that answers out of order is odd but must not break the commit point.
             self._order = deque(sorted(self._messages))
         self.queue_offset_max = offsets[-1]

@@ -25,7 +25,8 @@ from rocketstream.protocol.names import (
 class ProducerSettings:
     """Settings of a producer (C-77 to C-89); names and defaults are upstream's.
 
-    The table of ``latency_max`` and ``not_available_duration`` is 5.x's (C-603).
+    The table of ``latency_max`` and ``not_available_duration`` is 5.x's (C-603), and so is
+    ``auto_batch`` with its bounds.
     """
 
     producer_group: str
@@ -49,6 +50,10 @@ class ProducerSettings:
     unit_mode: bool = False
     topics: tuple[str, ...] = ()
     busy_wait: bool = True
+    auto_batch: bool = False
+    batch_max_delay_ms: int = 10
+    batch_max_bytes: int = 32 * 1024
+    total_batch_max_bytes: int = limits.ASYNC_SEND_BYTES_IN_FLIGHT_MAX
 
     def check(self) -> None:
         """Check every value.
@@ -67,6 +72,7 @@ class ProducerSettings:
                 raise ConfigurationError(f"{name} must be at least {low}, not {value!r}")
         self._check_compression()
         check_kinds(self)
+        self._check_auto_batch()
         for topic in self.topics:
             check_topic(topic)
         self._check_codes()
@@ -80,6 +86,17 @@ class ProducerSettings:
             )
         if type(self.compress_level) is not int or not 0 <= self.compress_level <= 9:
             raise ConfigurationError(f"compress_level must be 0 to 9, not {self.compress_level!r}")
+
+    def _check_auto_batch(self) -> None:
+        for name, high in _BATCH_MAXIMA:
+            value = getattr(self, name)
+            if value > high:
+                raise ConfigurationError(f"{name} must be at most {high}, not {value!r}")
+        if self.auto_batch and self.batch_max_delay_ms >= self.send_msg_timeout_ms:
+            raise ConfigurationError(
+                f"batch_max_delay_ms ({self.batch_max_delay_ms}) must be less than "
+                f"send_msg_timeout_ms ({self.send_msg_timeout_ms}), which covers the waiting too"
+            )
 
     def _check_codes(self) -> None:
         if not all(type(code) is int for code in self.retry_response_codes):
@@ -111,4 +128,9 @@ _PRODUCER_MINIMA = (
     ("max_message_size", 1),
     ("detect_interval_ms", 1),
     ("detect_timeout_ms", 1),
+    ("batch_max_delay_ms", 1),
+    ("batch_max_bytes", 1),
+    ("total_batch_max_bytes", 1),
 )
+_BATCH_MAXIMA = (("batch_max_delay_ms", 30_000), ("batch_max_bytes", 2 * 1024 * 1024))
+"""As upstream's ProduceAccumulator."""

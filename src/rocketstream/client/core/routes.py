@@ -161,6 +161,8 @@ class RouteTable:
         addresses = self._brokers.get(broker_name)
         if not addresses:
             return None
+        if broker_id in addresses:
+            return BrokerAddress(addresses[broker_id], broker_id != MASTER_ID)
         candidates = [broker_id] if broker_id == MASTER_ID else [broker_id, broker_id + 1]
         if not only_this:
             candidates += sorted(addresses)

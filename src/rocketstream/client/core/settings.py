@@ -58,6 +58,9 @@ class PushConsumerSettings:
         local_retry_delay_ms: pause before messages whose send-back failed are consumed again.
         check_crc: compare bodies with their CRC; a damaged message is pulled again until it is
             whole, the queue stands there, and the log says so.
+        send_back_cause: write what a listener raised, and where, into what is sent back, so that
+            dead letters can be told apart by cause. Failed messages are then sent anew, bodies and
+            all, where otherwise the broker copies them; the exception's text goes with them.
     """
 
     consumer_group: str
@@ -85,6 +88,7 @@ class PushConsumerSettings:
     await_termination_ms_when_shutdown: int = 30_000
     local_retry_delay_ms: int = 5_000
     check_crc: bool = True
+    send_back_cause: bool = False
 
     def check(self, check_listener: Callable[[], object] = lambda: None) -> None:
         """Check every value; the first wrong one in upstream's order is reported.

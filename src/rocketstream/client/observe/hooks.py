@@ -62,6 +62,10 @@ class ConsumeMessageContext:
         access_channel: LOCAL or CLOUD.
         props: after the call, ``ConsumeContextType`` names the ``ConsumeReturnType``.
         trace: where the trace keeps its part between before and after.
+        error: after the call: what the listener raised, or None.
+        began_ms: when a poll or pull that brought the messages began, ms since 1970; None for a
+            listener call, which begins now.
+        span: where OpenTelemetry keeps its part.
     """
 
     consumer_group: str
@@ -73,6 +77,9 @@ class ConsumeMessageContext:
     access_channel: str = ACCESS_CHANNEL_LOCAL
     props: dict[str, str] = field(default_factory=dict)
     trace: object | None = None
+    error: BaseException | None = None
+    began_ms: int | None = None
+    span: object | None = None
 
 
 @dataclass(slots=True)

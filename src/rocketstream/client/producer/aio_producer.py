@@ -24,6 +24,7 @@ from rocketstream.client.producer.base import (
     joined,
     target_of,
 )
+from rocketstream.client.producer.gatherer import Ended, Gatherer, Held
 from rocketstream.client.producer.queries import AsyncQueries
 from rocketstream.client.producer.sending import PreparedSend, several
 from rocketstream.client.producer.try_watch import ONEWAY, Trial
@@ -52,7 +53,10 @@ class AsyncProducer(AsyncQueries):
         super().__init__(group, namesrv_addr=namesrv_addr, config=config, clock=clock, **settings)
         self._in_flight = 0
         self._bytes_in_flight = 0
+        self._bytes_max = limits.ASYNC_SEND_BYTES_IN_FLIGHT_MAX
         self._waiting: deque[asyncio.Future[None]] = deque()
+        self._gatherer: Gatherer | None = None
+        self._empty: asyncio.Future[None] | None = None
 
     async def start(self) -> None:
         """Begin; needs no network yet.
@@ -64,17 +68,26 @@ class AsyncProducer(AsyncQueries):
         self._begin_start()
         engine = await loop_engine(self.config, self._clock)
         try:
-            self._open(engine)
+            sender = self._open(engine)
         except BaseException:
             self.state = ServiceState.CREATE_JUST
             if engine.release():
                 await engine.instance.close()
             raise
+        if self.settings.auto_batch:
+            self._bytes_max = self.settings.total_batch_max_bytes
+            self._gatherer = Gatherer(
+                sender, engine.loop, engine.loop.call_soon, self._gathered_ended, self._unwrap
+            )
         self._engine = engine
         self.state = ServiceState.RUNNING
 
     async def shutdown(self) -> None:
-        """Tell the brokers and close. What is still awaited fails. Does nothing unless running."""
+        """Tell the brokers and close. What is still awaited fails. Does nothing unless running.
+
+        With ``auto_batch`` what was gathered is sent first, and its answers are waited for, up to
+        the send timeout.
+        """
         engine = self._engine
         if engine is not None:
             engine.check_process()
@@ -82,10 +95,13 @@ class AsyncProducer(AsyncQueries):
             return
         self.state = ServiceState.SHUTDOWN_ALREADY
         try:
+            await self._gathered_sent()
             await self._close()
         finally:
             if engine.release():
                 await engine.instance.close()
+            if self._gatherer is not None:
+                self._gatherer.close()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -110,7 +126,10 @@ class AsyncProducer(AsyncQueries):
             prepared = self._preparer.one(message)
             if self._watch is not None or TIMER_MARK in prepared.properties:
                 await self._special(prepared, message, target)
-            return await self._send(prepared, target, self._timeout(timeout_ms))
+            timeout = self._timeout(timeout_ms)
+            if self.settings.auto_batch:
+                return await self._gather(prepared, message, target, timeout)
+            return await self._send(prepared, target, timeout)
         return joined(
             await self.send_batch(
                 several(message),
@@ -212,7 +231,9 @@ class AsyncProducer(AsyncQueries):
     ) -> SendResult:
         sender = self._running()
         size = len(prepared.body)
-        await self._enter(size)
+        if self._is_full():
+            await self._room()
+        self._enter(size)
         future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
 
         def done(result: SendResult | None, error: SendError | None) -> None:
@@ -227,11 +248,59 @@ class AsyncProducer(AsyncQueries):
         sender.send(prepared, target, timeout_ms, done)
         return await future
 
-    async def _enter(self, size: int) -> None:
-        while (
+    async def _gather(
+        self, prepared: PreparedSend, message: Message, target: SendTarget, timeout_ms: float
+    ) -> SendResult:
+        """Have a message sent with others of its topic, or of its queue, if it must go to one."""
+        sender = self._running()
+        queue = target.queue
+        if target.pick is not None:
+            queues = await sender.publish_queues(prepared.topic)
+            try:
+                queue = target.pick(queues)
+            except SendError:
+                raise
+            except Exception as error:
+                raise selector_failed(error) from error
+        if self._is_full():
+            await self._room()
+        self._enter(len(prepared.body))
+        gatherer = self._gatherer
+        assert gatherer is not None
+        future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
+        gatherer.put(prepared, message.properties, queue, timeout_ms, future)
+        return await future
+
+    def _gathered_ended(self, held: Sequence[Held], ends: Ended, _: int) -> None:
+        for (prepared, future), end in zip(held, ends, strict=True):
+            self._leave(len(prepared.body))
+            if future.done():
+                continue  # the caller was cancelled; the message was sent all the same
+            if isinstance(end, SendError):
+                future.set_exception(end)
+            else:
+                future.set_result(end)
+
+    async def _gathered_sent(self) -> None:
+        """Send what is gathered without delay and wait for it, as long as a send may take."""
+        gatherer = self._gatherer
+        if gatherer is None:
+            return
+        gatherer.flush()
+        empty = self._empty = asyncio.get_running_loop().create_future()
+        if self._in_flight:
+            await asyncio.wait([empty], timeout=self.settings.send_msg_timeout_ms / 1000)
+        self._empty = None
+
+    def _is_full(self) -> bool:
+        return (
             self._in_flight >= limits.ASYNC_SENDS_IN_FLIGHT_MAX
-            or self._bytes_in_flight >= limits.ASYNC_SEND_BYTES_IN_FLIGHT_MAX
-        ):
+            or self._bytes_in_flight >= self._bytes_max
+        )
+
+    async def _room(self) -> None:
+        """Wait until there is room for one message more."""
+        while self._is_full():
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append(turn)
             try:
@@ -240,6 +309,8 @@ class AsyncProducer(AsyncQueries):
                 if turn.done() and not turn.cancelled():
                     self._wake_next()  # the turn was given and is not used
                 raise
+
+    def _enter(self, size: int) -> None:
         self._in_flight += 1
         self._bytes_in_flight += size
 
@@ -247,6 +318,8 @@ class AsyncProducer(AsyncQueries):
         self._in_flight -= 1
         self._bytes_in_flight -= size
         self._wake_next()
+        if self._empty is not None and not self._in_flight and not self._empty.done():
+            self._empty.set_result(None)
 
     def _wake_next(self) -> None:
         while self._waiting:

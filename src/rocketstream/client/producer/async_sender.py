@@ -27,7 +27,9 @@ from rocketstream.errors import (
     SendRouteError,
 )
 from rocketstream.model import MessageQueue, SendResult, SendStatus
+from rocketstream.protocol.answer_form import StoredForm, StoredValues
 from rocketstream.protocol.command import RemotingCommand
+from rocketstream.transport.sending_connection import StoredSink
 
 if TYPE_CHECKING:
     from rocketstream.client.producer.try_watch import Trial, TryWatch
@@ -151,7 +153,7 @@ class AsyncSender:
         return True
 
 
-class _Sending:
+class _Sending(StoredSink):
     """One message on its way, through its tries."""
 
     __slots__ = (
@@ -197,7 +199,7 @@ class _Sending:
     def begin(self) -> None:
         info = self._sender.instance.routes.publish_info(self._prepared.topic)
         if info is not None and self._timeout_ms > 0:
-            self._try(info.queues, at_once=True)
+            self._choose(info.queues, self._timeout_ms, None)
         elif info is not None:
             self._try(info.queues)
         else:
@@ -215,35 +217,53 @@ class _Sending:
             return
         self._try(queues)
 
-    def _try(self, queues: tuple[MessageQueue, ...], *, at_once: bool = False) -> None:
-        sender = self._sender
+    def _try(self, queues: tuple[MessageQueue, ...]) -> None:
         try:
-            if at_once:
-                remaining_ms, last_broker = self._timeout_ms, None
-            else:
-                remaining_ms = self._attempts.remaining_ms(sender.now())
-                last_broker = self._attempts.last_broker
-            queue = sender.turn.choose(queues, self._target, last_broker)
+            remaining_ms = self._attempts.remaining_ms(self._sender.now())
+        except SendError as error:
+            self._give_up(error)
+            return
+        self._choose(queues, remaining_ms, self._attempts.last_broker)
+
+    def _choose(
+        self, queues: tuple[MessageQueue, ...], remaining_ms: float, last_broker: str | None
+    ) -> None:
+        try:
+            queue = self._sender.turn.choose(queues, self._target, last_broker)
         except SendError as error:
             self._give_up(error)
             return
         except Exception as error:
             self._give_up(selector_failed(error))
             return
+        self._ask(queue, remaining_ms)
+
+    def _ask(self, queue: MessageQueue, remaining_ms: float) -> None:
         self._queue = queue
+        sender, prepared = self._sender, self._prepared
         try:
             self._address = address = sender.addresses.master(queue.broker_name)
             if sender.watch is not None:
-                self._trial = sender.watch.begin(self._prepared, queue, address, "ASYNC")
+                self._trial = sender.watch.begin(prepared, queue, address, "ASYNC")
             connection = sender.instance.remoting.connected(address)
             if connection is None:
-                sender.instance.run_soon(self._with_connection(queues), self._dropped)
-                return
-            connection.request_callback(self._prepared.command(queue), remaining_ms, self._answered)
+                sender.instance.run_soon(self._with_connection(), self._dropped)
+            elif (
+                prepared.plans is not None
+                and connection.takes_ready
+                and queue.topic == prepared.topic  # a selector may name any queue it likes
+            ):
+                connection.request_ready(self._frame, remaining_ms, self)
+            else:
+                connection.request_callback(prepared.command(queue), remaining_ms, self)
         except RocketMQError as error:
             self._failed(error)
 
-    async def _with_connection(self, queues: tuple[MessageQueue, ...]) -> None:
+    def _frame(self, opaque: int) -> bytes:
+        assert self._queue is not None
+        return self._prepared.frame(self._queue, opaque)
+
+    async def _with_connection(self) -> None:
         remoting = self._sender.instance.remoting
         queue = self._queue
         if queue is None:
@@ -251,13 +271,24 @@ class _Sending:
         try:
             connection = await remoting.connection(self._address)
             remaining_ms = self._attempts.remaining_ms(self._sender.now())
-            connection.request_callback(self._prepared.command(queue), remaining_ms, self._answered)
+            connection.request_callback(self._prepared.command(queue), remaining_ms, self)
         except SendError as error:
             self._give_up(error)
         except RocketMQError as error:
             self._failed(error)
 
-    def _answered(self, answer: RemotingCommand | None, error: Exception | None) -> None:
+    def stored(self, form: StoredForm, values: StoredValues) -> None:
+        """Take the usual answer: it is stored as wished."""
+        queue = self._queue
+        assert queue is not None
+        result = self._prepared.stored(form, values, queue)
+        if self._trial is not None:
+            self._trial.ended(result, None)
+            self._trial = None
+        self._on_done(result, None)
+
+    def __call__(self, answer: RemotingCommand | None, error: Exception | None) -> None:
+        """Take any other answer, or the error that kept it from coming."""
         queue = self._queue
         if answer is None or queue is None:
             self._failed(error or InternalError("a request ended without answer and error"))

@@ -24,6 +24,7 @@ from rocketstream.client.observe.hooks import (
     SendHooks,
     SendMessageHook,
 )
+from rocketstream.client.observe.instruments import INSTRUMENTS
 from rocketstream.client.observe.trace import PRODUCE
 from rocketstream.client.observe.tracing import tracing_of
 from rocketstream.client.producer.async_sender import ANY_QUEUE, AsyncSender, SendTarget
@@ -90,6 +91,7 @@ class ProducerBase(StaysHere):
             self._unwrap = self.config.queue_without_namespace
             self._preparer = NamespacedPreparer(self.settings, clock, self.config)
         self._tracing.watch_sends(self.register_send_message_hook)
+        INSTRUMENTS.made(self)
 
     def _refuse_unknown(self, settings: dict[str, Any]) -> None:
         wrong = sorted(settings.keys() - _SETTINGS)
@@ -192,6 +194,11 @@ class ProducerBase(StaysHere):
     def _inner(self) -> ProducerInner | None:
         return None
 
+    def _master_address(self, broker_name: str) -> str | None:
+        """Return where a broker's master is, as last heard; None before the start."""
+        engine = self._engine
+        return None if engine is None else engine.instance.routes.master(broker_name)
+
     def _topics_to_announce(self) -> Sequence[str]:
         return ()
 
@@ -237,7 +244,7 @@ def target_of(
     """Return where a message is to go, checking that only one way is named.
 
     Raises:
-        ConfigurationError: more than one way, or a key that is no text.
+        ConfigurationError: more than one way, a key that is no text, or what is no queue.
         MessageInvalidError: the queue belongs to another topic (C-469).
     """
     if queue is None and selector is None and sharding_key is None:
@@ -245,6 +252,11 @@ def target_of(
     if (queue is not None) + (selector is not None) + (sharding_key is not None) > 1:
         raise ConfigurationError("give one of queue, selector and sharding_key, not several")
     if queue is not None:
+        if not isinstance(queue, MessageQueue):
+            raise ConfigurationError(
+                f"queue must be a MessageQueue, not {queue!r}; "
+                "fetch_publish_message_queues(topic) has them"
+            )
         if queue.topic != message.topic:
             raise MessageInvalidError(
                 f"message's topic not equal mq's topic: {message.topic} and {queue.topic}"

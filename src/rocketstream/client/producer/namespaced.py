@@ -13,6 +13,7 @@ from rocketstream.client.config import ClientConfig
 from rocketstream.client.core.producer_settings import ProducerSettings
 from rocketstream.client.producer.sending import MessagePreparer, PreparedSend
 from rocketstream.model import Message, MessageQueue, SendResult
+from rocketstream.protocol.answer_form import StoredForm, StoredValues
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.properties import PROPERTY_INSTANCE_ID
 
@@ -26,6 +27,11 @@ class NamespacedSend(PreparedSend):
     def result(self, answer: RemotingCommand, mq: MessageQueue, address: str) -> SendResult:
         """Read the broker's answer; raises as ``PreparedSend.result``."""
         result = super().result(answer, mq, address)
+        return replace(result, message_queue=self.unwrap(result.message_queue))
+
+    def stored(self, form: StoredForm, values: StoredValues, mq: MessageQueue) -> SendResult:
+        """Return what ``result`` would make of the usual answer."""
+        result = super().stored(form, values, mq)
         return replace(result, message_queue=self.unwrap(result.message_queue))
 
 

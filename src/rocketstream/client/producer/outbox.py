@@ -5,6 +5,7 @@ Law: any thread may put; the loop takes. Bounded by number and bytes; nothing of
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 
@@ -12,10 +13,17 @@ from rocketstream import limits
 from rocketstream.client.engine import Engine
 from rocketstream.client.producer.async_sender import AsyncSender, SendDone, SendTarget
 from rocketstream.client.producer.base import joined
-from rocketstream.client.producer.send_future import CallbackThread, SendFuture, SendWindow
+from rocketstream.client.producer.gathered import Unwrap
+from rocketstream.client.producer.gatherer import Ended, Gatherer, Held
+from rocketstream.client.producer.send_future import (
+    CallbackThread,
+    SendFuture,
+    SendWindow,
+    end_all,
+)
 from rocketstream.client.producer.sending import PreparedSend
 from rocketstream.errors import SendError, SendOutcome
-from rocketstream.model import SendResult
+from rocketstream.model import MessageQueue, SendResult
 
 _SENDS_PER_TURN = 64
 
@@ -23,13 +31,24 @@ _SENDS_PER_TURN = 64
 class Outbox:
     """Messages on their way from ``put`` to their futures."""
 
-    def __init__(self, engine: Engine, sender: AsyncSender) -> None:
+    def __init__(self, engine: Engine, sender: AsyncSender, unwrap: Unwrap | None = None) -> None:
         self._engine = engine
         self._sender = sender
         self._callbacks = CallbackThread()
-        self._window = SendWindow(
-            limits.ASYNC_SENDS_IN_FLIGHT_MAX, limits.ASYNC_SEND_BYTES_IN_FLIGHT_MAX
-        )
+        settings = sender.settings
+        bytes_max = limits.ASYNC_SEND_BYTES_IN_FLIGHT_MAX
+        self._gatherer: Gatherer | None = None
+        if settings.auto_batch:
+            bytes_max = settings.total_batch_max_bytes
+            self._gatherer = Gatherer(
+                sender,
+                engine.loop,
+                engine.loop.call_soon_threadsafe,
+                self._ended,
+                unwrap,
+                engine.loop_thread_id,
+            )
+        self._window = SendWindow(limits.ASYNC_SENDS_IN_FLIGHT_MAX, bytes_max)
         self._waiting: deque[tuple[PreparedSend, SendTarget, float, SendDone]] = deque()
         self._due = False
 
@@ -46,8 +65,62 @@ class Outbox:
             SendError: none of them was answered within ``timeout_ms``.
         """
         future = self._enter(len(prepared.body), timeout_ms, callback)
-        self._hand_over(prepared, target, timeout_ms, _Completion(self._window, prepared, future))
+        self._hand_over(prepared, target, timeout_ms, future)
         return future
+
+    def gather(
+        self,
+        prepared: PreparedSend,
+        properties: dict[str, str],
+        queue: MessageQueue | None,
+        timeout_ms: float,
+        callback: Callable[[SendFuture], object] | None,
+    ) -> SendFuture:
+        """Have a message sent together with others; waits while too many are on their way.
+
+        Args:
+            prepared: the message.
+            properties: its properties.
+            queue: where it must go; None for any queue of its topic.
+            timeout_ms: for all of it.
+            callback: added to the future.
+
+        Raises:
+            SendError: as ``put``.
+        """
+        gatherer = self._gatherer
+        assert gatherer is not None
+        future = self._enter(len(prepared.body), timeout_ms, callback)
+        gatherer.put(prepared, properties, queue, timeout_ms, future)
+        return future
+
+    def failed(
+        self, error: SendError, callback: Callable[[SendFuture], object] | None
+    ) -> SendFuture:
+        """Return the future of a message that was not sent."""
+        future = SendFuture(self._callbacks, self._engine.loop, self._engine.loop_thread_id)
+        if callback is not None:
+            future.add_done_callback(callback)
+        future.set_exception(error)
+        return future
+
+    def _ended(self, held: Sequence[Held], ends: Ended, body_bytes: int) -> None:
+        """Tell futures, and batches that were sent by themselves, how it ended."""
+        if threading.get_ident() != self._engine.loop_thread_id or not isinstance(
+            held[0][1], SendFuture
+        ):
+            for (_, sink), end in zip(held, ends, strict=True):
+                self._one_ended(sink, end)
+            return
+        self._window.leave(body_bytes, len(held))
+        end_all(self._callbacks, self._engine.loop, [sink for _, sink in held], ends)
+
+    @staticmethod
+    def _one_ended(sink: _Sent | _Chain, end: SendResult | SendError) -> None:
+        if isinstance(end, SendError):
+            sink(None, end)
+        else:
+            sink(end, None)
 
     def put_parts(
         self,
@@ -64,16 +137,21 @@ class Outbox:
         size = sum(len(part.body) for part in parts)
         future = self._enter(size, timeout_ms, callback)
         chain = _Chain(self._window, self._sender, parts, timeout_ms, future)
-        self._hand_over(parts[0], target, timeout_ms, chain)
+        if self._gatherer is not None and target.queue is not None:
+            self._gatherer.put_alone(parts[0], target.queue, timeout_ms, chain)
+        else:
+            self._hand_over(parts[0], target, timeout_ms, chain)
         return future
 
     def _enter(
         self, size: int, timeout_ms: float, callback: Callable[[SendFuture], object] | None
-    ) -> SendFuture:
-        engine = self._engine
-        # A callback that waited for room would wait for answers only its own thread can take.
-        self._window.enter(size, timeout_ms, waits=not self._callbacks.is_current)
-        future = SendFuture(self._callbacks, engine.loop, engine.loop_thread_id)
+    ) -> _Sent:
+        engine, window = self._engine, self._window
+        if not window.try_enter(size):
+            # A callback that waited for room would wait for answers only its own thread can take.
+            window.enter(size, timeout_ms, waits=not self._callbacks.is_current)
+        future = _Sent(self._callbacks, engine.loop, engine.loop_thread_id)
+        future.window, future.size = window, size
         if callback is not None:
             future.add_done_callback(callback)
         return future
@@ -91,12 +169,16 @@ class Outbox:
                 self._give_up()
 
     def wait_empty(self, timeout_ms: float) -> None:
-        """Wait until nothing is on its way, or the time is over."""
+        """Wait until nothing is on its way, or the time is over; what is gathered goes now."""
+        if self._gatherer is not None:
+            self._gatherer.flush()
         self._window.wait_empty(timeout_ms)
 
     def close(self) -> None:
         """Fail what was not sent and end the callback thread; once the loop takes no more."""
         self._give_up()
+        if self._gatherer is not None:
+            self._gatherer.close()
         self._callbacks.close()
 
     def _drain(self) -> None:
@@ -122,22 +204,21 @@ class Outbox:
             on_done(None, SendError(text, SendOutcome.NOT_SENT, topic=prepared.topic))
 
 
-class _Completion:
-    """What to do when a message of ``send_async`` is answered, on the loop."""
+class _Sent(SendFuture):
+    """The future of ``send_async``; called when its message is answered, on the loop.
 
-    __slots__ = ("_future", "_prepared", "_window")
+    Attributes:
+        window: where it counts while it is on its way.
+        size: how much it counts there.
+    """
 
-    def __init__(self, window: SendWindow, prepared: PreparedSend, future: SendFuture) -> None:
-        self._window = window
-        self._prepared = prepared
-        self._future = future
+    window: SendWindow
+    size: int
 
     def __call__(self, result: SendResult | None, error: SendError | None) -> None:
-        self._window.leave(len(self._prepared.body))
-        if error is not None:
-            self._future.set_exception(error)
-        elif result is not None:
-            self._future.set_result(result)
+        """End with a result or an error."""
+        self.window.leave(self.size)
+        self._finish(result, error)
 
 
 class _Chain:

@@ -67,7 +67,10 @@ class Producer(SyncQueries):
             ``latency_max``, ``not_available_duration`` (its table, ms), ``start_detector_enable``
             (True), ``detect_interval_ms`` (2000), ``detect_timeout_ms`` (200), ``busy_wait`` (True:
             ``send`` looks for its answer some tens of microseconds before it sleeps, while answers
-            come that soon and nobody else sends); and every field of ``ClientConfig``.
+            come that soon and nobody else sends), ``auto_batch`` (False: gather single messages
+            into batches) with ``batch_max_delay_ms`` (10), ``batch_max_bytes`` (32 KiB of bodies),
+            ``total_batch_max_bytes`` (32 MiB of bodies gathered or on their way; more callers
+            wait); and every field of ``ClientConfig``.
 
     Raises:
         ConfigurationError: a setting that cannot be used; the text names it.
@@ -121,7 +124,7 @@ class Producer(SyncQueries):
 
     async def _register(self, engine: Engine) -> None:
         sender = self._open(engine)
-        self._outbox = Outbox(engine, sender)
+        self._outbox = Outbox(engine, sender, self._unwrap)
         if self._faults is not None:
             self._turn = self._faults.turn()
 
@@ -189,7 +192,10 @@ class Producer(SyncQueries):
             prepared = self._preparer.one(message)
             if self._watch is not None or TIMER_MARK in prepared.properties:
                 self._special(prepared, message, target)
-            return self._send(prepared, target, self._timeout(timeout_ms))
+            timeout = self._timeout(timeout_ms)
+            if self.settings.auto_batch:
+                return self._gather(prepared, message, target, timeout, None).result()
+            return self._send(prepared, target, timeout)
         return joined(
             self.send_batch(
                 several(message),
@@ -364,6 +370,8 @@ class Producer(SyncQueries):
             prepared = self._preparer.one(message)
             if self._watch is not None or TIMER_MARK in prepared.properties:
                 self._special(prepared, message, target)
+            if self.settings.auto_batch:
+                return self._gather(prepared, message, target, timeout, callback)
             return self._open_outbox().put(prepared, target, timeout, callback)
         messages = several(message)
         parts = self._preparer.batches(messages)
@@ -371,6 +379,24 @@ class Producer(SyncQueries):
         for part in parts:
             part.message = messages
         return self._open_outbox().put_parts(parts, target, timeout, callback)
+
+    def _gather(
+        self,
+        prepared: PreparedSend,
+        message: Message,
+        target: SendTarget,
+        timeout_ms: float,
+        callback: Callable[[SendFuture], object] | None,
+    ) -> SendFuture:
+        """Have a message sent with others of its topic, or of its queue, if it must go to one."""
+        outbox = self._open_outbox()
+        queue = target.queue
+        if target.pick is not None:
+            try:
+                queue = self._choose(self._queues(prepared.topic), target, None)
+            except SendError as error:
+                return outbox.failed(error, callback)
+        return outbox.gather(prepared, message.properties, queue, timeout_ms, callback)
 
     def _open_outbox(self) -> Outbox:
         self._running()

@@ -10,7 +10,7 @@ import concurrent.futures
 import logging
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from rocketstream.errors import SendError, SendOutcome, TooManyRequestsError
@@ -47,11 +47,11 @@ class CallbackThread:
         thread = self._thread
         return thread is not None and threading.get_ident() == thread.ident
 
-    def collect(self, loop: asyncio.AbstractEventLoop, call: Call) -> None:
-        """Take a callback over; on the loop's thread only."""
+    def collect(self, loop: asyncio.AbstractEventLoop, calls: Sequence[Call]) -> None:
+        """Take callbacks over, in their order; on the loop's thread only."""
         if not self._collected:
             loop.call_soon(self.hand_over)
-        self._collected.append(call)
+        self._collected += calls
 
     def hand_over(self) -> None:
         """Give the thread what was collected; on the loop's thread, or once the loop is closed."""
@@ -68,7 +68,7 @@ class CallbackThread:
             if not closed:
                 self._queue.put(calls)
         if closed:
-            self._call(calls)
+            call_each(calls)
 
     def close(self) -> None:
         """Run what is left, then end the thread and wait for it; after the loop was closed."""
@@ -82,15 +82,16 @@ class CallbackThread:
 
     def _main(self) -> None:
         while (calls := self._queue.get()) is not None:
-            self._call(calls)
+            call_each(calls)
 
-    @staticmethod
-    def _call(calls: list[Call]) -> None:
-        for function, future in calls:
-            try:
-                function(future)
-            except Exception:
-                logger.exception("a callback of send_async raised")
+
+def call_each(calls: Sequence[Call]) -> None:
+    """Run callbacks; what they raise is logged."""
+    for function, future in calls:
+        try:
+            function(future)
+        except Exception:
+            logger.exception("a callback of send_async raised")
 
 
 class SendFuture(concurrent.futures.Future[SendResult]):
@@ -108,14 +109,23 @@ class SendFuture(concurrent.futures.Future[SendResult]):
         self._callbacks = callbacks
         self._loop = loop
         self._loop_thread_id = loop_thread_id
-        self._state = _RUNNING
-        self._result: SendResult | None = None
-        self._exception: BaseException | None = None
-        self._waiters: list[Any] = []
-        self._done_callbacks: list[Callable[[Any], object]] = []
-        self._made_condition: threading.Condition | None = None
 
-    if not TYPE_CHECKING:  # there it stays the plain attribute that concurrent.futures asks for
+    # What a future begins with: shared, until one of them has its own.
+    _state = _RUNNING
+    _result: SendResult | None = None
+    _exception: BaseException | None = None
+    _done_callbacks: Sequence[Callable[[Any], object]] = ()
+    _made_condition: threading.Condition | None = None
+    _made_waiters: list[Any] | None = None
+
+    if not TYPE_CHECKING:  # there they stay the plain attributes that concurrent.futures asks for
+
+        @property
+        def _waiters(self) -> list[Any]:
+            """Who waits for several futures; touched with the condition held."""
+            if self._made_waiters is None:
+                self._made_waiters = []
+            return self._made_waiters
 
         @property
         def _condition(self) -> threading.Condition:
@@ -151,9 +161,9 @@ class SendFuture(concurrent.futures.Future[SendResult]):
         """Call ``fn(future)`` when it is done, never on the network thread."""
         with self._callbacks.guard:
             if self._state is not _FINISHED:
-                self._done_callbacks.append(fn)
+                self._done_callbacks = (*self._done_callbacks, fn)
                 return
-        self._call(fn)
+        self._call((fn,))
 
     def set_result(self, result: SendResult) -> None:
         """End with a result."""
@@ -176,8 +186,9 @@ class SendFuture(concurrent.futures.Future[SendResult]):
                 for waiter in self._waiters:
                     (waiter.add_result if error is None else waiter.add_exception)(self)
                 condition.notify_all()
-        for fn in self._done_callbacks:
-            self._call(fn)
+        functions = self._done_callbacks
+        if functions:
+            self._call(functions)
 
     def _end(self, result: SendResult | None, error: BaseException | None) -> None:
         if self._state is _FINISHED:
@@ -185,14 +196,42 @@ class SendFuture(concurrent.futures.Future[SendResult]):
         self._result, self._exception = result, error
         self._state = _FINISHED
 
-    def _call(self, fn: Callable[[Any], object]) -> None:
+    def _call(self, functions: Sequence[Callable[[Any], object]]) -> None:
+        calls = [(function, self) for function in functions]
         if threading.get_ident() == self._loop_thread_id and not self._loop.is_closed():
-            self._callbacks.collect(self._loop, (fn, self))
-            return
-        try:
-            fn(self)
-        except Exception:
-            logger.exception("a callback of send_async raised")
+            self._callbacks.collect(self._loop, calls)
+        else:
+            call_each(calls)
+
+
+def end_all(
+    callbacks: CallbackThread,
+    loop: asyncio.AbstractEventLoop,
+    futures: Sequence[SendFuture],
+    ends: Sequence[SendResult | SendError],
+) -> None:
+    """End futures of one producer together; on the loop's thread only."""
+    waited_for: list[tuple[SendFuture, SendResult | SendError]] = []
+    calls: list[Call] = []
+    with callbacks.guard:
+        for future, end in zip(futures, ends, strict=True):
+            if future._made_condition is not None:
+                waited_for.append((future, end))
+                continue
+            if type(end) is SendResult:
+                future._result = end
+                future._state = _FINISHED
+            else:
+                future._end(None, end)  # type: ignore[arg-type]
+            if future._done_callbacks:
+                calls += [(function, future) for function in future._done_callbacks]
+    if calls:
+        callbacks.collect(loop, calls)
+    for future, end in waited_for:
+        if isinstance(end, SendError):
+            future.set_exception(end)
+        else:
+            future.set_result(end)
 
 
 class SendWindow:
@@ -219,10 +258,19 @@ class SendWindow:
             self._count += 1
             self._bytes += size
 
-    def leave(self, size: int) -> None:
-        """Count one message out."""
+    def try_enter(self, size: int) -> bool:
+        """Count one message in if there is room, and tell whether there was."""
         with self._lock:
-            self._count -= 1
+            if self._full():
+                return False
+            self._count += 1
+            self._bytes += size
+        return True
+
+    def leave(self, size: int, count: int = 1) -> None:
+        """Count messages out."""
+        with self._lock:
+            self._count -= count
             self._bytes -= size
             if self._waiting and (not self._count or not self._full()):
                 self._changed.notify_all()

@@ -18,6 +18,7 @@ from rocketstream.client.observe.hooks import (
     SendMessageContext,
 )
 from rocketstream.client.producer.fault import FaultStrategy
+from rocketstream.client.producer.gathered import GatheredSend
 from rocketstream.client.producer.sending import PreparedSend
 from rocketstream.errors import SendError, SendOutcome
 from rocketstream.model import PROPERTY_DELAY, Message, MessageQueue, SendResult
@@ -52,22 +53,30 @@ class TryWatch:
         Raises:
             SendError: a check-forbidden hook refuses it.
         """
+        watched = prepared.members if isinstance(prepared, GatheredSend) else (prepared,)
         if self.check_forbidden_hooks:
-            self._check(prepared, queue, address, mode)
-        context: SendMessageContext | None = None
+            for each in watched:
+                self._check(each, queue, address, mode)
+        contexts: list[SendMessageContext] = []
         if self.send_hooks:
-            context = SendMessageContext(
-                self.group,
-                prepared.message,
-                self.config.queue_without_namespace(queue),
-                address,
-                self.config.client_ip or local_address(),
-                mode,
-                msg_type=message_type(prepared.message),
-                namespace=self.config.effective_namespace(),
-            )
-            self.send_hooks.before(context)
-        return Trial(self, queue.broker_name, context, self.clock.monotonic_ms())
+            contexts = [self._context(each, queue, address, mode) for each in watched]
+            for context in contexts:
+                self.send_hooks.before(context)
+        return Trial(self, prepared, queue.broker_name, contexts, self.clock.monotonic_ms())
+
+    def _context(
+        self, prepared: PreparedSend, queue: MessageQueue, address: str, mode: str
+    ) -> SendMessageContext:
+        return SendMessageContext(
+            self.group,
+            prepared.message,
+            self.config.queue_without_namespace(queue),
+            address,
+            self.config.client_ip or local_address(),
+            mode,
+            msg_type=message_type(prepared.message),
+            namespace=self.config.effective_namespace(),
+        )
 
     def _check(self, prepared: PreparedSend, queue: MessageQueue, address: str, mode: str) -> None:
         context = CheckForbiddenContext(
@@ -89,20 +98,25 @@ class TryWatch:
 
 
 class Trial:
-    """One try under observation; ``ended`` is called once."""
+    """One try under observation; ``ended`` is called once.
 
-    __slots__ = ("_broker_name", "_context", "_started_ms", "_watch")
+    Hooks see each message that was gathered into a batch, as if it went alone.
+    """
+
+    __slots__ = ("_broker_name", "_contexts", "_prepared", "_started_ms", "_watch")
 
     def __init__(
         self,
         watch: TryWatch,
+        prepared: PreparedSend,
         broker_name: str,
-        context: SendMessageContext | None,
+        contexts: Sequence[SendMessageContext],
         started_ms: float,
     ) -> None:
         self._watch = watch
+        self._prepared = prepared
         self._broker_name = broker_name
-        self._context = context
+        self._contexts = contexts
         self._started_ms = started_ms
 
     def ended(self, result: SendResult | None, error: BaseException | None) -> None:
@@ -112,10 +126,14 @@ class Trial:
         if faults is not None:
             now = watch.clock.monotonic_ms()
             faults.note(self._broker_name, now - self._started_ms, now, error)
-        if self._context is not None:
-            self._context.send_result = result
-            self._context.error = error
-            watch.send_hooks.after(self._context)
+        contexts = self._contexts
+        results: Sequence[SendResult | None] = [result] * len(contexts)
+        if result is not None and isinstance(self._prepared, GatheredSend):
+            results = self._prepared.results(result)
+        for context, its in zip(contexts, results, strict=False):
+            context.send_result = its
+            context.error = error
+            watch.send_hooks.after(context)
 
 
 def message_type(message: Message | Sequence[Message]) -> MessageType:

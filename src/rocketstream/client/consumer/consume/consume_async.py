@@ -14,6 +14,7 @@ from rocketstream.client.consumer.consume.consume_call import (
     checked_status,
     consume_directly,
     is_being_cancelled,
+    tell_failed,
 )
 from rocketstream.client.consumer.consume.consume_run import (
     FLUSH_INTERVAL_MS,
@@ -30,6 +31,7 @@ from rocketstream.model import ConsumeConcurrentlyStatus
 from rocketstream.protocol.bodies import ConsumeMessageDirectlyResult
 from rocketstream.protocol.message_ext import MessageExt
 
+_SUCCESS = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
 _LATER = ConsumeConcurrentlyStatus.RECONSUME_LATER
 
 
@@ -57,7 +59,7 @@ class AsyncConsumeService(UnlockedService):
         self._clock = watch.clock
         self._batch_size = batch_size
         self._runs: deque[ConsumeRun] = deque()
-        self._pool = TaskPool(self._work, tasks_max)
+        self._pool = TaskPool(self._work, tasks_max, watch.group)
 
     def submit(self, request: PullRequest, messages: list[MessageExt]) -> None:
         """Hand a run out."""
@@ -108,6 +110,7 @@ class AsyncConsumeService(UnlockedService):
         queue, watch, pool = run.request.process_queue, self._watch, self._pool
         mq = queue.message_queue
         call, takes_context = self._listener.call, self._listener.takes_context
+        plain = not (takes_context or watch.hooks)
         began_ms = flushed_ms = self._clock.now_ms()
         calls = done = failed = 0
         while not (queue.dropped or pool.stopping):
@@ -120,7 +123,7 @@ class AsyncConsumeService(UnlockedService):
                 pool.start_one()
             started_ms = self._clock.now_ms()
             mark_started(batch, started_ms)
-            context = ConsumeConcurrentlyContext(watch.seen_queue(mq))
+            context = None if plain else ConsumeConcurrentlyContext(watch.seen_queue(mq))
             hooked = watch.before(batch, mq) if watch.hooks else None
             error: BaseException | None = None
             status: Any = None
@@ -129,14 +132,25 @@ class AsyncConsumeService(UnlockedService):
                 status = await (call(batch, context) if takes_context else call(batch))
             except BaseException as raised:  # nothing a listener raises may end the task
                 if isinstance(raised, asyncio.CancelledError) and is_being_cancelled():
+                    if hooked is not None:
+                        watch.cut_off(hooked, _LATER, raised)
                     raise
                 error = raised
             batch = run.chunk(number, self._batch_size)
+            if plain and status is _SUCCESS and not queue.dropped:
+                run.finished.extend(batch)
+                done += len(batch)
+                if started_ms - flushed_ms >= FLUSH_INTERVAL_MS:
+                    flushed_ms = started_ms
+                    self._book.flush(run)
+                continue
             checked = checked_status(status, error, batch, _LATER)
             if hooked is not None:
                 watch.after(hooked, status, checked, error, self._clock.now_ms() - started_ms)
             if queue.dropped:
                 break
+            if watch.blame is not None:
+                tell_failed(watch.blame, batch, context, checked, status, error)
             failed += self._settler.settle(run, batch, checked, context)
             done += len(batch)
             if started_ms - flushed_ms >= FLUSH_INTERVAL_MS:

@@ -14,11 +14,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from rocketstream._util.clock import Clock
+from rocketstream.client.consumer.blame import Blame
 from rocketstream.client.consumer.listener import (
     ConsumeConcurrentlyContext,
     ConsumeOrderlyContext,
     Listener,
 )
+from rocketstream.client.core.consume_result import ACK_ALL, acknowledged
 from rocketstream.client.observe.hooks import (
     CONSUME_CONTEXT_TYPE,
     ConsumeHooks,
@@ -87,6 +89,7 @@ class CallWatch:
         timeout_minutes: calls that take longer are reported as TIME_OUT; nothing is cancelled.
         namespace: of the consumer, taken off before listeners see a topic.
         access_channel: reported to hooks.
+        blame: writes into failed messages why; None leaves them alone.
     """
 
     def __init__(
@@ -98,6 +101,7 @@ class CallWatch:
         timeout_minutes: float,
         namespace: str | None = None,
         access_channel: str = "LOCAL",
+        blame: Blame | None = None,
     ) -> None:
         self.group = group
         self.hooks = hooks
@@ -106,6 +110,7 @@ class CallWatch:
         self.namespace = namespace
         self._timeout_ms = timeout_minutes * 60_000
         self._access_channel = access_channel
+        self.blame = blame
 
     def seen_queue(self, mq: MessageQueue) -> MessageQueue:
         """Return a queue as listeners see it: without namespace."""
@@ -136,9 +141,14 @@ class CallWatch:
         """Call the hooks after a listener."""
         context.status = status.name
         context.success = status in _SUCCEEDED
+        context.error = error
         kind = self._return_type(answer, status, error, elapsed_ms)
         context.props[CONSUME_CONTEXT_TYPE] = kind.name
         self.hooks.after(context)
+
+    def cut_off(self, context: ConsumeMessageContext, status: Status, error: BaseException) -> None:
+        """Call the hooks after a listener that was cancelled with its consumer."""
+        self.after(context, None, status, error, 0)
 
     def _return_type(
         self, answer: object, status: Status, error: BaseException | None, elapsed_ms: float
@@ -191,6 +201,21 @@ def checked_status(
             answer, type(instead).__name__, hint, instead.name, where,
         )  # fmt: skip
     return instead
+
+
+def tell_failed(
+    blame: Blame,
+    batch: Sequence[MessageExt],
+    context: ConsumeConcurrentlyContext | None,
+    status: ConsumeConcurrentlyStatus,
+    answer: object,
+    error: BaseException | None,
+) -> None:
+    """Write into the messages of a batch that go back why they do."""
+    ack_index = ACK_ALL if context is None else context.ack_index
+    failed = batch[acknowledged(status, ack_index, len(batch)) :]
+    if failed:
+        blame.tell(failed, error, answer, ConsumeConcurrentlyStatus.RECONSUME_LATER.name)
 
 
 def _is_other(answer: object, instead: Status) -> bool:

@@ -6,6 +6,7 @@ here (upstream's ConsumeMessageConcurrentlyService, C-254, C-260 to C-268).
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from typing import Any
 
@@ -13,6 +14,7 @@ from rocketstream.client.consumer.consume.consume_call import (
     CallWatch,
     checked_status,
     consume_directly,
+    tell_failed,
 )
 from rocketstream.client.consumer.consume.consume_pool import Worker, WorkerPool
 from rocketstream.client.consumer.consume.consume_run import (
@@ -31,6 +33,7 @@ from rocketstream.protocol.bodies import ConsumeMessageDirectlyResult
 from rocketstream.protocol.message_ext import MessageExt
 
 _Around = tuple[ConsumeConcurrentlyContext | None, ConsumeMessageContext | None]
+_OPEN_RUNS = 64
 _SUCCESS = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
 _LATER = ConsumeConcurrentlyStatus.RECONSUME_LATER
 
@@ -60,7 +63,9 @@ class ConsumeMessageConcurrentlyService(UnlockedService):
         self._clock = watch.clock
         self._batch_size = batch_size
         self._runs: deque[ConsumeRun] = deque()
-        self._open: list[ConsumeRun] = []
+        self._open: deque[ConsumeRun] = deque()
+        """Oldest first; what is done leaves from the front, or when there is much of it."""
+        self._open_max = _OPEN_RUNS
         self._pool: WorkerPool[ConsumeRun] = WorkerPool(watch.group, self, self._clock, threads_max)
 
     # --- on the loop ------------------------------------------------------------------------------
@@ -122,17 +127,33 @@ class ConsumeMessageConcurrentlyService(UnlockedService):
         return None
 
     def waiting(self) -> int:
-        """Return how many chunks no worker has taken."""
-        return sum(max(0, run.chunks - run.claimed) for run in self._open)
+        """Return how many chunks no worker has taken; as many as there may be workers are enough.
+
+        Asked every millisecond, while runs may wait by the hundred.
+        """
+        enough = self._pool.core_pool_size
+        chunks = 0
+        for run in self._open:
+            chunks += max(0, run.chunks - run.claimed)
+            if chunks >= enough:
+                break
+        return chunks
 
     def is_open(self) -> bool:
         """Whether a run has chunks left or finished messages not entered."""
-        self._open = [run for run in self._open if not run.is_claimed or run.finished]
-        return bool(self._open)
+        runs = self._open
+        while runs and runs[0].is_done:
+            runs.popleft()
+        if len(runs) > self._open_max:
+            # The first one takes long, and others are done behind it.
+            self._open = runs = deque(run for run in runs if not run.is_done)
+            self._open_max = max(_OPEN_RUNS, 2 * len(runs))
+        return bool(runs)
 
     def tick(self) -> None:
-        """Enter what is finished."""
-        for run in list(self._open):
+        """Enter what is finished, of the runs that somebody has begun."""
+        begun = max(0, len(self._open) - len(self._runs))
+        for run in list(itertools.islice(self._open, begun)):
             self._book.flush(run)
 
     def work(self, worker: Worker, job: ConsumeRun) -> None:
@@ -140,6 +161,7 @@ class ConsumeMessageConcurrentlyService(UnlockedService):
         run = job
         queue, pool, watch = run.request.process_queue, self._pool, self._watch
         messages, size, claims, finished = run.messages, self._batch_size, run.claims, run.finished
+        chunks = run.chunks
         call, now_ms = self._listener.call, self._clock.now_ms
         plain = not (self._listener.takes_context or watch.hooks)
         began_ms = flushed_ms = now_ms()
@@ -149,9 +171,10 @@ class ConsumeMessageConcurrentlyService(UnlockedService):
         hooked: ConsumeMessageContext | None = None
         while not (queue.dropped or pool.stopping):
             number = next(claims)
-            batch = messages[number * size : number * size + size]
-            if not batch:
+            if number >= chunks:
                 break
+            first = number * size
+            batch = [messages[first]] if size == 1 else messages[first : first + size]
             run.claimed = number + 1
             started_ms = now_ms()
             for message in batch:
@@ -170,19 +193,27 @@ class ConsumeMessageConcurrentlyService(UnlockedService):
                 error = raised
             worker.calling = False
             # Not the list the listener got: it may have changed it.
-            batch = messages[number * size : number * size + size]
             if plain and status is _SUCCESS:
                 if queue.dropped:
                     break
-                finished.extend(batch)
+                if size == 1:
+                    finished.append(messages[first])
+                    done += 1
+                else:
+                    batch = messages[first : first + size]
+                    finished.extend(batch)
+                    done += len(batch)
             else:
+                batch = messages[first : first + size]
                 checked = checked_status(status, error, batch, _LATER)
                 if hooked is not None:
                     watch.after(hooked, status, checked, error, now_ms() - started_ms)
                 if queue.dropped:
                     break
+                if watch.blame is not None:
+                    tell_failed(watch.blame, batch, context, checked, status, error)
                 failed += self._settler.settle(run, batch, checked, context)
-            done += len(batch)
+                done += len(batch)
             if started_ms - flushed_ms >= FLUSH_INTERVAL_MS:
                 flushed_ms = started_ms
                 self._book.flush(run)

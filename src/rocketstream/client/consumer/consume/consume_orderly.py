@@ -80,10 +80,17 @@ class _Turn:
         if status in _GOOD:
             self._ok += len(batch)
         else:
+            if self._watch.blame is not None:
+                self._watch.blame.tell(batch, error, answer, _SUSPEND.name)
             self._failed += len(batch)
         if now_ms - self._counted_ms > STATS_INTERVAL_MS:
             self.count()
         return status
+
+    def cut_off(self, error: BaseException) -> None:
+        """Tell the hooks of a call that was cancelled, whose outcome counts for nothing else."""
+        if self._hooked is not None:
+            self._watch.cut_off(self._hooked, _SUSPEND, error)
 
     def succeeded(self, batch: list[MessageExt]) -> None:
         """Note a SUCCESS that nobody but the figures wants to know of."""
@@ -227,7 +234,7 @@ class AsyncOrderlyService(OrderlyService):
         self._ready: deque[PullRequest] = deque()
         self._callers: dict[MessageQueue, asyncio.Task[Any] | None] = {}
         self._caller: asyncio.Task[Any] | None = None
-        self._pool = TaskPool(self._work, settings.consume_thread_max)
+        self._pool = TaskPool(self._work, settings.consume_thread_max, watch.group)
 
     @property
     def core_pool_size(self) -> int:
@@ -286,6 +293,7 @@ class AsyncOrderlyService(OrderlyService):
                 answer = await (call(given, turn.context) if takes_context else call(given))
             except BaseException as raised:  # nothing a listener raises may end the task
                 if isinstance(raised, asyncio.CancelledError) and is_being_cancelled():
+                    turn.cut_off(raised)
                     raise
                 error = raised
             status = turn.after(batch, answer, error)

@@ -19,10 +19,16 @@ logger = logging.getLogger("rocketstream.client")
 
 _TICK_S = 0.001
 _TICK_ALL_AWAKE_S = 0.005
-_THREAD_NAME_GROUP_CHARS = 100
+POOL_PREFIX = "ConsumeMessageThread_"
+_NAME_GROUP_CHARS = 100
 CORE_POOL_SIZE_MAX = 32_767
 
 J = TypeVar("J")
+
+
+def pool_name(group: str) -> str:
+    """Return what the names of the threads or tasks that call a group's listener begin with."""
+    return f"{POOL_PREFIX}{group[:_NAME_GROUP_CHARS]}"
 
 
 class Worker:
@@ -75,7 +81,7 @@ class WorkerPool(Generic[J]):
     """
 
     def __init__(self, group: str, source: JobSource[J], clock: Clock, threads_max: int) -> None:
-        self._name = f"ConsumeMessageThread_{group[:_THREAD_NAME_GROUP_CHARS]}"
+        self._name = pool_name(group)
         self._source = source
         self._clock = clock
         self._threads_max = threads_max

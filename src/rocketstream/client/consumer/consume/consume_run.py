@@ -70,6 +70,11 @@ class ConsumeRun:
         """Whether every chunk has been taken."""
         return self.claimed >= self.chunks
 
+    @property
+    def is_done(self) -> bool:
+        """Whether every chunk has been taken and nothing finished waits to be entered."""
+        return self.claimed >= self.chunks and not self.finished
+
 
 class ConsumeService(Protocol):
     """Calls the listener; an orderly one also keeps the broker locks of its queues."""

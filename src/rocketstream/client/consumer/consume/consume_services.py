@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from rocketstream.client.consumer.blame import Blame
 from rocketstream.client.consumer.consume.consume_async import AsyncConsumeService
 from rocketstream.client.consumer.consume.consume_call import CallWatch
 from rocketstream.client.consumer.consume.consume_concurrently import (
@@ -69,6 +70,7 @@ def make_service(impl: PushConsumerImpl, listener: Listener) -> ConsumeService:
         settings.consume_timeout_minutes,
         config.effective_namespace(),
         config.access_channel,
+        Blame(listener.call) if settings.send_back_cause else None,
     )
     if listener.is_orderly:
         clustered = settings.message_model is MessageModel.CLUSTERING

@@ -6,10 +6,11 @@ Law: tasks and their number only, on one loop; what there is to do is the owner'
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Awaitable, Callable
 
-from rocketstream.client.consumer.consume.consume_pool import CORE_POOL_SIZE_MAX
+from rocketstream.client.consumer.consume.consume_pool import CORE_POOL_SIZE_MAX, pool_name
 
 logger = logging.getLogger("rocketstream.client")
 
@@ -17,10 +18,15 @@ CANCEL_WAIT_MS_MIN = 1_000
 
 
 class TaskPool:
-    """Runs ``work`` in up to ``tasks_max`` tasks at once; it returns when nothing is left to do."""
+    """Runs ``work`` in up to ``tasks_max`` tasks at once; it returns when nothing is left to do.
 
-    def __init__(self, work: Callable[[], Awaitable[None]], tasks_max: int) -> None:
+    Tasks are named as the threads of a listener's pool are, so that an operator finds the group's.
+    """
+
+    def __init__(self, work: Callable[[], Awaitable[None]], tasks_max: int, group: str) -> None:
         self._do = work
+        self._name = pool_name(group)
+        self._numbers = itertools.count(1)
         self._tasks_max = self._size = tasks_max
         self._loop = asyncio.get_running_loop()
         self._tasks: dict[asyncio.Task[None], None] = {}
@@ -44,7 +50,7 @@ class TaskPool:
         if self._coming or self.stopping or len(self._tasks) >= self._size:
             return
         self._coming = True
-        task = self._loop.create_task(self._work())
+        task = self._loop.create_task(self._work(), name=f"{self._name}_{next(self._numbers)}")
         self._tasks[task] = None
         task.add_done_callback(self._ended)
 

@@ -165,20 +165,28 @@ class AsyncLitePullConsumer(LitePullConsumerBase):
         """
         impl = self._running()
         timeout = self._timeout_ms(timeout_ms)
-        self._poller = asyncio.current_task()
+        cache = impl.cache
+        self._poller = asyncio.current_task(impl.loop)
+        began_ms = self._clock.now_ms() if self.consume_hooks else None
+        free = None
         with impl.lock:
-            impl.cache.settle()
-            impl.commit_if_due()
-        if not impl.cache.has_messages:
+            cache.settle()
+            messages = cache.take(self._batch)
+            if not messages:
+                impl.commit_if_due()
+            elif cache.turned:
+                free = self._look_around(impl)
+        if not messages:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(min(timeout / 1000, _POLL_SECONDS_MAX)):
                     await self._wait(impl)
-        with impl.lock:
-            messages = impl.cache.take(self._batch)
-            free = impl.cache.released()
-        impl.pulls.pull_all(free)
-        if messages and self.consume_hooks:
-            self._tell_hooks(messages)
+            with impl.lock:
+                messages = cache.take(self._batch)
+                free = self._look_around(impl)
+        if free:
+            impl.pulls.pull_all(free)
+        if began_ms is not None and messages:
+            self._tell_hooks(messages, began_ms)
         return messages
 
     async def __aiter__(self) -> AsyncIterator[MessageExt]:

@@ -31,6 +31,7 @@ from rocketstream.client.observe.hooks import (
     FilterHooks,
     FilterMessageHook,
 )
+from rocketstream.client.observe.instruments import INSTRUMENTS
 from rocketstream.client.observe.trace import CONSUME
 from rocketstream.client.observe.tracing import TRACE_SETTINGS, tracing_of
 from rocketstream.client.service_state import ServiceState, StaysHere, not_running
@@ -79,6 +80,7 @@ class LitePullConsumerBase(StaysHere):
         self._engine: Engine | None = None
         self._poller: object = None
         """Who polled last, a thread or task; None when the last message came by iteration."""
+        INSTRUMENTS.made(self)
 
     @property
     def group(self) -> str:
@@ -221,6 +223,8 @@ class LitePullConsumerBase(StaysHere):
     def _timeout_ms(self, timeout_ms: float | None) -> float:
         if timeout_ms is None:
             return self.settings.poll_timeout_ms
+        if type(timeout_ms) is int and timeout_ms >= 0:  # asked for each poll
+            return timeout_ms
         check_time("timeout_ms", timeout_ms)
         if timeout_ms < 0:
             raise ConfigurationError("Timeout must not be negative", timeout_ms=timeout_ms)
@@ -252,7 +256,7 @@ class LitePullConsumerBase(StaysHere):
             return impl.commit_offsets(inside)
         return impl.commit_positions(self._insides(offsets))
 
-    def _tell_hooks(self, messages: list[MessageExt]) -> None:
+    def _tell_hooks(self, messages: list[MessageExt], began_ms: int | None = None) -> None:
         config = self.config
         context = ConsumeMessageContext(
             config.with_namespace(self.group),
@@ -260,6 +264,7 @@ class LitePullConsumerBase(StaysHere):
             config.queue_with_namespace(messages[0].message_queue),
             namespace=config.effective_namespace(),
             access_channel=config.access_channel,
+            began_ms=began_ms,
         )
         self.consume_hooks.before(context)
         # Told as consumed when handed out: what the caller does with them is not ours to see.

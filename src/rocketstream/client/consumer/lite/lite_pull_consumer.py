@@ -241,18 +241,22 @@ class LitePullConsumer(LitePullConsumerBase):
         engine, impl = self._running()
         timeout = self._timeout_ms(timeout_ms)
         cache = impl.cache
-        with self._arrived:
+        began_ms = self._clock.now_ms() if self.consume_hooks else None
+        free = None
+        with impl.lock:
             self._poller = threading.get_ident()
             cache.settle()
-            impl.commit_if_due()
             messages = cache.take(self._batch)
-            if not messages and self._wait(impl, min(timeout / 1000, TIMEOUT_MAX)):
-                messages = cache.take(self._batch)
-            free = cache.released()
+            if not messages:
+                impl.commit_if_due()
+                if self._wait(impl, min(timeout / 1000, TIMEOUT_MAX)):
+                    messages = cache.take(self._batch)
+            if cache.turned or not messages:
+                free = self._look_around(impl)
         if free:
             self._pull_again(engine, impl, free)
-        if messages and self.consume_hooks:
-            self._tell_hooks(messages)
+        if began_ms is not None and messages:
+            self._tell_hooks(messages, began_ms)
         return messages
 
     def __iter__(self) -> Iterator[MessageExt]:
@@ -264,10 +268,10 @@ class LitePullConsumer(LitePullConsumerBase):
         if self.state is ServiceState.SHUTDOWN_ALREADY:
             return
         engine, impl = self._running()
-        cache, arrived, hooks = impl.cache, self._arrived, self.consume_hooks
+        cache, lock, hooks = impl.cache, impl.lock, self.consume_hooks
         while True:
             engine.check_process()
-            with arrived:
+            with lock:
                 self._poller = None
                 message = cache.next_one()
                 if message is None:

@@ -64,6 +64,7 @@ class LitePullConsumerImpl:
         self.group = group
         self.message_model = settings.message_model
         self.instance = instance
+        self.loop = asyncio.get_running_loop()
         self.store = store
         self.admin = MQAdmin(instance)
         self.lock = threading.Lock()
@@ -253,6 +254,8 @@ class LitePullConsumerImpl:
                 self._note({mq: offset})
             again.append(queue)
         await self.store.persist([queue.message_queue for queue in again])
+        with self.lock:
+            again += self.cache.released()
         self.pulls.pull_all(again)
 
     def consumer_status(self, topic: str) -> Mapping[MessageQueue, int]:
@@ -321,6 +324,9 @@ class LitePullConsumerImpl:
                 self._stored.pop(mq, None)
                 self._kernel.forget(mq)
                 self.pulls.forget(mq)
+            freed = self.cache.released()
+        # What was cached of these may be what held others: nobody else comes to see.
+        self.pulls.pull_all(freed)
 
     def subscription(self, topic: str) -> SubscriptionData | None:
         """Return what is wanted of a topic."""
@@ -491,7 +497,8 @@ class LitePullConsumerImpl:
         with self.lock:
             queue = self._queue(mq)
             self.cache.seek(queue, offset)
-        self.pulls.pull(queue, queue.epoch)
+            freed = self.cache.released()
+        self.pulls.pull_all([queue, *freed])
 
     def _queue(self, mq: MessageQueue) -> LiteQueue:
         queue = self.cache.queues.get(mq)

@@ -135,7 +135,7 @@ class LitePullService:
                     raise error or InternalError("a pull ended without answer")
                 if self._instance.outages:
                     self._instance.outages.answered(address)
-                result = self._kernel.result(mq, subscription, answer, address)
+                result = self._kernel.result(mq, subscription, answer, address, offset)
                 if self._instance.outages:
                     self._instance.outages.worked("pull of", mq)
                 self._answered(queue, epoch, offset, sent_ms, result, len(answer.body), address)

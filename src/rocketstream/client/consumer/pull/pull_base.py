@@ -23,6 +23,7 @@ from rocketstream.client.observe.hooks import (
     FilterHooks,
     FilterMessageHook,
 )
+from rocketstream.client.observe.instruments import INSTRUMENTS
 from rocketstream.client.service_state import ServiceState, StaysHere, not_running
 from rocketstream.errors import ClientStateError, ConfigurationError, SubscriptionError
 from rocketstream.model import MessageModel, MessageQueue, MessageSelector
@@ -59,6 +60,7 @@ class PullConsumerBase(StaysHere):
         }
         if self.settings.message_queue_listener is not None:
             listener_function(self.settings.message_queue_listener)
+        INSTRUMENTS.made(self)
 
     @property
     def group(self) -> str:

@@ -302,6 +302,7 @@ class PullConsumerImpl:
             TransportError: no connection, or no answer in time.
         """
         self._pulled.add(mq.topic)
+        began_ms = self.instance.clock.now_ms() if self._consume_hooks else None
         address = await self._kernel.known_broker(mq, subscription)
         command = self._kernel.command(
             mq,
@@ -316,14 +317,14 @@ class PullConsumerImpl:
         except TransportError:
             self._kernel.forget(mq)  # a slave that is gone: the master may be there
             raise
-        result = self._kernel.result(mq, subscription, answer, address)
+        result = self._kernel.result(mq, subscription, answer, address, offset)
         messages = not_before(result.msg_found_list, offset)
         if messages is not result.msg_found_list:
             result = replace(result, msg_found_list=messages)
-        self._hand_out(mq, messages)
+        self._hand_out(mq, messages, began_ms)
         return result
 
-    def _hand_out(self, mq: MessageQueue, messages: list[MessageExt]) -> None:
+    def _hand_out(self, mq: MessageQueue, messages: list[MessageExt], began_ms: int | None) -> None:
         config = self.instance.config
         namespace = config.effective_namespace()
         if namespace:
@@ -336,6 +337,7 @@ class PullConsumerImpl:
                 mq,
                 namespace=namespace,
                 access_channel=config.access_channel,
+                began_ms=began_ms,
             )
             self._consume_hooks.before(context)
             # Told as consumed before anybody could: the caller's work is not ours (C-495).

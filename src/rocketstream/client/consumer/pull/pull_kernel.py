@@ -16,7 +16,7 @@ from rocketstream.protocol.bodies import SubscriptionData
 from rocketstream.protocol.codes import VERSION_SQL92, PullSysFlag, RequestCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import PullMessageRequestHeader, PullMessageResponseHeader
-from rocketstream.protocol.message_ext import MessageExt, check_bodies, decode_messages
+from rocketstream.protocol.message_ext import MessageExt, before_damage, read_pulled
 from rocketstream.protocol.properties import PROPERTY_MAX_OFFSET, PROPERTY_MIN_OFFSET
 from rocketstream.protocol.subscription import EXPRESSION_TAG
 
@@ -110,8 +110,16 @@ class PullKernel:
         subscription: SubscriptionData,
         answer: RemotingCommand,
         address: str,
+        offset: int,
     ) -> PullResult:
         """Read an answer: decode, filter by this subscription, run the filter hooks (C-220).
+
+        Args:
+            mq: whose answer it is.
+            subscription: of its topic.
+            answer: the broker's.
+            address: whose answer it is, for errors.
+            offset: that was asked for; of a batch stored as one record nothing before it is taken.
 
         Raises:
             BrokerError: a code that is no pull status.
@@ -128,13 +136,12 @@ class PullKernel:
                 PROPERTY_MIN_OFFSET: str(header.min_offset),
                 PROPERTY_MAX_OFFSET: str(header.max_offset),
             }
-            messages = decode_messages(answer.body, mq.broker_name, extra_properties=extra)
+            messages, undamaged = read_pulled(
+                answer.body, mq, offset, check_crc=self._check_crc, extra_properties=extra
+            )
             messages = keep_tagged(messages, subscription.tags_set)
-            if messages and self._check_crc:
-                whole = check_bodies(messages, mq)
-                if whole is not messages:
-                    next_offset = messages[len(whole)].queue_offset
-                    messages = whole
+            if not undamaged:
+                messages, next_offset = before_damage(messages, mq, next_offset)
             if self._hooks:
                 messages = self._filtered(mq, messages)
         return PullResult(status, next_offset, header.min_offset, header.max_offset, messages)

@@ -36,7 +36,7 @@ from rocketstream.protocol.bodies import SubscriptionData
 from rocketstream.protocol.codes import VERSION_SQL92, PullSysFlag, RequestCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import PullMessageRequestHeader, PullMessageResponseHeader
-from rocketstream.protocol.message_ext import MessageExt, check_bodies, decode_messages
+from rocketstream.protocol.message_ext import MessageExt, before_damage, read_pulled
 from rocketstream.protocol.names import retry_topic
 from rocketstream.protocol.namespace import without_namespace
 from rocketstream.protocol.properties import (
@@ -293,16 +293,19 @@ class PullService:
             PROPERTY_MIN_OFFSET: str(header.min_offset),
             PROPERTY_MAX_OFFSET: str(header.max_offset),
         }
-        messages = decode_messages(answer.body, mq.broker_name, extra_properties=extra)
         asked = request.next_offset
+        messages, undamaged = read_pulled(
+            answer.body,
+            mq,
+            asked,
+            check_crc=self._owner.settings.check_crc,
+            extra_properties=extra,
+        )
         messages = self._asked_for(messages, mq, asked)
         next_offset = offset_after(messages, asked, header.next_begin_offset)
         messages = keep_tagged(messages, subscription.tags_set)
-        if messages and self._owner.settings.check_crc:
-            whole = check_bodies(messages, mq)
-            if whole is not messages:
-                next_offset = messages[len(whole)].queue_offset
-                messages = whole
+        if not undamaged:
+            messages, next_offset = before_damage(messages, mq, next_offset)
         messages = self._wanted(messages, mq)
         if messages:
             self._instance.stats.inc_pull_tps(self._group, mq.topic, len(messages))

@@ -27,6 +27,7 @@ from rocketstream.client.observe.hooks import (
     FilterHooks,
     FilterMessageHook,
 )
+from rocketstream.client.observe.instruments import INSTRUMENTS
 from rocketstream.client.observe.trace import CONSUME
 from rocketstream.client.observe.tracing import tracing_of
 from rocketstream.client.service_state import ServiceState, StaysHere, not_running
@@ -108,6 +109,7 @@ class PushConsumerBase(StaysHere):
     await_termination_ms_when_shutdown = Setting[int]()
     local_retry_delay_ms = Setting[int]()
     check_crc = Setting[bool]()
+    send_back_cause = Setting[bool]()
 
     def __init__(
         self,
@@ -148,6 +150,7 @@ class PushConsumerBase(StaysHere):
         self._listener: Listener | None = None
         if listener is not None:
             self._listener = listener_of(listener)
+        INSTRUMENTS.made(self)
 
     @property
     def config(self) -> ClientConfig:

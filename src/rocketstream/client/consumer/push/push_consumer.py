@@ -55,7 +55,8 @@ class PushConsumer(PushConsumerBase):
             (LAST_OFFSET), ``consume_timestamp`` (``yyyyMMddHHmmss``, local time),
             ``consume_thread_max`` (20; threads are started when listeners wait),
             ``consume_message_batch_max_size`` (1), ``pull_batch_size`` (32),
-            ``max_reconsume_times`` (-1: 16), ``consume_timeout_minutes`` (15),
+            ``max_reconsume_times`` (-1: 16), ``send_back_cause`` (False: dead letters do not tell
+            what was raised), ``consume_timeout_minutes`` (15),
             ``pull_threshold_for_queue`` (1000 messages), ``pull_threshold_size_for_queue`` (100
             MiB), ``consume_concurrently_max_span`` (2000), ``await_termination_ms_when_shutdown``
             (30000; 0 does not wait for listeners).

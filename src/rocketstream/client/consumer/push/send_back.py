@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from rocketstream.client.api import SEND_BACK_TIMEOUT_MS
+from rocketstream.client.consumer.blame import TIME_OUT, TOO_LONG, has_cause, tell_cause
 from rocketstream.client.consumer.consume.consume_run import ConsumeBook, PullRequest
 from rocketstream.client.core.orderly import orderly_max_reconsume_times
 from rocketstream.client.core.producer_settings import ProducerSettings
@@ -70,6 +71,7 @@ class SendBack:
         self.group = self._group = settings.consumer_group
         self._max_times = max_reconsume_times(settings.max_reconsume_times)
         self._orderly_max_times = orderly_max_reconsume_times(settings.max_reconsume_times)
+        self.tells_cause = settings.send_back_cause
         self._local_delay_s = settings.local_retry_delay_ms / 1000
         self._book = book
         self._resubmit = resubmit
@@ -104,6 +106,8 @@ class SendBack:
             if not done.done():
                 done.set_result(stored)
 
+        if self.tells_cause:
+            tell_cause([message], TIME_OUT, TOO_LONG, None)
         Returning(self, message, EXPIRED_DELAY_LEVEL, answered).start()
         return await done
 
@@ -323,7 +327,28 @@ class Returning:
         self._broker_name = broker_name
 
     def start(self) -> None:
-        """Send it; on the loop."""
+        """Send it; on the loop.
+
+        A send-back has the broker copy what it stores: what is to tell its cause is sent anew.
+        """
+        if self._owner.tells_cause and has_cause(self._message):
+            try:
+                prepared = self._owner.anew(self._message, self._level)
+            except Exception as bad:
+                logger.info("%s goes back without its cause: %r", self._message.msg_id, bad)
+            else:
+                self._owner._sender.send(prepared, ANY_QUEUE, FALLBACK_TIMEOUT_MS, self._told)
+                return
+        self._send_back()
+
+    def _told(self, result: SendResult | None, error: SendError | None) -> None:
+        if result is not None:
+            self._stored()
+            return
+        logger.info("%s goes back without its cause: %s", self._message.msg_id, error)
+        self._send_back()
+
+    def _send_back(self) -> None:
         remoting = self._owner._instance.remoting
         try:
             address = self._owner.address(self._message, self._broker_name)
