@@ -248,15 +248,17 @@ class Peer:
         topics: dict[str, str] | None = None,
         *,
         model: str = "CLUSTERING",
+        consume_type: str = "CONSUME_PASSIVELY",
         producer: str | None = None,
         version_ms: int = 1,
+        expression_type: str = "TAG",
     ) -> RemotingCommand:
         subscriptions: list[SubscriptionData] = [
-            build_subscription(topic, expression, version_ms)
+            build_subscription(topic, expression, version_ms, expression_type)
             for topic, expression in (topics or {}).items()
         ]
         consumer = ConsumerData(
-            group, "CONSUME_PASSIVELY", model, "CONSUME_FROM_LAST_OFFSET", subscriptions, False
+            group, consume_type, model, "CONSUME_FROM_LAST_OFFSET", subscriptions, False
         )
         data = HeartbeatData(
             client_id,

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,15 +21,16 @@ from rocketstream.errors import (
     StoreDamagedError,
     StoreLockedError,
 )
+from rocketstream.protocol.bodies import TopicRouteData
 from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.message_ext import decode_messages
-from rocketstream.server.embedded import SMALL_STORE, EmbeddedCluster, serve
-from rocketstream.server.store import ConfigFile
+from rocketstream.server.embedded import SMALL_STORE, EmbeddedCluster, EmbeddedSettings, serve
+from rocketstream.server.store import ConfigFile, RetentionConfig
 from tests.server.peer import Peer, ext
 
 
-def start(store_dir: Path, **more: object) -> EmbeddedCluster:
-    return EmbeddedCluster(store_dir, store_config=SMALL_STORE, **more)  # type: ignore[arg-type]
+def start(store_dir: Path, **more: Any) -> EmbeddedCluster:
+    return EmbeddedCluster(store_dir, store_config=SMALL_STORE, **more)
 
 
 def test_temporary_store_is_deleted() -> None:
@@ -164,14 +166,100 @@ def test_open_address_needs_permission() -> None:
         ({"delay_levels": "5"}, "delay levels '5'"),
         ({"broker_name": "a b"}, "the broker name 'a b'"),
         ({"flush": "maybe"}, "flush 'maybe'"),
-        ({"broker_port": 70_000}, "port 70000"),
+        ({"broker_port": 70_000}, "broker_port 70000"),
+        ({"namesrv_port": -1}, "namesrv_port -1"),
+        ({"offset_persist_interval_ms": 0}, "offset_persist_interval_ms 0"),
+        ({"retention": RetentionConfig(file_reserved_ms=-1)}, "file_reserved_ms -1"),
+        ({"retention": RetentionConfig(delete_when_hours=(4, 24))}, "(4, 24)"),
+        ({"retention": RetentionConfig(disk_warning_ratio=75)}, "disk_warning_ratio 75"),
+        ({"commit_log_file_bytes": 100}, "commit_log_file_bytes 100"),
+        ({"flushing": "sync"}, "there is flush"),
+        ({"brokers": 27}, "brokers 27"),
+        ({"namesrv_addrs": ("nowhere",)}, "'nowhere'"),
+        ({"namesrv_addrs": ("127.0.0.1:9876",), "brokers": 0}, "leave nothing to start"),
     ],
 )
-def test_wrong_settings_are_named(given: dict[str, object], text: str) -> None:
+def test_wrong_settings_are_named(given: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        EmbeddedCluster(**given)  # type: ignore[arg-type]
+        EmbeddedCluster(**given)
     assert text in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_one_value_sets_up_any_number_of_clusters(tmp_path: Path) -> None:
+    """What is given by name wins over the value; where the messages lie is no part of it."""
+    retention = RetentionConfig(file_reserved_ms=3_600_000)
+    settings = EmbeddedSettings(
+        store_config=SMALL_STORE, retention=retention, offset_persist_interval_ms=20
+    )
+    with (
+        EmbeddedCluster(tmp_path / "a", settings) as first,
+        EmbeddedCluster(tmp_path / "b", settings, flush="sync") as second,
+    ):
+        assert first.broker.config.flush == "async"
+        assert second.broker.config.flush == "sync"
+        assert first.broker_addr != second.broker_addr
+        for cluster in (first, second):
+            assert cluster.broker.store.config.retention == retention
+            assert cluster.broker.store.config.index_slots == SMALL_STORE.index_slots
+            assert cluster.broker.config.offset_persist_interval_ms == 20
+    assert settings == settings.changed(flush="async")
+
+
+def brokers_of(namesrv: Peer, topic: str) -> dict[str, str]:
+    """Return the brokers a topic is on, by name."""
+    answer = namesrv.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext={"topic": topic})
+    route = TopicRouteData.decode(bytes(answer.body))
+    return {data.broker_name: data.broker_addrs[0] for data in route.broker_datas}
+
+
+def test_topic_can_be_on_several_brokers(tmp_path: Path) -> None:
+    """Each with a store of its own; a restart finds them again."""
+    for _ in range(2):
+        with start(tmp_path / "s", brokers=3) as cluster, Peer(cluster.namesrv_addr) as namesrv:
+            cluster.create_topic("T1", queues=2)
+            found = brokers_of(namesrv, "T1")
+            assert list(found) == ["broker-a", "broker-b", "broker-c"]
+            assert tuple(found.values()) == cluster.broker_addrs
+            for address in cluster.broker_addrs:
+                with Peer(address) as broker:
+                    assert broker.send("T1", b"x").code == 0
+    for name in found:
+        assert (tmp_path / "s" / name / "commitlog").is_dir()
+    with start(tmp_path / "s" / "broker-b") as alone, Peer(alone.broker_addr) as broker:
+        assert [message.body for message in broker.messages("T1")] == [b"x", b"x"]
+
+
+def test_broker_joins_a_name_server_and_leaves_it() -> None:
+    with (
+        EmbeddedCluster(brokers=0) as nameserver,
+        Peer(nameserver.namesrv_addr) as namesrv,
+    ):
+        assert nameserver.ready_info.broker_addr == ""
+        for use in (lambda: nameserver.broker_addr, lambda: nameserver.create_topic("T1")):
+            with pytest.raises(ClientStateError, match="brokers=0"):
+                use()
+        settings = EmbeddedSettings(namesrv_addrs=(nameserver.namesrv_addr,))
+        with EmbeddedCluster(settings=settings) as first:
+            assert first.namesrv_addr == nameserver.namesrv_addr
+            with pytest.raises(ClientStateError, match="was joined"):
+                _ = first.nameserver
+            with EmbeddedCluster(
+                settings=settings, broker_name="other", cluster_name="Second"
+            ) as second:
+                first.create_topic("T1")
+                second.create_topic("T1")
+                assert brokers_of(namesrv, "T1") == {
+                    "broker-a": first.broker_addr,
+                    "other": second.broker_addr,
+                }
+            assert brokers_of(namesrv, "T1") == {"broker-a": first.broker_addr}
+
+
+def test_brokers_of_given_ports_stand_apart() -> None:
+    settings = EmbeddedSettings(broker_port=12_000, broker_name="shop", namesrv_addrs=("h:1",))
+    third = settings.of_broker(2, ("h:1",))
+    assert (third.broker_name, third.broker_port) == ("shop-3", 12_020)
 
 
 SERVE = """

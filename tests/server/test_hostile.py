@@ -14,10 +14,11 @@ from rocketstream.server.embedded import EmbeddedCluster
 from tests.server.peer import Peer
 
 NEEDS_NOTHING = {
-    21, 26, 28, 43, 45, 201, 305, 306, 316, 317, 328, 329,  # broker
-    106, 206, 304, 311, 312, 313, 319,  # name server
+    21, 25, 26, 28, 43, 45, 201, 305, 306, 316, 317, 328, 329,  # broker
+    106, 206, 304, 311, 312, 313, 318, 319,  # name server
 }  # fmt: skip
-"""Questions and chores without a field or a body: the only ones an empty request is enough for."""
+"""Questions and chores without a field or a body, and edits of no setting, done at once as upstream
+does: the only ones an empty request is enough for."""
 JUNK = (b"junk", b"[1,2]", b'{"clientID":5', b"\xff\xfe", b'{"mqSet":7}')
 DECIDED: dict[int, dict[str, str]] = {RequestCode.END_TRANSACTION: {"commitOrRollback": "8"}}
 """An undecided end of a transaction is the one request that is never answered."""

@@ -284,6 +284,8 @@ def test_index_entries_are_shown(broker: Peer, member: Peer) -> None:
     assert offline.filter_data == "other@T1 is not online!"
     beyond = ask_for(9)
     assert (beyond.code, beyond.remark) == (0, "Index 9 of 0@T1 is not exist!")
+    before = ask_for(-1)
+    assert (before.code, before.remark) == (0, "Index -1 of 0@T1 is not exist!")
     missing = ask_for(0, queue_id=3)
     assert (missing.code, missing.remark) == (1, "3@T1 is not exist!")
 

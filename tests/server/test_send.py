@@ -10,11 +10,13 @@ from rocketstream.protocol.bodies import TopicList
 from rocketstream.protocol.codes import RequestCode, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import SendMessageRequestHeader
+from rocketstream.protocol.message_ext import MessageExt, decode_messages
 from rocketstream.protocol.message_id import decode_offset_msg_id
 from rocketstream.protocol.properties import decode_properties, encode_properties
 from rocketstream.protocol.record import BatchItem, encode_batch
 from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.server.store.files import Files
+from rocketstream.testing import ManualClock
 from tests.server.conftest import MakeCluster
 from tests.server.peer import Peer, ext
 
@@ -44,6 +46,50 @@ def test_stored_message_carries_cluster_and_no_wait(broker: Peer) -> None:
     assert message.reconsume_times == 2
 
 
+FUTURE_MS = str(10**15)
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"TIMER_DELAY_SEC": "5"},
+        {"TIMER_DELAY_MS": "5"},
+        {"TIMER_DELIVER_MS": FUTURE_MS},
+        {"TIMER_DELIVER_MS": FUTURE_MS, "DELAY": "0"},
+        {"TIMER_DELAY_SEC": "soon"},
+        {"TIMER_DELIVER_MS": FUTURE_MS, "TRAN_MSG": "true", "PGROUP": "pg"},
+    ],
+    ids=str,
+)
+def test_time_of_delivery_is_refused_as_by_a_5x_broker_without_timers(
+    broker: Peer, properties: dict[str, str]
+) -> None:
+    """A 4.9 broker delivers at once: a 5.x client's delay would be lost without a word."""
+    for _ in range(6):  # more than what usual sends are learnt from
+        answer = broker.send("T1", properties=properties)
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert "timerWheelEnable is false" in (answer.remark or "")
+    assert broker.messages("T1") == []
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"TIMER_DELIVER_MS": "1000"},
+        {"TIMER_DELAY_SEC": "0"},
+        {"TIMER_DELAY_SEC": "5", "TIMER_OUT_MS": "1000"},
+    ],
+    ids=str,
+)
+def test_time_of_delivery_that_is_over_holds_nothing_up(
+    broker: Peer, properties: dict[str, str]
+) -> None:
+    """Such as that of a message a 5.x broker has kept and delivered, and somebody copies."""
+    assert broker.send("T1", properties=properties).code == ResponseCode.SUCCESS
+    [message] = broker.messages("T1")
+    assert properties.items() <= dict(message.properties).items()
+
+
 def test_send_with_the_old_header_is_the_same(broker: Peer) -> None:
     """Code 10 carries the same fields under long names (W 2.2)."""
     header = SendMessageRequestHeader("pg", "T1", "TBW102", 4, 1, 0, 1, 7, "TAGS\x01A\x02")
@@ -55,7 +101,8 @@ def test_send_with_the_old_header_is_the_same(broker: Peer) -> None:
 
 def test_the_short_way_of_a_usual_send_stores_the_same(broker: Peer) -> None:
     """A number beyond the usual ones (here the retry limit) takes the general way."""
-    broker.send("T1")
+    for _ in range(4):  # what is learnt from
+        broker.send("T1", properties={"KEYS": "k", "TAGS": "A", "u": "v"})
     answers, stored = [], []
     for number, limit in enumerate((5, 5_000), start=1):
         header = SendMessageRequestHeader(
@@ -66,14 +113,14 @@ def test_the_short_way_of_a_usual_send_stores_the_same(broker: Peer) -> None:
         command.ext_fields = header.to_ext_v2()
         command.body = b"x"
         answers.append(broker.answer(broker.submit(command)))
-        stored.append(broker.messages("T1")[number])
+        stored.append(broker.messages("T1")[3 + number])
     usual, general = stored
     assert usual.properties_bytes == general.properties_bytes
     for name in ("topic", "queue_id", "flag", "sys_flag", "born_timestamp", "born_host", "body"):
         assert getattr(usual, name) == getattr(general, name), name
     first, second = (ext(answer) for answer in answers)
     assert first.keys() == second.keys()
-    assert (first["queueOffset"], second["queueOffset"]) == ("1", "2")
+    assert (first["queueOffset"], second["queueOffset"]) == ("4", "5")
 
 
 def test_an_unreadable_header_is_answered_without_fields(broker: Peer) -> None:
@@ -319,6 +366,40 @@ def test_message_is_found_by_key_and_by_offset(broker: Peer) -> None:
     assert b"a" in bytes(answer.body)
     answer = broker.call(RequestCode.VIEW_MESSAGE_BY_ID, ext={"offset": "5"})
     assert (answer.code, answer.remark) == (1, "can not find message by the offset, 5")
+
+
+def found_by_key(broker: Peer, **changes: object) -> list[MessageExt]:
+    fields = {"topic": "T1", "key": "many", "maxNum": 64, "beginTimestamp": 0} | changes
+    fields.setdefault("endTimestamp", 1 << 60)
+    ext = {name: str(value) for name, value in fields.items()}
+    answer = broker.call(RequestCode.QUERY_MESSAGE, ext=ext)
+    assert answer.code in (0, 22)
+    return decode_messages(bytes(answer.body)) if answer.code == 0 else []
+
+
+def test_of_many_messages_with_one_key_the_newest_are_found(
+    rocketmq_cluster_factory: MakeCluster,
+) -> None:
+    """As many as are asked for, 64 at most, the oldest first; the rest by an earlier end."""
+    clock = ManualClock()
+    cluster = rocketmq_cluster_factory(clock=clock)
+    with Peer(cluster.broker_addr) as broker:
+        for number in range(100):
+            clock.advance(1_000)
+            broker.send("T1", str(number).encode(), properties={"KEYS": "many"})
+        found = found_by_key(broker, maxNum=1_000)
+        assert [int(message.body) for message in found] == list(range(36, 100))
+        before = found_by_key(broker, endTimestamp=found[0].store_timestamp - 1)
+        assert [int(message.body) for message in before] == list(range(36))
+        assert [int(message.body) for message in found_by_key(broker, maxNum=3)] == [97, 98, 99]
+        assert found_by_key(broker, maxNum=0) == []
+
+
+def test_messages_found_by_key_fit_one_answer(broker: Peer) -> None:
+    for number in range(5):
+        broker.send("T1", bytes([number]) * 3_000_000, properties={"KEYS": "many"})
+    found = found_by_key(broker)
+    assert [message.body[0] for message in found] == [3, 4]
 
 
 def test_topics_made_at_once_are_all_registered(

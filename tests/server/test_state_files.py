@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import errno
 import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -74,22 +74,17 @@ def running(
     files: Files | None = None,
     clock: ManualClock | None = None,
     intervals_ms: int | None = None,
-    **given: object,
+    **given: Any,
 ) -> Iterator[EmbeddedCluster]:
     """A cluster on a store, with the intervals of its files."""
     if clock is not None:
         given["clock"] = clock
-    cluster = EmbeddedCluster(
-        store,
-        files=files,
-        **{"store_config": SMALL_STORE, **given},  # type: ignore[arg-type]
-    )
     if intervals_ms is not None:
-        cluster._config = dataclasses.replace(
-            cluster._config,
-            offset_persist_interval_ms=intervals_ms,
-            delay_persist_interval_ms=intervals_ms,
-        )
+        given |= {
+            "offset_persist_interval_ms": intervals_ms,
+            "delay_persist_interval_ms": intervals_ms,
+        }
+    cluster = EmbeddedCluster(store, files=files, **{"store_config": SMALL_STORE, **given})
     with cluster:
         if isinstance(files, Watch):
             files.store = cluster.broker.store

@@ -33,6 +33,8 @@ Handler = Callable[[Connection, RemotingCommand], Answer | AnswerSteps]
 """Returns the reply, or None when it was or will be given by other means (a held pull, a flush).
 A handler whose work can take long is a generator: others are served at each of its yields. One
 that has to wait yields the future it waits for."""
+Guard = Callable[[Connection, RemotingCommand], RemotingCommand | None]
+"""Returns the refusal of a request, None when it may be handled."""
 
 
 def ok(header: Header | None = None, body: bytes = b"") -> RemotingCommand:
@@ -58,6 +60,7 @@ class Dispatcher:
         name: str,
         handlers: Mapping[int, Handler],
         refuse_oversized: Callable[[OversizedCommand], RemotingCommand] | None = None,
+        guard: Guard | None = None,
     ) -> None:
         """Keep the table.
 
@@ -65,8 +68,10 @@ class Dispatcher:
             name: of the server, in its log and its replies.
             handlers: what answers each code.
             refuse_oversized: the reply to a request whose body was too great to be kept.
+            guard: asked before anything of a request is done; None lets all in.
         """
         self._name = name
+        self._guard = guard
         self._refuse_oversized = refuse_oversized or refuse_oversized_request
         self._handlers = {int(code): handler for code, handler in handlers.items()}
 
@@ -80,6 +85,11 @@ class Dispatcher:
         if type(request) is OversizedCommand:
             connection.reply(request, self._refuse_oversized(request))
             return None
+        if self._guard is not None:
+            refused = self._guard(connection, request)
+            if refused is not None:
+                connection.reply(request, refused)
+                return None
         handler = self._handlers.get(request.code)
         if handler is None:
             remark = f" request type {request.code} not supported"

@@ -61,8 +61,8 @@ def _failing(name: str) -> Callable[..., Any]:
 
 
 for _name in (
-    "exists", "is_file", "is_dir", "list_directory", "make_directory", "unlink", "replace",
-    "sync_directory", "file_size", "modified_ms", "remove_directory",
+    "exists", "is_file", "is_dir", "list_directory", "entries", "make_directory", "unlink",
+    "replace", "sync_directory", "file_size", "modified_ms", "remove_directory",
     "size", "truncate", "pwrite", "pread", "reserve", "sync", "map", "extents",
 ):  # fmt: skip
     setattr(FailingOnce, _name, _failing(_name))

@@ -6,10 +6,13 @@ import struct
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rocketstream.errors import StoreDamagedError, StoreError
 from rocketstream.protocol.names import SCHEDULE_TOPIC
 from rocketstream.protocol.record import read_head
+from rocketstream.protocol.tag_hash import java_hash
 from rocketstream.server.store import MessageStore, StoreConfig
 from rocketstream.server.store.key_index import IndexFile, key_hash
 from rocketstream.server.store.results import DELAY_LEVELS_MS_DEFAULT
@@ -17,6 +20,20 @@ from rocketstream.testing.clock import ManualClock
 from tests.unit.store.kit import HOST, all_bodies, make_record, opened, put, small_config, tree
 
 FIRST = "0" * 20
+
+
+@given(
+    st.sampled_from(["T1", "%RETRY%g", "ü"]),
+    st.one_of(
+        st.text("0123456789ABCDEF", min_size=32, max_size=32),
+        st.text(st.characters(max_codepoint=0x7E), min_size=31, max_size=33),
+        st.text(max_size=300),
+    ),
+)
+def test_the_hash_of_a_key_is_javas(topic: str, key: str) -> None:
+    """Ids, of which most is remembered, as any other key (W 5.4)."""
+    value = abs(java_hash(f"{topic}#{key}"))
+    assert key_hash(topic, key) == (0 if value == 0x8000_0000 else value)
 
 
 def test_golden_blank_marker(tmp_path: Path) -> None:

@@ -6,9 +6,9 @@ Law: puts the parts together and takes them apart in the right order; decides no
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import logging
 import socket
+import ssl
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,9 +20,9 @@ from rocketstream.protocol import names
 from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.record import pack_host
+from rocketstream.server.broker.acl import AccessGuard, AclFiles
 from rocketstream.server.broker.config import BrokerConfig, is_wildcard
 from rocketstream.server.broker.controller import BrokerController
-from rocketstream.server.broker.core.schedule import parse_delay_levels
 from rocketstream.server.broker.core.topics import (
     SCHEDULE_QUEUES,
     SCHEDULE_TOPIC,
@@ -30,6 +30,7 @@ from rocketstream.server.broker.core.topics import (
     system_topics,
 )
 from rocketstream.server.broker.flush_gate import FlushedArrivals, FlushGate
+from rocketstream.server.broker.handlers.acl import AclHandlers
 from rocketstream.server.broker.handlers.clients import ClientHandlers
 from rocketstream.server.broker.handlers.groups import GroupHandlers
 from rocketstream.server.broker.handlers.info import InfoHandlers
@@ -38,8 +39,10 @@ from rocketstream.server.broker.handlers.offsets import OffsetHandlers
 from rocketstream.server.broker.handlers.proxied import ProxiedHandlers
 from rocketstream.server.broker.handlers.pull import PullHandlers
 from rocketstream.server.broker.handlers.reply import ReplyHandlers
+from rocketstream.server.broker.handlers.runtime import RuntimeHandlers
 from rocketstream.server.broker.handlers.send import SendHandlers
 from rocketstream.server.broker.handlers.send_back import SendBackHandlers
+from rocketstream.server.broker.handlers.send_run import SendRuns
 from rocketstream.server.broker.handlers.topics import TopicHandlers
 from rocketstream.server.broker.handlers.transactions import TransactionHandlers
 from rocketstream.server.broker.handlers.upkeep import UpkeepHandlers
@@ -53,11 +56,13 @@ from rocketstream.server.store import Files, MessageStore, RecoveryReport
 from rocketstream.transport.aio import Connection, RemotingClient, RemotingServer
 from rocketstream.transport.connection import refuse_request
 from rocketstream.transport.sharing import AnswerSteps, Sharing
+from rocketstream.transport.tls import TlsMode
 
 logger = logging.getLogger("rocketstream.server")
 
 EXPIRE_INTERVAL_S = 10.0
 RETENTION_INTERVAL_S = 10.0
+ACL_INTERVAL_S = 1.0
 RETENTION_FIRST_S = 60.0
 SAMPLE_INTERVAL_S = 1.0
 OWN_TOPIC_PREFIXES = (
@@ -91,14 +96,9 @@ class Broker:
         config.check()
         files = files or Files()
         workers = workers or ThreadWorkers("rocketstream-config")
-        self.config = config
         self.store = MessageStore(
             store_dir,
-            dataclasses.replace(
-                config.store,
-                flush=config.flush,
-                delay_levels_ms=parse_delay_levels(config.delay_levels),
-            ),
+            config.store,
             clock,
             files,
             workers,
@@ -106,16 +106,26 @@ class Broker:
         self.controller = BrokerController(config, self.store, clock)
         self.recovery: RecoveryReport | None = None
         self._persistence = Persistence(self.controller, store_dir, files, workers)
+        if config.acl is not None:
+            accounts = AclFiles(Path(config.acl), files, workers)
+            self.controller.access = AccessGuard(accounts, clock)
         self._client: RemotingClient | None = None
         self._server: RemotingServer | None = None
         self._vip_server: RemotingServer | None = None
+        self._listening: tuple[ssl.SSLContext | None, TlsMode] = (None, "disabled")
         self._dispatcher: Dispatcher | None = None
         self._pulls: PullHandlers | None = None
         self._gate: FlushGate | None = None
+        self._runs: SendRuns | None = None
         self._schedule: ScheduleService | None = None
         self._transactions: TransactionService | None = None
         self._registrar: NameServerRegistrar | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
+
+    @property
+    def config(self) -> BrokerConfig:
+        """What the broker goes by now."""
+        return self.controller.config
 
     @property
     def address(self) -> str:
@@ -158,18 +168,23 @@ class Broker:
 
     async def _start(self) -> None:
         controller = self.controller
+        if controller.access is not None:
+            controller.access.files.load()
         controller.started_ms = controller.now_ms()
         controller.started_monotonic_ms = controller.monotonic_ms()
         controller.sharing = Sharing(controller.clock)
+        context, tls_mode = self._listening = self.config.listening_with()
         # The port first: nothing of the store is touched when it is taken.
         self._server = RemotingServer(
             self._dispatch,
             host=self.config.host,
-            port=self.config.port,
-            ssl_context=self.config.ssl_context,
+            port=self.config.broker_port,
+            ssl_context=context,
+            tls_mode=tls_mode,
             on_close=controller.closed,
             body_bytes_max=self._request_body_bytes_max(),
             sharing=controller.sharing,
+            take_frames=self._take_frames,
         )
         await self._server.start()
         controller.port = self._server.port
@@ -177,9 +192,10 @@ class Broker:
             await self._start_vip_port()
         controller.host = self._advertised_host()
         controller.store_host_bytes = _packed_address(controller.host, controller.port)
-        self.recovery = self.store.open(repair=self.config.repair_store)
+        self.recovery = self.store.open(repair=self.config.repair)
         self._load_tables()
-        self._client = RemotingClient()
+        tls = self.config.tls
+        self._client = RemotingClient(ssl_context=tls.own_client_context() if tls else None)
         self._registrar = NameServerRegistrar(controller, self._client)
         controller.registrar = self._registrar
         self._build()
@@ -187,14 +203,17 @@ class Broker:
 
     async def _start_vip_port(self) -> None:
         """Listen for everything but pulls two ports below (W 1.4)."""
+        context, tls_mode = self._listening
         self._vip_server = RemotingServer(
             self._dispatch_vip,
             host=self.config.host,
             port=self.controller.port - 2,
-            ssl_context=self.config.ssl_context,
+            ssl_context=context,
+            tls_mode=tls_mode,
             on_close=self.controller.closed,
             body_bytes_max=self._request_body_bytes_max(),
             sharing=self.controller.sharing,
+            take_frames=self._take_frames,
         )
         await self._vip_server.start()
 
@@ -258,11 +277,18 @@ class Broker:
             GroupHandlers(controller),
             MessageHandlers(controller),
             InfoHandlers(controller),
+            RuntimeHandlers(controller),
             ProxiedHandlers(controller),
             UpkeepHandlers(controller, transactions),
         ):
             table.update(part.table())
-        self._dispatcher = Dispatcher("broker", table, sends.refuse_oversized)
+        if controller.access is not None:
+            accounts = controller.access.files
+            table.update(AclHandlers(controller, accounts).table())
+            self._every("acl", ACL_INTERVAL_S, accounts.poll)
+        self._dispatcher = Dispatcher("broker", table, sends.refuse_oversized, controller.access)
+        if controller.access is None:  # whoever must show a right is asked for it one by one
+            self._runs = sends.runs
         arrived = _arrivals(pulls, schedule)
         gate = self._gate
         self.store.on_arrival = FlushedArrivals(self.store, gate, arrived) if gate else arrived
@@ -279,6 +305,16 @@ class Broker:
             connection.close("the broker is not ready yet")
             return None
         return dispatcher(connection, request)
+
+    def _take_frames(
+        self,
+        connection: Connection,
+        data: bytes | bytearray,
+        position: int,
+        until: Callable[[], bool],
+    ) -> int:
+        runs = self._runs
+        return position if runs is None else runs.take(connection, data, position, until)
 
     def _dispatch_vip(self, connection: Connection, request: RemotingCommand) -> AnswerSteps | None:
         if request.code == RequestCode.PULL_MESSAGE:
@@ -336,6 +372,7 @@ class Broker:
         if self._client:
             await self._client.close()
         await self.controller.close_tasks()
+        self.controller.statistics.keep()
         self._persistence.close()
         # Flushing may take a while; nothing else is left to do on this loop.
         self.store.close()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import defaultdict
 from collections.abc import Callable, Coroutine, Hashable, Iterable
 from typing import Any, Protocol
 
@@ -18,6 +17,7 @@ from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import NotifyConsumerIdsChangedRequestHeader
 from rocketstream.protocol.names import retry_topic
+from rocketstream.server.broker.acl import AccessGuard
 from rocketstream.server.broker.config import BrokerConfig
 from rocketstream.server.broker.core.consumer_filters import ConsumerFilters
 from rocketstream.server.broker.core.groups import GroupTable
@@ -25,8 +25,9 @@ from rocketstream.server.broker.core.locks import QueueLocks
 from rocketstream.server.broker.core.members import ConsumerMembers, ProducerMembers
 from rocketstream.server.broker.core.offsets import ConsumerOffsets
 from rocketstream.server.broker.core.schedule import DelaySchedule, parse_delay_levels
-from rocketstream.server.broker.core.stats import Counter
 from rocketstream.server.broker.core.topics import TopicTable
+from rocketstream.server.broker.editing import Edits
+from rocketstream.server.broker.statistics import BrokerStatistics
 from rocketstream.server.store import MessageStore
 from rocketstream.transport.addresses import format_address
 from rocketstream.transport.aio import Connection
@@ -48,6 +49,10 @@ class Saver(Protocol):
 
     def topics_saved(self) -> asyncio.Future[None]:
         """Write topics.json; raises StoreError when it is not."""
+        ...
+
+    def edits_saved(self) -> asyncio.Future[None]:
+        """Write brokerSettings.json; raises StoreError when it is not."""
         ...
 
     def groups_saved(self) -> asyncio.Future[None]:
@@ -74,6 +79,8 @@ class BrokerController:
     saver: Saver
     sharing: Sharing | None = None
     """What the connections of all its ports share; None before the start."""
+    access: AccessGuard | None = None
+    """Who may do what; None lets everybody do everything."""
 
     def __init__(self, config: BrokerConfig, store: MessageStore, clock: Clock) -> None:
         self.config = config
@@ -87,18 +94,27 @@ class BrokerController:
         self.producers = ProducerMembers()
         self.locks = QueueLocks()
         self.schedule = DelaySchedule(parse_delay_levels(config.delay_levels))
-        self.put_count = Counter()
-        self.get_count = Counter()
-        self.group_gets: defaultdict[str, Counter] = defaultdict(Counter)
+        self.edits = Edits()
+        """What was changed of the settings while the broker ran, in this run or before it."""
+        self.edits_generation = 0
+        self.statistics = BrokerStatistics(store, clock)
+        self.put_count = self.statistics.puts
         self.started_ms = 0
         self.started_monotonic_ms = 0.0
         self._steady_base_ms = clock.now_ms() - int(clock.monotonic_ms())
         self.host = config.advertise_host or config.host
         self.store_host_bytes = b""
-        self.port = config.port
+        self.port = config.broker_port
         self.on_closed: list[Callable[[Connection], None]] = [self._member_closed]
         self._tasks: dict[asyncio.Task[Any], None] = {}
         self._making: dict[str, asyncio.Future[asyncio.Future[None]]] = {}
+
+    def reconfigure(self, config: BrokerConfig) -> None:
+        """Go by other settings from now on; those that `editing` allows take effect at once."""
+        self.config = config
+        self.topics.auto_create = config.auto_create_topics
+        self.groups.auto_create = config.auto_create_groups
+        self.store.set_retention(config.store.retention)
 
     @property
     def address(self) -> str:
@@ -268,8 +284,5 @@ class BrokerController:
 
     def sample(self) -> None:
         """Take the samples the rates are computed from."""
-        now_ms = self.monotonic_ms()
-        self.put_count.sample(now_ms)
-        self.get_count.sample(now_ms)
-        for counter in self.group_gets.values():
-            counter.sample(now_ms)
+        self.statistics.sharing = self.sharing
+        self.statistics.sample()

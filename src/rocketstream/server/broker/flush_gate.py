@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rocketstream.errors import StoreError
+from rocketstream.protocol.codes import ResponseCode
 from rocketstream.server.store import MessageStore
 
 logger = logging.getLogger("rocketstream.server")
@@ -21,6 +22,14 @@ Outcome = Callable[[str | None], None]
 """Called with None when flushed, ``timeout`` or the text of the failure otherwise."""
 
 TIMEOUT = "timeout"
+
+
+def not_flushed(outcome: str) -> tuple[int, str | None]:
+    """Return code and remark of the answer to a message that is stored but not on the disk."""
+    if outcome == TIMEOUT:
+        return ResponseCode.FLUSH_DISK_TIMEOUT, None
+    text = f"the message may be lost, the store failed to flush: {outcome}"
+    return ResponseCode.SERVICE_NOT_AVAILABLE, text
 
 
 @dataclass(slots=True)

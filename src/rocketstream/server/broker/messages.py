@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rocketstream.limits import KEYS_MAX
 from rocketstream.protocol.codes import MessageSysFlag
 from rocketstream.protocol.properties import (
     PROPERTY_DELAY,
@@ -23,7 +22,9 @@ from rocketstream.protocol.properties import (
 from rocketstream.protocol.record import RecordHead, new_record, read_head
 from rocketstream.protocol.tag_hash import tags_code
 from rocketstream.server.broker.controller import BrokerController
+from rocketstream.server.broker.core.batches import index_keys as words_of
 from rocketstream.server.broker.core.schedule import queue_of_level
+from rocketstream.server.broker.core.sends import delay_level_of
 from rocketstream.server.broker.core.topics import SCHEDULE_TOPIC
 from rocketstream.server.store import PutResult
 
@@ -49,23 +50,7 @@ class InnerMessage:
 
 def index_keys(properties: dict[str, str]) -> list[str]:
     """Return the words a message is found by: its id and its keys, as many as are indexed."""
-    unique = properties.get(PROPERTY_UNIQ_KEY)
-    keys = properties.get(PROPERTY_KEYS)
-    found = [unique] if unique else []
-    if keys:
-        found.extend(keys.split(None, KEYS_MAX)[:KEYS_MAX])
-    return found
-
-
-def delay_level_of(properties: dict[str, str]) -> int:
-    """Return the delay level asked for; text that is no number asks for none."""
-    text = properties.get(PROPERTY_DELAY)
-    if not text:
-        return 0
-    try:
-        return int(text)
-    except ValueError:
-        return 0
+    return words_of(properties.get(PROPERTY_UNIQ_KEY), properties.get(PROPERTY_KEYS))
 
 
 class MessageWriter:

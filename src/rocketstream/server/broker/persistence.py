@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rocketstream._util.workers import Workers
-from rocketstream.errors import StoreError
+from rocketstream.errors import BrokerError, StoreDamagedError, StoreError
 from rocketstream.limits import LOCK_GRACE_MS
 from rocketstream.protocol.bodies import (
     ConsumerFilterTable,
@@ -24,6 +24,8 @@ from rocketstream.protocol.bodies import (
     TopicConfigSerializeWrapper,
 )
 from rocketstream.server.broker.controller import BrokerController
+from rocketstream.server.broker.core.days import DayCounts
+from rocketstream.server.broker.editing import Edits, edited
 from rocketstream.server.state_file import (
     SOON_S,
     Barrier,
@@ -94,8 +96,16 @@ class Persistence:
             controller.locks.snapshot,
             is_exact=True,
         )
+        counted = controller.statistics
+        self._statistics = table(
+            "brokerStats.json", lambda: counted.generation, lambda: counted.days
+        )
+        self._edits = table(
+            "brokerSettings.json", lambda: controller.edits_generation, lambda: controller.edits
+        )
         self._tables = (
             self._topics, self._groups, self._offsets, self._delays, self._filters, self._locks,
+            self._statistics, self._edits,
         )  # fmt: skip
         self._workers = workers
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -125,12 +135,43 @@ class Persistence:
         if filters is not None:
             for error in controller.filters.load(filters, controller.now_ms()):
                 logger.warning("%s: %s", self._filters.path, error.message)
+        self._load_statistics()
+        self._load_edits()
         is_known = self._load_locks(is_new_store=topics is None)
         for table in self._tables:
             table.loaded()
         if is_known:
             # Written at the start, whatever it holds: none means that nobody knows.
             controller.locks.generation += 1
+
+    def _load_edits(self) -> None:
+        """Take over what was changed of the settings while the broker ran before."""
+        controller, kept = self._controller, self._edits.load(Edits.decode)
+        if kept is None or not kept.values:
+            return
+        try:
+            config = edited(controller.config, kept.values)
+        except BrokerError as error:
+            text = f"{self._edits.path} cannot be used: {error.message}; mend it or delete it"
+            raise StoreDamagedError(text, path=str(self._edits.path)) from error
+        controller.edits = kept
+        controller.reconfigure(config)
+        logger.warning(
+            "settings changed while the broker ran count instead of those given: %s; delete %s "
+            "to undo them",
+            ", ".join(f"{name}={value}" for name, value in kept.values.items()),
+            self._edits.path,
+        )
+
+    def _load_statistics(self) -> None:
+        """Go on counting; where the file cannot be used it begins anew, and says since when."""
+        try:
+            days = self._statistics.load(DayCounts.decode)
+        except StoreDamagedError as error:
+            logger.warning("counts of earlier days are lost: %s", error)
+        else:
+            if days is not None:
+                self._controller.statistics.load(days)
 
     def _load_locks(self, *, is_new_store: bool) -> bool:
         """Return whether it is known who holds which queue, and have all wait where it is not."""
@@ -188,6 +229,10 @@ class Persistence:
         The future raises a StoreError when it cannot be written; it will be tried again.
         """
         return self._topics.saved()
+
+    def edits_saved(self) -> asyncio.Future[None]:
+        """Write brokerSettings.json on a worker, as :meth:`topics_saved`."""
+        return self._edits.saved()
 
     def groups_saved(self) -> asyncio.Future[None]:
         """Write subscriptionGroup.json on a worker, as :meth:`topics_saved`."""

@@ -68,9 +68,6 @@ class TransactionService:
         self._controller = controller
         self._store = controller.store
         self._writer = writer
-        config = controller.config
-        self._rules = config.check_rules
-        self._interval_s = config.transaction_check_interval_ms / 1000
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._is_checking = False
@@ -87,7 +84,8 @@ class TransactionService:
     def start(self) -> None:
         """Check every interval from now on."""
         if not self._closed:
-            self._timer = self._loop.call_later(self._interval_s, self._tick)
+            interval_s = self._controller.config.transaction_check_interval_ms / 1000
+            self._timer = self._loop.call_later(interval_s, self._tick)
 
     def close(self) -> None:
         """Check nothing more."""
@@ -283,7 +281,7 @@ class TransactionService:
             self._queue.missing(offset)
             return
         facts = HalfFacts.of(half.properties, self._queue.since_ms(offset))
-        verdict = judge(facts, self._controller.monotonic_ms(), self._rules)
+        verdict = judge(facts, self._controller.monotonic_ms(), self._controller.config.check_rules)
         if verdict is Verdict.DISCARD:
             self._discard(offset, half)
         elif verdict is Verdict.CHECK:

@@ -6,6 +6,7 @@ Law: thin. Decode, ask the tables, encode; no sockets beyond the connection hand
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Callable, Generator
 
 from rocketstream._util.clock import Clock
@@ -39,11 +40,16 @@ from rocketstream.protocol.headers import (
 )
 from rocketstream.protocol.record import body_crc
 from rocketstream.server.dispatch import Handler, ok, ok_in_parts, refusal
+from rocketstream.server.editing import parse_properties, refuse_others
 from rocketstream.server.nameserver.core.routes import BrokerIdentity, KeyValueTable, RouteTable
 from rocketstream.transport.aio import Connection
 from rocketstream.transport.sharing import Steps
 
 ORDER_NAMESPACE = "ORDER_TOPIC_CONFIG"
+OWN_NAMESPACE = "ROCKETSTREAM_NAMESRV_CONFIG"
+"""Where settings of the name server itself are kept, with those of codes 100 and 102."""
+EDITABLE = {"orderMessageEnable": "false"}
+"""Settings that may be changed while it runs, with what they are at first."""
 STANDARD_JSON_SINCE = 401
 """Senders from 4.9.4 on read quoted map keys (W 1.5)."""
 FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
@@ -153,6 +159,9 @@ class NameServerHandlers:
         if route is None:
             text = f"No topic route info in name server for the topic: {header.topic}{FAQ}"
             raise refusal(ResponseCode.TOPIC_NOT_EXIST, text)
+        if self._own("orderMessageEnable") == "true":
+            order = self._settings.get(ORDER_NAMESPACE, header.topic)
+            route = dataclasses.replace(route, order_topic_conf=order)
         standard = request.version >= STANDARD_JSON_SINCE or bool(header.accept_standard_json_only)
         return ok(body=route.encode(standard=standard))
 
@@ -194,14 +203,27 @@ class NameServerHandlers:
 
     # --- administration --------------------------------------------------------------------------
 
-    def update_config(self, _: Connection, __: RemotingCommand) -> RemotingCommand:
-        """Code 318: no setting of this name server can be changed from outside."""
-        text = "no setting of this name server can be changed over the network; restart it"
-        raise refusal(ResponseCode.NO_PERMISSION, text)
+    def update_config(
+        self, connection: Connection, request: RemotingCommand
+    ) -> RemotingCommand | None:
+        """Code 318: what is allowed takes effect at once; answered when it is written down."""
+        given = parse_properties(bytes(request.body).decode(errors="replace"))
+        refuse_others(given, EDITABLE, "the name server")
+        for name, text in given.items():
+            if text not in ("true", "false"):
+                text = f"{name}={text} is not accepted: give true or false"
+                raise refusal(ResponseCode.SYSTEM_ERROR, text)
+        for name, text in given.items():
+            self._settings.put(OWN_NAMESPACE, name, text)
+        return self._answer_written(connection, request)
+
+    def _own(self, name: str) -> str:
+        return self._settings.get(OWN_NAMESPACE, name) or EDITABLE[name]
 
     def get_config(self, connection: Connection, _: RemotingCommand) -> RemotingCommand:
         """Code 319."""
-        lines = {"listenPort": str(connection.local_host[1]), "orderMessageEnable": "false"}
+        lines = {"listenPort": str(connection.local_host[1])}
+        lines |= {name: self._own(name) for name in EDITABLE}
         return ok(body="".join(f"{key}={value}\n" for key, value in lines.items()).encode())
 
     def delete_topic(self, _: Connection, request: RemotingCommand) -> RemotingCommand:

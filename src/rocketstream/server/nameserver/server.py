@@ -20,6 +20,7 @@ from rocketstream.server.nameserver.handlers import NameServerHandlers
 from rocketstream.server.state_file import StateFile
 from rocketstream.server.store import ConfigFile, Files
 from rocketstream.transport.aio import Connection, RemotingServer
+from rocketstream.transport.tls import TlsMode
 
 logger = logging.getLogger("rocketstream.server")
 
@@ -34,7 +35,8 @@ class NameServer:
         host: address to listen on.
         port: 0 takes a free one; see ``address`` after ``start``.
         clock: where the time of registrations comes from.
-        ssl_context: serves TLS and plain text on the same port when given (W 1.6).
+        ssl_context: serves TLS with it when given (W 1.6).
+        tls_mode: whether plain text is served on the same port.
         settings_path: the file that keeps the settings of codes 100 and 102 (upstream's
             kvConfigPath); None keeps them in memory only.
         files: the disk; the machine's by default.
@@ -48,6 +50,7 @@ class NameServer:
         port: int = 9876,
         clock: Clock = SYSTEM_CLOCK,
         ssl_context: ssl.SSLContext | None = None,
+        tls_mode: TlsMode = "permissive",
         settings_path: Path | None = None,
         files: Files | None = None,
         workers: Workers | None = None,
@@ -74,6 +77,7 @@ class NameServer:
             host=host,
             port=port,
             ssl_context=ssl_context,
+            tls_mode=tls_mode,
             on_close=self._closed,
             clock=clock,
         )

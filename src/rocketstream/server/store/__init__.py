@@ -13,6 +13,8 @@ from rocketstream.server.store.results import (
     RecoveryReport,
     StoreConfig,
 )
+from rocketstream.server.store.retention import RetentionConfig
+from rocketstream.server.store.run import Place
 from rocketstream.server.store.store import MessageStore
 
 __all__ = [
@@ -21,8 +23,10 @@ __all__ = [
     "GetMessageStatus",
     "GetResult",
     "MessageStore",
+    "Place",
     "PutResult",
     "QueryResult",
     "RecoveryReport",
+    "RetentionConfig",
     "StoreConfig",
 ]

@@ -110,6 +110,13 @@ class CommitLog:
 
     # --- appending ----------------------------------------------------------------------------
 
+    def holds(self, size: int) -> bool:
+        """Tell whether so many bytes fit what is left of the active file."""
+        active = self._active
+        if active is None:
+            return False
+        return self.end + size + COMMIT_LOG_END_BLANK_BYTES <= active.base + self.file_bytes
+
     def room(self, size: int) -> int:
         """Return the offset a record, or a batch that stays together, of this size will get.
 

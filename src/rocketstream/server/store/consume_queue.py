@@ -19,15 +19,16 @@ from rocketstream.server.store.mapped_file import (
     remove_empty,
     size_error,
 )
-from rocketstream.server.store.queue_file import QueueFile, QueueMaps
+from rocketstream.server.store.queue_file import UNIT_BYTES, QueueFile, QueueMaps, Seen
 
-UNIT_BYTES = 20
 UNIT = struct.Struct(">qiq")
 """commitLogOffset, size, tagsCode."""
 FILLER_SIZE = 0x7FFFFFFF
 _FILLER = UNIT.pack(0, FILLER_SIZE, 0)
 _NOWHERE = -(1 << 60)
 """A first offset no unit lies in the file of."""
+_NOTHING_SEEN = Seen(0, 0, b"", is_clean=False)
+_HEAD = struct.Struct(">qi")
 
 
 class ConsumeQueue:
@@ -37,12 +38,18 @@ class ConsumeQueue:
         "_ahead",
         "_file_bytes",
         "_files",
+        "_is_clean_behind",
         "_limit",
         "_maps",
+        "_seen",
+        "_seen_first",
         "_segments",
         "_tail_first",
         "_tail_map",
         "_via",
+        "counted_batched",
+        "counted_bytes",
+        "counted_from",
         "created",
         "directory",
         "dirty",
@@ -75,11 +82,19 @@ class ConsumeQueue:
         self.synced_offset = 0
         self.shown_offset = 0
         """Every unit before it has been found to lie below what is flushed."""
+        self.counted_from = 0
+        """Where the queue ended when the store was opened: what comes behind it is counted."""
+        self.counted_bytes = 0
+        self.counted_batched = 0
+        """Messages that came with another one's request."""
         self._file_bytes = file_bytes
         self._files = files
         self._via = via
         self._maps = maps
         self._segments: list[QueueFile] = []
+        self._seen = b""  # the last units, as they were when the files were loaded
+        self._seen_first = _NOWHERE
+        self._is_clean_behind = False
         self._tail_map: FileMap | bytearray = bytearray()
         self._tail_first = _NOWHERE  # logical offset of the tail file's first unit
         self._limit = 0  # first logical offset that :meth:`reserve` has to do something for
@@ -93,8 +108,7 @@ class ConsumeQueue:
             StoreDamagedError: a wrong size or name, or a file missing in between.
         """
         found = list_based_files(self.directory, self._files, ignore_strays=True)
-        if found and self._files.file_size(found[-1][1]) == 0:
-            self._files.unlink(found.pop()[1])
+        seen = self._look_at_last(found)
         for base, path in found:
             if self._segments and base != self._segments[-1].base + self._file_bytes:
                 raise StoreDamagedError(
@@ -102,11 +116,29 @@ class ConsumeQueue:
                     f"{path.name}: delete the directory of this queue and open with repair",
                     path=str(path),
                 )
-            size = self._files.file_size(path)
+            size = self._files.file_size(path) if base != found[-1][0] else seen.size
             if size != self._file_bytes:
                 raise size_error(path, size, self._file_bytes)
             self._segments.append(self._file(base))
-        self._set_max(self._find_max())
+        self._set_max(self._find_max(seen))
+        if found and seen.units:
+            first = (self._segments[-1].base + seen.start) // UNIT_BYTES
+            self._seen_first, self._seen = first, seen.units
+            self._is_clean_behind = seen.is_clean
+
+    def _look_at_last(self, found: list[tuple[int, Path]]) -> Seen:
+        """Look at the last file; an empty one is none, and removed."""
+        while found:
+            seen = self._file(found[-1][0]).look(_is_unit)
+            if seen.size:
+                return seen
+            self._files.unlink(found.pop()[1])
+        return _NOTHING_SEEN
+
+    def forget_seen(self) -> None:
+        """Forget what was seen of the files when they were loaded: recovery is done."""
+        self._seen, self._seen_first = b"", _NOWHERE
+        self._is_clean_behind = False
 
     def _file(self, base: int) -> QueueFile:
         path = self.directory / based_name(base)
@@ -117,13 +149,13 @@ class ConsumeQueue:
         if file.map is self._tail_map:
             self._forget_maps()
 
-    def _find_max(self) -> int:
+    def _find_max(self, seen: Seen) -> int:
         if not self._segments:
             return 0
-        low = self._segments[0].base // UNIT_BYTES
-        # Where the file system knows of no data there is none: looking there would make some.
         high = self._segments[-1].base // UNIT_BYTES
-        high += -(-self._segments[-1].data_end_max() // UNIT_BYTES)
+        if seen.units:
+            return high + (seen.start + len(seen.units)) // UNIT_BYTES
+        low = self._segments[0].base // UNIT_BYTES
         return self._bisect(low, high, lambda physical, size: physical >= 0 and size > 0)
 
     def _bisect(self, low: int, high: int, before: Callable[[int, int], bool]) -> int:
@@ -153,6 +185,10 @@ class ConsumeQueue:
         """
         if self.max_offset + count > self._limit:
             self._prepare(self.max_offset + count)
+
+    def is_ready(self, end: int) -> bool:
+        """Tell whether the units before ``end`` can still be written as reserved."""
+        return end <= self._limit
 
     def _prepare(self, end: int) -> None:
         """Give the units before ``end`` their files, space in them, and maps of them.
@@ -203,6 +239,23 @@ class ConsumeQueue:
             self._tail_first, self._limit, position = offset, 0, 0
         UNIT.pack_into(self._tail_map, position, physical, size, tags_code)
         self.max_offset = offset + 1
+        self.counted_bytes += size
+
+    def extend(self, units: bytes | bytearray) -> None:
+        """Write units one after another, in whole pieces of their files.
+
+        Raises:
+            DiskFullError: no room for a piece; those before it are there.
+        """
+        done = 0
+        while done < len(units):
+            room = self._file_bytes - self.max_offset * UNIT_BYTES % self._file_bytes
+            piece = units[done : done + room]
+            self.reserve(len(piece) // UNIT_BYTES)
+            position = (self.max_offset - self._tail_first) * UNIT_BYTES
+            memoryview(self._tail_map)[position : position + len(piece)] = piece
+            self.max_offset += len(piece) // UNIT_BYTES
+            done += len(piece)
 
     def skip_to(self, offset: int) -> None:
         """Fill the units up to a logical offset with the filler upstream uses (fillPreBlank)."""
@@ -224,6 +277,8 @@ class ConsumeQueue:
 
         Before the first file there is nothing to keep: the queue begins at 0 again.
         """
+        if offset >= self.max_offset and self._is_clean_behind:
+            return 0
         dropped = max(self.max_offset - offset, 0)
         keep = min(offset, self.max_offset) if offset >= self.first_offset else 0
         while self._segments and self._segments[-1].base >= max(keep * UNIT_BYTES, 1):
@@ -250,9 +305,20 @@ class ConsumeQueue:
         return self.truncate(keep)
 
     def _set_max(self, offset: int) -> None:
+        self.forget_seen()
         self.max_offset = offset
         self.min_offset = min(self.min_offset, offset)
         self._forget_maps()
+
+    def count_anew(self) -> None:
+        """Count what is put from here on: how many, their bytes, how many came in batches."""
+        self.counted_from = self.max_offset
+        self.counted_bytes = self.counted_batched = 0
+
+    def counted(self) -> tuple[int, int, int]:
+        """Return how many messages were put since, their bytes, and by how many requests."""
+        puts = self.max_offset - self.counted_from
+        return puts, self.counted_bytes, puts - self.counted_batched
 
     def last_unit(self) -> tuple[int, int] | None:
         """Return log offset and size of the newest unit that is not a filler, None without one."""
@@ -273,12 +339,15 @@ class ConsumeQueue:
 
     def unit(self, offset: int) -> tuple[int, int, int]:
         """Return one unit: log offset, size, tagsCode; zeros when no file holds it."""
+        unit: tuple[int, int, int]
+        position = (offset - self._seen_first) * UNIT_BYTES
+        if 0 <= position < len(self._seen):
+            unit = UNIT.unpack_from(self._seen, position)
+            return unit
         segment = self._segment_at(offset)
         if segment is None:
             return 0, 0, 0
-        unit: tuple[int, int, int] = UNIT.unpack_from(
-            segment.data(), offset * UNIT_BYTES - segment.base
-        )
+        unit = UNIT.unpack_from(segment.data(), offset * UNIT_BYTES - segment.base)
         return unit
 
     def units(self, offset: int, count_max: int) -> bytes:
@@ -371,6 +440,14 @@ def _mapping(segment: QueueFile) -> Iterator[None]:
         yield
     except OSError as error:
         raise no_room(segment.path, segment.size, error) from error
+
+
+def _is_unit(data: bytes) -> bool:
+    """Tell whether bytes begin with a unit: zeros, and what nobody wrote, are none."""
+    if len(data) < UNIT_BYTES:
+        return False
+    physical, size = _HEAD.unpack_from(data)
+    return bool(physical >= 0 and size > 0)
 
 
 def is_filler(size: int) -> bool:

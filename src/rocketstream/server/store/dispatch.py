@@ -8,9 +8,9 @@ from __future__ import annotations
 import struct
 from functools import lru_cache
 from typing import NamedTuple
-from zlib import crc32
 
 from rocketstream.protocol.codes import MessageSysFlag
+from rocketstream.protocol.crc import crc32
 from rocketstream.protocol.names import SCHEDULE_TOPIC
 from rocketstream.protocol.record import HEAD_V4, MAGIC_V1, RECORD_BYTES_MIN, RecordHead
 from rocketstream.protocol.tag_hash import tags_code

@@ -65,10 +65,22 @@ def naming(path: Path) -> Iterator[None]:
 
 
 class DiskUsage(NamedTuple):
-    """Bytes of the file system a path lies on."""
+    """Bytes of the file system a path lies on.
+
+    ``free`` is what may be used still: less than the rest where the system keeps some for itself.
+    """
 
     total: int
     used: int
+    free: int
+
+
+class Entry(NamedTuple):
+    """What a directory has under a name; neither file nor directory where a link leads nowhere."""
+
+    name: str
+    is_directory: bool
+    is_file: bool
 
 
 class Files:
@@ -229,6 +241,17 @@ class Files:
         except FileNotFoundError:
             return []
 
+    def entries(self, path: Path) -> list[Entry]:
+        """Return what is in a directory, sorted by name; nothing when there is no directory.
+
+        It is asked for once, where `is_file` would be asked for each name.
+        """
+        try:
+            with os.scandir(path) as found:
+                return sorted(Entry(each.name, each.is_dir(), each.is_file()) for each in found)
+        except FileNotFoundError:
+            return []
+
     def make_directory(self, path: Path) -> None:
         """Make a directory and those above it; harmless when it is there."""
         path.mkdir(parents=True, exist_ok=True)
@@ -256,6 +279,10 @@ class Files:
         finally:
             os.close(handle)
 
+    def resolve(self, path: Path) -> Path:
+        """Return what a path names once every link on it is followed."""
+        return path.resolve()
+
     def file_size(self, path: Path) -> int:
         """Return how many bytes a file has."""
         return path.stat().st_size
@@ -271,7 +298,7 @@ class Files:
     def disk_usage(self, path: Path) -> DiskUsage:
         """Return how full the disk of a path is."""
         usage = shutil.disk_usage(path)
-        return DiskUsage(usage.total, usage.used)
+        return DiskUsage(usage.total, usage.used, usage.free)
 
     def make_temporary_directory(self, prefix: str) -> Path:
         """Make a directory of a name of its own where the system keeps such."""
@@ -292,6 +319,15 @@ class Files:
                 position += len(part)
         return b"".join(parts)
 
+    def read_range(self, handle: int, count: int, position: int) -> bytes:
+        """Return what an open file holds at a position; less only at its end."""
+        data = self.pread(handle, count, position)
+        while len(data) < count and (
+            part := self.pread(handle, count - len(data), position + len(data))
+        ):
+            data += part
+        return data
+
     def read_text(self, path: Path) -> str:
         """Return all a file holds as UTF-8 text; UnicodeDecodeError when it is none."""
         return self.read_bytes(path).decode("utf-8")
@@ -301,6 +337,16 @@ class Files:
         with self.opened(path, create=True, truncate=True) as handle:
             self.write_all(handle, data, 0)
             self.sync(handle)
+
+    def write_secret(self, path: Path, data: bytes) -> None:
+        """Make a file that its owner alone can read hold these bytes, in place of any there is."""
+        path.unlink(missing_ok=True)
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY, 0o600)
+        try:
+            self.write_all(handle, data, 0)
+            self.sync(handle)
+        finally:
+            self.close(handle)
 
     def write_all(self, handle: int, data: bytes | bytearray, position: int) -> None:
         """Write all of the data at a position."""

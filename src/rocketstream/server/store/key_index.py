@@ -43,15 +43,17 @@ _POWERS_BY_LENGTH = tuple(_POWERS[_UNITS_MAX - n :] for n in range(_UNITS_MAX + 
 
 
 _ID_CHARS = 32
-_ID_HEAD_CHARS = 22
+_ID_HEAD_CHARS = 28
 _ID_HEAD_POWERS = _POWERS_BY_LENGTH[_ID_CHARS][:_ID_HEAD_CHARS]
-_ID_REST_POWERS = _POWERS_BY_LENGTH[_ID_CHARS][_ID_HEAD_CHARS:]
+_PAIRS = {chr(a) + chr(b): a * 31 + b for a in b"0123456789ABCDEF" for b in b"0123456789ABCDEF"}
+"""What two hexadecimal digits at the end of a message id have to do with its hash."""
 
 
 @lru_cache(maxsize=1024)
-def _id_head_sum(head: str) -> int:
-    """The share of the first characters of a message id in its hash."""
-    return sum(map(mul, head.encode(), _ID_HEAD_POWERS))
+def _id_head_hash(topic: str, head: str) -> int:
+    """The share of a topic and of all but the last four characters of a message id in its hash."""
+    value: int = sum(map(mul, head.encode(), _ID_HEAD_POWERS))
+    return value + _topic_hash(topic) * _POWERS[_UNITS_MAX - 1 - _ID_CHARS]
 
 
 @lru_cache(maxsize=1024)
@@ -59,19 +61,26 @@ def _topic_hash(topic: str) -> int:
     return java_hash(topic + "#")
 
 
+def _ascii_sum(text: str) -> int:
+    total: int = sum(map(mul, text.encode(), _POWERS_BY_LENGTH[len(text)]))
+    return total
+
+
 def key_hash(topic: str, key: str) -> int:
     """Return the index's hash of a key of a topic: Java's, made positive, 0 for its minimum."""
     units = len(key)
     if units == _ID_CHARS and key.isascii():
-        # A sender's ids begin alike: only the rest is summed anew.
-        head = _id_head_sum(key[:_ID_HEAD_CHARS])
-        rest: int = sum(map(mul, key[_ID_HEAD_CHARS:].encode(), _ID_REST_POWERS))
-        value = (head + rest + _topic_hash(topic) * _POWERS[_UNITS_MAX - 1 - units]) & 0xFFFFFFFF
+        # What a sender's ids end with counts them: the rest is the same for a millisecond.
+        try:
+            tail = _PAIRS[key[28:30]] * 961 + _PAIRS[key[30:]]
+        except KeyError:  # no id after all
+            tail = _ascii_sum(key[28:])
+        value = (_id_head_hash(topic, key[:28]) + tail) & 0xFFFFFFFF
     elif units < _UNITS_MAX and key.isascii():
         # The same sum as java_hash(topic + "#" + key), without a loop in Python.
-        powers = _POWERS_BY_LENGTH[units]
-        total: int = sum(map(mul, key.encode(), powers))
-        value = (total + _topic_hash(topic) * _POWERS[_UNITS_MAX - 1 - units]) & 0xFFFFFFFF
+        value = (
+            _ascii_sum(key) + _topic_hash(topic) * _POWERS[_UNITS_MAX - 1 - units]
+        ) & 0xFFFFFFFF
     else:
         value = java_hash(f"{topic}#{key}") & 0xFFFFFFFF
     if value & 0x8000_0000:
@@ -318,17 +327,16 @@ class KeyIndex:
             self._try_step(1)
 
     def _step(self, count: int) -> None:
-        for _ in range(count):
-            if self._backlog is not None:
-                record = next(self._backlog, None)
-                if record is None:
-                    self._backlog = None
-                    continue
-            elif self.pending:
-                record = self.pending.popleft()
-            else:
+        while self._backlog is not None and count > 0:
+            record = next(self._backlog, None)
+            if record is None:
+                self._backlog = None
                 break
             self._index(*record)
+            count -= 1
+        pending, index = self.pending, self._index
+        for _ in range(min(count, len(pending))):
+            index(*pending.popleft())
         if self._index_files:
             self._index_files[-1].write_header()
 

@@ -225,19 +225,20 @@ def list_based_files(
         StoreDamagedError: a name that is not 20 digits.
     """
     found = []
-    for path in files.list_directory(directory):
-        if not files.is_file(path):
+    for name, _, is_file in files.entries(directory):
+        if not is_file:
             continue
-        if len(path.name) != 20 or not path.name.isdigit():
-            if ignore_strays or path.name.startswith("."):
+        path = directory / name
+        if len(name) != 20 or not name.isdigit():
+            if ignore_strays or name.startswith("."):
                 warn_of_stray(path)
                 continue
             raise StoreDamagedError(
                 f"{path} does not belong there: file names are 20 digits; move it away",
                 path=str(path),
             )
-        found.append((int(path.name), path))
-    return sorted(found)
+        found.append((int(name), path))
+    return found
 
 
 def warn_of_stray(path: Path) -> None:

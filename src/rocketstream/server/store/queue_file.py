@@ -1,13 +1,15 @@
 """Files of consume queues: sparse, given space in small steps, in memory only while they are used.
 
-Law: a file and its map; knows no units. One thread uses the maps; any thread may sync.
+Law: a file and its map; of units it knows only how long they are. One thread uses the maps; any
+thread may sync.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from rocketstream.server.store.files import FileMap, Files
 from rocketstream.server.store.mapped_file import make_file, no_room, zero_from
@@ -16,6 +18,40 @@ RESERVE_BYTES_MIN = 4096
 """What a queue of a few messages takes on the disk."""
 RESERVE_BYTES_MAX = 64 * 1024
 """Steps grow with the file up to this: a busy queue asks for space every 3,276 messages."""
+
+
+LOOK_BYTES = 4_100
+"""How much a look at a file reads: a page of it, and the rest of a unit."""
+UNIT_BYTES = 20
+IsUnit = Callable[[bytes], bool]
+
+
+class Seen(NamedTuple):
+    """What a look at a queue file found.
+
+    Attributes:
+        size: of the file; nothing else is known where it is not the one expected.
+        start: position of the first of the units remembered.
+        units: the last units of the file.
+        is_clean: whether for sure nothing but zeros comes behind them.
+    """
+
+    size: int
+    start: int
+    units: bytes
+    is_clean: bool
+
+
+def _end_of_units(is_unit_at: Callable[[int], bool], high: int) -> int:
+    """Return the first position below ``high`` at which there is no unit."""
+    low, count = 0, high // UNIT_BYTES
+    while low < count:
+        middle = (low + count) // 2
+        if is_unit_at(middle * UNIT_BYTES):
+            low = middle + 1
+        else:
+            count = middle
+    return low * UNIT_BYTES
 
 
 class MapUser(Protocol):
@@ -135,11 +171,35 @@ class QueueFile:
             self._reserved = high
         return self._reserved
 
-    def data_end_max(self) -> int:
-        """Return a position behind which there are only zeros."""
-        with self._files.opened(self.path) as handle:
-            extents = self._files.extents(handle, 0, self.size)
-        return extents[-1][1] if extents else 0
+    def look(self, is_unit: IsUnit) -> Seen:
+        """Look where the units end, without bringing the file into memory.
+
+        Args:
+            is_unit: tells whether the bytes given begin with a unit; behind the last there is none.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        files = self._files
+        with files.opened(self.path) as handle:
+            size = files.size(handle)
+            if size != self.size:
+                return Seen(size, 0, b"", is_clean=False)
+            # Where the file system knows of no data there is none: looking there would make some.
+            extents = files.extents(handle, 0, size)
+            data_end = -(-extents[-1][1] // UNIT_BYTES) * UNIT_BYTES if extents else 0
+            start = max(data_end - LOOK_BYTES, 0)
+            data = files.read_range(handle, data_end - start, start)
+            is_clean = not start or is_unit(data)
+            if not is_clean:
+                end = _end_of_units(
+                    lambda at: is_unit(files.read_range(handle, UNIT_BYTES, at)), start
+                )
+                start = max(end - LOOK_BYTES, 0)
+                return Seen(size, start, files.read_range(handle, end - start, start), is_clean)
+        end = _end_of_units(lambda at: is_unit(data[at : at + UNIT_BYTES]), len(data))
+        is_clean = not data[end:].strip(b"\0")
+        return Seen(size, start, data[:end], is_clean)
 
     def zero_from(self, start: int) -> None:
         """Zero everything from a position on."""

@@ -6,7 +6,7 @@ Law: reads units and log ranges; changes nothing.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterable
 
 from rocketstream.limits import SCAN_UNITS_MAX
 from rocketstream.server.store.commit_log import CommitLog
@@ -18,6 +18,30 @@ _SCAN_UNITS_MIN = 800
 _STAMP = struct.Struct(">q")
 Match = Callable[[int], bool]
 Accept = Callable[[bytes], bool]
+
+
+def newest(
+    read: Callable[[int], bytes | None], offsets: Iterable[int], bytes_max: int
+) -> Generator[None, None, list[bytes]]:
+    """Read the newest of some records, in steps, as many as fit; the oldest of them first.
+
+    Args:
+        read: returns the record at a log offset, None when it is gone.
+        bytes_max: how much they may be together; one is given whatever its size.
+    """
+    records: list[bytes] = []
+    size = 0
+    for offset in sorted(offsets, reverse=True):
+        record = read(offset)
+        if record is None:
+            continue
+        size += len(record)
+        if records and size > bytes_max:
+            break
+        records.append(record)
+        yield
+    records.reverse()
+    return records
 
 
 def get_bounds(queue: ConsumeQueue, offset: int, high: int) -> GetResult | None:

@@ -40,8 +40,10 @@ from rocketstream.server.store.dispatch import (
     queue_code,
 )
 from rocketstream.server.store.files import Files
+from rocketstream.server.store.found_units import FoundUnits
 from rocketstream.server.store.key_index import Pending
 from rocketstream.server.store.mapped_file import MappedFile
+from rocketstream.server.store.queue_file import UNIT_BYTES
 from rocketstream.server.store.reading import store_timestamp_at
 from rocketstream.server.store.results import StoreConfig
 
@@ -403,11 +405,24 @@ class Recovery:
 
     def _dispatch_after_crash(self) -> Outcome:
         start = start_after_crash(self._log, self._queues, self._marks)
-        outcome = self._settle(self._checked_end_after_crash(start))
+        found = FoundUnits(self._config.delay_levels_ms)
+        end = WalkEnd(start)
+        self._walk_checked(end, found)
+        outcome = self._settle(end)
         for queue in self._queues.values():
             outcome.entries_dropped += queue.truncate_physical(start)
-        self._dispatch_from(start)
+        if found.fit(self._queues):
+            self._add(found)
+        else:
+            self._dispatch_from(start)
         return outcome
+
+    def _add(self, found: FoundUnits) -> None:
+        """Append the units that a walk has found."""
+        for key, units in found.items():
+            queue = self._queues.get(key) or self._make_queue(*key)
+            queue.extend(units)
+            self._dispatched += len(units) // UNIT_BYTES
 
     def _rebuild(self) -> Outcome:
         start = self._log.min_offset
@@ -471,7 +486,7 @@ class Recovery:
         self._walk_checked(end)
         return end
 
-    def _walk_checked(self, end: WalkEnd) -> None:
+    def _walk_checked(self, end: WalkEnd, found: FoundUnits | None = None) -> None:
         """Walk, and see what was not flushed and is torn where no body's CRC covers it.
 
         A kill or a power failure leaves zeros in whole sectors, and at the end of the last record
@@ -483,8 +498,12 @@ class Recovery:
             if b"\0" in text and end.offset > flushed and self._lost_sector(entry):
                 end.step_back("a record whose properties were not written whole")
                 return
+            if found is not None:
+                found.note(entry)
         if end.last is not None and end.offset > flushed and end.last.properties.endswith(b"\0"):
             end.step_back("a record whose properties were not written to their end")
+            if found is not None:
+                found.leave_out(end.offset)
 
     def _lost_sector(self, entry: DispatchEntry) -> bool:
         text = entry.properties

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from rocketstream.errors import ConfigurationError
+
 FILES_PER_ROUND_MAX = 10
 
 
@@ -20,6 +22,13 @@ class RetentionConfig:
     The two marks are off here: a disk shared with other programs must not make the store delete
     messages before their time, and space is reserved before it is written, so a disk that is really
     full refuses sends by itself.
+
+    Attributes:
+        file_reserved_ms: how long a log file is kept after its last message.
+        delete_when_hours: hours of the local day in which expired files go, 0 to 23.
+        disk_max_used_ratio: on a disk fuller than this expired files go at any hour.
+        disk_clean_forcibly_ratio: on a disk fuller than this files go before their time.
+        disk_warning_ratio: on a disk fuller than this sends are refused.
     """
 
     file_reserved_ms: int = 72 * 3_600_000
@@ -27,6 +36,31 @@ class RetentionConfig:
     disk_max_used_ratio: float = 0.75
     disk_clean_forcibly_ratio: float = 1.0
     disk_warning_ratio: float = 1.0
+
+    def check(self) -> None:
+        """Check what is given.
+
+        Raises:
+            ConfigurationError: the text names the value and what is accepted.
+        """
+        if self.file_reserved_ms < 0:
+            raise ConfigurationError(
+                f"file_reserved_ms {self.file_reserved_ms} is not accepted: give 0 or more",
+                file_reserved_ms=self.file_reserved_ms,
+            )
+        hours = self.delete_when_hours
+        if not hours or not all(0 <= hour <= 23 for hour in hours):
+            raise ConfigurationError(
+                f"delete_when_hours {hours} is not accepted: give one or more hours, 0 to 23",
+                delete_when_hours=hours,
+            )
+        for name in ("disk_max_used_ratio", "disk_clean_forcibly_ratio", "disk_warning_ratio"):
+            ratio = getattr(self, name)
+            if not 0 < ratio <= 1:
+                raise ConfigurationError(
+                    f"{name} {ratio} is not accepted: give more than 0 and at most 1",
+                    **{name: ratio},
+                )
 
 
 class LogFile(NamedTuple):

@@ -34,7 +34,7 @@ class RetentionClock:
 
     def __init__(self, path: Path, files: Files, reserved_ms: int) -> None:
         self._file = ConfigFile(path, files)
-        self._reserved_ms = reserved_ms
+        self.reserved_ms = reserved_ms
         self._wall_ms = 0
         self._monotonic_ms = 0.0
         self._saved_ms = 0.0
@@ -88,7 +88,7 @@ class RetentionClock:
     def _leapt(self, leap_ms: int) -> None:
         held = max(self.held_ms + leap_ms, 0)
         if held > self.held_ms:
-            self._left_ms = float(self._reserved_ms)
+            self._left_ms = float(self.reserved_ms)
         self.held_ms = held
 
     def save(self, monotonic_ms: float) -> None:

@@ -5,8 +5,9 @@ Law: one thread calls put and the readers; the workers started here only sync, i
 
 from __future__ import annotations
 
+import dataclasses
 import logging
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import quote
@@ -16,7 +17,6 @@ from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream._util.machine import memory_bytes, open_files_max
 from rocketstream._util.workers import ThreadWorkers, Workers
 from rocketstream.errors import DiskFullError, FlushFailedError, StoreError
-from rocketstream.protocol.record import stamp_record
 from rocketstream.server.store import reading, recovery
 from rocketstream.server.store.checkpoint import (
     Checkpoint,
@@ -30,22 +30,23 @@ from rocketstream.server.store.checkpoint import (
 )
 from rocketstream.server.store.commit_log import CommitLog
 from rocketstream.server.store.consume_queue import UNIT, ConsumeQueue
-from rocketstream.server.store.files import Files
+from rocketstream.server.store.files import DiskUsage, Files
 from rocketstream.server.store.flusher import FlushCallback, LogFlusher
 from rocketstream.server.store.keeper import Keeper
-from rocketstream.server.store.key_index import PENDING_MAX, KeyIndex
+from rocketstream.server.store.key_index import KeyIndex
 from rocketstream.server.store.mapped_file import cannot_open, remove_empty, warn_of_stray
+from rocketstream.server.store.put_times import PutTimes
 from rocketstream.server.store.queue_file import QueueMaps
 from rocketstream.server.store.results import (
     GetMessageStatus,
     GetResult,
-    PutResult,
     QueryResult,
     RecoveryReport,
     StoreConfig,
 )
-from rocketstream.server.store.retention import plan_retention
+from rocketstream.server.store.retention import RetentionConfig, plan_retention
 from rocketstream.server.store.retention_clock import RetentionClock
+from rocketstream.server.store.writing import StoreWriter
 
 _log = logging.getLogger(__name__)
 _MEMORY_SHARE = 0.4
@@ -54,10 +55,9 @@ _VIA_NAMES = (".allocating-log", ".allocating-queue", ".allocating-index")
 _INDEX_STEP = 16
 _BACKLOG_AT_ONCE = 20_000
 """Records a query or close indexes of what a crash left unindexed; the rest waits its turn."""
-OnArrival = Callable[[str, int, int, int], None]
 
 
-class MessageStore:
+class MessageStore(StoreWriter):
     """Messages in RocketMQ's own files; see the package's contract for who may call what.
 
     Args:
@@ -78,11 +78,10 @@ class MessageStore:
     ) -> None:
         self.root = root
         self.config = config
-        self.on_arrival: OnArrival | None = None
-        """Called after a message is stored: topic, queue id, new max offset, tagsCode.
-
-        It can be read then; with sync flush, once it is flushed.
-        """
+        self.on_arrival = None
+        self.put_times = PutTimes()
+        self.failed_puts = 0
+        """Puts refused because nothing could be written."""
         self._shows_flushed_only = config.flush == "sync"
         self._clock = clock
         self._files = files or Files()
@@ -187,6 +186,8 @@ class MessageStore:
                 queue.synced_offset = queue.max_offset
             else:
                 self._keeper.mark_dirty(queue)
+            queue.forget_seen()
+            queue.count_anew()
         self._keeper.start(marks)
 
     def _flush_what_was_found(self) -> None:
@@ -266,16 +267,17 @@ class MessageStore:
     def _load_queues(self) -> None:
         # Made in lower case a moment ago: where this is found too, names are folded.
         self._names_fold = self._files.exists(self.root / "COMMITLOG")
-        for topic_directory in self._files.list_directory(self.root / "consumequeue"):
-            topic = topic_directory.name
-            if not (self._files.is_dir(topic_directory) and _is_topic(topic)):
+        root = self.root / "consumequeue"
+        for topic, is_directory, _ in self._files.entries(root):
+            topic_directory = root / topic
+            if not (is_directory and _is_topic(topic)):
                 warn_of_stray(topic_directory)
                 continue
-            for directory in self._files.list_directory(topic_directory):
-                if directory.name.isdigit() and self._files.is_dir(directory):
-                    self._make_queue(topic, int(directory.name)).load()
+            for name, is_directory, _ in self._files.entries(topic_directory):
+                if name.isdigit() and is_directory:
+                    self._make_queue(topic, int(name)).load()
                 else:
-                    warn_of_stray(directory)
+                    warn_of_stray(topic_directory / name)
 
     def _make_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
         if queue_id < 0 or not _is_topic(topic):
@@ -347,107 +349,10 @@ class MessageStore:
             self._index.close()
         self._lock.release()
 
-    # --- writing ------------------------------------------------------------------------------
-
-    def put(
-        self,
-        topic: str,
-        queue_id: int,
-        record: bytearray,
-        tags_code: int,
-        keys: Sequence[str] = (),
-    ) -> PutResult:
-        """Store one record made by ``new_record``; offsets and timestamp are set in it.
-
-        The record can be read when this returns; :meth:`when_flushed` tells when it is safe.
-
-        Raises:
-            DiskFullError: no room; nothing was stored.
-            FlushFailedError: an fsync failed before; the store takes no more writes.
-            StoreError: not open, or larger than a commit log file.
-        """
-        queue = self._queues.get((topic, queue_id))
-        if queue is None or self._flusher.error is not None or not self._takes_writes:
-            queue = self._writable_queue(topic, queue_id)
-        log = self._log
-        size = len(record)
-        timestamp = self._clock.now_ms()
-        if timestamp < self._last_timestamp:
-            timestamp = self._set_back(timestamp)
-        queue.reserve()
-        physical = log.room(size)
-        in_queue = not record[39] & 4  # PREPARED and ROLLBACK records get no unit (W 5.3)
-        offset = queue.max_offset if in_queue else 0
-        stamp_record(record, offset, physical, timestamp)
-        log.write(record)
-        if in_queue:
-            queue.append(physical, size, tags_code)
-            if not queue.dirty:
-                self._keeper.mark_dirty(queue)
-        self._last_timestamp = timestamp
-        log.end = end = physical + size  # with its unit written, the record counts
-        index = self._index
-        if index is not None:
-            index.pending.append((physical, timestamp, topic, keys))
-            if len(index.pending) > PENDING_MAX:
-                index.step(2)
-        if in_queue and self.on_arrival is not None:
-            self.on_arrival(topic, queue_id, offset + 1, tags_code)
-        return PutResult(physical, offset, timestamp, size, end)
-
-    def put_batch(
-        self,
-        topic: str,
-        queue_id: int,
-        records: Sequence[bytearray],
-        tags_codes: Sequence[int],
-        keys: Sequence[Sequence[str]],
-    ) -> PutResult:
-        """Store records with consecutive queue offsets in one file (W 4.5); all or none.
-
-        Raises:
-            As :meth:`put`; also StoreError for an empty batch.
-        """
-        if not records:
-            raise StoreError("a batch of no records cannot be stored")
-        queue = self._writable_queue(topic, queue_id)
-        timestamp = self._clock.now_ms()
-        if timestamp < self._last_timestamp:
-            timestamp = self._set_back(timestamp)
-        queue.reserve(len(records))
-        size = sum(map(len, records))
-        first = self._log.room(size)
-        offset = queue.max_offset
-        physical = first
-        physicals = []
-        for number, record in enumerate(records):
-            stamp_record(record, offset + number, physical, timestamp)
-            physicals.append(physical)
-            physical += len(record)
-        self._log.write(b"".join(records))
-        for start, record, code, words in zip(physicals, records, tags_codes, keys, strict=True):
-            queue.append(start, len(record), code)
-            if self._index is not None:
-                self._index.pending.append((start, timestamp, topic, words))
-        if not queue.dirty:
-            self._keeper.mark_dirty(queue)
-        self._last_timestamp = timestamp
-        self._log.end = physical
-        if self.on_arrival is not None:
-            for number, code in enumerate(tags_codes):
-                self.on_arrival(topic, queue_id, offset + number + 1, code)
-        return PutResult(first, offset, timestamp, size, physical, tuple(physicals))
-
-    def _set_back(self, timestamp: int) -> int:
-        """Return the stamp of a record when the clock shows less than the last one has.
-
-        Stamps that only grow are what a search by time goes by, so a small step back is not shown;
-        but a clock that was wrong by more and is right now must be believed.
-        """
-        last = self._last_timestamp
-        return last if last - timestamp <= limits.STORE_STAMP_HELD_MS_MAX else timestamp
+    # --- what writing needs ------------------------------------------------------------------
 
     def _writable_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
+        self.failed_puts += not self.is_writable
         if self._flusher.error is not None:
             raise self._flusher.error
         if not self._is_open:
@@ -599,13 +504,16 @@ class MessageStore:
     def querying_by_key(
         self, topic: str, key: str, max_num: int, begin: int, end: int
     ) -> Generator[None, None, QueryResult]:
-        """Do what ``query_by_key`` does in steps, among what is indexed."""
+        """Do what ``query_by_key`` does in steps, among what is indexed.
+
+        Of more than fit one answer the newest are given, the oldest of them first.
+        """
         index = self._index
-        if index is None:
-            return QueryResult([], 0, 0)
         count_max = min(max_num, self.config.query_messages_max)
+        if index is None or count_max < 1:
+            return QueryResult([], 0, 0)
         offsets = yield from index.querying(topic, key, count_max, begin, end)
-        records = [record for offset in offsets if (record := self.read(offset)) is not None]
+        records = yield from reading.newest(self.read, offsets, limits.QUERY_BYTES_MAX)
         complete = index.failed is None and index.backlog_done
         return QueryResult(records, *index.last_update, complete)
 
@@ -649,6 +557,27 @@ class MessageStore:
         """Queues of a topic that were written to, sorted."""
         return sorted(queue_id for name, queue_id in self._queues if name == topic)
 
+    def counted(self) -> Iterator[tuple[str, int, tuple[int, int, int]]]:
+        """Tell of each queue that was written to since the start: topic, queue id, what was put.
+
+        That is how many messages, their bytes, and by how many requests. Queues may come and go
+        while it is read.
+        """
+        for key, queue in tuple(self._queues.items()):
+            if queue.max_offset != queue.counted_from:
+                yield *key, queue.counted()
+
+    def counted_in(self, topic: str, queue_id: int) -> tuple[int, int, int]:
+        """Return what was put into one queue since the start; zeros for an unknown one."""
+        queue = self._queues.get((topic, queue_id))
+        return queue.counted() if queue is not None else (0, 0, 0)
+
+    @property
+    def dispatch_behind_bytes(self) -> int:
+        """How much of the log is not in the key index yet; the queues have all of it."""
+        pending = self._index.pending if self._index is not None else ()
+        return self._log.end - pending[0][0] if pending else 0
+
     def delete_topic(self, topic: str) -> None:
         """Remove a topic's queues; its records stay in the log until retention removes them.
 
@@ -689,13 +618,22 @@ class MessageStore:
             self._drop_log_files(plan.remove)
         return plan.remove
 
+    def set_retention(self, retention: RetentionConfig) -> None:
+        """Keep messages by other rules from now on."""
+        self.config = dataclasses.replace(self.config, retention=retention)
+        self._retention.reserved_ms = retention.file_reserved_ms
+
     def retention_now_ms(self) -> int:
         """Return the time stamps are compared with to tell how old they are; it does not leap."""
         return self._retention.now_ms(self._clock.now_ms(), self._clock.monotonic_ms())
 
+    def disk_usage(self) -> DiskUsage:
+        """Return how much the disk of the store has, and how much of it is used and free."""
+        return self._files.disk_usage(self.root)
+
     def disk_used_ratio(self) -> float:
         """Return how full the disk of the store is, 0 to 1."""
-        usage = self._files.disk_usage(self.root)
+        usage = self.disk_usage()
         return usage.used / usage.total if usage.total else 0.0
 
     def _drop_log_files(self, count: int) -> None:

@@ -33,7 +33,7 @@ class GroupTable:
     """Group name to settings, with a data version."""
 
     def __init__(self, *, auto_create: bool, groups_max: int = GROUPS_MAX) -> None:
-        self._auto_create = auto_create
+        self.auto_create = auto_create
         self._groups_max = groups_max
         self._table: dict[str, SubscriptionGroupConfig] = {}
         self._counter = 0
@@ -73,7 +73,7 @@ class GroupTable:
         known = self._table.get(group)
         if known is not None:
             return known, False
-        if not (self._auto_create or group.startswith(SYSTEM_GROUP_PREFIX)):
+        if not (self.auto_create or group.startswith(SYSTEM_GROUP_PREFIX)):
             return None, False
         try:
             names.check_consumer_group(group)

@@ -39,4 +39,8 @@ class Counter:
 
     def text(self, now_ms: float) -> str:
         """Return the three rates as upstream prints them."""
-        return " ".join(str(self.rate(window, now_ms)) for window in WINDOWS_MS)
+        return " ".join(map(str, self.rates(now_ms)))
+
+    def rates(self, now_ms: float) -> list[float]:
+        """Return growth per second over each of the three windows."""
+        return [self.rate(window, now_ms) for window in WINDOWS_MS]

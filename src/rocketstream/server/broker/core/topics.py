@@ -50,11 +50,15 @@ def system_topics(settings: SystemTopicSettings) -> list[TopicConfig]:
         _config(f"{settings.cluster_name}_REPLY_TOPIC", 1),
     ]
     if settings.auto_create:
-        queues = settings.default_queue_nums
-        found.append(_config(AUTO_CREATE_TOPIC, queues, READ_WRITE | Perm.INHERIT))
+        found.append(auto_create_topic(settings.default_queue_nums))
     if settings.trace:
         found.append(_config(settings.trace_topic, 1))
     return found
+
+
+def auto_create_topic(queues: int) -> TopicConfig:
+    """Return the topic whose being there lets clients have others made by a send."""
+    return _config(AUTO_CREATE_TOPIC, queues, READ_WRITE | Perm.INHERIT)
 
 
 def _config(name: str, queues: int, perm: int = READ_WRITE) -> TopicConfig:
@@ -77,7 +81,7 @@ class TopicTable:
     """Topic name to configuration, with the data version the name server compares."""
 
     def __init__(self, *, auto_create: bool, topics_max: int = TOPICS_MAX) -> None:
-        self._auto_create = auto_create
+        self.auto_create = auto_create
         self._topics_max = topics_max
         self._table: dict[str, TopicConfig] = {}
         self._entries: dict[str, str] = {}
@@ -211,7 +215,7 @@ class TopicTable:
         template = self._table.get(default_topic)
         if template is None or not template.perm & Perm.INHERIT:
             return None
-        if default_topic == AUTO_CREATE_TOPIC and not self._auto_create:
+        if default_topic == AUTO_CREATE_TOPIC and not self.auto_create:
             return None
         self.check_room(topic)
         queues = max(0, min(queue_nums, template.write_queue_nums))

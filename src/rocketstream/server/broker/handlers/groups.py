@@ -24,7 +24,6 @@ from rocketstream.protocol.headers import (
     GetConsumeStatsRequestHeader,
 )
 from rocketstream.server.broker.controller import BrokerController
-from rocketstream.server.broker.core.stats import WINDOWS_MS
 from rocketstream.server.dispatch import Handler, ok, ok_in_parts, refusal
 from rocketstream.transport.aio import Connection
 from rocketstream.transport.sharing import AnswerSteps, Steps
@@ -72,6 +71,7 @@ class GroupHandlers:
             saved.result()
         if header.remove_offset or header.clean_offset:
             controller.offsets.remove_group(header.group_name)
+        controller.statistics.group_deleted(header.group_name)
         return ok()
 
     def all_configs(self, _: Connection, __: RemotingCommand) -> Steps:
@@ -99,9 +99,9 @@ class GroupHandlers:
             config = controller.topics.get(topic)
             if config is not None:
                 yield from self._add_topic(stats, group, topic, config.read_queue_nums)
-        counter = controller.group_gets.get(group)
-        if counter is not None:
-            stats.consume_tps = counter.rate(WINDOWS_MS[0], controller.monotonic_ms())
+                queues = config.read_queue_nums
+                tps = controller.statistics.pulled_per_second(topic, group, queues)
+                stats.consume_tps += tps
         return stats
 
     def _add_topic(self, stats: ConsumeStats, group: str, topic: str, queues: int) -> Steps:

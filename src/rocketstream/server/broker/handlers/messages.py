@@ -15,6 +15,7 @@ from rocketstream.protocol.headers import (
 )
 from rocketstream.protocol.record import read_head
 from rocketstream.server.broker.controller import BrokerController
+from rocketstream.server.broker.core.acl.accounts import PUB, SUB
 from rocketstream.server.broker.messages import index_keys, read_stored
 from rocketstream.server.dispatch import Handler, refusal
 from rocketstream.transport.aio import Connection
@@ -29,6 +30,7 @@ class MessageHandlers:
     """Finding single messages."""
 
     def __init__(self, controller: BrokerController) -> None:
+        self._controller = controller
         self._store = controller.store
 
     def table(self) -> dict[int, Handler]:
@@ -48,7 +50,7 @@ class MessageHandlers:
         found = yield from self._store.querying_by_key(
             header.topic,
             header.key,
-            min(max(most, 1), MESSAGES_MAX),
+            min(most, MESSAGES_MAX),
             header.begin_timestamp,
             header.end_timestamp,
         )
@@ -81,6 +83,9 @@ class MessageHandlers:
         if record is None or not _is_at(record, header.offset):
             text = f"can not find message by the offset, {header.offset}"
             raise refusal(ResponseCode.SYSTEM_ERROR, text)
+        if self._controller.access is not None:
+            topic = read_head(record).topic
+            self._controller.access.check_stored(connection, request, topic, PUB | SUB)
         connection.reply(request, RemotingCommand.response(ResponseCode.SUCCESS), [record])
         return None
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from dataclasses import dataclass
+from functools import partial
 
 from rocketstream.errors import LocalProtocolError, StoreError, SubscriptionError
 from rocketstream.limits import FILTER_STEPS_PER_ARRIVAL
@@ -40,7 +40,6 @@ from rocketstream.server.broker.messages import InnerMessage, MessageWriter
 from rocketstream.server.dispatch import Handler, guarded, refusal
 from rocketstream.server.store import GetMessageStatus, GetResult
 from rocketstream.transport.aio import Connection
-from rocketstream.transport.sharing import Steps
 
 logger = logging.getLogger("rocketstream.server")
 
@@ -82,12 +81,13 @@ class PullHandlers:
     ) -> None:
         self._controller = controller
         self._store = controller.store
+        self._clock = controller.clock
+        self._statistics = controller.statistics
         self._offsets = offsets
         self._writer = writer
         self._loop = asyncio.get_running_loop()
         self.polls: LongPolls[WaitingPull] = LongPolls()
-        self._woken: deque[HeldPull[WaitingPull]] = deque()
-        self._is_waking = False
+        self._woken: dict[HeldPull[WaitingPull], None] = {}
         self._arrival = Budget(0)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
@@ -111,6 +111,7 @@ class PullHandlers:
         wanted = self._check(pull)
         # Upstream always gives the first message, whatever number is asked for (C-370).
         count_max = max(header.max_msg_nums, 1)
+        began_ms = self._clock.monotonic_ms()
         result = self._store.get(
             header.topic,
             header.queue_id,
@@ -120,6 +121,8 @@ class PullHandlers:
             wanted.accept,
             wanted.is_enough,
         )
+        spent_ms = self._clock.monotonic_ms() - began_ms
+        self._statistics.looked(spent_ms, found=result.count > 0)
         code = response_code(result.status, header.queue_offset)
         if first and header.sys_flag & PullSysFlag.COMMIT_OFFSET:
             self._offsets.commit(
@@ -133,10 +136,10 @@ class PullHandlers:
             return None
         if code == ResponseCode.PULL_OFFSET_MOVED:
             self._note_offset_moved(header, result)
-        return self._reply(pull, code, result)
+        return self._reply(pull, code, result, spent_ms)
 
     def _reply(
-        self, pull: WaitingPull, code: ResponseCode, result: GetResult
+        self, pull: WaitingPull, code: ResponseCode, result: GetResult, spent_ms: float
     ) -> RemotingCommand | None:
         response = RemotingCommand.response(int(code), result.status.value)
         response.ext_fields = {
@@ -147,8 +150,15 @@ class PullHandlers:
         }
         if code != ResponseCode.SUCCESS:
             return response
-        self._controller.get_count.total += result.count
-        self._controller.group_gets[pull.header.consumer_group].total += result.count
+        header = pull.header
+        self._statistics.pulled(
+            header.topic,
+            header.queue_id,
+            header.consumer_group,
+            result.count,
+            result.total_bytes,
+            spent_ms,
+        )
         pull.connection.reply(pull.request, response, result.records)
         return None
 
@@ -299,23 +309,19 @@ class PullHandlers:
             self._answer_soon(woken)
 
     def _answer_soon(self, woken: list[HeldPull[WaitingPull]]) -> None:
-        self._woken.extend(woken)
-        if self._woken and not self._is_waking:
-            # Later in this turn, so that all messages that came together go in one answer.
-            self._is_waking = True
-            self._loop.call_soon(self._wake)
+        """Answer each when it is its connection's turn.
 
-    def _wake(self) -> None:
-        sharing = self._controller.sharing
-        assert sharing is not None
-        sharing.start(self._waking())
+        Not at once, so that all messages that came together go in one answer; and not all by
+        themselves, behind everybody who sends: messages would come faster than they go.
+        """
+        for held in woken:
+            self._woken[held] = None
+            held.pull.connection.owe(partial(self._give, held))
 
-    def _waking(self) -> Steps:
-        """Answer everybody who was woken, others being served meanwhile."""
-        while self._woken:
-            self._again(self._woken.popleft())
-            yield
-        self._is_waking = False
+    def _give(self, held: HeldPull[WaitingPull]) -> None:
+        if held in self._woken:
+            del self._woken[held]
+            self._again(held)
 
     def _again(self, held: HeldPull[WaitingPull]) -> None:
         """Answer a held pull: all checks again, but neither a commit nor a second wait (C-380)."""
@@ -342,9 +348,9 @@ class PullHandlers:
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
-        for held in [*self._woken, *self.polls.take_all()]:
+        woken, self._woken = self._woken, {}
+        for held in [*woken, *self.polls.take_all()]:
             self._again(held)
-        self._woken.clear()
 
     # --- side effects ----------------------------------------------------------------------------
 

@@ -33,6 +33,7 @@ from rocketstream.protocol.properties import (
 )
 from rocketstream.protocol.record import unpack_host
 from rocketstream.server.broker.controller import BrokerController
+from rocketstream.server.broker.core.acl.accounts import SUB
 from rocketstream.server.broker.flush_gate import TIMEOUT, FlushGate
 from rocketstream.server.broker.messages import (
     InnerMessage,
@@ -77,8 +78,12 @@ class SendBackHandlers:
             text = f"the topic[{topic.topic_name}] sending message is forbidden"
             raise refusal(ResponseCode.NO_PERMISSION, text)
         stored = self._stored(header.offset)
+        access = self._controller.access
+        if access is not None:
+            # Or whoever may read one group could read every topic through its retries.
+            access.check_stored(connection, request, stored.head.topic, SUB)
         message = self._next_attempt(header, settings, stored, request.version)
-        return self._put(connection, request, message)
+        return self._put(connection, request, message, header.group)
 
     def _check_group(self, group: str) -> None:
         """Refuse what could never be delivered: the delay would hide it (C-399)."""
@@ -129,7 +134,7 @@ class SendBackHandlers:
         return message
 
     def _put(
-        self, connection: Connection, request: RemotingCommand, message: InnerMessage
+        self, connection: Connection, request: RemotingCommand, message: InnerMessage, group: str
     ) -> RemotingCommand | None:
         try:
             result = self._writer.put(message)
@@ -139,6 +144,8 @@ class SendBackHandlers:
             text = f"the message was not stored: {error.message}"
             raise refusal(ResponseCode.SYSTEM_ERROR, text) from error
         self._controller.put_count.total += 1
+        topic = message.properties[PROPERTY_RETRY_TOPIC]
+        self._controller.statistics.sent_back(topic, group)
         response = ok()
         if self._gate is None:
             return response

@@ -12,8 +12,9 @@ from rocketstream.protocol import names
 from rocketstream.protocol.codes import MessageSysFlag, RequestCode, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import EndTransactionRequestHeader
-from rocketstream.protocol.properties import PROPERTY_PGROUP
+from rocketstream.protocol.properties import PROPERTY_PGROUP, PROPERTY_REAL_TOPIC
 from rocketstream.server.broker.controller import BrokerController
+from rocketstream.server.broker.core.acl.accounts import PUB
 from rocketstream.server.broker.messages import StoredMessage
 from rocketstream.server.broker.transaction_service import TransactionService
 from rocketstream.server.dispatch import Handler, ok, refusal
@@ -47,6 +48,10 @@ class TransactionHandlers:
             )  # fmt: skip
             return None
         half = self._half(header)
+        access = self._controller.access
+        if access is not None:
+            topic = half.properties.get(PROPERTY_REAL_TOPIC, "")
+            access.check_stored(connection, request, topic, PUB)
         if self._service.has_ended(half.head.queue_offset):
             logger.info("transaction ended before group=%s id=%s",
                         header.producer_group, header.msg_id)  # fmt: skip

@@ -8,7 +8,6 @@ from __future__ import annotations
 from rocketstream.errors import LocalProtocolError, StoreError
 from rocketstream.protocol import names
 from rocketstream.protocol.bodies import (
-    ConsumeQueueData,
     ProducerInfo,
     ProducerTableInfo,
     QueryConsumeQueueResponseBody,
@@ -102,15 +101,11 @@ class UpkeepHandlers:
         if header.consumer_group is not None:
             self._add_subscription(body, header.consumer_group, topic)
         count = min(max(header.count, 0), ENTRIES_MAX)
-        entries = store.consume_queue_entries(topic, queue_id, header.index, count)
-        if not entries and not 0 <= header.index < body.max_queue_index:
+        if not body.min_queue_index <= header.index < body.max_queue_index:
             text = f"Index {header.index} of {queue_id}@{topic} is not exist!"
             return RemotingCommand.response(ResponseCode.SUCCESS, text)
-        body.queue_data = [
-            ConsumeQueueData(physic_offset=physical, physic_size=size, tags_code=code)
-            for physical, size, code in entries
-        ]
-        return ok(body=body.encode())
+        entries = store.consume_queue_entries(topic, queue_id, header.index, count)
+        return ok(body=body.encode_with(entries))
 
     def _add_subscription(
         self, body: QueryConsumeQueueResponseBody, group: str, topic: str

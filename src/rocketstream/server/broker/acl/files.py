@@ -1,0 +1,268 @@
+"""The files of accounts: plain_acl.yml and what is in the directory ``acl`` beside it.
+
+Law: files to rules and back. A file that cannot be used changes nothing: what it said before counts
+until it is mended. Upstream: PlainPermissionManager.load, AclFileWatchService.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rocketstream._util.workers import Workers
+from rocketstream.errors import ConfigurationError, StoreError
+from rocketstream.limits import ACL_FILE_BYTES_MAX
+from rocketstream.server.broker.core.acl.accounts import (
+    AclDocument,
+    AclRules,
+    join,
+    parse_document,
+)
+from rocketstream.server.broker.core.acl.edits import Document
+from rocketstream.server.store import Files
+from rocketstream.transport.sharing import AnswerSteps
+
+logger = logging.getLogger("rocketstream.server")
+
+DEFAULT_NAME = "plain_acl.yml"
+DIRECTORY_NAME = "acl"
+_SUFFIXES = (".yml", ".yaml")
+_TOOLS_NAME = "tools.yml"
+"""mqadmin's own keys, which lie among them."""
+
+
+@dataclass(slots=True)
+class _Known:
+    """A file as it was last read.
+
+    Attributes:
+        data: its bytes, whether they could be used or not.
+        document: what YAML made of the last that could.
+        parsed: what that says.
+        broken: why ``data`` cannot be used.
+        missing: why the file cannot be read now.
+    """
+
+    data: bytes = b""
+    document: object = None
+    parsed: AclDocument = field(default_factory=AclDocument)
+    broken: str | None = None
+    missing: str | None = None
+
+    @property
+    def problem(self) -> str | None:
+        """What is wrong with the file now."""
+        return self.missing or self.broken
+
+
+class AclFiles:
+    """Reads the files, notices what changes, and writes what requests change.
+
+    Belongs to the broker's loop.
+
+    Args:
+        path: plain_acl.yml, or the directory it is in.
+        files: the disk.
+        workers: who writes.
+    """
+
+    def __init__(self, path: Path, files: Files, workers: Workers) -> None:
+        _yaml()
+        self.path = path / DEFAULT_NAME if files.is_dir(path) else path
+        self.rules = AclRules()
+        self._files = files
+        self._workers = workers
+        self._known: dict[Path, _Known] = {}
+        self._writing: asyncio.Future[None] | None = None
+        self._told: tuple[str, ...] = ()
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Read all files for the first time; blocks.
+
+        Raises:
+            ConfigurationError: plain_acl.yml is missing, or a file cannot be used.
+        """
+        if not self._files.is_file(self.path):
+            raise ConfigurationError(
+                f"there is no file of accounts {str(self.path)!r}: give the path of a "
+                f"{DEFAULT_NAME}, or of the directory it is in",
+                path=str(self.path),
+            )
+        self.poll()
+        for path, known in self._known.items():
+            if known.problem is not None:
+                raise ConfigurationError(f"{path}: {known.problem}", path=str(path))
+
+    def poll(self) -> None:
+        """Take over what changed in the files since the last call; blocks for as long as reading
+        them takes. What cannot be used is told in the log, once, and changes nothing."""
+        paths = self._paths()
+        changed = [self._read(path) for path in paths]
+        gone = [path for path in self._known if path not in paths and path != self.path]
+        for path in gone:
+            del self._known[path]
+        if any(changed) or gone:
+            self._count()
+
+    def _paths(self) -> list[Path]:
+        """As upstream orders them: the directory comes first."""
+        found = self._below(self.path.parent / DIRECTORY_NAME)
+        return [*(path for path in found if path != self.path), self.path]
+
+    def _below(self, directory: Path) -> list[Path]:
+        found: list[Path] = []
+        with contextlib.suppress(NotADirectoryError):
+            for path in self._files.list_directory(directory):
+                if path.name.endswith(_SUFFIXES):
+                    if path.name != _TOOLS_NAME:
+                        found.append(path)
+                elif self._files.is_dir(path):
+                    found += self._below(path)
+        return found
+
+    def _read(self, path: Path) -> bool:
+        """Read a file; whether it says something else now."""
+        known = self._known.get(path)
+        try:
+            data = self._data_of(path)
+        except OSError as error:
+            known = self._known.setdefault(path, _Known())
+            if known.missing is None:
+                known.missing = f"cannot be read: {error}"
+                _tell(path, known.missing)
+            return False
+        if known is not None:
+            known.missing = None
+            if known.data == data:
+                return False
+        try:
+            document = _load(data)
+            parsed = parse_document(document)
+        except ConfigurationError as error:
+            known = self._known.setdefault(path, _Known())
+            known.data, known.broken = data, error.message
+            _tell(path, error.message)
+            return False
+        self._known[path] = _Known(data, document, parsed)
+        if known is not None:
+            logger.info("broker: %s was read again: %d accounts", path, len(parsed.accounts))
+        return True
+
+    def _data_of(self, path: Path) -> bytes:
+        if self._files.file_size(path) > ACL_FILE_BYTES_MAX:
+            raise OSError(f"it has more than {ACL_FILE_BYTES_MAX} bytes")
+        return self._files.read_bytes(path)
+
+    def _count(self) -> None:
+        """Let the files count as they are now."""
+        order = [path for path in self._paths() if path in self._known]
+        self.rules = join((str(path), self._known[path].parsed) for path in order)
+        if self.rules.warnings != self._told:
+            for warning in self.rules.warnings:
+                logger.warning("broker: accounts: %s", warning)
+            self._told = self.rules.warnings
+
+    # --- what requests ask ------------------------------------------------------------------------
+
+    @property
+    def documents(self) -> list[tuple[str, AclDocument]]:
+        """The files by path as they count, in their order."""
+        return [
+            (str(path), self._known[path].parsed) for path in self._paths() if path in self._known
+        ]
+
+    def home_of(self, access_key: str) -> Path | None:
+        """Return the file an account is in, None when there is no such account."""
+        home = self.rules.homes.get(access_key)
+        return None if home is None else Path(home)
+
+    def editing(self, path: Path, change: Callable[[object], Document]) -> AnswerSteps:
+        """Steps that change a file, one change after the other; on the disk when they end.
+
+        The text is written anew: comments in the file are lost, as with upstream.
+
+        Raises:
+            ConfigurationError: the file cannot be used as it is, or could not after the change.
+            StoreError: it cannot be written; nothing has changed.
+        """
+        while self._writing is not None:
+            yield self._writing
+        self.poll()
+        known = self._known.get(path)
+        if known is None or known.problem is not None:
+            problem = known.problem if known else "is not there"
+            raise ConfigurationError(f"{path}: {problem}: mend it first")
+        document = change(known.document)
+        parse_document(document)
+        text = _dump(document)
+        writing = self._writing = self._workers.submit(partial(self._save, path, text))
+        # Not left to these steps, which end nowhere when the peer is dropped.
+        writing.add_done_callback(self._written)
+        yield writing
+        try:
+            writing.result()
+        except OSError as error:
+            raise StoreError(f"{path} cannot be written: {error}", path=str(path)) from error
+
+    def _written(self, _: asyncio.Future[None]) -> None:
+        self._writing = None
+        self.poll()
+
+    def _save(self, path: Path, text: str) -> None:
+        """Replace a file as a whole, under the rights it has."""
+        files = self._files
+        path = files.resolve(path)
+        building = path.with_name(f".{path.name}.tmp")
+        try:
+            # Its rights come before the secrets do.
+            files.write_bytes(building, b"")
+            files.copy_times(path, building)
+            files.write_bytes(building, text.encode())
+            files.replace(building, path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                files.unlink(building, missing_ok=True)
+            raise
+        files.sync_directory(path.parent)
+
+
+def _tell(path: Path, problem: str) -> None:
+    logger.error(
+        "broker: condition=ACL_FILE_UNUSABLE %s: %s; what it said before stays", path, problem
+    )
+
+
+def _yaml() -> Any:
+    """Return PyYAML, which only brokers with accounts need: importing it takes 15 ms."""
+    try:
+        import yaml  # type: ignore[import-untyped]
+    except ImportError:
+        raise ConfigurationError(
+            "accounts are kept in YAML files: install rocketstream[acl], or PyYAML"
+        ) from None
+    return yaml
+
+
+def _load(data: bytes) -> object:
+    yaml = _yaml()
+    try:
+        return yaml.safe_load(data)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" in line {mark.line + 1}" if mark is not None else ""
+        # Not the error's own text: it repeats what it stumbled over, secrets included.
+        raise ConfigurationError(f"it is no YAML{where}") from None
+    except (UnicodeDecodeError, RecursionError, ValueError):
+        raise ConfigurationError("it is no YAML in UTF-8") from None
+
+
+def _dump(document: dict[str, Any]) -> str:
+    return str(_yaml().safe_dump(document, default_flow_style=False, sort_keys=False, width=4096))

@@ -1,0 +1,231 @@
+"""The messages of a batch: read, checked, and made into records of one queue.
+
+Law: pure; done in steps, since a batch may have thousands. Upstream: C-431, W 4.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
+from operator import itemgetter
+
+from rocketstream.errors import BrokerError
+from rocketstream.limits import BATCH_STORED_BYTES_MAX, KEYS_MAX, PROPERTIES_BYTES_MAX
+from rocketstream.protocol import names
+from rocketstream.protocol.codes import ResponseCode
+from rocketstream.protocol.drafts import Draft, draft_tail, may_be_draft, record_sizes, topic_head
+from rocketstream.protocol.headers import SendMessageRequestHeader
+from rocketstream.protocol.properties import (
+    PROPERTY_CLUSTER,
+    PROPERTY_DELAY,
+    PROPERTY_KEYS,
+    PROPERTY_TAGS,
+    PROPERTY_TRAN_MSG,
+    PROPERTY_UNIQ_KEY,
+    PROPERTY_WAIT,
+    PropertiesForm,
+    decode_properties,
+    encode_properties,
+)
+from rocketstream.protocol.record import BatchItem, decode_batch, new_record
+from rocketstream.protocol.tag_hash import tags_code
+from rocketstream.server.broker.core.sends import SendRules, delay_level_of, illegal
+
+_MESSAGES_A_STEP = 8
+_FORMS_MAX = 4
+"""Forms made for one batch: making one takes as long as reading hundreds of messages."""
+_SHOWN = (PROPERTY_TAGS, PROPERTY_UNIQ_KEY, PROPERTY_KEYS)
+"""What the broker itself reads of a message that is stored as it is."""
+
+
+@dataclass(slots=True)
+class Batch:
+    """What is to be stored of a batch: one queue's messages, in their order.
+
+    Attributes:
+        wants_flush: whether its answer waits for the disk.
+        drafts: its messages; empty where they are not usual ones.
+        records: the records of those that are not.
+        codes: the tagsCode of each record.
+        keys: the keys of each record.
+    """
+
+    wants_flush: bool
+    drafts: list[Draft] = field(default_factory=list)
+    records: list[bytearray] = field(default_factory=list)
+    codes: list[int] = field(default_factory=list)
+    keys: list[Sequence[str]] = field(default_factory=list)
+
+    @property
+    def count(self) -> int:
+        """How many messages there are."""
+        return len(self.drafts) or len(self.records)
+
+
+def index_keys(unique: str | None, keys: str | None) -> list[str]:
+    """Return the words a message is found by: its id and its keys, as many as are indexed."""
+    found = [unique] if unique else []
+    if keys:
+        found.extend(keys.split(None, KEYS_MAX)[:KEYS_MAX])
+    return found
+
+
+class _Properties:
+    """What is stored as the properties of each message: those of the batch, and its own."""
+
+    def __init__(self, rules: SendRules, common: dict[str, str]) -> None:
+        self._rules = rules
+        self._common = common
+        self._names: list[str] = []
+        self._forms_left = _FORMS_MAX
+        self._form: PropertiesForm | None = None
+        self._template = b""
+        self._ordered: Callable[[tuple[bytes, ...]], tuple[bytes, ...] | bytes] = tuple
+        self._places = (-1, -1, -1)
+
+    def of(self, text: bytes) -> tuple[bytes, int, list[str]]:
+        """Return the text to be stored, tagsCode and keys.
+
+        Raises:
+            BrokerError: a message that no batch takes.
+        """
+        found = self._form.match(text) if self._form is not None else None
+        if found is None:
+            return self._of_any(text)
+        values = found.groups()
+        stored = self._template % self._ordered(values)
+        if len(stored) > PROPERTIES_BYTES_MAX:
+            raise illegal(self._rules)
+        tags, unique, keys = self._places
+        code = tags_code(values[tags].decode()) if tags >= 0 else 0
+        own = values[unique].decode() if unique >= 0 else None
+        if keys >= 0:
+            return stored, code, index_keys(own, values[keys].decode())
+        return stored, code, [own] if own else []
+
+    def _of_any(self, text: bytes) -> tuple[bytes, int, list[str]]:
+        own = decode_properties(text)
+        # A message's own properties win: 5.x clients give the batch a UNIQ_KEY of its own.
+        properties = {**self._common, **own}
+        if delay_level_of(properties) > 0 or PROPERTY_TRAN_MSG in properties:
+            raise illegal(self._rules)
+        stored = encode_properties(properties).encode()
+        if len(stored) > PROPERTIES_BYTES_MAX:
+            raise illegal(self._rules)
+        self._learn(list(own))
+        get = properties.get
+        keys = index_keys(get(PROPERTY_UNIQ_KEY), get(PROPERTY_KEYS))
+        return stored, tags_code(get(PROPERTY_TAGS)), keys
+
+    def _learn(self, own: list[str]) -> None:
+        """Make a form when two messages in a row have the same properties."""
+        is_like_last, self._names = own == self._names, own
+        if not is_like_last or not own or not self._forms_left:
+            return
+        self._forms_left -= 1
+        own_or_none = all(name in own or name not in self._common for name in _SHOWN)
+        if not own_or_none or PROPERTY_DELAY in own or PROPERTY_DELAY in self._common:
+            return
+        if "\0" in encode_properties({**self._common, **dict.fromkeys(own, "")}):
+            return
+        self._form = form = PropertiesForm(own)
+        self._template, order = form.merged(self._common)
+        self._ordered = itemgetter(*order)
+        tags, unique, keys = [form.place(name) for name in _SHOWN]
+        self._places = (tags, unique, keys)
+
+
+def read_batch(
+    rules: SendRules,
+    header: SendMessageRequestHeader,
+    queue_id: int,
+    body: bytes | memoryview,
+    hosts: tuple[bytes, bytes],
+) -> Generator[None, None, Batch]:
+    """Return what is to be stored of a batch.
+
+    Args:
+        hosts: where it was born and where it is stored, packed.
+
+    Raises:
+        BrokerError: what cannot be a batch, or is too large.
+        RemoteProtocolError: lengths that do not add up.
+    """
+    if len(body) > rules.body_bytes_max:
+        raise illegal(rules)
+    items = decode_batch(body)
+    if not items or header.topic.startswith(names.RETRY_PREFIX):
+        raise illegal(rules)
+    common = decode_properties(header.properties) if header.properties else {}
+    common[PROPERTY_CLUSTER] = rules.cluster
+    batch = Batch(common.get(PROPERTY_WAIT) != "false")
+    properties = _Properties(rules, common)
+    read: list[tuple[BatchItem, bytes, int, list[str]]] = []
+    is_plain = not header.reconsume_times
+    for number, item in enumerate(items):
+        text, code, keys = properties.of(item.properties)
+        is_plain = is_plain and 0 not in text
+        read.append((item, text, code, keys))
+        if not number % _MESSAGES_A_STEP:
+            yield
+    topic = header.topic.encode()
+    if is_plain and may_be_draft(topic, header.sys_flag, *hosts):
+        _add_drafts(batch, header, queue_id, hosts, read)
+    else:
+        yield from _add_records(batch, header, queue_id, hosts, read)
+    return batch
+
+
+def _add_drafts(
+    batch: Batch,
+    header: SendMessageRequestHeader,
+    queue_id: int,
+    hosts: tuple[bytes, bytes],
+    read: list[tuple[BatchItem, bytes, int, list[str]]],
+) -> None:
+    key, topic = (header.topic, queue_id), topic_head(header.topic.encode())
+    sys_flag, born = header.sys_flag, header.born_timestamp
+    batch.drafts = [
+        (key, item.flag, sys_flag, born, *hosts, item.body, draft_tail(topic, text), code, keys)
+        for item, text, code, keys in read
+    ]
+    if sum(record_sizes(batch.drafts)) > BATCH_STORED_BYTES_MAX:
+        raise _too_large()
+
+
+def _add_records(
+    batch: Batch,
+    header: SendMessageRequestHeader,
+    queue_id: int,
+    hosts: tuple[bytes, bytes],
+    read: list[tuple[BatchItem, bytes, int, list[str]]],
+) -> Generator[None, None, None]:
+    topic, stored_bytes = header.topic.encode(), 0
+    for item, text, code, keys in read:
+        record = new_record(
+            topic,
+            queue_id,
+            item.flag,
+            header.sys_flag,
+            header.born_timestamp,
+            *hosts,
+            header.reconsume_times or 0,
+            0,
+            item.body,
+            text,
+        )
+        stored_bytes += len(record)
+        if stored_bytes > BATCH_STORED_BYTES_MAX:
+            raise _too_large()
+        batch.records.append(record)
+        batch.codes.append(code)
+        batch.keys.append(keys)
+        yield
+
+
+def _too_large() -> BrokerError:
+    return BrokerError(
+        int(ResponseCode.MESSAGE_ILLEGAL),
+        f"the records of the batch take more than {BATCH_STORED_BYTES_MAX} bytes, since the "
+        "properties of a batch are stored with each of its messages; send smaller batches",
+    )

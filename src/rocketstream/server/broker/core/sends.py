@@ -1,0 +1,272 @@
+"""What becomes of a message that a producer sends: where it goes, as what, or why it is refused.
+
+Law: pure, and the one place of this policy, whichever way a send was read. What is known comes in,
+a value or a refusal goes out. Upstream: SendMessageProcessor (C-425 to C-431, W 2.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from rocketstream.errors import BrokerError
+from rocketstream.limits import PROPERTIES_BYTES_MAX
+from rocketstream.model import (
+    PROPERTY_TIMER_DELAY_MS,
+    PROPERTY_TIMER_DELAY_SEC,
+    PROPERTY_TIMER_DELIVER_MS,
+    TIMER_PROPERTIES,
+)
+from rocketstream.protocol import names
+from rocketstream.protocol.bodies import SubscriptionGroupConfig, TopicConfig
+from rocketstream.protocol.codes import MessageSysFlag, ResponseCode
+from rocketstream.protocol.headers import SendMessageRequestHeader
+from rocketstream.protocol.properties import (
+    PROPERTY_CLUSTER,
+    PROPERTY_DELAY,
+    PROPERTY_TRAN_MSG,
+    PROPERTY_WAIT,
+    encode_properties,
+)
+
+SPECIAL_PROPERTIES: Final = frozenset({PROPERTY_DELAY, PROPERTY_TRAN_MSG, *TIMER_PROPERTIES})
+"""A message with one of these is not stored as it is, or not where it was sent to."""
+FAQ: Final = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
+_ILLEGAL: Final = (
+    "the message is illegal, maybe msg body or properties length not matched. msg body length "
+    "limit {body}B, msg properties length limit 32KB."
+)
+
+
+_TIMER_OUT_MS: Final = "TIMER_OUT_MS"
+"""What a 5.x broker gives a message that it keeps until its time."""
+_NO_TIMER: Final = (
+    "accurate timer message is not enabled, timerWheelEnable is false: brokers of 4.x deliver at "
+    "once; send the message with a delay level, or to a broker of 5.0 or later"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SendRules:
+    """What a broker's settings say about sends.
+
+    Attributes:
+        cluster: every stored message carries it.
+        host: the broker's, for a remark.
+        body_bytes_max: of one message, or of a batch as it is sent.
+        refuses_transactions: whether half messages are refused.
+    """
+
+    cluster: str
+    host: str
+    body_bytes_max: int
+    refuses_transactions: bool
+
+
+@dataclass(slots=True)
+class Outgoing:
+    """A message as it is to be stored: not yet delayed, not yet a half message.
+
+    Attributes:
+        wants_flush: whether its answer waits for the disk.
+        is_half: it waits for the end of its transaction.
+        is_special: what its properties ask for may need more room in them.
+    """
+
+    topic: str
+    queue_id: int
+    sys_flag: int
+    properties: dict[str, str]
+    wants_flush: bool
+    is_half: bool
+    is_special: bool
+
+
+# --- usual sends ----------------------------------------------------------------------------------
+
+
+def is_usual(properties: Iterable[str]) -> bool:
+    """Tell whether a message with properties of these names is stored as it is."""
+    return SPECIAL_PROPERTIES.isdisjoint(properties)
+
+
+def is_usual_queue(config: TopicConfig, topic: str, queue_id: int) -> bool:
+    """Tell whether a message for this queue of a topic needs nothing looked up or changed."""
+    return (
+        0 <= queue_id < config.write_queue_nums
+        and config.topic_filter_type != "MULTI_TAG"
+        and topic not in names.NOT_ALLOWED_SEND_TOPICS
+        and not topic.startswith(names.RETRY_PREFIX)
+    )
+
+
+# --- topic and queue ------------------------------------------------------------------------------
+
+
+def is_open(topic: str) -> bool:
+    """Tell whether clients may send to a topic that is there."""
+    return topic not in names.NOT_ALLOWED_SEND_TOPICS
+
+
+def check_topic(topic: str) -> None:
+    """Check the name of a topic that is not open (C-96).
+
+    Raises:
+        ConfigurationError: a name nobody may use.
+        BrokerError: it is the broker's own.
+    """
+    names.check_topic(topic)
+    if names.is_not_allowed_send_topic(topic):
+        raise _refusal(
+            ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden."
+        )
+
+
+def no_topic(topic: str) -> BrokerError:
+    """Return the answer for a topic that is not there and is not made (C-425)."""
+    return _refusal(
+        ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!{FAQ}"
+    )
+
+
+def queue_of(config: TopicConfig, queue_id: int, turn: int, peer: str) -> int:
+    """Return the queue of a message: the one asked for, or for a negative one that of the turn.
+
+    Raises:
+        BrokerError: the topic has no such queue.
+    """
+    if queue_id >= config.write_queue_nums and queue_id >= config.read_queue_nums:
+        raise _refusal(
+            ResponseCode.SYSTEM_ERROR,
+            f"request queueId[{queue_id}] is illegal, {topic_config_text(config)} Producer: {peer}",
+        )
+    return queue_id if queue_id >= 0 else turn % max(1, config.write_queue_nums)
+
+
+def topic_config_text(config: TopicConfig) -> str:
+    """Return a topic's configuration as upstream prints it in remarks."""
+    perm = "".join(
+        letter if config.perm & bit else "-" for letter, bit in (("R", 4), ("W", 2), ("X", 1))
+    )
+    return (
+        f"TopicConfig [topicName={config.topic_name}, readQueueNums={config.read_queue_nums}, "
+        f"writeQueueNums={config.write_queue_nums}, perm={perm}, "
+        f"topicFilterType={config.topic_filter_type}, topicSysFlag={config.topic_sys_flag}, "
+        f"order={str(config.order).lower()}]"
+    )
+
+
+# --- the message ----------------------------------------------------------------------------------
+
+
+def outgoing(
+    rules: SendRules,
+    header: SendMessageRequestHeader,
+    config: TopicConfig,
+    queue_id: int,
+    body_bytes: int,
+    properties: dict[str, str],
+    now_ms: int,
+) -> Outgoing:
+    """Return the message a send asks to store, its properties as they are stored.
+
+    Raises:
+        BrokerError: it is too large, is to be delivered at a time, or half messages are refused
+            here.
+    """
+    if body_bytes > rules.body_bytes_max:
+        raise illegal(rules)
+    if not TIMER_PROPERTIES.isdisjoint(properties) and _is_for_later(properties, now_ms):
+        raise _refusal(ResponseCode.SYSTEM_ERROR, _NO_TIMER)
+    is_half = properties.get(PROPERTY_TRAN_MSG, "").lower() == "true"
+    if is_half and rules.refuses_transactions:
+        raise _refusal(
+            ResponseCode.NO_PERMISSION,
+            f"the broker[{rules.host}] sending transaction message is forbidden",
+        )
+    properties[PROPERTY_CLUSTER] = rules.cluster
+    wants_flush = properties.get(PROPERTY_WAIT) != "false"
+    sys_flag = header.sys_flag
+    if config.topic_filter_type == "MULTI_TAG":
+        sys_flag |= MessageSysFlag.MULTI_TAGS
+    return Outgoing(
+        header.topic, queue_id, sys_flag, properties, wants_flush, is_half, not is_usual(properties)
+    )
+
+
+def finish(rules: SendRules, message: Outgoing) -> None:
+    """Drop what is of no use once a message is stored, and check what is left (C-430).
+
+    Raises:
+        BrokerError: the properties are too long.
+    """
+    properties = message.properties
+    if delay_level_of(properties) <= 0 and not message.is_half:
+        properties.pop(PROPERTY_WAIT, None)
+    if len(encode_properties(properties).encode()) > PROPERTIES_BYTES_MAX:
+        raise illegal(rules)
+
+
+def retried(
+    header: SendMessageRequestHeader, settings: SubscriptionGroupConfig | None, *, is_locked: bool
+) -> str:
+    """Return the topic of a message sent to a retry topic: that, or the dead letters.
+
+    One rule with the send-back path (C-592): more attempts than allowed means the dead-letter
+    topic at once. The header counts the attempts made, so ``>`` here is ``>=`` there. Ordered
+    consumers send only what they gave up, which is why a group that holds locks uses ``>=``.
+
+    Raises:
+        BrokerError: the group is not known.
+    """
+    group = header.topic[len(names.RETRY_PREFIX) :]
+    if settings is None:
+        raise _refusal(
+            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group}"
+        )
+    most = header.max_reconsume_times
+    if most is None:
+        most = settings.retry_max_times
+    attempts = (header.reconsume_times or 0) + (1 if is_locked else 0)
+    return header.topic if attempts <= most else names.dlq_topic(group)
+
+
+def delay_level_of(properties: dict[str, str]) -> int:
+    """Return the delay level asked for; text that is no number asks for none."""
+    text = properties.get(PROPERTY_DELAY)
+    if not text:
+        return 0
+    try:
+        return int(text)
+    except ValueError:
+        return 0
+
+
+def _is_for_later(properties: dict[str, str], now_ms: int) -> bool:
+    """Tell whether a 5.x broker would keep a message until a time that is not yet there.
+
+    A delay level wins there, and what has TIMER_OUT_MS has been kept already.
+    """
+    if delay_level_of(properties) > 0 or _TIMER_OUT_MS in properties:
+        return False
+    try:
+        if (seconds := properties.get(PROPERTY_TIMER_DELAY_SEC)) is not None:
+            return int(seconds) > 0
+        if (millis := properties.get(PROPERTY_TIMER_DELAY_MS)) is not None:
+            return int(millis) > 0
+        return int(properties[PROPERTY_TIMER_DELIVER_MS]) > now_ms
+    except ValueError:
+        return True
+
+
+# --- answers --------------------------------------------------------------------------------------
+
+
+def illegal(rules: SendRules) -> BrokerError:
+    """Return upstream's answer to a message that is too large (C-430)."""
+    return _refusal(ResponseCode.MESSAGE_ILLEGAL, _ILLEGAL.format(body=rules.body_bytes_max))
+
+
+def _refusal(code: int, remark: str) -> BrokerError:
+    return BrokerError(int(code), remark)

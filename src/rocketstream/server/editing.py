@@ -1,0 +1,46 @@
+"""Settings that tools change while a server runs: reading them, refusing what is not allowed.
+
+Law: pure; which are allowed is each server's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rocketstream.errors import BrokerError
+from rocketstream.protocol.codes import ResponseCode
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """Read ``key=value`` lines as tools send them; lines of ``#`` or ``!`` are comments.
+
+    Raises:
+        BrokerError: a line that is neither.
+    """
+    found = {}
+    for line in text.splitlines():
+        stripped = line.strip()
+        if not stripped or stripped[0] in "#!":
+            continue
+        name, separator, value = stripped.partition("=")
+        if not separator:
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR, f"{stripped!r} is no setting: give name=value"
+            )
+        found[name.strip()] = value.strip()
+    return found
+
+
+def refuse_others(given: Mapping[str, str], allowed: Mapping[str, object], of: str) -> None:
+    """Refuse settings that may not be changed from outside.
+
+    Raises:
+        BrokerError: code 16; the text names them and those that may be.
+    """
+    others = sorted(set(given) - set(allowed))
+    if others:
+        raise BrokerError(
+            ResponseCode.NO_PERMISSION,
+            f"{', '.join(others)} cannot be changed while {of} runs, and nothing was: restart it "
+            f"with others, or change {', '.join(sorted(allowed))}",
+        )

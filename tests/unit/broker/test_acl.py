@@ -1,0 +1,377 @@
+"""Access control without a broker: accounts, addresses, which right each request needs, edits."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from rocketstream.errors import ConfigurationError
+from rocketstream.protocol.bodies import (
+    ConsumerData,
+    HeartbeatData,
+    LockBatchRequestBody,
+    SubscriptionData,
+)
+from rocketstream.protocol.codes import RequestCode
+from rocketstream.protocol.command import RemotingCommand
+from rocketstream.protocol.signing import sign
+from rocketstream.server.broker.core.acl.accounts import (
+    PUB,
+    SUB,
+    AclRules,
+    join,
+    parse_document,
+)
+from rocketstream.server.broker.core.acl.addresses import parse_rule
+from rocketstream.server.broker.core.acl.edits import (
+    AccountUpdate,
+    delete_account,
+    set_white_addresses,
+    update_account,
+)
+from rocketstream.server.broker.core.acl.rights import ADMIN_CODES, rights_of
+from rocketstream.server.broker.core.acl.verdict import refusal_of
+
+SECRET = "secret-of-sales"
+SALES: dict[str, Any] = {
+    "accessKey": "salesdesk",
+    "secretKey": SECRET,
+    "defaultTopicPerm": "DENY",
+    "defaultGroupPerm": "DENY",
+    "topicPerms": ["orders=PUB|SUB", "prices=SUB", "audit=PUB", "closed=DENY"],
+    "groupPerms": ["shop=SUB", "shut=DENY"],
+}
+OPERATOR = {"accessKey": "operator", "secretKey": "secret-of-operator", "admin": True}
+
+
+def rules(*accounts: dict[str, Any], white: tuple[str, ...] = ()) -> AclRules:
+    document = {"accounts": list(accounts), "globalWhiteRemoteAddresses": list(white)}
+    return join([("plain_acl.yml", parse_document(document))])
+
+
+def request(
+    code: int, ext: dict[str, str] | None = None, body: bytes = b"", *, key: str = "salesdesk",
+    secret: str = SECRET,
+) -> RemotingCommand:  # fmt: skip
+    command = RemotingCommand(code, ext_fields=dict(ext or {}), body=body)
+    assert command.ext_fields is not None
+    command.ext_fields |= sign(command.ext_fields, body, key, secret)
+    return command
+
+
+def heartbeat(group: str, *topics: str) -> bytes:
+    subscriptions = [SubscriptionData(topic=topic, sub_string="*") for topic in topics]
+    consumer = ConsumerData(group_name=group, subscription_data_set=subscriptions)
+    return HeartbeatData(client_id="c", consumer_data_set=[consumer]).encode()
+
+
+ORDERS_OF_SHOP = {"orders": SUB, "%RETRY%shop": SUB}
+LOCK = LockBatchRequestBody(consumer_group="shop", client_id="c").encode()
+NEEDED: list[tuple[int, dict[str, str], bytes, dict[str, int]]] = [
+    (10, {"topic": "orders", "producerGroup": "p"}, b"", {"orders": PUB}),
+    (10, {"topic": "%RETRY%shop", "producerGroup": "p"}, b"", {"%RETRY%shop": SUB}),
+    (310, {"b": "orders", "a": "p"}, b"", {"orders": PUB}),
+    (310, {"b": "%RETRY%shop", "a": "CLIENT_INNER_PRODUCER"}, b"", {"%RETRY%shop": SUB}),
+    (320, {"b": "orders", "a": "p"}, b"", {"orders": PUB}),
+    (324, {"topic": "DefaultCluster_REPLY_TOPIC"}, b"", {}),
+    (324, {"topic": "orders"}, b"", {"orders": PUB}),
+    (325, {"b": "DefaultCluster_REPLY_TOPIC"}, b"", {}),
+    (325, {"b": "orders"}, b"", {"orders": PUB}),
+    (36, {"group": "shop", "originTopic": "orders"}, b"", {"%RETRY%shop": SUB}),
+    (11, {"topic": "orders", "consumerGroup": "shop"}, b"", ORDERS_OF_SHOP),
+    (361, {"topic": "orders", "consumerGroup": "shop"}, b"", ORDERS_OF_SHOP),
+    (12, {"topic": "orders", "key": "k"}, b"", {"orders": SUB}),
+    (34, {}, heartbeat("shop", "orders", "%RETRY%shop"), ORDERS_OF_SHOP),
+    (34, {}, HeartbeatData(client_id="producer").encode(), {}),
+    (35, {"clientID": "c", "consumerGroup": "shop"}, b"", {"%RETRY%shop": SUB}),
+    (35, {"clientID": "c", "producerGroup": "p"}, b"", {}),
+    (38, {"consumerGroup": "shop"}, b"", {"%RETRY%shop": SUB}),
+    (15, {"topic": "orders", "consumerGroup": "shop"}, b"", ORDERS_OF_SHOP),
+    (14, {"topic": "orders", "consumerGroup": "shop"}, b"", {}),
+    (41, {}, LOCK, {"%RETRY%shop": SUB}),
+    (42, {}, LOCK, {"%RETRY%shop": SUB}),
+    (222, {"topic": "orders", "group": "shop"}, b"", ORDERS_OF_SHOP),
+    (314, {"topic": "orders", "srcGroup": "a", "destGroup": "shop"}, b"", ORDERS_OF_SHOP),
+    (309, {"consumerGroup": "shop", "clientId": "c"}, b"", {"%RETRY%shop": SUB}),
+    (370, {"topic": "orders"}, b"", {"orders": PUB}),
+    (30, {"topic": "orders", "queueId": "0"}, b"", {}),
+    (37, {"producerGroup": "p"}, b"", {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("code", "ext", "body", "needed"), NEEDED, ids=[f"{n}-{row[0]}" for n, row in enumerate(NEEDED)]
+)
+def test_each_request_needs_the_rights_of_what_it_names(
+    code: int, ext: dict[str, str], body: bytes, needed: dict[str, int]
+) -> None:
+    """Upstream's 10, 310, 36, 11, 12, 34, 35, 38, 15, and ours beside them (docs/security.md)."""
+    assert rights_of(request(code, ext, body)) == needed
+
+
+@pytest.mark.parametrize("code", sorted(ADMIN_CODES))
+def test_what_changes_a_broker_needs_an_admin(code: int) -> None:
+    known = rules(SALES, OPERATOR)
+    mine = request(code)
+    theirs = request(code, key="operator", secret="secret-of-operator")
+
+    assert refusal_of(known, mine, "10.0.0.1") == (
+        f"Need admin permission for request code={code}, but accessKey=salesdesk is not"
+    )
+    assert refusal_of(known, theirs, "10.0.0.1") is None
+
+
+def test_admin_codes_are_upstreams_and_those_that_would_make_anybody_an_admin() -> None:
+    assert {17, 25, 200, 207, 215} < set(ADMIN_CODES)
+    assert {50, 51, 53, 54} < set(ADMIN_CODES)
+
+
+@pytest.mark.parametrize(
+    ("code", "ext", "lacking"),
+    [
+        (310, {"b": "orders"}, None),
+        (310, {"b": "prices"}, "topic:prices"),
+        (310, {"b": "closed"}, "topic:closed"),
+        (310, {"b": "unknown"}, "topic:unknown"),
+        (320, {"b": "unknown"}, "topic:unknown"),
+        (310, {"b": "RMQ_SYS_TRACE_TOPIC"}, None),
+        (11, {"topic": "orders", "consumerGroup": "shop"}, None),
+        (11, {"topic": "audit", "consumerGroup": "shop"}, "topic:audit"),
+        (11, {"topic": "orders", "consumerGroup": "shut"}, "group:shut"),
+        (11, {"topic": "orders", "consumerGroup": "other"}, "group:other"),
+        (11, {"topic": "%RETRY%shop", "consumerGroup": "shop"}, None),
+        (11, {"topic": "RMQ_SYS_TRACE_TOPIC", "consumerGroup": "shop"},
+         "topic:RMQ_SYS_TRACE_TOPIC"),
+    ],
+)  # fmt: skip
+def test_a_right_is_that_of_the_name_or_the_default(
+    code: int, ext: dict[str, str], lacking: str | None
+) -> None:
+    refused = refusal_of(rules(SALES), request(code, ext), "10.0.0.1")
+    assert refused == (lacking and f"No default permission for {lacking}")
+
+
+def test_defaults_of_topics_and_groups_count_apart() -> None:
+    account = SALES | {"defaultTopicPerm": "PUB|SUB", "defaultGroupPerm": "DENY"}
+    pull = request(11, {"topic": "any", "consumerGroup": "any"})
+    assert refusal_of(rules(account), pull, "h") == "No default permission for group:any"
+    account |= {"defaultTopicPerm": "DENY", "defaultGroupPerm": "SUB"}
+    assert refusal_of(rules(account), pull, "h") == "No default permission for topic:any"
+
+
+def test_an_admin_has_every_right_unless_rights_are_named_for_it() -> None:
+    send = request(310, {"b": "any"}, key="operator", secret="secret-of-operator")
+    assert refusal_of(rules(OPERATOR), send, "h") is None
+    named = OPERATOR | {"topicPerms": ["orders=PUB"]}
+    assert refusal_of(rules(named), send, "h") == "No default permission for topic:any"
+
+
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        (RemotingCommand(310, ext_fields=None), "No accessKey is configured"),
+        (RemotingCommand(310, ext_fields={"b": "orders"}), "No accessKey is configured"),
+        (request(310, {"b": "orders"}, key="nobody-known"), "No acl config for nobody-known"),
+        (request(310, {"b": "orders"}, secret="another-secret"),
+         "Check signature failed for accessKey=salesdesk"),
+        (RemotingCommand(310, ext_fields={"b": "orders", "AccessKey": "salesdesk"}),
+         "Check signature failed for accessKey=salesdesk"),
+    ],
+    ids=["no header", "unsigned", "unknown key", "wrong secret", "key without signature"],
+)  # fmt: skip
+def test_refusals_are_worded_as_upstreams(command: RemotingCommand, reason: str) -> None:
+    assert refusal_of(rules(SALES), command, "10.0.0.1") == reason
+
+
+@pytest.mark.parametrize("changed", ["topic", "body", "added"])
+def test_what_was_changed_after_signing_is_refused(changed: str) -> None:
+    command = request(310, {"b": "orders"}, b"body")
+    assert command.ext_fields is not None
+    if changed == "topic":
+        command.ext_fields["b"] = "prices"
+    elif changed == "body":
+        command.body = b"another"
+    else:
+        command.ext_fields["m"] = "true"
+    refused = refusal_of(rules(SALES), command, "10.0.0.1")
+    assert refused == "Check signature failed for accessKey=salesdesk"
+
+
+def test_a_body_that_cannot_be_read_is_refused_and_not_let_in() -> None:
+    assert refusal_of(rules(SALES), request(34, body=b"{"), "10.0.0.1")
+
+
+def test_a_global_white_address_needs_nothing_and_an_accounts_own_needs_its_key() -> None:
+    unsigned = RemotingCommand(17, ext_fields={"topic": "any"})
+    known = rules(SALES, white=("10.0.0.*",))
+    assert refusal_of(known, unsigned, "10.0.0.7") is None
+    assert refusal_of(known, unsigned, "10.0.1.7") == "No accessKey is configured"
+
+    known = rules(SALES | {"whiteRemoteAddress": "192.168.1.5"})
+    named = RemotingCommand(17, ext_fields={"AccessKey": "salesdesk"})
+    assert refusal_of(known, named, "192.168.1.5") is None
+    assert refusal_of(known, named, "192.168.1.6") is not None
+    assert refusal_of(known, unsigned, "192.168.1.5") == "No accessKey is configured"
+
+
+# --- addresses ---------------------------------------------------------------------------------
+
+ADDRESSES = [
+    ("*", ["1.2.3.4", "::1", "localhost"], []),
+    ("*.*.*.*", ["1.2.3.4", "::1"], []),
+    ("", [], ["1.2.3.4", "::1", ""]),
+    ("  ", [], ["1.2.3.4"]),
+    ("192.168.0.7", ["192.168.0.7", "::ffff:192.168.0.7"], ["192.168.0.70", "192.168.0.8", ""]),
+    ("192.168.0.*", ["192.168.0.0", "192.168.0.255"], ["192.168.1.0", "193.168.0.1", "::1"]),
+    ("192.168.*.*", ["192.168.0.1", "192.168.255.255"], ["192.169.0.1"]),
+    ("192.*.*.*", ["192.1.2.3"], ["191.1.2.3"]),
+    ("192.168.0.1-100", ["192.168.0.1", "192.168.0.100"], ["192.168.0.0", "192.168.0.101"]),
+    ("192.168.1-2.*", ["192.168.1.9", "192.168.2.9"], ["192.168.3.9"]),
+    ("192.168.*.5", ["192.168.7.5"], ["192.168.7.77"]),
+    ("192.168.0.0-0", ["192.168.0.0"], ["192.168.0.1"]),
+    ("192.168.0.{1,12}", ["192.168.0.1", "192.168.0.12"], ["192.168.0.2", "192.168.0.11"]),
+    ("10.0.0.1,10.0.0.3", ["10.0.0.1", "10.0.0.3"], ["10.0.0.2"]),
+    ("2001:db8::1", ["2001:db8::1", "2001:0DB8:0:0:0:0:0:1"], ["2001:db8::2"]),
+    ("2001:db8::*", ["2001:db8::ffff"], ["2001:db8::1:0"]),
+    ("2::ac5:78:1-200:*", ["2::ac5:78:1:0", "2::ac5:78:200:9"], ["2::ac5:78:201:9"]),
+    ("1050::5:600:{1,200}", ["1050::5:600:200"], ["1050::5:600:2"]),
+    ("fe80::1", ["fe80::1%eth0"], ["fe80::2%eth0"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "inside", "outside"), ADDRESSES, ids=[a[0] for a in ADDRESSES])
+def test_an_address_rule_lets_in_what_it_names(
+    text: str, inside: list[str], outside: list[str]
+) -> None:
+    rule = parse_rule(text)
+    assert [host for host in inside if not rule.fits(host)] == []
+    assert [host for host in outside if rule.fits(host)] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "localhost", "192.168.0", "192.168.0.256", "192.168.0.9-1", "192.168.0.-5", "*.1.2.3",
+        "192.168.0.{}", "192.168.0{1}", "{1}", "10.0.0.1,10.0.0.*", "2001:db8:*", "::g",
+        "1:2:3:4:5:6:7:8:*",
+    ],
+)  # fmt: skip
+def test_an_address_that_means_nothing_is_refused_with_what_is_accepted(text: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"accepted are \*, 192"):
+        parse_rule(text)
+
+
+# --- documents ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        ([], "the file is list"),
+        ({"accounts": {}}, "accounts is dict"),
+        ({"accounts": ["x"]}, "account 1 is str"),
+        ({"accounts": [{"secretKey": SECRET}]}, "accessKey of account 1"),
+        ({"accounts": [SALES | {"accessKey": "short1"}]}, "'short1': give 7 characters"),
+        ({"accounts": [SALES | {"secretKey": "short1"}]}, "secretKey of account 'salesdesk'"),
+        ({"accounts": [SALES | {"secretKey": 1.5e9}]}, "put it in quotes"),
+        ({"accounts": [SALES | {"admin": "perhaps"}]}, "give true or false"),
+        ({"accounts": [SALES | {"topicPerms": ["orders"]}]}, "write NAME=PUB|SUB"),
+        ({"accounts": [SALES | {"topicPerms": "orders=PUB"}]}, "a list is wanted"),
+        ({"accounts": [SALES | {"whiteRemoteAddress": "somewhere"}]}, "'somewhere' is not"),
+        ({"globalWhiteRemoteAddresses": ["somewhere"]}, "'somewhere' is not"),
+        ({"dataVersion": [{"counter": "x"}]}, "whole numbers"),
+    ],
+)
+def test_a_document_that_cannot_be_meant_is_refused_with_where(document: Any, said: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        parse_document(document)
+    assert said in str(refused.value)
+    assert "short1" not in str(refused.value).partition("secretKey")[2]
+
+
+def test_numbers_are_keys_as_they_are_written() -> None:
+    account = parse_document({"accounts": [SALES | {"secretKey": 12345678}]}).accounts[0]
+    assert account.secret_key == "12345678"
+    assert "12345678" not in repr(account)
+
+
+def test_what_counts_for_less_than_it_may_mean_is_a_warning() -> None:
+    account = SALES | {"defaultTopicPerm": "ALL", "topicPerm": [], "topicPerms": ["a=pub"]}
+    document = parse_document({"accounts": [account, SALES], "account": []})
+    text = "\n".join(document.warnings)
+    assert "'account' is none of its names" in text
+    assert "'topicPerm' of account 'salesdesk' is none" in text
+    assert "'ALL' is none of PUB" in text
+    assert "a: 'pub' is none of" in text
+    assert "'salesdesk' is there twice" in text
+    assert document.accounts[0].default_topic_perm & (PUB | SUB) == 0
+
+
+def test_an_empty_file_lets_nobody_in() -> None:
+    assert refusal_of(join([("f", parse_document(None))]), request(310), "h")
+
+
+def test_an_account_counts_in_the_file_that_comes_first() -> None:
+    first = parse_document({"accounts": [SALES]})
+    second = parse_document({"accounts": [SALES | {"admin": True}, OPERATOR]})
+    joined = join([("acl/a.yml", first), ("plain_acl.yml", second)])
+    assert joined.homes == {"salesdesk": "acl/a.yml", "operator": "plain_acl.yml"}
+    assert not joined.accounts["salesdesk"].is_admin
+    assert "accessKey 'salesdesk' is in acl/a.yml too" in joined.warnings[0]
+
+
+# --- edits -------------------------------------------------------------------------------------
+
+UPDATE = AccountUpdate("salesdesk", "another-secret", topic_perms=["orders=SUB"])
+
+
+def test_an_account_is_changed_where_something_is_given_and_the_rest_stays() -> None:
+    before: dict[str, Any] = {"note": "ours", "accounts": [SALES | {"admin": True}, OPERATOR]}
+    after = update_account(before, UPDATE, 7)
+    assert after["note"] == "ours"
+    assert after["accounts"] == [
+        OPERATOR,
+        SALES | {"secretKey": "another-secret", "admin": False, "topicPerms": ["orders=SUB"]},
+    ]
+    assert after["dataVersion"] == [{"counter": 1, "timestamp": 7}]
+    assert before["accounts"][0]["topicPerms"] == SALES["topicPerms"], "the old one is untouched"
+
+
+def test_a_new_account_comes_last_and_an_empty_file_takes_one() -> None:
+    new = dataclasses.replace(UPDATE, access_key="warehouse", default_topic_perm="SUB")
+    after = update_account({"accounts": [SALES]}, new, 7)
+    assert [account["accessKey"] for account in after["accounts"]] == ["salesdesk", "warehouse"]
+    assert after["accounts"][1]["defaultTopicPerm"] == "SUB"
+    assert update_account(None, new, 7)["accounts"][0]["accessKey"] == "warehouse"
+
+
+def test_deleting_and_white_addresses_count_the_version_up() -> None:
+    document = {"accounts": [SALES, OPERATOR], "dataVersion": [{"counter": 4, "timestamp": 1}]}
+    after = delete_account(document, "salesdesk", 9)
+    assert after["accounts"] == [OPERATOR]
+    assert after["dataVersion"] == [{"counter": 5, "timestamp": 9}]
+    after = set_white_addresses(after, ["10.0.0.*"], 11)
+    assert after["globalWhiteRemoteAddresses"] == ["10.0.0.*"]
+    assert after["dataVersion"] == [{"counter": 6, "timestamp": 11}]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"access_key": "short1"}, "cannot be null and length should longer than 6"),
+        ({"secret_key": None}, "cannot be null and length should longer than 6"),
+        ({"topic_perms": ["orders"]}, "Parse Resource format error for orders."),
+        ({"group_perms": ["g=ALL"]}, "Parse resource permission error for g=ALL."),
+    ],
+)
+def test_an_update_is_checked_in_upstreams_words(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        dataclasses.replace(UPDATE, **changes).check()
+    assert said in str(refused.value)
+    assert "another-secret" not in str(refused.value)
+
+
+def test_every_code_with_rights_is_one_we_know() -> None:
+    assert all(RequestCode(row[0]) for row in NEEDED)

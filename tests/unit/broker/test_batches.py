@@ -1,0 +1,121 @@
+"""The messages of a batch: stored as each would be by itself, however alike they are."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rocketstream.errors import BrokerError
+from rocketstream.protocol.codes import ResponseCode
+from rocketstream.protocol.drafts import record_head, record_sizes
+from rocketstream.protocol.headers import SendMessageRequestHeader
+from rocketstream.protocol.properties import decode_properties, encode_properties
+from rocketstream.protocol.record import encode_batch, new_record, pack_host, stamp_record
+from rocketstream.protocol.tag_hash import tags_code
+from rocketstream.server.broker.core.batches import Batch, index_keys, read_batch
+from rocketstream.server.broker.core.sends import SendRules
+
+RULES = SendRules("C1", "h", 1 << 20, refuses_transactions=False)
+HOST = pack_host("10.0.0.1", 10911)
+VALUES = st.text(st.characters(max_codepoint=0x2FF, exclude_categories=["Cs"]), max_size=4)
+NAMES = st.sampled_from(["TAGS", "KEYS", "UNIQ_KEY", "WAIT", "a%b", "u"])
+
+
+def header(properties: str = "", **changes: object) -> SendMessageRequestHeader:
+    made = SendMessageRequestHeader("g", "T1", "TBW102", 4, 2, 1, 1_700_000_000_000, 0, properties)
+    for name, value in changes.items():
+        setattr(made, name, value)
+    return made
+
+
+def read(
+    head: SendMessageRequestHeader, items: list[tuple[int, bytes, bytes]], host: bytes = HOST
+) -> Batch:
+    steps = read_batch(RULES, head, 2, encode_batch(items), (host, HOST))
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            batch: Batch = done.value
+            return batch
+
+
+def records_of(batch: Batch) -> list[bytes]:
+    """The records a store would write at offset 0, at time 9."""
+    made = [
+        record_head(draft, size, 0, 0, 9) + bytes(draft[6]) + draft[7]
+        for draft, size in zip(batch.drafts, record_sizes(batch.drafts), strict=True)
+    ]
+    for record in batch.records:
+        stamp_record(record, 0, 0, 9)
+        made.append(bytes(record))
+    return made
+
+
+@given(
+    st.lists(st.tuples(NAMES, VALUES), max_size=2),
+    st.lists(st.lists(st.tuples(NAMES, VALUES), max_size=3), min_size=1, max_size=2),
+    st.integers(1, 5),
+    st.sampled_from([HOST, pack_host("::1", 1)]),
+)
+def test_every_message_is_stored_as_its_own_properties_say(
+    common: list[tuple[str, str]],
+    kinds: list[list[tuple[str, str]]],
+    times: int,
+    host: bytes,
+) -> None:
+    texts = ["\x02".join(f"{n}\x01{v}" for n, v in kind).encode() for kind in kinds * times]
+    shared = "\x02".join(f"{n}\x01{v}" for n, v in common)
+    batch = read(header(shared), [(7, b"%d" % n, text) for n, text in enumerate(texts)], host)
+    expected, codes, keys = [], [], []
+    for number, text in enumerate(texts):
+        properties = {**decode_properties(shared), "CLUSTER": "C1", **decode_properties(text)}
+        stored = encode_properties(properties).encode()
+        record = new_record(
+            b"T1", 2, 7, 1, 1_700_000_000_000, host, HOST, 0, 0, b"%d" % number, stored
+        )
+        stamp_record(record, 0, 0, 9)
+        expected.append(bytes(record))
+        codes.append(tags_code(properties.get("TAGS")))
+        keys.append(index_keys(properties.get("UNIQ_KEY"), properties.get("KEYS")))
+    assert records_of(batch) == expected
+    assert (batch.codes or [draft[8] for draft in batch.drafts]) == codes
+    assert (batch.keys or [draft[9] for draft in batch.drafts]) == keys
+    assert batch.count == len(texts)
+
+
+def test_alike_messages_need_no_dictionaries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of many messages with the same names only the first two are decoded."""
+    decoded: list[bytes | str] = []
+
+    def counted(text: bytes | str) -> dict[str, str]:
+        decoded.append(text)
+        return decode_properties(text)
+
+    monkeypatch.setattr("rocketstream.server.broker.core.batches.decode_properties", counted)
+    items = [(0, b"x", b"UNIQ_KEY\x01%d\x02WAIT\x01true\x02TAGS\x01A" % n) for n in range(100)]
+    batch = read(header("WAIT\x01true"), items)
+    assert len(batch.drafts) == 100
+    assert len(decoded) == 3
+    last = b"WAIT\x01true\x02CLUSTER\x01C1\x02UNIQ_KEY\x0199\x02TAGS\x01A"
+    assert batch.drafts[99][7].endswith(last)
+
+
+@pytest.mark.parametrize("text", [b"DELAY\x013", b"TRAN_MSG\x01true", b"u\x01" + b"x" * 32_760])
+def test_a_message_no_batch_takes_is_refused_behind_any_number(text: bytes) -> None:
+    for before in range(4):
+        items = [(0, b"x", b"u\x01v")] * before + [(0, b"x", text)]
+        with pytest.raises(BrokerError) as caught:
+            read(header("WAIT\x01true"), items)
+        assert caught.value.code == ResponseCode.MESSAGE_ILLEGAL
+    if not text.startswith(b"u"):
+        with pytest.raises(BrokerError):
+            read(header(text.decode()), [(0, b"x", b"u\x01v")] * 4)
+
+
+def test_records_of_a_batch_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rocketstream.server.broker.core.batches.BATCH_STORED_BYTES_MAX", 500)
+    for host in (HOST, pack_host("::1", 1)):
+        with pytest.raises(BrokerError, match="more than 500 bytes"):
+            read(header(), [(0, b"x" * 50, b"u\x01v")] * 4, host)
