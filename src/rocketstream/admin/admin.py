@@ -11,13 +11,36 @@ from typing import Self
 
 from rocketstream import limits
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
-from rocketstream.admin.redrive import RedriveAdmin
+from rocketstream.admin.changes.transfer import TransferAdmin
+from rocketstream.admin.cluster.brokers import BrokerAdmin
+from rocketstream.admin.consumers.members import MemberAdmin
+from rocketstream.admin.consumers.why import WhyAdmin
+from rocketstream.admin.letters.causes import LetterAdmin
+from rocketstream.admin.messages.masking import Masking
+from rocketstream.admin.messages.search import SearchAdmin
+from rocketstream.admin.messages.tail import TailAdmin
+from rocketstream.admin.messages.tracing import TraceAdmin
+from rocketstream.admin.messages.tracks import TrackAdmin
+from rocketstream.admin.progress.overview import ProgressAdmin
+from rocketstream.admin.safety.audit import AuditLog
+from rocketstream.admin.safety.gate import ChangeGate
 from rocketstream.client.blocking import BlockingAdminClient
 
 DEFAULT_TIMEOUT_MS = 5_000
 
 
-class Admin(RedriveAdmin):
+class Admin(
+    LetterAdmin,
+    SearchAdmin,
+    TailAdmin,
+    TrackAdmin,
+    TraceAdmin,
+    WhyAdmin,
+    MemberAdmin,
+    ProgressAdmin,
+    TransferAdmin,
+    BrokerAdmin,
+):
     """Asks a cluster about its topics and groups; blocking and to be closed.
 
     Args:
@@ -29,6 +52,11 @@ class Admin(RedriveAdmin):
         connect_timeout_ms: bound of one connect.
         ssl_context: TLS for every connection, None for plain.
         clock: where deadlines come from.
+        audit: where every change is written down before and after; None: nowhere. The command
+            line, the dashboard and the agents' server always give one.
+        read_only: refuse every operation that changes something (``ReadOnlyError``).
+        masking: what of messages is not to be seen; None takes the rules of the file that the
+            environment variable ROCKETSTREAM_MASK names, if it does.
 
     Example:
         >>> with Admin("127.0.0.1:9876") as admin:          # doctest: +SKIP
@@ -47,6 +75,9 @@ class Admin(RedriveAdmin):
         connect_timeout_ms: int = limits.CONNECT_TIMEOUT_MS,
         ssl_context: ssl.SSLContext | None = None,
         clock: Clock = SYSTEM_CLOCK,
+        audit: AuditLog | None = None,
+        read_only: bool = False,
+        masking: Masking | None = None,
     ) -> None:
         client = BlockingAdminClient(
             namesrv_addr,
@@ -58,6 +89,8 @@ class Admin(RedriveAdmin):
             security_token=security_token,
         )
         super().__init__(client, timeout_ms, clock)
+        self._changes = ChangeGate(client, timeout_ms, audit, read_only=read_only)
+        self._masking = masking
         self._producer_settings = {
             "namesrv_addr": ";".join(client.name_servers),
             "access_key": access_key,

@@ -100,9 +100,16 @@ class GroupRow:
         members: connected members; None when a broker did not answer the question.
         message_model: ``CLUSTERING`` or ``BROADCASTING``; None while no member is connected.
         topics: topics with committed offsets, retry topic included.
-        lag: messages not yet consumed over all queues whose lag is known; None when no queue
-            is known.
+        lag: messages not yet consumed over all queues whose lag is known, those of its retry topic
+            among them; None when no queue is known.
         queues_unknown: queues whose committed offset is not known, not counted in ``lag``.
+        time_lag_ms: how long its oldest waiting message has waited.
+        expired: messages deleted before it consumed them.
+        retrying: messages in its retry topic, to be consumed again.
+        delayed: messages that failed and wait for their delay to end.
+        delayed_is_exact: False where ``delayed`` is only the least it can be.
+        dead_letters: messages it gave up, kept in its dead-letter topic.
+        errors: what could not be asked, and why.
     """
 
     group: str
@@ -111,6 +118,13 @@ class GroupRow:
     topics: tuple[str, ...]
     lag: int | None
     queues_unknown: int
+    time_lag_ms: int | None = None
+    expired: int | None = None
+    retrying: int | None = None
+    delayed: int | None = None
+    delayed_is_exact: bool = True
+    dead_letters: int | None = None
+    errors: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,26 +132,39 @@ class LagRow:
     """How far one group is in one queue.
 
     Attributes:
-        broker_offset: offset the next message will get.
+        broker_offset: offset the next message will get; None when that is not known.
         consumer_offset: committed offset, the next to be consumed; None when none is stored.
-        lag: ``broker_offset - consumer_offset``; None when that is not known.
+        lag: messages kept and not consumed: ``broker_offset - consumer_offset`` less ``expired``;
+            None when that is not known.
         last_consumed_ms: store time of the last consumed message; None when there is none
             (never consumed, or the message is deleted).
         time_lag_ms: age of the oldest message not yet consumed, 0 when caught up; None when
             not known.
         client_id: the member that owns the queue now; None when nobody does or it did not tell.
+        kind: ``topic`` or ``retry`` (the group's own retry topic).
+        min_offset: offset of the oldest message kept.
+        expired: messages deleted before the group consumed them: no lag.
+        matching: of ``lag``, the messages the group's filter wants, where they were counted.
+        matching_is_exact: False where ``matching`` was estimated.
+        error: why something is None; None where all was told.
     """
 
     group: str
     topic: str
     broker_name: str
     queue_id: int
-    broker_offset: int
+    broker_offset: int | None
     consumer_offset: int | None
     lag: int | None
     last_consumed_ms: int | None
     time_lag_ms: int | None
     client_id: str | None
+    kind: str = "topic"
+    min_offset: int | None = None
+    expired: int | None = None
+    matching: int | None = None
+    matching_is_exact: bool = True
+    error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +181,8 @@ class ProgressRow:
         min_offset: offset of the oldest message kept.
         max_offset: offset the next message will get.
         committed_offset: the next to be consumed; None when none is stored, or not known.
-        lag: messages not consumed; None when not known. Negative where the group is ahead of a
-            queue that was made anew.
+        lag: messages kept and not consumed; None when not known. Negative where the group is ahead
+            of a queue that was made anew.
         time_lag_ms: how long the oldest message not consumed has been stored, 0 when caught up.
         last_consumed_ms: store time of the last consumed message, ms since 1970.
         client_id: the member that owns the queue now.
@@ -163,6 +190,7 @@ class ProgressRow:
         consume_tps: messages a second the broker gave the group in this topic, over a minute;
             the same for all queues of the topic at the broker.
         error: why something is None; None where all was told.
+        expired: messages deleted before the group consumed them: no lag.
     """
 
     cluster: str | None
@@ -181,6 +209,7 @@ class ProgressRow:
     members: int | None = None
     consume_tps: float | None = None
     error: str | None = None
+    expired: int | None = None
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -210,42 +239,6 @@ class ConnectionRow:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class ResetRow:
-    """What a reset does to one queue, or did.
-
-    Attributes:
-        consumer_offset: stored before; None when the group has none there.
-        target_offset: where the group goes on.
-        skipped: messages between that are not consumed then; 0 when the group moves back.
-        again: messages that are consumed again; 0 when the group moves forward.
-        by: ``members`` when connected members move themselves, ``broker`` when the stored offset
-            is replaced, None as long as it is only a plan.
-    """
-
-    topic: str
-    broker_name: str
-    queue_id: int
-    min_offset: int
-    max_offset: int
-    consumer_offset: int | None
-    target_offset: int
-    by: str | None = None
-
-    @property
-    def skipped(self) -> int:
-        """Messages that would never be consumed."""
-        known = self.min_offset if self.consumer_offset is None else self.consumer_offset
-        return max(self.target_offset - max(known, self.min_offset), 0)
-
-    @property
-    def again(self) -> int:
-        """Messages that would be consumed a second time."""
-        if self.consumer_offset is None:
-            return 0
-        return max(min(self.consumer_offset, self.max_offset) - self.target_offset, 0)
-
-
-@dataclass(frozen=True, slots=True, order=True)
 class TimeSpanRow:
     """Between which times a group stands in one queue; times in ms since 1970.
 
@@ -270,14 +263,22 @@ class TrackRow:
     """What became of one message in one group.
 
     Attributes:
-        status: ``CONSUMED``, ``CONSUMED_BUT_FILTERED``, ``PULL``, ``NOT_CONSUME_YET``,
-            ``NOT_ONLINE`` or ``UNKNOWN``.
-        description: why it is unknown, or who said that nobody is online; else None.
+        status: ``CONSUMED``, ``CONSUMED_BUT_FILTERED``, ``RETRYING`` (sent back, waits or stands
+            for its next try), ``DEAD_LETTERED``, ``NOT_CONSUME_YET``, ``NOT_ONLINE``, ``PULL`` or
+            ``UNKNOWN``.
+        description: what explains it; of ``UNKNOWN`` what is missing. None where there is no more
+            to say.
+        tries: how often it was sent back; None where it was not, or it is not known.
+        since_ms: when its last copy was stored, ms since 1970; None without one.
+        due_ms: when the next try is due, by the usual delays; None where none waits.
     """
 
     group: str
     status: str
     description: str | None = None
+    tries: int | None = None
+    since_ms: int | None = None
+    due_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -288,6 +289,10 @@ class RunningQueueRow:
         commit_offset: the member's own progress.
         cached: messages pulled and not consumed.
         locked: whether an orderly member holds the broker's lock.
+        last_pull_ms: when the member last asked for messages of it, ms since 1970.
+        last_consume_ms: when its listener last finished messages of it.
+        oldest: offset of the oldest message it holds; None while it holds none.
+        newest: offset of the newest one; likewise.
     """
 
     topic: str
@@ -300,6 +305,8 @@ class RunningQueueRow:
     dropped: bool
     last_pull_ms: int | None
     last_consume_ms: int | None
+    oldest: int | None = None
+    newest: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,6 +327,27 @@ class RunningInfoRow:
     queues: tuple[RunningQueueRow, ...]
     rates: dict[str, dict[str, float]] = field(default_factory=dict)
     stacks: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumePlan:
+    """What making one member consume one message would do.
+
+    Attributes:
+        keys: of the message, as its sender set them; None without.
+        queue_offset: its place in its queue.
+        stored_ms: when it was stored, ms since 1970.
+    """
+
+    group: str
+    client_id: str
+    topic: str
+    msg_id: str
+    keys: str | None
+    broker_name: str
+    queue_id: int
+    queue_offset: int
+    stored_ms: int
 
 
 @dataclass(frozen=True, slots=True)

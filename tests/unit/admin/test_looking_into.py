@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import pytest
@@ -184,6 +184,17 @@ def test_message_is_found_by_both_ids_and_by_key(admin: Admin, peer: Peer) -> No
         admin.message_view("nowhere", "U1")
 
 
+def test_all_messages_of_a_key_are_found_though_an_answer_holds_eight_mebibytes(
+    cluster: EmbeddedCluster, admin: Admin, peer: Peer
+) -> None:
+    body = b"x" * (3 << 20)
+    for index in range(4):
+        peer.send(T, b"%d" % index + body, properties={"UNIQ_KEY": f"U{index}", "KEYS": "k"})
+    found = admin.message_search(T, key="k", most=10)
+    assert [m.queue_offset for m in found.messages] == [3, 2, 1, 0]
+    assert (found.problems, found.resume) == ((), None)
+
+
 def test_message_is_tracked_in_every_group(
     cluster: EmbeddedCluster, admin: Admin, peer: Peer
 ) -> None:
@@ -234,18 +245,20 @@ def test_questions_wait_five_seconds_and_progress_three_times_that(
     """Covers C-525: 5 s per question, 15 s for the progress of a group."""
     peer.commit(G, T, 0, 0)
     asked: dict[int, set[int | None]] = {}
-    ask = BlockingAdminClient.request
+    ask = BlockingAdminClient.request_each
 
-    def request(
+    def request_each(
         self: BlockingAdminClient,
         address: str,
-        command: RemotingCommand,
+        commands: Sequence[RemotingCommand],
+        read: Callable[[int, RemotingCommand], None],
         timeout_ms: int | None = None,
-    ) -> RemotingCommand:
-        asked.setdefault(command.code, set()).add(timeout_ms)
-        return ask(self, address, command, timeout_ms)
+    ) -> None:
+        for command in commands:
+            asked.setdefault(command.code, set()).add(timeout_ms)
+        ask(self, address, commands, read, timeout_ms)
 
-    monkeypatch.setattr(BlockingAdminClient, "request", request)
+    monkeypatch.setattr(BlockingAdminClient, "request_each", request_each)
     admin.group_lag(G, T)
     assert asked[RequestCode.GET_CONSUME_STATS] == {15_000}
     assert asked[RequestCode.GET_ALL_CONSUMER_OFFSET] == {5_000}

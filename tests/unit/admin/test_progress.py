@@ -12,10 +12,18 @@ import pytest
 from rocketstream import ConsumeConcurrentlyStatus, Message, Producer, PushConsumer
 from rocketstream.admin import Admin, ProgressRow
 from rocketstream.client.blocking import BlockingAdminClient
-from rocketstream.errors import ConnectError, RequestNotSupportedError, RequestTimeoutError
+from rocketstream.errors import ConnectError
 from rocketstream.model import MessageQueue
-from rocketstream.protocol.bodies import BrokerData
+from rocketstream.protocol.bodies import (
+    BrokerData,
+    Connection,
+    ConsumerConnection,
+    SubscriptionData,
+)
+from rocketstream.protocol.codes import RequestCode
+from rocketstream.protocol.command import RemotingCommand
 from rocketstream.server.embedded import EmbeddedCluster
+from tests.unit.admin import faults
 
 
 @pytest.fixture
@@ -43,10 +51,6 @@ def behind(rocketmq_cluster: EmbeddedCluster, admin: Admin) -> None:
 def commit(cluster: EmbeddedCluster, group: str, topic: str, offset: int) -> None:
     with BlockingAdminClient(cluster.namesrv_addr) as client:
         client.update_consumer_offset(group, MessageQueue(topic, "broker-a", 0), offset)
-
-
-def refuse(*_: Any, **__: Any) -> None:
-    raise RequestNotSupportedError(3, "request type not supported")
 
 
 def brief(row: ProgressRow) -> tuple[Any, ...]:
@@ -121,7 +125,7 @@ def test_a_broker_that_is_down_is_named_for_each_group_and_the_others_are_told(
         down, slave = told[group, "broker-b"], told[group, "broker-c"]
         assert down.lag is None
         assert down.error is not None
-        assert "broker-b cannot be asked" in down.error
+        assert "broker broker-b at" in down.error
         assert slave.error == "broker broker-c has no master at the moment"
 
 
@@ -129,31 +133,35 @@ def test_a_broker_that_is_down_is_named_for_each_group_and_the_others_are_told(
 def test_a_broker_that_stops_answering_is_asked_once(
     admin: Admin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = []
-
-    def silent(*words: Any, **_: Any) -> None:
-        asked.append(words)
-        raise RequestTimeoutError("no answer within 5000 ms")
-
-    monkeypatch.setattr(admin._wire, "consume_stats", silent)
+    asked = faults.silence(monkeypatch, RequestCode.GET_TOPIC_STATS_INFO)
     rows = admin.progress(topics=["orders"])
     assert len(asked) == 1
     assert {row.group for row in rows} == {"audit", "billing"}
     for row in rows:
         assert row.lag is None
         assert row.error is not None
-        assert "stopped answering: no answer" in row.error
+        assert "does not answer: no answer" in row.error
 
 
 @pytest.mark.usefixtures("behind")
 def test_what_one_question_would_have_told_is_missing_alone(
     admin: Admin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(admin._wire, "time_span", refuse)
+    faults.refuse(monkeypatch, RequestCode.QUERY_CONSUME_TIME_SPAN)
     (row,) = admin.progress(["billing"], topics=["orders"])
     assert (row.lag, row.time_lag_ms) == (3, None)
     assert row.error is not None
     assert "lag in time is not known" in row.error
+
+
+@pytest.mark.usefixtures("behind")
+def test_queues_a_broker_does_not_tell_of_leave_a_row_that_says_so(
+    admin: Admin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faults.refuse(monkeypatch, RequestCode.GET_TOPIC_STATS_INFO)
+    (row,) = admin.progress(["billing"], topics=["orders"])
+    assert (row.topic, row.kind, row.lag, row.queue_id) == ("orders", "topic", None, None)
+    assert "queues are not known" in str(row.error)
 
 
 @pytest.mark.usefixtures("behind")
@@ -162,10 +170,13 @@ def test_without_stored_offsets_it_is_not_known_whether_zero_was_committed(
 ) -> None:
     """The topics of the group are then those code 208 tells of."""
     commit(rocketmq_cluster, "billing", "orders", 0)
-    monkeypatch.setattr(admin._wire, "all_offsets", refuse)
+    faults.refuse(monkeypatch, RequestCode.GET_ALL_CONSUMER_OFFSET)
     row = next(row for row in admin.progress(["billing"]) if row.topic == "orders")
     assert (row.committed_offset, row.lag) == (None, None)
-    assert row.error == "whether 0 is a committed offset is not known: code 43 is refused"
+    assert "whether 0 is a committed offset is not known" in str(row.error)
+    commit(rocketmq_cluster, "billing", "orders", 2)
+    row = next(row for row in admin.progress(["billing"]) if row.topic == "orders")
+    assert (row.committed_offset, row.lag, row.error) == (2, 3, None)
 
 
 def test_members_and_the_owner_of_a_queue_are_told(
@@ -185,15 +196,19 @@ def test_members_and_the_owner_of_a_queue_are_told(
 def test_members_that_do_not_say_what_they_hold_are_named(
     admin: Admin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from rocketstream.protocol.bodies import Connection, ConsumerConnection, SubscriptionData
-
     two = ConsumerConnection(
         [Connection("one"), Connection("two")], {"orders": SubscriptionData("orders")}
     )
-    monkeypatch.setattr(admin._wire, "consumer_connection", lambda *_: two)
+
+    def told(command: RemotingCommand) -> RemotingCommand | None:
+        if command.code == RequestCode.GET_CONSUMER_CONNECTION_LIST:
+            return RemotingCommand.response(0, body=two.encode())
+        return None
+
+    faults.answer(monkeypatch, told)
     (row,) = admin.progress(["billing"], topics=["orders"])
     assert (row.client_id, row.members, row.lag) == (None, 2, 3)
-    assert row.error == "owners are not known: one, two did not say"
+    assert str(row.error).startswith("owners are not known: one, two did not say: ")
     (row,) = admin.progress(["billing"], topics=["orders"], owners=False)
     assert row.error is None
 

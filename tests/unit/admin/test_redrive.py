@@ -10,9 +10,10 @@ import pytest
 
 from rocketstream import Message, Producer
 from rocketstream._util.clock import SYSTEM_CLOCK
-from rocketstream.admin import Admin, LetterFilter, hold
-from rocketstream.admin.again import PROGRESS_GROUP, progress_group
-from rocketstream.admin.redrive import Pace
+from rocketstream.admin import Admin, LetterFilter
+from rocketstream.admin.core.again import PROGRESS_GROUP, progress_group
+from rocketstream.admin.letters import hold
+from rocketstream.admin.letters.redrive import Pace
 from rocketstream.client.blocking import BlockingAdminClient
 from rocketstream.errors import ClientStateError, ConfigurationError, RouteNotFoundError
 from rocketstream.model import MessageQueue
@@ -84,6 +85,24 @@ def test_a_plan_tells_what_would_be_sent_and_changes_nothing(
         assert (plan.problems, plan.earlier, plan.progress) == ((), (), PROGRESS_GROUP)
         assert plan.ranges == {QUEUE: (0, 15)}
     assert letters.of("orders") == []
+    admin.letters_by_cause(GROUP)
+    assert PROGRESS_GROUP not in known_groups(admin), "looking makes a broker know a group"
+
+
+def known_groups(admin: Admin) -> set[str]:
+    """Every group the brokers know, those of the system and of tools too."""
+    known: set[str] = set()
+    for address in admin._wire.masters().values():
+        known |= set(admin._wire.group_configs(address))
+    return known
+
+
+def test_a_redrive_is_no_group_that_anybody_looks_after(admin: Admin, letters: Letters) -> None:
+    letters.put(3)
+    admin.redrive(GROUP)
+    assert admin.redrive_plan(GROUP).ranges == {QUEUE: (3, 3)}
+    assert PROGRESS_GROUP not in admin.cluster_state().groups
+    assert PROGRESS_GROUP not in {row.group for row in admin.group_list()}
 
 
 def test_a_letter_goes_back_as_it_was_sent_and_says_where_it_was(
@@ -140,19 +159,52 @@ def test_an_interrupted_redrive_goes_on_behind_the_last_letter_sent(
     assert len(set(places)) == len(places) == 50
 
 
-def test_a_crash_sends_no_more_twice_than_was_not_yet_kept(
-    rocketmq_cluster: EmbeddedCluster, admin: Admin, letters: Letters
+def test_a_crash_sends_nothing_twice(
+    admin: Admin, letters: Letters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    letters.put(100)
-    seen: list[int | None] = []
+    """As after SIGKILL: the place is behind what was sent, by up to 32 letters or all of them."""
+    letters.put(60)
+    kept = admin._client.update_consumer_offset
+    with monkeypatch.context() as crash:
+        crash.setattr(admin._client, "update_consumer_offset", lambda *_: None)
+        assert admin.redrive(GROUP, limit=7).sent == 7
+    assert admin.redrive_plan(GROUP).already_sent == 7
+    with monkeypatch.context() as crash:
+        crash.setattr(
+            admin._client,
+            "update_consumer_offset",
+            lambda group, queue, offset: kept(group, queue, min(offset, 20)),
+        )
+        result = admin.redrive(GROUP, limit=40)
+        assert (result.sent, result.already_sent) == (40, 7)
+    result = admin.redrive(GROUP)
+    assert (result.sent, result.already_sent, result.is_complete) == (13, 27, True)
+    places = [message.properties["REDRIVEN_FROM"] for message in letters.of("orders")]
+    assert len(set(places)) == len(places) == 60
 
-    def look(*_: Any) -> None:
-        with BlockingAdminClient(rocketmq_cluster.namesrv_addr) as client:
-            seen.append(client.query_consumer_offset(PROGRESS_GROUP, QUEUE))
 
-    admin.redrive(GROUP, on_sent=look)
-    behind = [sent - (kept or 0) for sent, kept in enumerate(seen, start=1)]
-    assert 0 <= min(behind) <= max(behind) < 32
+def test_one_question_is_enough_where_nothing_was_sent(
+    admin: Admin, letters: Letters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    letters.put(40)
+    asked: list[str] = []
+    ask = admin._wire.messages_by_key
+
+    def count(address: str, topic: str, key: str, *args: Any, **settings: Any) -> Any:
+        asked.append(key)
+        return ask(address, topic, key, *args, **settings)
+
+    monkeypatch.setattr(admin._wire, "messages_by_key", count)
+    assert admin.redrive(GROUP).sent == 40
+    assert len(asked) == 1
+
+
+def test_a_redrive_ends_between_two_letters_when_told_to(admin: Admin, letters: Letters) -> None:
+    letters.put(5)
+    told = iter([False, False, True])
+    result = admin.redrive(GROUP, should_stop=lambda: next(told))
+    assert (result.sent, result.is_complete) == (2, False)
+    assert admin.redrive(GROUP).sent == 3
 
 
 def test_a_second_redrive_of_a_group_is_refused_while_one_is_under_way(
@@ -199,12 +251,13 @@ def test_a_redrive_that_stood_still_leaves_the_field_to_the_one_in_its_place() -
 
         def stand_still(*_: Any) -> None:
             clock.advance(61_000)
-            assert other.redrive(GROUP).sent == 5
+            # The first letter's message is there, though the place was not kept.
+            assert other.redrive(GROUP).sent == 4
 
         with pytest.raises(ClientStateError, match="stood still for 61 s"):
             admin.redrive(GROUP, on_sent=stand_still)
         assert admin.redrive(GROUP).sent == 0
-        assert len(letters.of("orders")) == 6
+        assert len(letters.of("orders")) == 5
 
 
 def test_a_redrive_whose_queues_went_to_another_stops_at_once(
@@ -252,8 +305,11 @@ def test_filters_choose_letters_and_keep_a_place_of_their_own(
     assert admin.redrive(GROUP, wanted).sent == 3
     assert admin.redrive(GROUP, wanted).sent == 0
     everything = admin.redrive_plan(GROUP)
-    assert everything.letters == 5
+    assert (everything.letters, everything.already_sent) == (2, 3)
     assert everything.earlier == (plan.progress,)
+    result = admin.redrive(GROUP)
+    assert (result.sent, result.already_sent, result.is_complete) == (2, 3, True)
+    assert admin.redrive(GROUP, progress="again").sent == 5
 
 
 def test_letters_are_chosen_by_time_tag_and_origin(admin: Admin, letters: Letters) -> None:
@@ -307,7 +363,8 @@ def test_a_letter_without_origin_stops_the_redrive_until_a_topic_is_named(
     with pytest.raises(ConfigurationError, match="0/2 does not tell which topic"):
         admin.redrive(GROUP)
     assert len(letters.of("orders")) == 2
-    assert admin.redrive(GROUP, to="orders").sent == 3
+    assert admin.redrive(GROUP, to="orders").sent == 1
+    assert len(letters.of("orders")) == 3
 
 
 def test_an_origin_that_is_gone_is_refused_and_not_created(admin: Admin, letters: Letters) -> None:

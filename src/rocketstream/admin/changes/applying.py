@@ -1,0 +1,246 @@
+"""Carrying out changes of topics, groups and offsets: checked again, made, read back.
+
+Law: makes the steps of a ``ChangePlan`` and no others; ``core.steps`` decides what a plan says.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from rocketstream.admin.changes.refusing import refuse_changed, refuse_problems
+from rocketstream.admin.changes.resets import ResetAdmin
+from rocketstream.admin.core.steps import (
+    ChangeDone,
+    ChangePlan,
+    Step,
+    StepDone,
+    StepKind,
+    attributes_change,
+    still_true,
+    topic_settings,
+)
+from rocketstream.admin.safety.gate import Change
+from rocketstream.errors import (
+    BrokerError,
+    RouteNotFoundError,
+    TransportError,
+)
+from rocketstream.model import MessageQueue
+from rocketstream.protocol.codes import ResponseCode
+
+_LOOK_EVERY_S: Final = 0.05
+Place = tuple[str, str]
+"""Where a step is made, and of what."""
+
+
+class ApplyAdmin(ResetAdmin):
+    """The operation of ``Admin`` that carries plans out."""
+
+    def change_apply(self, plan: ChangePlan, *, force: bool = False) -> ChangeDone:
+        """Make the changes a plan shows; blocks until they are read back.
+
+        The plan is made again first: one that is no longer true is refused.
+
+        Args:
+            plan: what was shown (``topic_delete_plan``, ``group_pause_plan``, …).
+            force: also with ``plan.problems``, and where it is no longer true: what is carried out
+                is then what would be planned now.
+
+        Raises:
+            ClientStateError: the plan has problems or is no longer true, or the audit file cannot
+                be written; nothing was changed.
+            ReadOnlyError: this Admin only looks.
+            BrokerError, TransportError: a broker refused or did not answer; the audit file tells
+                which steps were made before.
+        """
+        self._changes.check(plan.operation)
+        refused = f"{plan.operation} of {plan.name!r} is refused"
+        if not force:
+            refuse_problems(refused, plan.problems, name=plan.name)
+        now = self._planned_again(plan)
+        changed = still_true(plan, now)
+        if not force:
+            refuse_changed(refused, changed, name=plan.name)
+        if not now.steps:
+            return ChangeDone(now, ())
+        before = [_as_values(step, step.before) for step in now.steps]
+        arguments = {**plan.arguments, "force": force, "losses": list(now.losses)}
+        with self._changes.open(plan.operation, arguments, before) as change:
+            made: list[Step] = []
+            change.after = made_values = []
+            for step in now.steps:
+                self._make(change, step)
+                made.append(step)
+                made_values.append(_as_values(step, step.after))
+            notes = self._forget_offsets(change, made)
+            done = self._steps_done(made, notes)
+        return ChangeDone(now, tuple(done))
+
+    def _planned_again(self, plan: ChangePlan) -> ChangePlan:
+        planner = getattr(self, plan.operation.replace(".", "_") + "_plan")
+        again: ChangePlan = planner(**plan.arguments)
+        return again
+
+    def _make(self, change: Change, step: Step) -> None:
+        if step.kind is StepKind.DELETE_ROUTE:
+            change.wire.delete_route(step.where, step.name)
+            return
+        address = self._client.master(step.where)
+        match step.kind:
+            case StepKind.PUT_TOPIC:
+                after = _settings(step.after)
+                was = _settings(step.before).get("attributes", {})
+                attributes = attributes_change(was, after.get("attributes", {}))
+                change.wire.put_topic(address, step.name, after, attributes)
+            case StepKind.DELETE_TOPIC:
+                change.wire.delete_topic(address, step.name)
+            case StepKind.PUT_GROUP:
+                change.wire.put_group(address, _settings(step.after))
+            case StepKind.DELETE_GROUP:
+                change.wire.delete_group(address, step.name, offsets=True)
+            case StepKind.STORE_OFFSET:
+                if step.queue is not None and isinstance(step.after, int):
+                    change.wire.store_offset(step.name, step.queue, step.after)
+
+    def _forget_offsets(self, change: Change, steps: Iterable[Step]) -> dict[Place, str]:
+        """Set offsets to 0 that a broker kept of a topic it deleted, as those of 4.x do.
+
+        A topic of the same name begins at 0 again; the old offsets would skip its first messages,
+        and no request deletes them for one topic.
+        """
+        notes: dict[Place, str] = {}
+        for step in steps:
+            if step.kind is not StepKind.DELETE_TOPIC:
+                continue
+            count = 0
+            for group, queue, offset in self._offsets_in(step.where, step.name):
+                if offset > 0:
+                    try:
+                        change.wire.store_offset(group, queue, 0)
+                        count += 1
+                    except BrokerError as error:
+                        if error.code != ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
+                            raise
+            if count:
+                notes[step.where, step.name] = f"{count} offsets that the broker keeps are set to 0"
+        return notes
+
+    def _has_offsets(self, broker_name: str, group: str) -> bool:
+        table = self._wire.all_offsets(self._client.master(broker_name))
+        return any(key.rpartition("@")[2] == group and table[key] for key in table)
+
+    def _offsets_in(self, broker_name: str, topic: str) -> list[tuple[str, MessageQueue, int]]:
+        """Return what a broker has stored in a topic: group, queue, offset."""
+        try:
+            table = self._wire.all_offsets(self._client.master(broker_name))
+        except BrokerError:
+            return []
+        found: list[tuple[str, MessageQueue, int]] = []
+        for key, offsets in table.items():
+            name, _, group = key.rpartition("@")
+            if name == topic:
+                found += [
+                    (group, MessageQueue(topic, broker_name, queue_id), offset)
+                    for queue_id, offset in offsets.items()
+                ]
+        return found
+
+    # --- reading back ----------------------------------------------------------------------------
+
+    def _steps_done(self, steps: Sequence[Step], notes: Mapping[Place, str]) -> list[StepDone]:
+        """Return what is so now; name servers are given one timeout to follow the brokers."""
+        pause = threading.Event()
+        deadline = self._clock.monotonic_ms() + self._timeout_ms
+        while True:
+            done = self._looked_at(steps, notes)
+            if all(each.done is not False for each in done):
+                return done
+            if self._clock.monotonic_ms() >= deadline:
+                return done
+            pause.wait(_LOOK_EVERY_S)
+
+    def _looked_at(self, steps: Sequence[Step], notes: Mapping[Place, str]) -> list[StepDone]:
+        topics: dict[str, dict[str, dict[str, Any]]] = {}
+        groups: dict[str, dict[str, dict[str, Any]]] = {}
+        done: list[StepDone] = []
+        for step in steps:
+            try:
+                is_so = self._is_so(step, topics, groups)
+            except (BrokerError, TransportError) as error:
+                done.append(StepDone(step, None, f"not read back: {error}"))
+                continue
+            note = notes.get((step.where, step.name)) if is_so else _NOT_SO[step.kind]
+            done.append(StepDone(step, is_so, note))
+        return done
+
+    def _is_so(
+        self,
+        step: Step,
+        topics: dict[str, dict[str, dict[str, Any]]],
+        groups: dict[str, dict[str, dict[str, Any]]],
+    ) -> bool:
+        if step.kind is StepKind.DELETE_ROUTE:
+            return not self._wire.route_at(step.where, step.name)
+        address = self._client.master(step.where)
+        if step.kind is StepKind.STORE_OFFSET and step.queue is not None:
+            return self._client.query_consumer_offset(step.name, step.queue) == step.after
+        if step.kind in (StepKind.PUT_TOPIC, StepKind.DELETE_TOPIC):
+            if step.where not in topics:
+                topics[step.where] = self._wire.topic_settings(address)
+            raw = topics[step.where].get(step.name)
+            if step.after is None:
+                return raw is None
+            return raw is not None and self._is_routed(step, topic_settings(raw))
+        if step.kind is StepKind.DELETE_GROUP and self._has_offsets(step.where, step.name):
+            return False
+        if step.where not in groups:
+            groups[step.where] = self._wire.group_settings(address)
+        return _holds(groups[step.where].get(step.name), step.after)
+
+    def _is_routed(self, step: Step, now: Mapping[str, Any]) -> bool:
+        """Whether a broker has the settings of a topic, and the name server routes so."""
+        after = _settings(step.after)
+        # Brokers of 4.x keep neither attributes nor an order that is asked for.
+        kept = ("readQueueNums", "writeQueueNums", "perm")
+        if any(now[name] != after[name] for name in kept):
+            return False
+        try:
+            route = self._wire.route(step.name)
+        except RouteNotFoundError:
+            return False
+        return any(
+            data.broker_name == step.where
+            and (data.read_queue_nums, data.write_queue_nums, data.perm)
+            == (after["readQueueNums"], after["writeQueueNums"], after["perm"])
+            for data in route.queue_datas
+        )
+
+
+_NOT_SO: Final = {
+    StepKind.PUT_TOPIC: "the broker or the name server shows other settings",
+    StepKind.DELETE_TOPIC: "the broker has it (again): does somebody send to it?",
+    StepKind.DELETE_ROUTE: "the name server still routes to it: does somebody send to it?",
+    StepKind.PUT_GROUP: "the broker shows other settings",
+    StepKind.DELETE_GROUP: "the broker has it (again): does a member connect?",
+    StepKind.STORE_OFFSET: "the broker has another offset: do members commit?",
+}
+
+
+def _settings(value: Mapping[str, Any] | int | None) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _holds(now: Mapping[str, Any] | None, after: Mapping[str, Any] | int | None) -> bool:
+    """Whether settings are so, as far as the broker knows their names."""
+    if not isinstance(after, Mapping):
+        return now is None
+    return now is not None and all(now[name] == after[name] for name in after if name in now)
+
+
+def _as_values(step: Step, state: Mapping[str, Any] | int | None) -> dict[str, Any]:
+    values: dict[str, Any] = {"step": str(step.kind), "where": step.where, "name": step.name}
+    if step.queue is not None:
+        values["queue"] = str(step.queue)
+    return {**values, "state": dict(state) if isinstance(state, Mapping) else state}

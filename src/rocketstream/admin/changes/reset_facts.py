@@ -1,0 +1,179 @@
+"""What is known of a group and its queues before it is moved, and of the groups like it.
+
+Law: asks and joins; changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rocketstream.admin.core.joining import kind_of
+from rocketstream.admin.core.lag import groups_of_offsets, offsets_of_group
+from rocketstream.admin.core.likeness import like
+from rocketstream.admin.core.moves import QueueFacts, ResetKind, ResetTarget
+from rocketstream.admin.progress.groups import GroupAdmin
+from rocketstream.admin.state import QueueKind
+from rocketstream.errors import ClientStateError, ConfigurationError, RouteNotFoundError
+from rocketstream.model import MessageQueue
+from rocketstream.protocol import names
+
+if TYPE_CHECKING:
+    from rocketstream.protocol.bodies import ConsumerConnection
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the brokers said before a plan is made.
+
+    Attributes:
+        masters: address of each broker's master.
+        connections: connected members of the group by broker.
+        offsets: what it has stored; None where a broker does not tell (code 43).
+        groups: every group that is known, the system's left out.
+        topics_of: topics with offsets, by group.
+    """
+
+    masters: Mapping[str, str]
+    connections: Mapping[str, ConsumerConnection]
+    offsets: Mapping[MessageQueue, int] | None
+    groups: frozenset[str]
+    topics_of: Mapping[str, set[str]]
+
+
+class ResetFactsAdmin(GroupAdmin):
+    """What ``Admin`` finds out before it moves a group."""
+
+    def _known_of(self, group: str) -> Known:
+        masters = self._wire.masters()
+        tables = self._all_offsets(masters)
+        connections = self._connections(group, masters)
+        topics_of = groups_of_offsets(tables or {})
+        groups = set(topics_of)
+        for address in masters.values():
+            groups.update(self._wire.group_configs(address))
+        if connections:
+            groups.add(group)
+        return Known(
+            masters=masters,
+            connections=connections,
+            offsets=None if tables is None else offsets_of_group(tables, group),
+            groups=frozenset(each for each in groups if not names.is_system_group(each)),
+            topics_of=topics_of,
+        )
+
+    def _facts_of(
+        self, known: Known, group: str, topic: str | None, target: ResetTarget
+    ) -> list[QueueFacts]:
+        """Return what is known of each queue the target may speak of."""
+        found: Mapping[MessageQueue, int] = {}
+        if target.kind is ResetKind.COPY:
+            found = self._offsets_to_copy(known, target.group or "", topic)
+            queues = sorted(found) if topic is None else self._queues_of(topic)
+        elif target.kind is ResetKind.UNDO:
+            found = dict(target.offsets)
+            queues = sorted(found)
+            for name in sorted({queue.topic for queue in queues}):
+                self._queues_of(name)
+        elif topic is None:
+            raise ConfigurationError(
+                "a reset needs a topic; only copies take all topics of a group"
+            )
+        else:
+            queues = self._queues_of(topic)
+            if target.kind is ResetKind.TIME and target.value is not None:
+                found = self._offsets_at(topic, queues, target.value)
+        return self._facts_now(known, group, queues, found)
+
+    def _facts_now(
+        self,
+        known: Known,
+        group: str,
+        queues: Sequence[MessageQueue],
+        found: Mapping[MessageQueue, int],
+    ) -> list[QueueFacts]:
+        low, high = self._client.min_offsets(queues), self._client.max_offsets(queues)
+        stored = known.offsets
+        if stored is None:
+            stored = self._asked_offsets(group, queues)
+        return [
+            QueueFacts(
+                queue=queue,
+                min_offset=max(low[queue], 0),
+                max_offset=max(high[queue], 0),
+                committed=stored.get(queue),
+                found=found.get(queue),
+            )
+            for queue in queues
+        ]
+
+    def _asked_offsets(self, group: str, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
+        asked = {queue: self._client.query_consumer_offset(group, queue) for queue in queues}
+        return {queue: offset for queue, offset in asked.items() if offset is not None}
+
+    def _queues_of(self, topic: str) -> list[MessageQueue]:
+        names.check_topic(topic)
+        try:
+            queues = self._client.subscribe_queues(topic, refresh=True)
+        except RouteNotFoundError as error:
+            hint = like(topic, self._wire.topic_names())
+            raise RouteNotFoundError(f"{error.message}{hint}", topic=topic) from error
+        if not queues:
+            raise ConfigurationError(
+                f"topic {topic!r} has no queue that may be read; `rocketstream topic update "
+                f"{topic} --perm rw` changes that",
+                topic=topic,
+            )
+        return queues
+
+    def _offsets_at(
+        self, topic: str, queues: Iterable[MessageQueue], timestamp_ms: int
+    ) -> dict[MessageQueue, int]:
+        rows = {
+            MessageQueue(row.topic, row.broker_name, row.queue_id): row
+            for row in self.topic_status(topic)
+        }
+        found: dict[MessageQueue, int] = {}
+        for queue in queues:
+            row = rows.get(queue)
+            # A search beyond the newest message finds that message, not the end (C-372).
+            if row is not None and (
+                row.last_update_ms is None or timestamp_ms > row.last_update_ms
+            ):
+                found[queue] = row.max_offset
+            else:
+                found[queue] = self._client.search_offset(queue, timestamp_ms)
+        return found
+
+    def _offsets_to_copy(
+        self, known: Known, source: str, topic: str | None
+    ) -> dict[MessageQueue, int]:
+        names.check_group(source)
+        if source not in known.groups:
+            raise unknown_group(source, known.groups)
+        tables = self._all_offsets(known.masters)
+        if tables is None:
+            raise ClientStateError(
+                "a broker does not tell the offsets of its groups (code 43), so none can be copied"
+            )
+        found = {
+            queue: offset
+            for queue, offset in offsets_of_group(tables, source).items()
+            if queue.topic == topic
+            or (topic is None and kind_of(source, queue.topic) is QueueKind.TOPIC)
+        }
+        if not found:
+            where = f" in topic {topic!r}" if topic else ""
+            raise ConfigurationError(
+                f"group {source!r} has no offsets{where} to copy", group=source, topic=topic
+            )
+        return found
+
+
+def unknown_group(group: str, groups: Iterable[str]) -> ConfigurationError:
+    """Return the error that names the groups like one that no broker knows."""
+    hint = like(group, groups) or "; `rocketstream group list` shows the groups there are"
+    return ConfigurationError(
+        f"consumer group {group!r} is not known to any broker{hint}", group=group
+    )

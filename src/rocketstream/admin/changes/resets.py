@@ -1,0 +1,433 @@
+"""Moving consumer groups: planned, shown, carried out, read back, taken back (C-531 to C-537).
+
+Law: plans are values of ``core.moves``; nothing is changed that no plan showed.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from rocketstream._util.stopping import wait_unless_stopped
+from rocketstream.admin.changes.refusing import refuse_changed, refuse_problems
+from rocketstream.admin.changes.reset_facts import Known, ResetFactsAdmin, unknown_group
+from rocketstream.admin.core.moves import (
+    GroupMember,
+    QueueFacts,
+    ResetBy,
+    ResetDone,
+    ResetDoneRow,
+    ResetKind,
+    ResetPlan,
+    ResetRow,
+    ResetTarget,
+    changes_since,
+    member_problems,
+    outcome,
+    row_of,
+    skip_problem,
+    still_to_move,
+)
+from rocketstream.admin.core.words import plural
+from rocketstream.admin.safety.gate import Change
+from rocketstream.admin.safety.undo import default_undo_directory, read_undo, write_undo
+from rocketstream.errors import (
+    BrokerError,
+    ConfigurationError,
+    ConsumerNotOnlineError,
+    RocketMQError,
+)
+from rocketstream.model import MessageQueue
+from rocketstream.protocol import names
+
+if TYPE_CHECKING:
+    from rocketstream.protocol.bodies import ConsumerConnection
+
+logger = logging.getLogger("rocketstream.admin")
+
+TOLD_AGAIN_MAX: Final = 5
+"""How often members are told again that committed between what was stored and what was told."""
+JAVA_PAUSE_MS: Final = 11_000
+"""Java's members sleep for ten seconds before they store where they were sent (C-532)."""
+WAIT_MS: Final = 25_000
+"""How long members are given to arrive."""
+_LOOK_EVERY_S: Final = 0.25
+
+
+class ResetAdmin(ResetFactsAdmin):
+    """The operations of ``Admin`` that change where groups are."""
+
+    def reset_plan(
+        self,
+        group: str,
+        topic: str | None,
+        target: ResetTarget,
+        queues: Collection[MessageQueue] | None = None,
+        *,
+        new_group: bool = False,
+    ) -> ResetPlan:
+        """Return where each queue of a group would go; changes nothing.
+
+        Args:
+            group: the consumer group.
+            topic: the topic; None with ``ResetTarget.copy_of`` alone: every topic of that group but
+                its retry topic.
+            target: where to.
+            queues: only these; None for all of the topic.
+            new_group: the group is unknown on purpose, and is made.
+
+        Raises:
+            ConfigurationError: no broker knows the group, or the one to copy from (the text names
+                those like it); a bad name; a queue the topic does not have.
+            RouteNotFoundError: the topic is unknown; the text names those like it.
+        """
+        names.check_group(group)
+        known = self._known_of(group)
+        is_new = group not in known.groups
+        if is_new and not new_group:
+            raise unknown_group(group, known.groups)
+        every = facts = self._facts_of(known, group, topic, target)
+        if queues is not None:
+            facts = _only(every, queues, topic)
+        plan = self._plan(known, group, topic, target, facts)
+        wanted = {row.queue for row in plan.rows}
+        problems = [*plan.problems, *_foreign(plan, known, group, new_group)]
+        warnings = [*plan.warnings, *_left_out(facts, wanted, target)]
+        if queues is not None:
+            warnings += _others_told(plan)
+            problems += _cannot_tell(plan, every)
+        if is_new:
+            warnings.insert(0, f"group {group} is made by this: no broker knows it")
+        return replace(plan, problems=tuple(problems), warnings=tuple(warnings), new_group=is_new)
+
+    def reset_apply(
+        self,
+        plan: ResetPlan,
+        *,
+        force: bool = False,
+        as_shown: bool = False,
+        wait_ms: int = WAIT_MS,
+        undo_directory: str | os.PathLike[str] | None = None,
+    ) -> ResetDone:
+        """Move a group as a plan says; blocks until its members arrived, at most ``wait_ms`` more.
+
+        What is stored and kept is read again first: a plan that is no longer true is refused. The
+        undo file is written before anything moves; the offsets are read back afterwards.
+
+        Args:
+            plan: what was shown (``reset_plan`` or ``undo``).
+            force: also with ``plan.problems``, and where the group has moved since.
+            as_shown: with ``force``: only with the problems; who agreed to those saw the plan, and
+                agreed to nothing that became of the group since.
+            wait_ms: how long members that move themselves are given; 0 does not wait.
+            undo_directory: for the undo file; None is ``default_undo_directory()``.
+
+        Raises:
+            ClientStateError: the plan has problems or is no longer true; or the undo or audit file
+                cannot be written. Nothing was moved.
+            ReadOnlyError: this Admin only looks.
+            BrokerError, TransportError: a broker refused or did not answer; some queues may have
+                been moved: the undo file knows where they were.
+        """
+        self._changes.check("group.reset")
+        refused = f"group {plan.group!r} is not moved"
+        if not force:
+            refuse_problems(refused, plan.problems, group=plan.group)
+        now = self._now(plan)
+        changed = changes_since(plan, now)
+        if as_shown or not force:
+            refuse_changed(refused, changed, group=plan.group)
+        move, left = still_to_move(plan, now)
+        if not any(row.moves for row in move):
+            rows = tuple(ResetDoneRow(row, row.from_offset, True) for row in move)
+            return ResetDone(plan, rows, tuple(left))
+        arguments = {
+            "group": plan.group, "topic": plan.topic, "target": plan.target.describe(),
+            "force": force, "newGroup": plan.new_group,
+        }  # fmt: skip
+        before = {_place(row.queue): row.from_offset for row in move}
+        with self._changes.open("group.reset", arguments, before) as change:
+            directory = Path(undo_directory) if undo_directory else default_undo_directory()
+            namesrv = ";".join(self._client.name_servers)
+            path = write_undo(directory, plan.group, move, self._clock.now_ms(), namesrv)
+            change.after = {"undo": str(path)}
+            try:
+                self._carry_out(change, plan, move)
+            except RocketMQError:
+                logger.warning(
+                    "the reset of group %s ended half way; %s takes back what was moved",
+                    plan.group, path,
+                )  # fmt: skip
+                raise
+            change.after = {
+                "queues": {_place(row.queue): self._stored(plan.group, row.queue) for row in move},
+                "undo": str(path),
+            }
+        # The change is made and written down; whoever ends the wait for its members undoes nothing.
+        done = self._read_back(now, move, wait_ms)
+        return ResetDone(plan, tuple(done), tuple(left), str(path))
+
+    def undo(self, path: str | os.PathLike[str]) -> ResetPlan:
+        """Return what taking a reset back would do; ``reset_apply`` does it.
+
+        Raises:
+            ConfigurationError: the file cannot be read or is no undo file; the group is unknown.
+            RouteNotFoundError: a topic is gone.
+        """
+        file = read_undo(path)
+        back = {queue: offset for queue, offset in file.before.items() if offset is not None}
+        known = self._known_of(file.group)
+        if file.group not in known.groups:
+            raise unknown_group(file.group, known.groups)
+        target = ResetTarget.undo(back)
+        plan = self._plan(
+            known, file.group, None, target, self._facts_of(known, file.group, None, target)
+        )
+        warnings = list(plan.warnings)
+        never = [queue for queue, offset in file.before.items() if offset is None]
+        if never:
+            warnings.append(
+                f"{len(never)} queues had nothing stored before: they stay where they are, since "
+                "brokers forget single offsets of no group"
+            )
+        here = ";".join(self._client.name_servers)
+        if plan.skipped:
+            warnings.append(
+                f"{plural(plan.skipped, 'message')} {'is' if plan.skipped == 1 else 'are'} skipped "
+                "that the group had passed before the reset, and would consume again otherwise"
+            )
+        if file.namesrv != here:
+            warnings.append(f"the file was made at name server {file.namesrv}, this is {here}")
+        return replace(plan, warnings=tuple(warnings))
+
+    # --- planning --------------------------------------------------------------------------------
+
+    def _plan(
+        self,
+        known: Known,
+        group: str,
+        topic: str | None,
+        target: ResetTarget,
+        facts: Sequence[QueueFacts],
+    ) -> ResetPlan:
+        by = {
+            broker_name: self._by(known, broker_name)
+            for broker_name in {each.queue.broker_name for each in facts}
+        }
+        rows = [
+            row
+            for each in facts
+            if (row := row_of(each, target, by[each.queue.broker_name])) is not None
+        ]
+        members = list(_members(known.connections.values()))
+        problems = [*member_problems(members, by.values()), *skip_problem(rows, target)]
+        return ResetPlan(
+            group=group,
+            topic=topic,
+            target=target,
+            rows=tuple(rows),
+            taken_ms=self._clock.now_ms(),
+            members=tuple(sorted({member.client_id for member in members})),
+            problems=tuple(problems),
+            warnings=tuple(_pulling(members, by.values())),
+        )
+
+    def _by(self, known: Known, broker_name: str) -> ResetBy:
+        if broker_name not in known.connections:
+            return ResetBy.BROKER
+        address = known.masters.get(broker_name)
+        settings = self._wire.broker_config(address) if address else {}
+        by_itself = settings.get("useServerSideResetOffset") == "true"
+        return ResetBy.PULL if by_itself else ResetBy.MEMBERS
+
+    def _now(self, plan: ResetPlan) -> ResetPlan:
+        """Return the plan with what is stored and kept now, going to the same offsets."""
+        known = self._known_of(plan.group)
+        to = {row.queue: row.to_offset for row in plan.rows}
+        for topic in sorted({row.topic for row in plan.rows}):
+            self._queues_of(topic)
+        target = ResetTarget.undo(to)
+        facts = self._facts_now(known, plan.group, sorted(to), to)
+        return self._plan(known, plan.group, plan.topic, target, facts)
+
+    # --- doing -----------------------------------------------------------------------------------
+
+    def _carry_out(self, change: Change, plan: ResetPlan, rows: Sequence[ResetRow]) -> None:
+        if plan.new_group:
+            for broker_name in sorted({row.broker_name for row in rows}):
+                change.wire.make_group(broker_name, plan.group)
+        for broker_name in sorted({row.broker_name for row in rows}):
+            here = [row for row in rows if row.broker_name == broker_name]
+            address = self._client.master(broker_name)
+            if here[0].by is ResetBy.MEMBERS:
+                self._tell(change, address, plan.group, here)
+                continue
+            for row in here:
+                if not row.moves:
+                    continue
+                if row.by is ResetBy.PULL:
+                    change.wire.send_to(address, plan.group, row.queue, row.to_offset)
+                else:
+                    self._store(change, address, plan.group, row)
+
+    def _store(self, change: Change, address: str, group: str, row: ResetRow) -> None:
+        change.wire.store_offset_making_group(group, row.queue, row.to_offset)
+        if self._client.query_consumer_offset(group, row.queue) != row.to_offset:
+            # An earlier reset waits there for the next pull, and 5.x ignores what is stored then.
+            change.wire.send_to(address, group, row.queue, row.to_offset)
+
+    def _tell(self, change: Change, address: str, group: str, rows: Sequence[ResetRow]) -> None:
+        """Have a broker tell the members (220) to go exactly there.
+
+        Such a broker resets to times only. But one that is asked to skip to the end, and not by
+        force, tells every member whatever is stored. So the offsets are stored first. A member
+        that commits in between has its own offset told; that is seen in the answer.
+        """
+        for topic in sorted({row.topic for row in rows}):
+            here = [row for row in rows if row.topic == topic]
+            for _ in range(TOLD_AGAIN_MAX):
+                for row in here:
+                    change.wire.store_offset(group, row.queue, row.to_offset)
+                try:
+                    told = change.wire.tell_stored(address, group, topic)
+                except ConsumerNotOnlineError:
+                    break  # they have left; what is stored counts
+                if all(told.get(row.queue) == row.to_offset for row in here):
+                    break
+
+    def _read_back(
+        self, now: ResetPlan, rows: Sequence[ResetRow], wait_ms: int
+    ) -> list[ResetDoneRow]:
+        """Return what is stored now; members that move themselves are waited for."""
+        pause_ms = 0
+        if any(row.by is ResetBy.MEMBERS for row in rows):
+            pause_ms = JAVA_PAUSE_MS if self._has_others(now) else 0
+        begin = self._clock.monotonic_ms()
+        seen: set[MessageQueue] = set()
+        while True:
+            done = [outcome(row, self._stored(now.group, row.queue)) for row in rows]
+            age_ms = self._clock.monotonic_ms() - begin
+            if age_ms >= min(pause_ms, wait_ms):
+                seen.update(each.row.queue for each in done if each.moved)
+                if all(each.row.queue in seen for each in done) or age_ms >= wait_ms:
+                    break
+                if not now.is_online or all(row.by is ResetBy.BROKER for row in rows):
+                    break
+                if all(each.moved is not False for each in done):
+                    break
+            wait_unless_stopped(_LOOK_EVERY_S)
+        return [
+            replace(each, moved=True, note=None) if each.row.queue in seen else each
+            for each in done
+        ]
+
+    def _stored(self, group: str, queue: MessageQueue) -> int | None:
+        try:
+            return self._client.query_consumer_offset(group, queue)
+        except BrokerError:
+            return None
+
+    def _has_others(self, now: ResetPlan) -> bool:
+        """Whether members that are not ours were connected: they need their pause."""
+        connections = self._connections(now.group, self._wire.masters()).values()
+        return any(member.language != "PYTHON" for member in _members(connections))
+
+
+def _members(connections: Iterable[ConsumerConnection]) -> Iterator[GroupMember]:
+    seen: set[str] = set()
+    for connection in connections:
+        for member in connection.connection_set:
+            if member.client_id in seen:
+                continue
+            seen.add(member.client_id)
+            yield GroupMember(
+                client_id=member.client_id,
+                language=str(member.language),
+                is_push=connection.consume_type == "CONSUME_PASSIVELY",
+                is_broadcasting=connection.message_model == "BROADCASTING",
+            )
+
+
+def _only(
+    facts: Sequence[QueueFacts], queues: Collection[MessageQueue], topic: str | None
+) -> list[QueueFacts]:
+    known = {each.queue for each in facts}
+    unknown = sorted(set(queues) - known)
+    if unknown:
+        there = ", ".join(f"{q.broker_name}:{q.queue_id}" for q in sorted(known)) or "none"
+        raise ConfigurationError(
+            f"topic {topic!r} has no queue {_place(unknown[0])}; it has {there}", topic=topic
+        )
+    return [each for each in facts if each.queue in set(queues)]
+
+
+def _foreign(plan: ResetPlan, known: Known, group: str, new_group: bool) -> list[str]:
+    """Return the problem of a group that has nothing to do with the topic."""
+    subscribed = {t for each in known.connections.values() for t in each.subscription_table}
+    if (
+        new_group
+        or plan.topic is None
+        or plan.topic in subscribed
+        or any(row.from_offset is not None for row in plan.rows)
+    ):
+        return []
+    topics = sorted((known.topics_of.get(group, set()) | subscribed) - {names.retry_topic(group)})
+    there = f"; it consumes {', '.join(topics)}" if topics else ""
+    return [f"group {group!r} has nothing stored in topic {plan.topic!r}{there}"]
+
+
+def _left_out(
+    facts: Iterable[QueueFacts], planned: Collection[MessageQueue], target: ResetTarget
+) -> list[str]:
+    left = [each.queue for each in facts if each.queue not in planned]
+    if not left:
+        return []
+    what = (
+        f"group {target.group} has nothing stored there"
+        if target.kind is ResetKind.COPY
+        else "nothing is stored there to shift from"
+    )
+    return [f"{', '.join(_place(queue) for queue in left)}: left as it is, {what}"]
+
+
+def _others_told(plan: ResetPlan) -> list[str]:
+    if not any(row.by is ResetBy.MEMBERS for row in plan.rows):
+        return []
+    return [
+        "members are told of all queues of the topic: in the others they begin again at their last "
+        "commit, and repeat what they consumed since, some seconds' worth"
+    ]
+
+
+def _cannot_tell(plan: ResetPlan, every: Iterable[QueueFacts]) -> list[str]:
+    """Return the problem of brokers that tell members nothing while a queue has no offset."""
+    tells = {row.broker_name for row in plan.rows if row.by is ResetBy.MEMBERS}
+    never = [
+        _place(each.queue)
+        for each in every
+        if each.queue.broker_name in tells and each.committed is None
+    ]
+    never = [place for place in never if place not in {_place(row.queue) for row in plan.rows}]
+    if not never:
+        return []
+    return [
+        f"{', '.join(never)}: nothing is stored there yet, and brokers of 4.x then tell members "
+        "nothing at all: move all queues of the topic"
+    ]
+
+
+def _pulling(members: Iterable[GroupMember], by: Iterable[ResetBy]) -> list[str]:
+    if ResetBy.PULL not in set(by) or all(member.is_push for member in members):
+        return []
+    return [
+        "members that pull by themselves get the new offset with their next pull; a program on "
+        "the plain pull API decides itself what it makes of it"
+    ]
+
+
+def _place(queue: MessageQueue) -> str:
+    return f"{queue.topic} {queue.broker_name}:{queue.queue_id}"

@@ -1,0 +1,274 @@
+"""Planning changes of topics: making, changing, deleting them, and what is lost by that.
+
+Law: plans only; ``applying`` carries them out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rocketstream.admin.changes.applying import ApplyAdmin
+from rocketstream.admin.cluster.topics import DEFAULT_TOPIC_QUEUES
+from rocketstream.admin.core.likeness import like
+from rocketstream.admin.core.steps import (
+    ChangePlan,
+    Step,
+    StepKind,
+    check_topic_settings,
+    listed,
+    new_topic_settings,
+    shrink_sentences,
+    topic_settings,
+)
+from rocketstream.admin.core.words import plural
+from rocketstream.errors import BrokerError, ConfigurationError, RouteNotFoundError
+from rocketstream.protocol import names
+from rocketstream.protocol.codes import Perm
+
+
+class TopicChangeAdmin(ApplyAdmin):
+    """The operations of ``Admin`` that plan changes of topics."""
+
+    def topic_create_plan(
+        self,
+        name: str,
+        queues: int = DEFAULT_TOPIC_QUEUES,
+        perm: int = Perm.READ | Perm.WRITE,
+        *,
+        order: bool = False,
+        attributes: Mapping[str, str] | None = None,
+    ) -> ChangePlan:
+        """Return what making a topic on every broker would do; where it exists it is a problem.
+
+        Args:
+            name: 1 to 127 characters of ``[%|a-zA-Z0-9_-]``.
+            queues: read and write queues on each broker.
+            perm: bits of ``Perm`` (4 read, 2 write).
+            order: marks it as ordered for upstream's tools; brokers of 4.x do not keep that.
+            attributes: of 5.x, by name: ``{"message.type": "FIFO"}``; 4.x ignores them.
+
+        Raises:
+            ConfigurationError: a name, count or permission that is not acceptable.
+        """
+        names.check_topic(name)
+        wanted = new_topic_settings(queues, int(perm), order, attributes or {})
+        check_topic_settings(wanted)
+        self._refuse_system(name, "made")
+        steps: list[Step] = []
+        problems: list[str] = []
+        for broker_name, address in sorted(self._wire.masters().items()):
+            raw = self._wire.topic_settings(address).get(name)
+            if raw is None:
+                steps.append(Step(StepKind.PUT_TOPIC, broker_name, name, None, wanted))
+                continue
+            step = Step(StepKind.PUT_TOPIC, broker_name, name, topic_settings(raw), wanted)
+            kept = ("readQueueNums", "writeQueueNums", "perm")
+            if any(difference[0] in kept for difference in step.differences()):
+                steps.append(step)
+                there = "; ".join(f"{n} {b}, not {a}" for n, b, a in step.differences())
+                problems.append(
+                    f"{broker_name} has topic {name} already ({there}); `rocketstream topic "
+                    "update` changes it"
+                )
+        arguments = {
+            "name": name, "queues": queues, "perm": int(perm), "order": order,
+            "attributes": dict(attributes or {}),
+        }  # fmt: skip
+        return self._plan_of("topic.create", name, steps, arguments, problems=problems)
+
+    def topic_update_plan(
+        self,
+        name: str,
+        *,
+        read_queues: int | None = None,
+        write_queues: int | None = None,
+        perm: int | None = None,
+        order: bool | None = None,
+        attributes: Mapping[str, str | None] | None = None,
+    ) -> ChangePlan:
+        """Return what changing a topic would do, on every broker that has it.
+
+        Fewer queues are warned of; read queues that hold messages are a problem.
+
+        Args:
+            name: the topic.
+            read_queues: on each broker; None leaves them.
+            write_queues: on each broker; None leaves them.
+            perm: bits of ``Perm``; None leaves it.
+            order: see ``topic_create_plan``; None leaves it.
+            attributes: of 5.x; those with None are removed, those not named stay.
+
+        Raises:
+            ConfigurationError: a count or permission that is not acceptable; a system topic.
+            RouteNotFoundError: no broker has the topic; the text names those like it.
+        """
+        self._refuse_system(name, "changed")
+        wanted: dict[str, Any] = {
+            "readQueueNums": read_queues,
+            "writeQueueNums": write_queues,
+            "perm": None if perm is None else int(perm),
+            "order": order,
+        }
+        steps: list[Step] = []
+        warnings: list[str] = []
+        problems: list[str] = []
+        for broker_name, before in self._settings_of_topic(name).items():
+            after = {**before, **{k: v for k, v in wanted.items() if v is not None}}
+            merged = {**before["attributes"], **(attributes or {})}
+            after["attributes"] = {k: v for k, v in merged.items() if v is not None}
+            check_topic_settings(after)
+            step = Step(StepKind.PUT_TOPIC, broker_name, name, before, after)
+            if not step.differences():
+                continue
+            steps.append(step)
+            held = self._held(broker_name, name, before["readQueueNums"])
+            more = shrink_sentences(name, before, after, held, broker_name)
+            warnings += more[0]
+            problems += more[1]
+        arguments = {
+            "name": name, "read_queues": read_queues, "write_queues": write_queues,
+            "perm": wanted["perm"], "order": order, "attributes": dict(attributes or {}),
+        }  # fmt: skip
+        return self._plan_of(
+            "topic.update", name, steps, arguments, warnings=warnings, problems=problems
+        )
+
+    def topic_delete_plan(self, name: str) -> ChangePlan:
+        """Return what deleting a topic would lose: messages, progress, who consumes it.
+
+        Members that subscribe it are a problem.
+
+        Raises:
+            ConfigurationError: a topic of the system.
+            RouteNotFoundError: nobody knows the topic; the text names those like it.
+        """
+        self._refuse_system(name, "deleted")
+        steps = self._delete_steps(name)
+        if not steps:
+            raise self._unknown_topic(name)
+        brokers = [step.where for step in steps if step.kind is StepKind.DELETE_TOPIC]
+        losses, problems = self._consumers_of(name, brokers)
+        count = sum(
+            sum(self._held(step.where, name, step.before["readQueueNums"]).values())
+            for step in steps
+            if step.kind is StepKind.DELETE_TOPIC and isinstance(step.before, Mapping)
+        )
+        losses.insert(0, f"{plural(count, 'message')} kept on {listed(brokers) or 'no broker'}")
+        warnings = []
+        makes = [b for b in brokers if self._makes_topics(b)]
+        if makes:
+            warnings.append(
+                f"{listed(makes)} makes topics by itself (autoCreateTopicEnable): a producer that "
+                "still sends makes it again, empty"
+            )
+        return self._plan_of(
+            "topic.delete", name, steps, {"name": name},
+            losses=losses, warnings=warnings, problems=problems,
+        )  # fmt: skip
+
+    # --- parts -----------------------------------------------------------------------------------
+
+    def _plan_of(
+        self,
+        operation: str,
+        name: str,
+        steps: list[Step],
+        arguments: Mapping[str, Any],
+        *,
+        losses: list[str] | None = None,
+        warnings: list[str] | None = None,
+        problems: list[str] | None = None,
+    ) -> ChangePlan:
+        return ChangePlan(
+            operation=operation,
+            name=name,
+            steps=tuple(steps),
+            losses=tuple(losses or ()),
+            warnings=tuple(warnings or ()),
+            problems=tuple(problems or ()),
+            arguments=arguments,
+            taken_ms=self._clock.now_ms(),
+        )
+
+    def _settings_of_topic(self, name: str) -> dict[str, dict[str, Any]]:
+        """Return a topic's settings by broker."""
+        found = {
+            broker_name: topic_settings(raw)
+            for broker_name, address in sorted(self._wire.masters().items())
+            if (raw := self._wire.topic_settings(address).get(name)) is not None
+        }
+        if not found:
+            raise self._unknown_topic(name)
+        return found
+
+    def _unknown_topic(self, name: str) -> RouteNotFoundError:
+        hint = like(name, self._wire.topic_names()) or "; `rocketstream topic list` shows them"
+        return RouteNotFoundError(f"no broker has topic {name!r}{hint}", topic=name)
+
+    def _refuse_system(self, name: str, what: str) -> None:
+        names.check_topic(name)
+        kinds = {row.topic: row.kind for row in self.topic_list()}
+        if names.is_system_topic(name) or kinds.get(name) == "system":
+            raise ConfigurationError(
+                f"topic {name!r} belongs to the brokers themselves: it is not to be {what}",
+                topic=name,
+            )
+
+    def _delete_steps(self, name: str) -> list[Step]:
+        """Return what removes a topic: from its brokers, then from every name server."""
+        steps = [
+            Step(StepKind.DELETE_TOPIC, broker_name, name, topic_settings(raw), None)
+            for broker_name, address in sorted(self._wire.masters().items())
+            if (raw := self._wire.topic_settings(address).get(name)) is not None
+        ]
+        steps += [
+            Step(StepKind.DELETE_ROUTE, address, name)
+            for address in self._client.name_servers
+            if self._wire.route_at(address, name)
+        ]
+        return steps
+
+    def _held(self, broker_name: str, topic: str, read_queues: int) -> dict[int, int]:
+        """Return the messages kept, by queue id."""
+        try:
+            table = self._wire.topic_stats(self._client.master(broker_name), topic).offset_table
+        except BrokerError:
+            return {}
+        return {q.queue_id: max(s.max_offset - s.min_offset, 0) for q, s in table.items()}
+
+    def _consumers_of(self, topic: str, brokers: list[str]) -> tuple[list[str], list[str]]:
+        """Return whose progress is lost, and which members subscribe the topic."""
+        groups: set[str] = set()
+        for broker_name in brokers:
+            groups |= self._wire.groups_of(self._client.master(broker_name), topic)
+        losses: list[str] = []
+        problems: list[str] = []
+        masters = self._wire.masters()
+        for group in sorted(each for each in groups if not names.is_system_group(each)):
+            stored = [each for each in self.group_lag(group, topic) if each.consumer_offset]
+            if stored:
+                lag = sum(each.lag or 0 for each in stored)
+                losses.append(
+                    f"the progress of group {group} in {plural(len(stored), 'queue')}, "
+                    + (f"{plural(lag, 'message')} of it not consumed" if lag else "all consumed")
+                )
+            members = {
+                member.client_id
+                for connection in self._connections(group, masters).values()
+                if topic in connection.subscription_table
+                for member in connection.connection_set
+            }
+            if members:
+                problems.append(
+                    f"{plural(len(members), 'member')} of group {group} subscribe it: "
+                    f"{listed(members)}"
+                )
+        return losses, problems
+
+    def _makes_topics(self, broker_name: str) -> bool:
+        try:
+            settings = self._wire.broker_config(self._client.master(broker_name))
+        except BrokerError:
+            return False
+        return settings.get("autoCreateTopicEnable") == "true"

@@ -1,0 +1,295 @@
+"""Brokers and name servers one by one, their settings, and who produces.
+
+Law: joins of what ``admin.wire`` was told; a server that does not answer is a row with the
+reason, never a missing one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
+
+from rocketstream import limits
+from rocketstream.admin.cluster.topics import TopicAdmin
+from rocketstream.admin.core.figures import BrokerFigures, figures
+from rocketstream.errors import (
+    BrokerError,
+    ConfigurationError,
+    RequestNotSupportedError,
+    RocketMQError,
+    RouteNotFoundError,
+)
+from rocketstream.protocol import names
+from rocketstream.protocol.bodies import ProducerConnection
+from rocketstream.protocol.codes import ResponseCode
+
+MASTER_ID = 0
+ORDER_NAMESPACE = "ORDER_TOPIC_CONFIG"
+DEFAULT_DELAY_LEVELS = tuple(
+    f"{n}{unit}"
+    for unit, ns in (("s", (1, 5, 10, 30)), ("m", (*range(1, 11), 20, 30)), ("h", (1, 2)))
+    for n in ns
+)
+"""Level 1 is the first."""
+_NOT_CONNECTED = "not exist"
+
+T = TypeVar("T")
+A = TypeVar("A")
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerStatusRow:
+    """One broker process.
+
+    Attributes:
+        broker_id: 0 is the master.
+        address: ``host:port`` clients connect to.
+        figures: what it tells of itself; None when it did not answer.
+        facts: all it tells, by upstream's names.
+        error: why it could not be asked.
+    """
+
+    cluster: str
+    broker_name: str
+    broker_id: int
+    address: str
+    figures: BrokerFigures | None = None
+    facts: dict[str, str] = field(default_factory=dict)
+    error: str | None = None
+
+    @property
+    def is_master(self) -> bool:
+        """Whether clients write to it."""
+        return self.broker_id == MASTER_ID
+
+
+@dataclass(frozen=True, slots=True)
+class NameServerRow:
+    """One of the name servers given.
+
+    Attributes:
+        brokers: ``host:port`` of every broker process it knows; None when it did not answer.
+        config: its settings, by upstream's names; None when it did not tell them.
+        order_topics: its settings of ordered topics, by topic; None when it did not tell.
+        error: why it could not be asked.
+    """
+
+    address: str
+    brokers: tuple[str, ...] | None = None
+    config: dict[str, str] | None = None
+    order_topics: dict[str, str] | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ProducerRow:
+    """One connected producer.
+
+    Attributes:
+        brokers: brokers it is connected to.
+        version: MQVersion ordinal.
+        last_heartbeat_ms: when it was last heard of, ms since 1970; None when not told.
+    """
+
+    group: str
+    client_id: str
+    address: str
+    language: str
+    version: int
+    brokers: tuple[str, ...]
+    last_heartbeat_ms: int | None = None
+
+
+class BrokerAdmin(TopicAdmin):
+    """The operations of ``Admin`` on brokers, name servers and producers."""
+
+    def broker_status(self, broker: str | None = None) -> list[BrokerStatusRow]:
+        """Return every broker process with its own figures (GET_BROKER_RUNTIME_INFO, 28).
+
+        Args:
+            broker: only this one: a broker's name (all its processes) or an address.
+
+        Raises:
+            ConfigurationError: there is no such broker; the text names those there are.
+            ConnectError: no name server answered.
+        """
+        return self._asked_beside(self._status_of, self._processes(broker))
+
+    def broker_config(self, broker: str) -> dict[str, str]:
+        """Return the settings of one broker, its master's (GET_BROKER_CONFIG, 26).
+
+        Args:
+            broker: a broker's name or an address.
+
+        Raises:
+            ConfigurationError: there is no such broker.
+        """
+        return self._wire.broker_config(self._processes(broker)[0].address)
+
+    def delay_levels(self, topic: str) -> tuple[str, ...]:
+        """Return the delay levels a topic's brokers have (``1s``, ``5s``, …); level 1 is the first.
+
+        Where they differ, those of the broker with the fewest; where a broker does not tell,
+        RocketMQ's own eighteen.
+
+        Raises:
+            RouteNotFoundError: no broker is registered.
+            ConnectError: no name server answered.
+        """
+        try:
+            brokers = self._wire.route(topic).broker_datas
+            addresses = [d.broker_addrs[MASTER_ID] for d in brokers if MASTER_ID in d.broker_addrs]
+        except RouteNotFoundError:  # to be created by the send
+            addresses = list(self._wire.masters().values())
+        told = [self._told(partial(self._wire.broker_config, each)) for each in addresses]
+        levels = [tuple((each or {}).get("messageDelayLevel", "").split()) for each in told]
+        fewest = min((len(each) for each in levels if each), default=len(DEFAULT_DELAY_LEVELS))
+        return next((each for each in levels if len(each) == fewest), DEFAULT_DELAY_LEVELS)
+
+    def topic_names(self) -> list[str]:
+        """Return the names of all topics but the system's, sorted; two requests in all.
+
+        Raises:
+            ConnectError: no name server answered.
+        """
+        system = self._wire.system_topic_names()
+        return [
+            name
+            for name in self._wire.topic_names()
+            if name not in system and not names.is_system_topic(name)
+        ]
+
+    def group_names(self) -> list[str]:
+        """Return the names of all consumer groups but the system's, sorted; a request per broker.
+
+        Raises:
+            RouteNotFoundError: no broker is registered.
+            ConnectError: no name server answered.
+        """
+        masters = list(self._wire.masters().values())
+        told = self._asked_beside(self._wire.group_configs, masters)
+        found = {name for each in told for name in each}
+        return sorted(name for name in found if not names.is_system_group(name))
+
+    def name_servers(self) -> list[NameServerRow]:
+        """Return each of the name servers given, with the brokers it knows and its settings.
+
+        Name servers know nothing of each other: that one lacks a broker is seen here alone.
+        """
+        return self._asked_beside(self._name_server, self._client.name_servers)
+
+    def producer_connections(self, group: str, topic: str) -> list[ProducerRow]:
+        """Return the connected producers of a group (GET_PRODUCER_CONNECTION_LIST, 204).
+
+        Empty when none is connected: brokers know producers by their heartbeats alone.
+
+        Args:
+            group: the producer group.
+            topic: what it sends to; the brokers of this topic are asked.
+
+        Raises:
+            RouteNotFoundError: the name server does not know the topic.
+        """
+        names.check_group(group)
+        found: dict[tuple[str, str], list[str]] = {}
+        facts: dict[tuple[str, str], tuple[str, int]] = {}
+        for data in self._wire.route(topic).broker_datas:
+            address = data.broker_addrs.get(MASTER_ID)
+            if address is None:
+                continue
+            for each in self._connection(address, group).connection_set:
+                key = (each.client_id, each.client_addr)
+                found.setdefault(key, []).append(data.broker_name)
+                facts[key] = (each.language, each.version)
+        return sorted(
+            ProducerRow(group, *key, *facts[key], tuple(sorted(brokers)))
+            for key, brokers in found.items()
+        )
+
+    def producer_list(self) -> list[ProducerRow]:
+        """Return every connected producer of the cluster (GET_ALL_PRODUCER_INFO, 328).
+
+        Raises:
+            RequestNotSupportedError: a broker before 4.9.4 does not tell them.
+        """
+        found: dict[tuple[str, str, str], list[str]] = {}
+        facts: dict[tuple[str, str, str], tuple[str, int, int]] = {}
+        for broker_name, address in self._wire.masters().items():
+            for group, producers in self._wire.producers(address).data.items():
+                for each in producers:
+                    # Brokers tell addresses as Java writes them: with a slash before.
+                    key = (group, each.client_id, each.remote_ip.removeprefix("/"))
+                    found.setdefault(key, []).append(broker_name)
+                    facts[key] = (each.language, each.version, each.last_update_timestamp)
+        return sorted(
+            ProducerRow(*key, *facts[key][:2], tuple(sorted(brokers)), facts[key][2] or None)
+            for key, brokers in found.items()
+        )
+
+    # --- parts ------------------------------------------------------------------------------------
+
+    def _connection(self, address: str, group: str) -> ProducerConnection:
+        try:
+            return self._wire.producer_connection(address, group)
+        except RequestNotSupportedError:
+            raise
+        except BrokerError as error:
+            if error.code == ResponseCode.SYSTEM_ERROR and _NOT_CONNECTED in error.remark:
+                return ProducerConnection()
+            raise
+
+    def _processes(self, broker: str | None) -> list[BrokerStatusRow]:
+        rows = [
+            BrokerStatusRow(row.cluster, row.broker_name, row.broker_id, row.address)
+            for row in self.cluster_info()
+        ]
+        if broker is None:
+            return rows
+        chosen = [row for row in rows if broker in (row.broker_name, row.address)]
+        if not chosen:
+            there = ", ".join(f"{row.broker_name} ({row.address})" for row in rows) or "none"
+            raise ConfigurationError(f"there is no broker {broker!r}; there are: {there}")
+        return chosen
+
+    def _status_of(self, row: BrokerStatusRow) -> BrokerStatusRow:
+        who = (row.cluster, row.broker_name, row.broker_id, row.address)
+        try:
+            facts = self._wire.runtime(row.address)
+        except RocketMQError as error:
+            return BrokerStatusRow(*who, error=error.message)
+        return BrokerStatusRow(*who, figures(facts), facts)
+
+    def _name_server(self, address: str) -> NameServerRow:
+        try:
+            table = self._wire.cluster_info_at(address).broker_addr_table
+        except RocketMQError as error:
+            return NameServerRow(address, error=error.message)
+        brokers = sorted(a for data in table.values() for a in data.broker_addrs.values())
+        return NameServerRow(
+            address,
+            tuple(brokers),
+            self._told(lambda: self._wire.namesrv_config(address)),
+            self._told(lambda: self._wire.namesrv_settings(address, ORDER_NAMESPACE)),
+        )
+
+    @staticmethod
+    def _told(ask: Callable[[], dict[str, str]]) -> dict[str, str] | None:
+        try:
+            return ask()
+        except BrokerError as error:
+            return {} if error.code == ResponseCode.QUERY_NOT_FOUND else None
+        except RocketMQError:
+            return None
+
+    @staticmethod
+    def _asked_beside(ask: Callable[[A], T], what: Sequence[A]) -> list[T]:
+        if len(what) < 2:
+            return [ask(each) for each in what]
+        with ThreadPoolExecutor(min(len(what), limits.ADMIN_BROKERS_AT_ONCE_MAX)) as pool:
+            # Each with the caller's context: it may be told to end (see ``_util.stopping``).
+            asked = [pool.submit(copy_context().run, ask, each) for each in what]
+            return [each.result() for each in asked]

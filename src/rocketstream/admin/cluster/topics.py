@@ -1,0 +1,180 @@
+"""Brokers and topics of a cluster: what there is, what it holds, creating more.
+
+Law: joins of what ``admin.wire`` was told; every failure is one of ``rocketstream.errors``.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from rocketstream._util.clock import Clock
+from rocketstream.admin.core.fields import known_ms, permission, topic_kind
+from rocketstream.admin.core.steps import new_topic_settings
+from rocketstream.admin.rows import BrokerRow, RouteRow, TopicRow, TopicStatusRow
+from rocketstream.admin.safety.gate import ChangeGate
+from rocketstream.admin.wire.looking import AdminWire
+from rocketstream.client.blocking import BlockingAdminClient
+from rocketstream.errors import (
+    ConfigurationError,
+    RequestTimeoutError,
+    RouteNotFoundError,
+    TopicNotExistError,
+)
+from rocketstream.protocol import names
+from rocketstream.protocol.codes import Perm
+
+if TYPE_CHECKING:
+    from rocketstream.protocol.bodies import TopicConfig
+
+DEFAULT_TOPIC_QUEUES = 8
+_ROUTE_POLL_S = 0.02
+
+
+class TopicAdmin:
+    """The topic operations of ``Admin``."""
+
+    def __init__(self, client: BlockingAdminClient, timeout_ms: int, clock: Clock) -> None:
+        self._client = client
+        self._wire = AdminWire(client, timeout_ms)
+        self._changes = ChangeGate(client, timeout_ms)
+        self._timeout_ms = timeout_ms
+        self._clock = clock
+        self._producer_settings: dict[str, Any] = {"namesrv_addr": ";".join(client.name_servers)}
+
+    def cluster_info(self) -> list[BrokerRow]:
+        """Return every broker process registered with the name server."""
+        info = self._wire.cluster_info()
+        return sorted(
+            BrokerRow(data.cluster, name, broker_id, address)
+            for name, data in info.broker_addr_table.items()
+            for broker_id, address in data.broker_addrs.items()
+        )
+
+    def topic_list(self) -> list[TopicRow]:
+        """Return every topic of the cluster, system topics included (``kind`` tells them)."""
+        system = self._wire.system_topic_names()
+        configs: dict[str, list[tuple[str, TopicConfig]]] = {}
+        for broker_name, address in self._wire.masters().items():
+            table = self._wire.topic_configs(address)
+            for topic, config in table.items():
+                configs.setdefault(topic, []).append((broker_name, config))
+        topics = set(self._wire.topic_names()) | set(configs)
+        return [_topic_row(topic, system, configs.get(topic, [])) for topic in sorted(topics)]
+
+    def topic_create(
+        self, name: str, queues: int = DEFAULT_TOPIC_QUEUES, perm: int = Perm.READ | Perm.WRITE
+    ) -> list[RouteRow]:
+        """Create a topic on every broker, or change its queues and permission where it exists.
+
+        Returns when the name server routes to it on every broker, at the latest after the
+        timeout of one request.
+
+        Args:
+            name: 1 to 127 characters of ``[%|a-zA-Z0-9_-]``.
+            queues: read and write queues on each broker, from 1.
+            perm: bits of ``Perm`` (4 read, 2 write).
+
+        Raises:
+            ConfigurationError: the name, queue count or permission is not acceptable.
+            RequestTimeoutError: the brokers took it but the name server does not route to it yet.
+        """
+        names.check_topic(name)
+        if queues < 1:
+            raise ConfigurationError(
+                f"queues is {queues}; a topic has at least 1 queue on each broker", queues=queues
+            )
+        if perm not in (Perm.READ, Perm.WRITE, Perm.READ | Perm.WRITE):
+            raise ConfigurationError(
+                f"perm is {perm}; accepted are 6 (read and write), 4 (read), 2 (write)", perm=perm
+            )
+        self._changes.check("topic.create")
+        masters = self._wire.masters()
+        settings = new_topic_settings(queues, perm, False, {})
+        arguments = {"topic": name, "queues": queues, "perm": perm}
+        with self._changes.open("topic.create", arguments) as change:
+            for address in masters.values():
+                change.wire.put_topic(address, name, settings)
+            return self._wait_routed(name, masters, queues)
+
+    def _wait_routed(self, topic: str, brokers: Iterable[str], queues: int) -> list[RouteRow]:
+        """Ask for the route until it shows the queues: registration follows the broker's answer."""
+        pause = threading.Event()
+        deadline = self._clock.monotonic_ms() + self._timeout_ms
+        while True:
+            try:
+                rows = self.topic_route(topic)
+            except (RouteNotFoundError, TopicNotExistError):
+                rows = []
+            routed = {row.broker_name for row in rows if row.read_queues == queues}
+            if routed.issuperset(brokers):
+                return rows
+            if self._clock.monotonic_ms() >= deadline:
+                raise RequestTimeoutError(
+                    f"the brokers created topic {topic!r}, but after {self._timeout_ms} ms the "
+                    "name server does not route to it; check that the brokers can reach it",
+                    topic=topic,
+                )
+            pause.wait(_ROUTE_POLL_S)
+
+    def topic_route(self, name: str) -> list[RouteRow]:
+        """Return which brokers hold a topic and with how many queues.
+
+        Raises:
+            RouteNotFoundError: the name server does not know the topic.
+        """
+        route = self._wire.route(name)
+        masters = {data.broker_name: data.broker_addrs.get(0) for data in route.broker_datas}
+        return sorted(
+            (
+                RouteRow(
+                    topic=name,
+                    broker_name=data.broker_name,
+                    address=masters.get(data.broker_name),
+                    read_queues=data.read_queue_nums,
+                    write_queues=data.write_queue_nums,
+                    permission=permission(data.perm),
+                )
+                for data in route.queue_datas
+            ),
+            key=lambda row: row.broker_name,
+        )
+
+    def topic_status(self, name: str) -> list[TopicStatusRow]:
+        """Return what each queue of a topic holds (C-538), from the masters.
+
+        Raises:
+            RouteNotFoundError: the name server does not know the topic.
+        """
+        rows: list[TopicStatusRow] = []
+        for part in self.topic_route(name):
+            if part.address is None:
+                continue
+            table = self._wire.topic_stats(part.address, name).offset_table
+            for queue, stats in table.items():
+                rows.append(
+                    TopicStatusRow(
+                        topic=queue.topic,
+                        broker_name=queue.broker_name,
+                        queue_id=queue.queue_id,
+                        min_offset=max(stats.min_offset, 0),
+                        max_offset=max(stats.max_offset, 0),
+                        last_update_ms=known_ms(stats.last_update_timestamp),
+                    )
+                )
+        return sorted(rows, key=lambda row: (row.topic, row.broker_name, row.queue_id))
+
+
+def _topic_row(topic: str, system: set[str], configs: list[tuple[str, TopicConfig]]) -> TopicRow:
+    perm: int | None = None
+    for _, config in configs:
+        perm = config.perm if perm is None else perm & config.perm
+    return TopicRow(
+        topic=topic,
+        kind=topic_kind(topic, system),
+        brokers=tuple(sorted(name for name, _ in configs)),
+        read_queues=sum(c.read_queue_nums for _, c in configs) if configs else None,
+        write_queues=sum(c.write_queue_nums for _, c in configs) if configs else None,
+        permission=None if perm is None else permission(perm),
+    )

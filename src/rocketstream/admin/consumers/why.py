@@ -1,0 +1,477 @@
+"""Why a group is behind: what is asked of brokers and members to say so, within two seconds.
+
+Law: asks in parallel, each question bounded, and hands the answers to ``admin.core``; decides
+nothing. What did not answer in time is told as unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, TypeVar
+
+from rocketstream import limits
+from rocketstream._util.stopping import wait_unless_stopped
+from rocketstream.admin.consumers.members import MemberAdmin
+from rocketstream.admin.core import reading
+from rocketstream.admin.core.causes import find_causes, verdict_with
+from rocketstream.admin.core.evidence import Evidence, FilterSeen, Look, Member, MessageFacts
+from rocketstream.admin.core.fields import permission
+from rocketstream.admin.core.joining import Matching
+from rocketstream.admin.core.pinned import find_pinned
+from rocketstream.admin.core.verdicts import judge, suspects
+from rocketstream.admin.core.windows import MATCH_ALL, stands_ms_of
+from rocketstream.admin.progress.filtered import count_matching
+from rocketstream.admin.rows import SubscriptionRow
+from rocketstream.admin.state import (
+    GroupState,
+    GroupVerdict,
+    PinnedMessage,
+    QueueKind,
+    QueueState,
+    WhyReport,
+)
+from rocketstream.admin.wire.questions import Asking
+from rocketstream.errors import ConfigurationError, RocketMQError
+from rocketstream.model import MessageQueue
+from rocketstream.protocol import names
+from rocketstream.protocol.subscription import build_subscription
+
+if TYPE_CHECKING:
+    from rocketstream.protocol.message_ext import MessageExt
+
+T = TypeVar("T")
+
+APART_MS = 500
+"""Between two looks into members: what stands in both stands."""
+LOOK_TIMEOUT_MS = 900
+"""A member that does not answer within this is told as unknown; brokers would wait 10 s."""
+LOOKS_MS = 1_800
+"""Two looks and the pause between them take no longer together."""
+QUEUES_READ_MAX = 8
+"""Queues whose next message is read."""
+TAGS_READ_MAX = 32
+"""Newest messages read of a queue, to see what tags they have."""
+ENTRIES_COUNTED_MAX = 20_000
+"""Newest messages of a queue of which it is counted whether tags want them; those of a topic that
+a condition is evaluated on: brokers read these."""
+CONDITION_MS = 1_000
+"""Brokers evaluate a condition for no longer."""
+RETRIES_READ_MAX = 16
+"""Newest messages read of a retry queue."""
+VERDICT_STEPS = 6
+"""Times a group is asked for a verdict, at least; and every 5 s."""
+STEP_MAX_MS = 5_000
+
+
+class WhyAdmin(MemberAdmin):
+    """The operations of ``Admin`` that judge a group and find out what ails it."""
+
+    def group_why(self, group: str, *, window: Sequence[GroupState] = ()) -> WhyReport:
+        """Find out why a group is behind; takes less than two seconds where brokers answer.
+
+        Brokers are asked where the group stands, members twice what they do and where their
+        threads stand, and the messages the group stands at are read. Nothing changes by it.
+
+        Args:
+            group: the consumer group.
+            window: states of the group seen before, oldest first: the verdict is made of all.
+
+        Raises:
+            ConfigurationError: every broker answered, and none knows the group.
+            RouteNotFoundError: there is no broker.
+            ConnectError: no name server answered.
+        """
+        began_ms = self._clock.monotonic_ms()
+        names.check_group(group)
+        evidence, seen = self._evidence(group, window)
+        standing = stands_ms_of(seen)
+        causes = find_causes(evidence, standing)
+        return WhyReport(
+            group,
+            verdict_with(evidence.verdict, causes),
+            causes,
+            evidence.unknown,
+            round(self._clock.monotonic_ms() - began_ms),
+        )
+
+    def group_verdict(self, group: str, seconds: float = 30.0) -> GroupVerdict:
+        """Watch a group for some time and judge how it does; blocks for that long.
+
+        Offsets are committed every 5 s, so less than 20 s tell little, and 5 minutes tell a burst
+        from falling behind.
+
+        Args:
+            group: the consumer group.
+            seconds: how long to watch; 0 judges one state.
+
+        Raises:
+            ConfigurationError: every broker answered, and none knows the group; or ``seconds`` is
+                negative.
+            RouteNotFoundError: there is no broker.
+            ConnectError: no name server answered.
+        """
+        states = self.watch_group(group, seconds)
+        return judge(states, self.pinned_messages(states))
+
+    def watch_group(self, group: str, seconds: float) -> list[GroupState]:
+        """Return the states of a group over some time, oldest first; blocks for that long.
+
+        Args:
+            group: the consumer group.
+            seconds: how long to watch; 0 takes one state.
+
+        Raises:
+            ConfigurationError: every broker answered, and none knows the group; or ``seconds`` is
+                negative.
+            RouteNotFoundError: there is no broker.
+            ConnectError: no name server answered.
+        """
+        if seconds < 0:
+            raise ConfigurationError(f"seconds must be 0 or more, not {seconds}", seconds=seconds)
+        began_ms = self._clock.monotonic_ms()
+        states = [self.group_state(group)]
+        step_ms = min(seconds * 1_000 / VERDICT_STEPS, STEP_MAX_MS)
+        while (left_ms := began_ms + seconds * 1_000 - self._clock.monotonic_ms()) > 0:
+            wait_unless_stopped(min(step_ms, left_ms) / 1_000)
+            states.append(self.group_state(group))
+        return states
+
+    def pinned_messages(self, window: Sequence[GroupState]) -> tuple[PinnedMessage, ...]:
+        """Find the messages that hold queues back which stand in a window of states.
+
+        Asks members only where a queue was seen to stand for 20 s, and then only its owner twice,
+        two thirds of a second apart.
+
+        Args:
+            window: states of one group, oldest first.
+        """
+        standing = suspects(window)
+        if not standing:
+            return ()
+        state = window[-1]
+        asking = _Asking(self, masters=self._wire.masters())
+        with ThreadPoolExecutor(limits.ADMIN_LOOKS_AT_ONCE_MAX) as pool:
+            asking.pool = pool
+            reads = asking.start_reading(standing)
+            members = asking.two_looks(state.group, {queue.client_id for queue in standing})
+            evidence = Evidence(
+                state,
+                judge(window),
+                window[-2] if len(window) > 1 else None,
+                members,
+                messages=asking.messages(reads),
+                arrival_tps=reading.arrival_tps(window[max(len(window) - 7, 0)], state),
+            )
+        return tuple(find_pinned(evidence, stands_ms_of(window)))
+
+    # --- evidence ---------------------------------------------------------------------------------
+
+    def _evidence(
+        self, group: str, window: Sequence[GroupState]
+    ) -> tuple[Evidence, list[GroupState]]:
+        began_ms = self._clock.monotonic_ms()
+        asking = _Asking(self, masters=self._wire.masters())
+        with ThreadPoolExecutor(limits.ADMIN_LOOKS_AT_ONCE_MAX) as pool:
+            asking.pool = pool
+            looking = asking.start(lambda: asking.look_at_all(group))
+            first = self.group_state(group, owners=False)
+            reads = asking.start_reading(_oldest(first))
+            failed = [asking.start(_later(asking.failed_of, queue)) for queue in _retries(first)]
+            permissions = asking.start(lambda: asking.permissions(first))
+            closed = [asking.start(_later(asking.is_closed, n, group)) for n in asking.masters]
+            filters = [asking.start(_later(asking.filter_of, first, s)) for s in _filters(first)]
+            before = looking.result()
+            second, after = first, before
+            if before and (first.lag or first.queues_unknown):
+                wait_unless_stopped(APART_MS / 1_000)
+                again = asking.start(lambda: self.group_state(group, owners=False))
+                left_ms = began_ms + LOOKS_MS - self._clock.monotonic_ms()
+                told = [client for client, look in before.items() if isinstance(look, Look)]
+                after = asking.look_at(group, told, max(left_ms, LOOK_TIMEOUT_MS / 3))
+                second = again.result()
+            members = _members(before, after, asking)
+            evidence = Evidence(
+                second,
+                judge([*window, first, second]),
+                first,
+                members,
+                permissions.result(),
+                asking.messages(reads),
+                tuple(m for each in failed for m in each.result()),
+                reading.arrival_tps(first, second),
+                {found.topic: found for each in filters if (found := each.result()) is not None},
+                paused_at=tuple(name for each in closed if (name := each.result()) is not None),
+            )
+        seen = [*window, first, second]
+        pinned = find_pinned(evidence, stands_ms_of(seen))
+        unknown = (*second.errors, *dict.fromkeys(asking.unknown), *reading.not_told(evidence))
+        verdict = judge(seen, pinned)
+        return replace(evidence, verdict=verdict, unknown=tuple(dict.fromkeys(unknown))), seen
+
+
+@dataclass(slots=True)
+class _Asking:
+    """The questions of one report, on a few threads.
+
+    Attributes:
+        unknown: what did not answer.
+        addresses: of each member, a broker it is connected to.
+        masters: address of each broker's master.
+    """
+
+    admin: WhyAdmin
+    pool: ThreadPoolExecutor = field(init=False)
+    unknown: list[str] = field(default_factory=list)
+    addresses: dict[str, str] = field(default_factory=dict)
+    masters: dict[str, str] = field(default_factory=dict)
+
+    def start(self, call: Callable[[], T]) -> Future[T]:
+        """Run a call on a thread, in the caller's context: it may be told to end."""
+        return self.pool.submit(copy_context().run, call)
+
+    # --- members ----------------------------------------------------------------------------------
+
+    def look_at_all(self, group: str) -> dict[str, Look | str]:
+        """Look into every member, as far as the bound allows."""
+        for address in self.masters.values():
+            try:
+                connection = self.admin._wire.consumer_connection(address, group)
+            except RocketMQError:
+                continue  # the state tells who did not answer, and that nobody is connected
+            for member in connection.connection_set:
+                self.addresses.setdefault(member.client_id, address)
+        wanted = sorted(self.addresses)
+        if len(wanted) > limits.ADMIN_LOOKS_MAX:
+            self.unknown.append(
+                f"{len(wanted) - limits.ADMIN_LOOKS_MAX} of {len(wanted)} members were not asked "
+                "what they do: too many"
+            )
+        return self.look_at(group, wanted[: limits.ADMIN_LOOKS_MAX])
+
+    def look_at(
+        self, group: str, members: Iterable[str], timeout_ms: float = LOOK_TIMEOUT_MS
+    ) -> dict[str, Look | str]:
+        """Look into members, beside each other; an error's text for those who did not answer."""
+        asked = {each: self._looked(group, each, timeout_ms) for each in members}
+        return {client_id: future.result() for client_id, future in asked.items()}
+
+    def two_looks(self, group: str, members: Iterable[str | None]) -> tuple[Member, ...]:
+        """Look into members twice; None stands for all, where the owner is not known."""
+        wanted = set(members)
+        before = self.look_at_all(group)
+        if None not in wanted:
+            before = {client: look for client, look in before.items() if client in wanted}
+        wait_unless_stopped(APART_MS / 1_000)
+        return _members(before, self.look_at(group, before), self)
+
+    def _looked(self, group: str, client_id: str, timeout_ms: float) -> Future[Look | str]:
+        address = self.addresses[client_id]
+
+        def ask() -> Look | str:
+            try:
+                info = self.admin._wire.running_info(
+                    address, group, client_id, stacks=True, timeout_ms=round(timeout_ms)
+                )
+            except RocketMQError as error:
+                return str(error)
+            return reading.look_of(info, self.admin._clock.now_ms())
+
+        return self.start(ask)
+
+    # --- messages ---------------------------------------------------------------------------------
+
+    def start_reading(
+        self, queues: Iterable[QueueState]
+    ) -> dict[MessageQueue, Future[MessageFacts | None]]:
+        """Read the message each queue stands at."""
+        return {
+            MessageQueue(q.topic, q.broker_name, q.queue_id): self.start(_later(self._next_of, q))
+            for q in queues
+        }
+
+    def messages(
+        self, reads: Mapping[MessageQueue, Future[MessageFacts | None]]
+    ) -> dict[MessageQueue, MessageFacts]:
+        """Return the messages that could be read."""
+        found = {queue: future.result() for queue, future in reads.items()}
+        return {queue: message for queue, message in found.items() if message is not None}
+
+    def failed_of(self, queue: QueueState) -> list[MessageFacts]:
+        """Return the newest messages of a retry queue, and the one the group stands at."""
+        low, high = queue.min_offset or 0, queue.max_offset or 0
+        offsets = range(max(high - RETRIES_READ_MAX, low), high)
+        found = self._read(queue, offsets.start, len(offsets)) if offsets else []
+        at = queue.committed_offset
+        if at is not None and low <= at < offsets.start:
+            found += self._read(queue, at, 1)
+        return [reading.message_of(message, queue) for message in found]
+
+    def filter_of(self, state: GroupState, row: SubscriptionRow) -> FilterSeen | None:
+        """Return what a group's filter makes of the newest messages of a topic."""
+        found: list[MessageExt] = []
+        queues = [q for q in state.of_kind(QueueKind.TOPIC) if q.topic == row.topic]
+        for queue in queues:
+            low, high = queue.min_offset or 0, queue.max_offset or 0
+            start = max(high - TAGS_READ_MAX, low)
+            if start < high and len(found) < QUEUES_READ_MAX * TAGS_READ_MAX:
+                found += self._read(queue, start, TAGS_READ_MAX)
+        if not found:
+            return None
+        if row.expression_type == "SQL92":
+            seen = reading.condition_seen(row, [message.properties for message in found])
+            return self._evaluated(seen, queues)
+        tags = reading.tags_seen(row, [message.tags for message in found])
+        return tags if tags.matching else self._looked_further(state, tags)
+
+    def _evaluated(self, seen: FilterSeen, queues: Sequence[QueueState]) -> FilterSeen | None:
+        """Have brokers evaluate a condition on the newest messages, until one is found."""
+        ends_ms = self.admin._clock.monotonic_ms() + CONDITION_MS
+        share = max(ENTRIES_COUNTED_MAX // len(queues), TAGS_READ_MAX)
+        examined = 0
+        for queue in queues:
+            where = MessageQueue(queue.topic, queue.broker_name, queue.queue_id)
+            end = queue.max_offset or 0
+            at = max(end - share, queue.min_offset or 0)
+            while at < end:
+                if self.admin._clock.monotonic_ms() > ends_ms:
+                    self.unknown.append(
+                        f"whether the condition of {seen.topic} matches anything: brokers took "
+                        f"over {CONDITION_MS} ms for {examined} messages"
+                    )
+                    return None
+                before = at
+                try:
+                    address = self.masters[queue.broker_name]
+                    matching, at = self.admin._wire.pull(
+                        address, names.TOOLS_CONSUMER_GROUP, where, at, 1, seen.expression
+                    )
+                except (RocketMQError, KeyError) as error:
+                    self.unknown.append(f"what the condition of {seen.topic} wants: {error}")
+                    return None
+                if matching:
+                    return replace(seen, examined=examined + 1, matching=1)
+                examined += min(at, end) - before
+        return replace(seen, examined=examined)
+
+    def _looked_further(self, state: GroupState, seen: FilterSeen) -> FilterSeen | None:
+        """Count in the index what a filter wants: one that wants a message in thousands is fine."""
+        examined = matching = 0
+        for queue in state.of_kind(QueueKind.TOPIC):
+            low, high = queue.min_offset or 0, queue.max_offset or 0
+            if queue.topic != seen.topic or low >= high:
+                continue
+            start = max(high - ENTRIES_COUNTED_MAX, low)
+            asking = Asking(
+                self.admin._client, self.masters[queue.broker_name], self.admin._timeout_ms
+            )
+            part = replace(queue, committed_offset=start, min_offset=low)
+            wanted = build_subscription(seen.topic, seen.expression, 0)
+            try:
+                configs = self.admin._wire.topic_configs(asking.address)
+                config = configs.get(seen.topic)
+                counted = count_matching(asking, part, wanted, config=config)
+            except (RocketMQError, KeyError) as error:
+                counted = Matching(error=str(error))
+            if counted.count is None:
+                self.unknown.append(f"what the filter of {seen.topic} wants: {counted.error}")
+                return None
+            examined += high - start
+            matching += counted.count.high
+        return replace(seen, examined=examined, matching=matching)
+
+    def _next_of(self, queue: QueueState) -> MessageFacts | None:
+        at = max(queue.committed_offset or 0, queue.min_offset or 0)
+        if queue.max_offset is None or at >= queue.max_offset:
+            return None
+        found = self._read(queue, at, 1)
+        return reading.message_of(found[0], queue) if found else None
+
+    def _read(self, queue: QueueState, at: int, most: int) -> list[MessageExt]:
+        where = MessageQueue(queue.topic, queue.broker_name, queue.queue_id)
+        try:
+            address = self.masters[queue.broker_name]
+            found = self.admin._wire.pull(address, names.TOOLS_CONSUMER_GROUP, where, at, most)[0]
+            # Sentences name messages by their keys: what is masked leaves here masked.
+            return [self.admin._showing.masked(message) for message in found]
+        except (RocketMQError, KeyError) as error:
+            self.unknown.append(f"messages of {where} could not be read: {error}")
+            return []
+
+    def is_closed(self, broker_name: str, group: str) -> str | None:
+        """Return the broker's name where its settings of the group give it nothing."""
+        try:
+            configs = self.admin._wire.group_configs(self.masters[broker_name])
+        except RocketMQError as error:
+            self.unknown.append(f"the group's settings at {broker_name}: {error}")
+            return None
+        config = configs.get(group)
+        return broker_name if config is not None and not config.consume_enable else None
+
+    def permissions(self, state: GroupState) -> dict[tuple[str, str], str]:
+        """Return what clients may do with the topics of a group, as their routes tell."""
+        found: dict[tuple[str, str], str] = {}
+        topics = {s.topic for s in state.subscriptions}
+        topics |= {q.topic for q in state.of_kind(QueueKind.TOPIC, QueueKind.RETRY)}
+        for topic in sorted(topics):
+            try:
+                route = self.admin._wire.route(topic)
+            except RocketMQError as error:
+                self.unknown.append(f"the route of {topic} could not be asked: {error}")
+                continue
+            for data in route.queue_datas:
+                found[topic, data.broker_name] = permission(data.perm)
+        return found
+
+
+def _later(call: Callable[..., T], *arguments: object) -> Callable[[], T]:
+    return lambda: call(*arguments)
+
+
+def _members(
+    before: Mapping[str, Look | str], after: Mapping[str, Look | str], asking: _Asking
+) -> tuple[Member, ...]:
+    found: list[Member] = []
+    for client_id, first in before.items():
+        second = after.get(client_id, first)
+        error = next((each for each in (second, first) if isinstance(each, str)), None)
+        if error is not None:
+            asking.unknown.append(f"member {client_id} did not tell what it does: {error}")
+        found.append(
+            Member(
+                client_id,
+                first if isinstance(first, Look) else None,
+                second if isinstance(second, Look) else None,
+                error,
+            )
+        )
+    return tuple(found)
+
+
+def _oldest(state: GroupState) -> list[QueueState]:
+    """Return the queues whose next message has waited longest."""
+    found = [
+        (state.taken_ms - (queue.time_lag_ms(state.taken_ms) or 0), queue)
+        for queue in state.of_kind(QueueKind.TOPIC, QueueKind.RETRY)
+        if queue.lag
+    ]
+    found.sort(key=lambda each: each[0])
+    return [queue for _, queue in found[:QUEUES_READ_MAX]]
+
+
+def _retries(state: GroupState) -> list[QueueState]:
+    return [queue for queue in state.of_kind(QueueKind.RETRY) if queue.max_offset]
+
+
+def _filters(state: GroupState) -> list[SubscriptionRow]:
+    """Return the subscriptions that want only some messages, one a topic."""
+    found = {
+        s.topic: s
+        for s in reversed(state.subscriptions)
+        if s.expression_type in {"TAG", "SQL92"}
+        and s.expression.strip() not in MATCH_ALL
+        and not s.topic.startswith(names.RETRY_PREFIX)
+    }
+    return list(found.values())

@@ -1,0 +1,136 @@
+"""The stacks a member tells of its threads, Java's and Python's, and where its listeners stand.
+
+Law: pure; text in, values out. A line that is neither a thread nor a frame is left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+POOL_PREFIX = "ConsumeMessageThread_"
+"""What both clients call the threads, and ours the tasks, that call listeners, before the group's
+name."""
+GROUP_CHARS_MAX = 100
+"""Of the group's name a thread's name has so many characters."""
+STACK_LINES_MAX = 12
+_JAVA_THREAD = re.compile(r"^(?P<name>.*?) *TID: (?P<id>-?\d+) STATE: (?P<state>\w+)\s*$")
+_OUR_THREAD = re.compile(
+    r'^"(?P<name>.*)"(?:(?: daemon)? TID: (?P<id>\d+)| (?P<task>asyncio task))\s*$'
+)
+_OUR_FRAME = re.compile(r"^ {4}at (?P<name>.+) \((?P<file>.+):(?P<line>\d+)\)\s*$")
+_JAVA_RUN = ("ConsumeMessageConcurrentlyService$ConsumeRequest.run",
+             "ConsumeMessageOrderlyService$ConsumeRequest.run")  # fmt: skip
+_JAVA_CLIENT = "org.apache.rocketmq.client.impl.consumer."
+_JAVA_OWN = ("java.", "javax.", "jdk.", "sun.", "com.sun.")
+_JAVA_MODULE = re.compile(r"^(?:[\w.-]*(?:@[\w.+-]+)?/){1,2}(?=[\w$.]+\()")
+"""Before a frame's class: ``app//``, ``java.base@17.0.1/``."""
+_OUR_CALLER = re.compile(r"[/\\]rocketstream[/\\]client[/\\]consumer[/\\]consume[/\\]")
+_PYTHON_OWN = re.compile(
+    r"[/\\](?:lib[/\\]python3[^/\\]*|Lib)[/\\](?!site-packages|dist-packages)|^<"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadStack:
+    """One thread, or one asyncio task of a Python member.
+
+    Attributes:
+        frames: where it stands, the innermost first.
+        state: as Java calls it (``TIMED_WAITING``); None of a Python thread.
+        listener: of ``frames`` those of the user's listener and what it called; empty while the
+            thread calls none.
+        is_task: whether it is an asyncio task.
+    """
+
+    name: str
+    frames: tuple[str, ...]
+    state: str | None = None
+    listener: tuple[str, ...] = ()
+    is_task: bool = False
+
+    @property
+    def place(self) -> str | None:
+        """The innermost place in the user's own code, else the innermost at all."""
+        if not self.listener:
+            return None
+        own = (frame for frame in self.listener if not _is_library(frame))
+        return next(own, self.listener[0])
+
+    @property
+    def waits_in(self) -> str | None:
+        """The innermost place, where it is not the user's own code: what the listener waits in."""
+        if not self.listener or not _is_library(self.listener[0]):
+            return None
+        return self.listener[0]
+
+    def text(self) -> str:
+        """Return the listener's part of the stack, line by line."""
+        shown = self.listener or self.frames
+        state = f" ({self.state})" if self.state else ""
+        lines = [f"{self.name}{state}", *(f"    at {frame}" for frame in shown[:STACK_LINES_MAX])]
+        if len(shown) > STACK_LINES_MAX:
+            lines.append(f"    and {len(shown) - STACK_LINES_MAX} frames more")
+        return "\n".join(lines)
+
+
+def threads_of(text: str | None) -> tuple[ThreadStack, ...]:
+    """Return the threads of a running info's stacks (``jstack``), in its order."""
+    found: list[tuple[str, str | None, bool, list[str]]] = []
+    for line in (text or "").splitlines():
+        java, ours = _JAVA_THREAD.match(line), _OUR_THREAD.match(line)
+        if ours:
+            found.append((ours["name"], None, ours["task"] is not None, []))
+        elif java:
+            found.append((java["name"], java["state"], False, []))
+        elif found and (frame := _frame(line, found[-1][0])):
+            found[-1][3].append(frame)
+    return tuple(
+        ThreadStack(name, tuple(frames), state, _listener_part(frames), is_task)
+        for name, state, is_task, frames in found
+    )
+
+
+def busy_listeners(threads: Iterable[ThreadStack], group: str) -> tuple[ThreadStack, ...]:
+    """Return the threads that are inside a listener of this group."""
+    prefix = f"{POOL_PREFIX}{group[:GROUP_CHARS_MAX]}_"
+    return tuple(t for t in threads if t.listener and t.name.startswith(prefix))
+
+
+def places(threads: Sequence[ThreadStack]) -> list[tuple[str, int]]:
+    """Return where threads stand in the user's code and how many there, most first."""
+    found = Counter(thread.place for thread in threads if thread.place)
+    return sorted(found.items(), key=lambda each: (-each[1], each[0]))
+
+
+def _frame(line: str, thread: str) -> str | None:
+    ours = _OUR_FRAME.match(line)
+    if ours:
+        return f"{ours['name']} ({ours['file']}:{ours['line']})"
+    # Java's client writes the thread's name, padded to 40, before each frame.
+    if thread and line.startswith(thread):
+        return _JAVA_MODULE.sub("", line[len(thread) :].strip()) or None
+    return None
+
+
+def _listener_part(frames: Sequence[str]) -> tuple[str, ...]:
+    """Return the frames above the client's own: the listener and what it called.
+
+    A listener may use a client itself, so it is the caller of listeners that is looked for.
+    """
+    for index, frame in enumerate(frames):
+        if _OUR_CALLER.search(frame):
+            return tuple(frames[:index])
+        if any(run in frame for run in _JAVA_RUN):
+            own = index == 0 or frames[index - 1].startswith(_JAVA_CLIENT)
+            return () if own else tuple(frames[:index])
+    return ()
+
+
+def _is_library(frame: str) -> bool:
+    if frame.startswith(_JAVA_OWN):
+        return True
+    file = frame.rpartition(" (")[2]
+    return bool(_PYTHON_OWN.search(file))

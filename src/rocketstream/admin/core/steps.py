@@ -1,0 +1,308 @@
+"""Changes of topics, groups and offsets as values: steps with what is so before and after.
+
+Law: pure: settings in, steps and sentences out. Settings are kept by upstream's names, also those
+this package does not know, so that a change loses none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+from rocketstream.admin.core.likeness import like
+from rocketstream.admin.core.words import some
+from rocketstream.errors import ConfigurationError
+from rocketstream.model import MessageQueue
+from rocketstream.protocol import names
+from rocketstream.protocol.codes import Perm
+
+Settings = Mapping[str, Any]
+QUEUES_MAX: Final = 65_536
+TOPIC_NAMES: Final = (
+    "readQueueNums",
+    "writeQueueNums",
+    "perm",
+    "order",
+    "topicFilterType",
+    "topicSysFlag",
+    "attributes",
+)
+
+
+class StepKind(StrEnum):
+    """What a step does."""
+
+    PUT_TOPIC = "put topic"
+    DELETE_TOPIC = "delete topic"
+    DELETE_ROUTE = "delete route"
+    PUT_GROUP = "put group"
+    DELETE_GROUP = "delete group"
+    STORE_OFFSET = "store offset"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One change at one place.
+
+    Attributes:
+        where: the broker's name; the address of a name server for ``DELETE_ROUTE``.
+        name: the topic or group; for ``STORE_OFFSET`` the group.
+        before: settings or offset as they are now; None where there are none.
+        after: as they will be; None where they are removed.
+        queue: of ``STORE_OFFSET``.
+    """
+
+    kind: StepKind
+    where: str
+    name: str
+    before: Settings | int | None = None
+    after: Settings | int | None = None
+    queue: MessageQueue | None = None
+
+    def differences(self) -> list[tuple[str, Any, Any]]:
+        """Return what changes: name, before, after; None stands for "not there"."""
+        if self.queue is not None:
+            return [("offset", self.before, self.after)]
+        before = self.before if isinstance(self.before, Mapping) else {}
+        after = self.after if isinstance(self.after, Mapping) else {}
+        both = [*before, *(name for name in after if name not in before)]
+        return [
+            (name, before.get(name), after.get(name))
+            for name in both
+            if before.get(name) != after.get(name)
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class ChangePlan:
+    """What would be changed, to be shown before it is done.
+
+    Attributes:
+        operation: ``topic.delete``, ``group.pause``, …
+        name: the topic, group or file it is about.
+        steps: in the order they are made.
+        losses: what is lost by it, a sentence each.
+        warnings: what is to be known, and does not hinder.
+        problems: why ``change_apply`` refuses it without ``force``.
+        arguments: what it was made from; planned again with them before it is carried out.
+        taken_ms: when it was made, ms since 1970.
+    """
+
+    operation: str
+    name: str
+    steps: tuple[Step, ...]
+    losses: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    taken_ms: int = 0
+
+    @property
+    def changes(self) -> bool:
+        """Whether anything changes."""
+        return bool(self.steps)
+
+
+@dataclass(frozen=True, slots=True)
+class StepDone:
+    """What became of a step.
+
+    Attributes:
+        done: whether it is so now, as read back; None when that could not be asked.
+        note: why not, or what it was followed by.
+    """
+
+    step: Step
+    done: bool | None
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeDone:
+    """What a change did."""
+
+    plan: ChangePlan
+    steps: tuple[StepDone, ...]
+
+    @property
+    def differing(self) -> tuple[StepDone, ...]:
+        """Steps that are not as they were to be."""
+        return tuple(each for each in self.steps if each.done is False)
+
+
+def topic_settings(raw: Settings) -> dict[str, Any]:
+    """Return a topic's settings in one form, whichever broker told them."""
+    return {
+        "readQueueNums": int(raw.get("readQueueNums", 0)),
+        "writeQueueNums": int(raw.get("writeQueueNums", 0)),
+        "perm": int(raw.get("perm", 0)),
+        "order": bool(raw.get("order", False)),
+        "topicFilterType": str(raw.get("topicFilterType") or "SINGLE_TAG"),
+        "topicSysFlag": int(raw.get("topicSysFlag") or 0),
+        "attributes": {str(k): str(v) for k, v in (raw.get("attributes") or {}).items()},
+    }
+
+
+def new_topic_settings(queues: int, perm: int, order: bool, attributes: Settings) -> dict[str, Any]:
+    """Return the settings of a topic to be made."""
+    raw = {"readQueueNums": queues, "writeQueueNums": queues, "perm": perm, "order": order}
+    return topic_settings({**raw, "attributes": attributes})
+
+
+def check_topic_settings(settings: Settings) -> None:
+    """Check what a topic is to have.
+
+    Raises:
+        ConfigurationError: too few or too many queues, or a permission that is none.
+    """
+    for name in ("readQueueNums", "writeQueueNums"):
+        if not 1 <= settings[name] <= QUEUES_MAX:
+            raise ConfigurationError(
+                f"{name} is {settings[name]}; a topic has 1 to {QUEUES_MAX} queues on each broker"
+            )
+    if settings["perm"] not in (Perm.READ, Perm.WRITE, Perm.READ | Perm.WRITE):
+        raise ConfigurationError(
+            f"perm is {settings['perm']}; accepted are 6 (read and write), 4 (read), 2 (write)"
+        )
+
+
+def attributes_change(before: Settings, after: Settings) -> str | None:
+    """Return the change of a topic's attributes as 5.x reads it: ``+name=value,-name``."""
+    parts = [f"+{name}={value}" for name, value in after.items() if before.get(name) != value]
+    parts += [f"-{name}" for name in before if name not in after]
+    return ",".join(parts) or None
+
+
+def shrink_sentences(
+    topic: str, before: Settings, after: Settings, held: Mapping[int, int], where: str
+) -> tuple[list[str], list[str]]:
+    """Return the warnings and problems of a topic that gets fewer queues.
+
+    Args:
+        topic: the topic.
+        before: its settings.
+        after: those it is to have.
+        held: messages kept, by queue id.
+        where: the broker.
+    """
+    warnings: list[str] = []
+    problems: list[str] = []
+    read, write = after["readQueueNums"], after["writeQueueNums"]
+    if write < before["writeQueueNums"]:
+        warnings.append(
+            f"{where}: nothing is sent to queues {write} to {before['writeQueueNums'] - 1} of "
+            f"{topic} any more; keys go to other queues, so their order begins anew"
+        )
+    if read < write:
+        problems.append(f"{where}: what is sent to queues {read} to {write - 1} is never read")
+    lost = sum(count for queue_id, count in held.items() if queue_id >= read)
+    if read < before["readQueueNums"] and lost:
+        problems.append(
+            f"{where}: {lost} messages in queues {read} to {before['readQueueNums'] - 1} are read "
+            "by nobody any more; shrink the write queues first, and these when they are consumed"
+        )
+    return warnings, problems
+
+
+def changed_group(raw: Settings, wanted: Settings, where: str) -> dict[str, Any]:
+    """Return a group's settings with some replaced.
+
+    Raises:
+        ConfigurationError: a name the broker does not have, or a value of another kind.
+    """
+    after = dict(raw)
+    for name, value in wanted.items():
+        if name not in raw or name == "groupName":
+            names = ", ".join(sorted(set(raw) - {"groupName"}))
+            raise ConfigurationError(
+                f"{where} has no setting {name!r} of groups{like(name, raw)}; it has {names}"
+            )
+        old = raw[name]
+        if isinstance(old, bool) != isinstance(value, bool) or not isinstance(value, type(old)):
+            kind = {bool: "true or false", int: "a whole number", str: "text"}.get(type(old))
+            raise ConfigurationError(
+                f"{name} is {value!r}; it takes {kind or f'a value like {old!r}'}"
+            )
+        after[name] = value
+    for name, least in (("retryQueueNums", 0), ("retryMaxTimes", -1)):
+        if name in wanted and after[name] < least:
+            raise ConfigurationError(f"{name} is {after[name]}; it takes {least} or more")
+    return after
+
+
+def group_sentences(before: Settings | None, after: Settings) -> tuple[list[str], list[str]]:
+    """Return the warnings and problems of what a group's settings become."""
+    warnings: list[str] = []
+    problems: list[str] = []
+    was = before or {}
+    if was.get("consumeEnable", True) and not after.get("consumeEnable", True):
+        warnings.append(
+            "members finish what they have pulled; then brokers refuse their pulls, which they "
+            "repeat every few seconds and log"
+        )
+    if after.get("retryQueueNums") == 0 and was.get("retryQueueNums") != 0:
+        problems.append("without a retry queue brokers drop what the group fails to consume")
+    if after.get("retryMaxTimes") == 0 and was.get("retryMaxTimes") != 0:
+        warnings.append("what the group fails to consume is a dead letter at once")
+    return warnings, problems
+
+
+def popped_again(
+    group: str, topics: Collection[str], topics_of: Mapping[str, Collection[str]]
+) -> tuple[list[str], list[str]]:
+    """Return the retry topics of a group that pops (5.x): its own, and those that may be another's.
+
+    The older form, ``%RETRY%group_topic``, is no name of one group alone: it is the retry topic of
+    ``group_topic`` too, and what group ``group_a`` pops of ``b`` where ``group`` pops ``a_b``.
+
+    Args:
+        topics: those brokers have.
+        topics_of: all groups there are, and of what topics each has progress.
+    """
+    own: list[str] = []
+    doubtful: list[str] = []
+    consumed = topics_of.get(group, ())
+    for topic in sorted(topics):
+        if topic.startswith(names.pop_retry_topics(group, "")[1]):
+            own.append(topic)
+        elif _may_pop(group, topic, topics, consumed):
+            others = [
+                other
+                for other, theirs in topics_of.items()
+                if other != group
+                and (topic == names.retry_topic(other) or _may_pop(other, topic, topics, theirs))
+            ]
+            if not others:
+                own.append(topic)
+            elif topic in consumed:
+                doubtful.append(topic)
+    return own, doubtful
+
+
+def _may_pop(group: str, topic: str, topics: Collection[str], consumed: Collection[str]) -> bool:
+    older = names.pop_retry_topics(group, "")[0]
+    if not topic.startswith(older):
+        return False
+    return topic in consumed or topic.removeprefix(older) in topics
+
+
+def still_true(plan: ChangePlan, now: ChangePlan) -> list[str]:
+    """Return in what a plan is no longer what would be planned now, in sentences."""
+    found = [problem for problem in now.problems if problem not in plan.problems]
+    shown = {(s.kind, s.where, s.name, s.queue): s for s in plan.steps}
+    for step in now.steps:
+        old = shown.pop((step.kind, step.where, step.name, step.queue), None)
+        place = f"{step.kind} {step.name} at {step.where}"
+        if old is None:
+            found.append(f"{place} was not shown")
+        elif (old.before, old.after) != (step.before, step.after):
+            found.append(f"{place} is no longer from {old.before} to {old.after}")
+    found += [f"{s.kind} {s.name} at {s.where} has nothing to do any more" for s in shown.values()]
+    return found
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return some names in their order, and how many more there are."""
+    return some(sorted(names), 5)

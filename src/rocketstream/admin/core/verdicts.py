@@ -1,0 +1,522 @@
+"""How a group does: a verdict and the sentence that explains it, from a window of its states.
+
+Law: pure. No threshold is a user's to set. What healthy groups do (commit every few seconds, hand
+queues over, restart one by one, work off a burst, run now and then) is never called a fault; where
+the window does not tell a fault from that, the verdict is UNKNOWN and says what would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from rocketstream.admin.core import sentences
+from rocketstream.admin.core.windows import (
+    Rewind,
+    Track,
+    cadence_ms,
+    given_up,
+    group_stands_since_ms,
+    rates_of,
+    rewinds_of,
+    tracks_of,
+    waiting_after_commits,
+)
+from rocketstream.admin.state import (
+    GroupState,
+    GroupVerdict,
+    PinnedMessage,
+    QueueKind,
+    QueueState,
+    Verdict,
+)
+
+WINDOW_MS = 20 * 60_000
+"""A window that long tells everything; states older than this change no verdict."""
+SETTLED_MS = 60_000
+"""Messages younger than this are on their way: commits are late by up to 10 s, filtered ones by 20,
+a queue that changes hands waits for the next rebalance, every 20 s."""
+SHORT_SETTLED_MS = 30_000
+"""As long, where a window shorter than that is all there is: it does not show that they move."""
+STALL_MS = 120_000
+"""Nothing finished for so long, with members and more than a handful waiting."""
+HANDFUL_PER_MEMBER = 20
+"""So many messages may all be in the hands of one member's listeners (20 threads by default)."""
+CONSUME_TIMEOUT_MS = 15 * 60_000
+"""RocketMQ itself gives a listener this long for one message."""
+STOP_MS = 180_000
+"""Nobody there for so long is no restart."""
+DAILY_MS = 26 * 3_600_000
+"""A job that runs once a day, and is late."""
+PATIENCE = 2.5
+"""A group that was seen to take so long between commits may take this many times as long."""
+TREND_MS = 240_000
+"""Growth for less than this may be a burst; no gain for less than this a pause."""
+SUSPECT_MS = 20_000
+"""A queue that stands so long is worth asking its member about."""
+MARGIN = 1.05
+SHORT_MARGIN = 1.3
+"""By how much one rate must exceed the other; more where a short window blurs both."""
+MOVES_MIN = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """The window as the rules below look at it."""
+
+    window: Sequence[GroupState]
+    tracks: Sequence[Track]
+    before: GroupVerdict | None
+
+    @property
+    def now(self) -> GroupState:
+        return self.window[-1]
+
+    @property
+    def waiting(self) -> int:
+        return sum(track.last.waiting for track in self.tracks if track.is_waiting)
+
+    @property
+    def behind(self) -> list[Track]:
+        return [track for track in self.tracks if track.is_waiting]
+
+    @property
+    def unknown(self) -> list[Track]:
+        return [track for track in self.tracks if not track.known]
+
+    @property
+    def span_ms(self) -> int:
+        return self.now.taken_ms - self.window[0].taken_ms
+
+    @property
+    def age_ms(self) -> int:
+        """How long the oldest message has waited: as watched, or as stored if that says more.
+
+        Store times are the brokers' clock against ours, so they count only until the queue was
+        watched long enough.
+        """
+        seen = max((track.age_ms() for track in self.tracks), default=0)
+        return seen if self.span_ms >= SETTLED_MS else max(seen, self.stored_age_ms)
+
+    @property
+    def stored_age_ms(self) -> int:
+        ages = [track.queue.time_lag_ms(self.now.taken_ms) for track in self.behind]
+        return max((age for age in ages if age is not None), default=0)
+
+    @property
+    def age_is_known(self) -> bool:
+        return self.span_ms >= SETTLED_MS or all(
+            track.queue.next_stored_ms is not None for track in self.behind
+        )
+
+    @property
+    def oldest(self) -> Track:
+        return max(self.behind, key=lambda track: track.age_ms())
+
+
+def judge(
+    window: Sequence[GroupState],
+    pinned: Sequence[PinnedMessage] = (),
+    *,
+    before: GroupVerdict | None = None,
+) -> GroupVerdict:
+    """Judge how a group does.
+
+    Args:
+        window: its states, in any order; the more of the last 20 minutes, the more can be said.
+            From one state little can: who is behind, not whether it gets better.
+        pinned: messages found to be pinned (``pinned_messages``); old findings do no harm.
+        before: the verdict given last time: faults it knew of longer than the window goes on.
+    """
+    states = sorted(window, key=lambda state: state.taken_ms)
+    if not states:
+        return GroupVerdict("", Verdict.UNKNOWN, "Nothing was asked about the group yet.")
+    since_ms = states[-1].taken_ms - WINDOW_MS
+    kept = [s for s in states if s.group == states[-1].group and s.taken_ms >= since_ms]
+    verdict = _judged(kept, pinned, before)
+    # A group that fails every message has no lag: its sentence must not look as if all were well.
+    failing = sentences.failing(kept[-1], *given_up(kept))
+    return replace(verdict, sentence=verdict.sentence + failing) if failing else verdict
+
+
+def _judged(
+    kept: Sequence[GroupState], pinned: Sequence[PinnedMessage], before: GroupVerdict | None
+) -> GroupVerdict:
+    if not pinned and (fine := _plainly_fine(kept)) is not None:
+        return _went_on(fine, before)
+    view = _View(kept, tracks_of(kept), before)
+    verdict = _decide(view, pinned)
+    rates = rates_of(view.tracks)
+    if rates is not None:
+        verdict = replace(verdict, consume_rate=rates[0], arrival_rate=rates[1])
+    return _went_on(verdict, before)
+
+
+def suspects(window: Sequence[GroupState]) -> tuple[QueueState, ...]:
+    """Return the queues that have stood long enough to ask their member what holds them."""
+    states = sorted(window, key=lambda state: state.taken_ms)
+    if not states:
+        return ()
+    now_ms = states[-1].taken_ms
+    return tuple(
+        track.queue
+        for track in tracks_of(states)
+        if (since := track.stands_since_ms()) is not None and now_ms - since >= SUSPECT_MS
+    )
+
+
+def _plainly_fine(window: Sequence[GroupState]) -> GroupVerdict | None:
+    """Return OK where little of the window shows it: what most groups are most of the time.
+
+    It saves looking at the whole window, and says what the rules below would.
+    """
+    now = window[-1]
+    if now.message_model == "BROADCASTING":
+        return None
+    tracks = tracks_of([now])
+    if not tracks or not all(track.known for track in tracks):
+        return None
+    if any(track.is_waiting for track in tracks):
+        recent = _recent_if_settled(window)
+        if recent is None:
+            return None
+        tracks = recent
+    rates = _rates_over(window) or rates_of(tracks)
+    waiting = sum(track.last.waiting for track in tracks if track.is_waiting)
+    age_ms = max(track.age_ms() for track in tracks)
+    text = sentences.fine(now, waiting, age_ms, rates)
+    consumed, arrived = rates or (None, None)
+    return GroupVerdict(now.group, Verdict.OK, text, consume_rate=consumed, arrival_rate=arrived)
+
+
+def _rates_over(window: Sequence[GroupState]) -> tuple[float, float] | None:
+    """Return the rates of the whole window, from its ends alone where they tell of all queues."""
+    ends = tracks_of([window[0], window[-1]])
+    if all(len(track.points) == 2 for track in ends):
+        return rates_of(ends)
+    # A group that first committed within the window has queues its beginning does not know.
+    return rates_of(tracks_of(window))
+
+
+def _recent_if_settled(window: Sequence[GroupState]) -> list[Track] | None:
+    """Return the last minutes if members consumed in them all that is older than a minute."""
+    now = window[-1]
+    since_ms = now.taken_ms - 2 * SETTLED_MS
+    recent = tracks_of([state for state in window if state.taken_ms >= since_ms])
+    if not now.members:
+        return None
+    for track in recent:
+        began_ms = track.points[0].taken_ms if track.points else now.taken_ms
+        if (
+            not track.known
+            or (track.is_waiting and now.taken_ms - began_ms < SETTLED_MS)
+            or track.age_ms() >= SETTLED_MS
+            or any(newer.committed < older.committed for older, newer in pairwise(track.points))
+        ):
+            return None
+    return recent
+
+
+def _decide(view: _View, pinned: Sequence[PinnedMessage]) -> GroupVerdict:
+    now = view.now
+    if now.message_model == "BROADCASTING":
+        return _unknown(view, sentences.broadcasting(now))
+    if not view.tracks:
+        return _unknown(view, sentences.no_queues(now))
+    if not any(track.known for track in view.tracks):
+        return _unknown(view, sentences.nothing_known(now, view.unknown))
+    held = _still_pinned(view, pinned)
+    if held:
+        return _pinned(view, held)
+    for rule in (_standing, _rewound, _one_stands, _trend):
+        found = rule(view)
+        if found is not None:
+            return found
+    if view.unknown:
+        return _unknown(view, sentences.partly_known(now, view.tracks, view.unknown))
+    rates = rates_of(view.tracks)
+    return GroupVerdict(
+        now.group, Verdict.OK, sentences.fine(now, view.waiting, view.age_ms, rates)
+    )
+
+
+# --- pinned ---------------------------------------------------------------------------------------
+
+
+def _still_pinned(view: _View, pinned: Sequence[PinnedMessage]) -> list[PinnedMessage]:
+    """Return the findings whose queue still stands at that message."""
+    at = {(t.queue.topic, t.queue.broker_name, t.queue.queue_id): t for t in view.tracks if t.known}
+    return [
+        each
+        for each in pinned
+        if (track := at.get((each.topic, each.broker_name, each.queue_id))) is not None
+        and track.last.waiting > 0
+        and track.last.committed <= each.queue_offset
+    ]
+
+
+def _pinned(view: _View, held: Sequence[PinnedMessage]) -> GroupVerdict:
+    worst = max(held, key=lambda each: each.held_ms)
+    return GroupVerdict(
+        view.now.group,
+        Verdict.PINNED,
+        sentences.pinned(worst, len(held)),
+        since_ms=view.now.taken_ms - worst.held_ms,
+        topic=worst.topic,
+        broker_name=worst.broker_name,
+        queue_id=worst.queue_id,
+    )
+
+
+# --- standing -------------------------------------------------------------------------------------
+
+
+def _standing(view: _View) -> GroupVerdict | None:
+    """Nothing of any queue is finished: stopped if nobody is there, stalled if somebody is."""
+    since_ms = group_stands_since_ms(view.tracks)
+    if since_ms is None:
+        return None
+    now = view.now
+    stood_ms = now.taken_ms - since_ms
+    if now.members is None:
+        return _stands_members_unknown(view, since_ms, stood_ms)
+    if now.members:
+        # Where some queues are not known, each is judged by itself.
+        return None if view.unknown else _stands_with_members(view, since_ms)
+    return _stands_alone(view, since_ms, stood_ms)
+
+
+def _stands_alone(view: _View, since_ms: int, stood_ms: int) -> GroupVerdict | None:
+    now = view.now
+    gone_ms = _nobody_since_ms(view.window)
+    had_members = any(state.members for state in view.window) or bool(
+        now.of_kind(QueueKind.RETRY)  # a broker makes it when a first member connects
+    )
+    cadence = cadence_ms(view.tracks)
+    # What waited before the window began: by the brokers' clock, and only where that is long.
+    long_ms = max(stood_ms, view.stored_age_ms) if since_ms <= view.window[0].taken_ms else 0
+    if _was(view, Verdict.STOPPED) and since_ms <= view.window[0].taken_ms:
+        stopped = True
+    elif had_members:
+        away_ms = now.taken_ms - gone_ms
+        enough = gone_ms <= view.window[0].taken_ms and long_ms >= STOP_MS
+        stopped = enough or (away_ms >= STOP_MS and stood_ms >= max(STOP_MS, PATIENCE * cadence))
+    elif any(track.lingers() for track in view.tracks):
+        stopped = stood_ms >= max(STOP_MS, PATIENCE * cadence)
+    else:
+        stopped = long_ms >= DAILY_MS
+    if stopped:
+        text = sentences.stopped(now, view.waiting, max(stood_ms, long_ms), had_members)
+        return GroupVerdict(now.group, Verdict.STOPPED, text, since_ms=since_ms)
+    if not had_members and view.age_is_known and view.age_ms < max(SETTLED_MS, PATIENCE * cadence):
+        return None
+    age_ms = max(view.age_ms, view.stored_age_ms)
+    return _unknown(view, sentences.nobody_yet(view.waiting, age_ms, had_members))
+
+
+def _stands_members_unknown(view: _View, since_ms: int, stood_ms: int) -> GroupVerdict | None:
+    cadence = cadence_ms(view.tracks)
+    if cadence and stood_ms >= max(STALL_MS, PATIENCE * cadence):
+        return _stalled(view, since_ms, None)
+    if stood_ms < SETTLED_MS:
+        return None
+    return _unknown(view, sentences.members_unknown(view.now, view.waiting, stood_ms))
+
+
+def _stands_with_members(view: _View, since_ms: int) -> GroupVerdict | None:
+    now = view.now
+    assert now.members
+    # A member that came or went makes all wait: for its queues, its lock, its first commit.
+    since_ms = max(since_ms, _members_changed_ms(view.window))
+    stood_ms = now.taken_ms - since_ms
+    patience = max(float(STALL_MS), PATIENCE * cadence_ms(view.tracks))
+    if view.waiting <= HANDFUL_PER_MEMBER * len(now.members):
+        # They may all be in work, and nothing tells how long work takes.
+        aged = max(stood_ms, view.stored_age_ms) if stood_ms >= STALL_MS else stood_ms
+        if aged >= max(CONSUME_TIMEOUT_MS, patience) or (
+            _was(view, Verdict.STALLED) and since_ms <= view.window[0].taken_ms
+        ):
+            return _stalled(view, since_ms, None)
+        if stood_ms >= STALL_MS:
+            return _unknown(view, sentences.maybe_in_work(now, view.waiting, stood_ms))
+        return None
+    if stood_ms >= patience:
+        return _stalled(view, since_ms, None)
+    return None
+
+
+def _one_stands(view: _View) -> GroupVerdict | None:
+    """One queue stands while others go on."""
+    now = view.now
+    if not now.members:
+        return None
+    patience = max(float(STALL_MS), PATIENCE * cadence_ms(view.tracks))
+    changed_ms = _members_changed_ms(view.window)
+    worst: tuple[int, Track] | None = None
+    for track in view.behind:
+        since = track.stands_since_ms()
+        assert since is not None
+        stood_ms = now.taken_ms - max(since, changed_ms)
+        few = track.last.waiting <= HANDFUL_PER_MEMBER
+        enough = stood_ms >= (max(CONSUME_TIMEOUT_MS, patience) if few else patience)
+        if enough and (worst is None or stood_ms > worst[0]):
+            worst = (stood_ms, track)
+    return None if worst is None else _stalled(view, now.taken_ms - worst[0], worst[1])
+
+
+def _stalled(view: _View, since_ms: int, track: Track | None) -> GroupVerdict:
+    now = view.now
+    stood_ms = now.taken_ms - since_ms
+    if track is None:
+        text = sentences.stalled(now, view.waiting, stood_ms)
+        track = view.behind[0] if len(view.behind) == 1 else None
+    else:
+        text = sentences.queue_stalled(now, track.queue, track.last.waiting, stood_ms)
+    return _of_queue(GroupVerdict(now.group, Verdict.STALLED, text, since_ms=since_ms), track)
+
+
+# --- set back, and trend --------------------------------------------------------------------------
+
+
+def _rewound(view: _View) -> GroupVerdict | None:
+    found: list[Rewind] = rewinds_of(view.tracks)
+    if not found:
+        return None
+    left = sum(each.left for each in found)
+    rates = rates_of([each.track for each in found], SETTLED_MS)
+    pace = rates[0] if rates else 0.0
+    eta_ms = int(left * 1_000 / pace) if pace > 0 else None
+    worst = max(found, key=lambda each: each.left)
+    text = sentences.rewound(view.now, found, left, eta_ms)
+    at_ms = min(each.at_ms for each in found)
+    verdict = GroupVerdict(view.now.group, Verdict.REWOUND, text, since_ms=at_ms, eta_ms=eta_ms)
+    return _of_queue(verdict, worst.track)
+
+
+def _trend(view: _View) -> GroupVerdict | None:
+    """Somebody consumes; does it catch up with what arrives?"""
+    if not view.behind:
+        return None
+    cadence = cadence_ms(view.tracks)
+    age_ms = view.age_ms
+    if not view.age_is_known:
+        return _unknown(view, sentences.trend_unknown(view.now, view.waiting, age_ms))
+    settled_ms = SETTLED_MS if view.span_ms >= SETTLED_MS else SHORT_SETTLED_MS
+    if age_ms < max(settled_ms, PATIENCE * cadence):
+        return None
+    points = waiting_after_commits(view.tracks)
+    if len(points) < MOVES_MIN and view.now.members and view.waiting <= HANDFUL_PER_MEMBER:
+        return _unknown(view, sentences.maybe_in_work(view.now, view.waiting, age_ms))
+    if len(points) < MOVES_MIN:
+        return _unknown(view, sentences.trend_unknown(view.now, view.waiting, age_ms))
+    gain = _gain(view, max(SETTLED_MS, int(PATIENCE * cadence)))
+    if gain is not None:
+        return gain
+    changed_ms = _members_changed_ms(view.window)
+    # Resolution: a query that commits every few minutes shows a trend only over several of them.
+    trend_ms = max(TREND_MS, 4 * cadence)
+    since_ms = view.now.taken_ms - trend_ms
+    recent = [point for point in points if point[0] >= max(since_ms, changed_ms)]
+    watched_ms = view.now.taken_ms - max(view.window[0].taken_ms, changed_ms)
+    if watched_ms >= trend_ms and len(recent) >= MOVES_MIN:
+        if _grows(recent):
+            return _falling(view, recent[0][0], age_ms, growing=True)
+        if recent[-1][1] >= recent[0][1] / MARGIN and age_ms >= TREND_MS:
+            return _falling(view, recent[0][0], age_ms, growing=False)
+    rates = rates_of(view.tracks)
+    short = watched_ms < TREND_MS and not changed_ms
+    if short and rates and age_ms >= TREND_MS and rates[1] > rates[0] * SHORT_MARGIN:
+        return _falling(view, view.window[0].taken_ms, age_ms, growing=True)
+    return _unknown(view, sentences.trend_unknown(view.now, view.waiting, age_ms))
+
+
+def _gain(view: _View, span_ms: int) -> GroupVerdict | None:
+    """Return CATCHING UP where more is consumed than arrives, lately."""
+    rates = rates_of(view.tracks, span_ms)
+    if rates is None:
+        return None
+    consumed, arrived = rates
+    margin = MARGIN if view.span_ms >= span_ms else SHORT_MARGIN
+    if consumed <= arrived * margin:
+        return None
+    eta_ms = int(view.waiting * 1_000 / (consumed - arrived))
+    text = sentences.catching_up(view.now, view.waiting, view.age_ms, rates, eta_ms)
+    verdict = GroupVerdict(view.now.group, Verdict.CATCHING_UP, text, eta_ms=eta_ms)
+    return _of_queue(replace(verdict, since_ms=_peak_ms(view)), view.oldest)
+
+
+def _falling(view: _View, since_ms: int, age_ms: int, *, growing: bool) -> GroupVerdict:
+    rates = rates_of(view.tracks, view.now.taken_ms - since_ms)
+    text = sentences.falling(view.now, view.waiting, age_ms, rates, growing=growing)
+    verdict = GroupVerdict(view.now.group, Verdict.FALLING_BEHIND, text, since_ms=since_ms)
+    return _of_queue(verdict, view.oldest)
+
+
+def _grows(points: Sequence[tuple[int, int]]) -> bool:
+    """Return whether what waits after commits grows all the time, not in a burst somewhere."""
+    began, ended = points[0][0], points[-1][0]
+    marks = [began + (ended - began) * k / 3 for k in range(1, 4)]
+    levels = [points[0][1]]
+    for mark in marks:
+        levels.append([number for at, number in points if at <= mark][-1])
+    grown = levels[-1] - levels[0]
+    return grown > levels[0] * (MARGIN - 1) and all(b - a > grown / 6 for a, b in pairwise(levels))
+
+
+def _peak_ms(view: _View) -> int | None:
+    points = waiting_after_commits(view.tracks)
+    return max(points, key=lambda point: point[1])[0] if points else None
+
+
+# --- parts ----------------------------------------------------------------------------------------
+
+
+def _unknown(view: _View, text: str) -> GroupVerdict:
+    return GroupVerdict(view.now.group, Verdict.UNKNOWN, text)
+
+
+def _of_queue(verdict: GroupVerdict, track: Track | None) -> GroupVerdict:
+    if track is None:
+        return verdict
+    queue = track.queue
+    return replace(
+        verdict, topic=queue.topic, broker_name=queue.broker_name, queue_id=queue.queue_id
+    )
+
+
+def _was(view: _View, verdict: Verdict) -> bool:
+    return view.before is not None and view.before.verdict is verdict
+
+
+def _went_on(verdict: GroupVerdict, before: GroupVerdict | None) -> GroupVerdict:
+    """Keep since when a verdict holds, where it held already last time."""
+    if before is None or before.verdict is not verdict.verdict or before.since_ms is None:
+        return verdict
+    if verdict.since_ms is None or verdict.since_ms <= before.since_ms:
+        return verdict
+    return replace(verdict, since_ms=before.since_ms)
+
+
+def _nobody_since_ms(window: Sequence[GroupState]) -> int:
+    """Return the first moment after which no state told of a member."""
+    since = window[-1].taken_ms
+    for state in reversed(window):
+        if state.members:
+            break
+        since = state.taken_ms
+    return since
+
+
+def _members_changed_ms(window: Sequence[GroupState]) -> int:
+    """Return when the members were seen to be others than before; 0 if never."""
+    ids: frozenset[str] | None = None
+    changed = 0
+    for state in window:
+        if state.members is None:
+            continue
+        found = frozenset(member.client_id for member in state.members)
+        if ids is not None and found != ids:
+            changed = state.taken_ms
+        ids = found
+    return changed

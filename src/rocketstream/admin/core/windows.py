@@ -1,0 +1,360 @@
+"""What a window of states tells of each queue: how long it stands, how old what waits is.
+
+Law: pure arithmetic over ``GroupState`` values, no judgement. Spans are measured between readings
+of one clock, that of who asked, so that brokers whose clocks differ from ours change nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+from rocketstream.admin.state import GroupState, QueueKind, QueueState
+from rocketstream.model import MessageQueue
+
+REDELIVERY_MS = 90_000
+"""Going back by what was consumed in this span is redelivery: a queue that changed hands goes on at
+the offset stored last (5 s old), a broker that was killed knows offsets some 10 s old."""
+RATE_MIN_MS = 10_000
+"""Offsets are committed every 5 s: over less than this no rate can be told."""
+LINGERING_MOVES = 3
+LINGERING_MS = 60_000
+MATCH_ALL = frozenset({"", "*"})
+
+QueueKey = tuple[str, str, int]
+
+
+class Point(NamedTuple):
+    """One queue at one moment, everything known."""
+
+    taken_ms: int
+    committed: int
+    end: int
+    waiting: int
+    consumed_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """One queue over a window.
+
+    Attributes:
+        queue: as the newest state tells it.
+        points: oldest first, only moments in which everything was known, and only since the queue
+            was made (anew); the last is of the newest state.
+        unsure: why its waiting messages are not known now, although the broker told everything.
+    """
+
+    queue: QueueState
+    points: tuple[Point, ...]
+    unsure: str | None = None
+
+    @property
+    def known(self) -> bool:
+        """Whether the newest state tells how many messages wait."""
+        return self.unsure is None and bool(self.points)
+
+    @property
+    def last(self) -> Point:
+        """The newest point."""
+        return self.points[-1]
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether messages wait now."""
+        return self.known and self.last.waiting > 0
+
+    def stands_since_ms(self) -> int | None:
+        """Return since when messages wait and none was finished; None when none waits.
+
+        The first moment this was seen: it may stand for longer.
+        """
+        if not self.is_waiting:
+            return None
+        since = self.last.taken_ms
+        for point in reversed(self.points):
+            if point.committed != self.last.committed or point.waiting <= 0:
+                break
+            since = point.taken_ms
+        return since
+
+    def moved_ms(self) -> int | None:
+        """Return when its committed offset was seen to have moved last; None if it never was."""
+        for older, newer in _backwards(self.points):
+            if newer.committed > older.committed:
+                return newer.taken_ms
+        return None
+
+    def age_ms(self) -> int:
+        """Return how long the next message to consume has waited, at least; 0 when none does."""
+        if not self.is_waiting:
+            return 0
+        now, at = self.last.taken_ms, max(self.last.committed, self.queue.min_offset or 0)
+        seen = now
+        for point in reversed(self.points):
+            if point.end <= at:
+                break
+            seen = point.taken_ms
+        return now - seen
+
+    def waits_ms(self) -> list[int]:
+        """Return for how long it stood each time before it moved on, while messages waited.
+
+        Only times whose beginning was seen: of the first it is not known how long it stood before.
+        """
+        found: list[int] = []
+        since: int | None = None
+        seen = False
+        for older, newer in pairwise(self.points):
+            waits = older.waiting > 0
+            since = (older.taken_ms if since is None else since) if waits else None
+            seen = seen or not waits
+            if newer.committed != older.committed:
+                if seen and since is not None and newer.committed > older.committed:
+                    found.append(newer.taken_ms - since)
+                since, seen = None, True
+        return found
+
+    def lingers(self) -> bool:
+        """Whether it was seen to wait for messages and take them as they came, again and again.
+
+        What takes all that is there and ends, as a job does, never takes what came after it took
+        something before.
+        """
+        moves = [
+            newer for older, newer in pairwise(self.points) if newer.committed > older.committed
+        ]
+        kept_up = [newer for older, newer in pairwise(moves) if newer.committed >= older.end > 0]
+        return (
+            len(kept_up) >= LINGERING_MOVES
+            and kept_up[-1].taken_ms - kept_up[0].taken_ms >= LINGERING_MS
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Rewind:
+    """A committed offset that went back further than redelivery does, and is not back yet.
+
+    Attributes:
+        at_ms: when it was seen to have gone back.
+        before: the committed offset before.
+        after: right after.
+        left: messages to consume again until it is where it was.
+    """
+
+    track: Track
+    at_ms: int
+    before: int
+    after: int
+    left: int
+
+
+def relevant(state: GroupState, queue: QueueState) -> bool:
+    """Return whether a queue counts for how a group does.
+
+    A topic its members subscribe no more keeps a committed offset for ever, and falls behind.
+    """
+    if queue.kind is QueueKind.DEAD_LETTER:
+        return False
+    if queue.kind is QueueKind.RETRY or not state.members or not state.subscriptions:
+        return True
+    return any(each.topic == queue.topic for each in state.subscriptions)
+
+
+def is_filtered(state: GroupState, topic: str) -> bool:
+    """Return whether the members want only some of a topic's messages."""
+    return any(
+        each.topic == topic and each.expression.strip() not in MATCH_ALL
+        for each in state.subscriptions
+    )
+
+
+def tracks_of(window: Sequence[GroupState]) -> list[Track]:
+    """Return a track of each queue that counts in the newest state; window: oldest first."""
+    newest = window[-1]
+    wanted = {_key(queue): queue for queue in newest.queues if relevant(newest, queue)}
+    points: dict[QueueKey, list[Point]] = {key: [] for key in wanted}
+    for state in window:
+        for queue in state.queues:
+            found = points.get(_key(queue))
+            point = None if found is None else _point(state.taken_ms, queue)
+            if found is None or point is None:
+                continue
+            if found and (point.end < found[-1].end or found[-1].committed > found[-1].end):
+                found.clear()  # fewer messages than there were: another queue of this name
+            found.append(point)
+    return [_track(newest, queue, points[key]) for key, queue in wanted.items()]
+
+
+def stands_ms_of(window: Sequence[GroupState]) -> dict[MessageQueue, int]:
+    """Return how long each queue was watched to stand where it stands, where messages wait."""
+    if not window:
+        return {}
+    now_ms = window[-1].taken_ms
+    found: dict[MessageQueue, int] = {}
+    for track in tracks_of(window):
+        since = track.stands_since_ms()
+        if since is not None:
+            queue = track.queue
+            at = MessageQueue(queue.topic, queue.broker_name, queue.queue_id)
+            found[at] = now_ms - since
+    return found
+
+
+def group_stands_since_ms(tracks: Sequence[Track]) -> int | None:
+    """Return since when messages wait and none of any queue was finished; None when none wait."""
+    standing = [since for track in tracks if (since := track.stands_since_ms()) is not None]
+    if not standing:
+        return None
+    moves = [moved for track in tracks if (moved := track.moved_ms()) is not None]
+    return max(min(standing), *moves) if moves else min(standing)
+
+
+def cadence_ms(tracks: Sequence[Track]) -> int:
+    """Return the longest any queue stood before it moved on; 0 when none was seen to."""
+    return max((wait for track in tracks for wait in track.waits_ms()), default=0)
+
+
+def rewinds_of(tracks: Sequence[Track]) -> list[Rewind]:
+    """Return the queues that were set back and are not back where they were."""
+    return [rewind for track in tracks if (rewind := _rewind(track)) is not None]
+
+
+def rates_of(tracks: Sequence[Track], span_ms: int | None = None) -> tuple[float, float] | None:
+    """Return messages consumed and arrived a second; None where moments are too close to tell.
+
+    Args:
+        tracks: the queues.
+        span_ms: only over the last milliseconds; None takes the whole window.
+    """
+    consumed = arrived = 0.0
+    told = False
+    for track in tracks:
+        points = _since(track.points, span_ms)
+        took_ms = points[-1].taken_ms - points[0].taken_ms if points else 0
+        if took_ms < RATE_MIN_MS:
+            continue
+        told = True
+        gained = sum(max(b.committed - a.committed, 0) for a, b in pairwise(points))
+        consumed += gained * 1_000 / took_ms
+        arrived += (points[-1].end - points[0].end) * 1_000 / took_ms
+    return (consumed, arrived) if told else None
+
+
+def given_up(window: Sequence[GroupState]) -> tuple[int, int]:
+    """Return how many messages became dead letters over a window, and how long that was, in ms."""
+    oldest, newest = window[0], window[-1]
+    ends = {_key(queue): queue.max_offset for queue in oldest.of_kind(QueueKind.DEAD_LETTER)}
+    more = 0
+    for queue in newest.of_kind(QueueKind.DEAD_LETTER):
+        # The topic is made with the first letter: a queue that was not there was empty.
+        before = ends.get(_key(queue), 0)
+        if queue.max_offset is not None and before is not None:
+            more += max(queue.max_offset - before, 0)
+    over_ms = newest.taken_ms - oldest.taken_ms
+    return (more, over_ms) if over_ms else (0, 0)
+
+
+def waiting_after_commits(tracks: Sequence[Track]) -> list[tuple[int, int]]:
+    """Return when anything was finished, and how many waited then; only moments all told of.
+
+    Between commits waiting messages grow whatever the group does; these are the low points.
+    """
+    if not tracks or not all(track.known for track in tracks):
+        return []
+    moments: dict[int, list[Point]] = {}
+    for track in tracks:
+        for point in track.points:
+            moments.setdefault(point.taken_ms, []).append(point)
+    whole = [moments[at] for at in sorted(moments) if len(moments[at]) == len(tracks)]
+    return [
+        (newer[0].taken_ms, sum(max(point.waiting, 0) for point in newer))
+        for older, newer in pairwise(whole)
+        if any(b.committed > a.committed for a, b in zip(older, newer, strict=True))
+    ]
+
+
+def _key(queue: QueueState) -> QueueKey:
+    return queue.topic, queue.broker_name, queue.queue_id
+
+
+def _point(taken_ms: int, queue: QueueState) -> Point | None:
+    if queue.max_offset is None or queue.lag is None or queue.waiting is None:
+        return None
+    committed = queue.committed_offset or 0
+    return Point(taken_ms, committed, queue.max_offset, queue.waiting, queue.last_consumed_ms)
+
+
+def _track(newest: GroupState, queue: QueueState, points: list[Point]) -> Track:
+    if not points or points[-1].taken_ms != newest.taken_ms:
+        return Track(queue, (), queue.error or _why_unknown(queue))
+    last = points[-1]
+    unsure = None
+    if last.end < last.committed:
+        unsure = (
+            f"the committed offset {last.committed:,} lies behind the end of the queue "
+            f"({last.end:,}): was the topic made anew?"
+        )
+    elif (
+        last.waiting > 0
+        and queue.matching is None
+        and newest.consume_type == "CONSUME_ACTIVELY"
+        and is_filtered(newest, queue.topic)
+    ):
+        # A pull consumer's offset stays before messages its filter refuses (C-569).
+        unsure = "how many of its messages the group's filter wants was not counted"
+    elif not last.waiting and not queue.matching_is_exact and (queue.lag or 0) > 0:
+        unsure = "how many of its messages the group's filter wants was only estimated"
+    return Track(queue, tuple(points), unsure)
+
+
+def _why_unknown(queue: QueueState) -> str:
+    if queue.max_offset is None:
+        return "no broker told where the queue ends"
+    return "nothing was committed yet"
+
+
+def _rewind(track: Track) -> Rewind | None:
+    points = track.points
+    for index in range(1, len(points)):
+        before, after = points[index - 1], points[index]
+        if after.committed >= before.committed or _is_redelivery(points[:index], after):
+            continue
+        left = before.committed - track.last.committed
+        if track.known and left > 0:
+            return Rewind(track, after.taken_ms, before.committed, after.committed, left)
+    return None
+
+
+def _is_redelivery(points: Sequence[Point], after: Point) -> bool:
+    """Return whether a committed offset went back no further than it was a short time before."""
+    before = points[-1]
+    # While it stood nothing came that could be repeated.
+    moves = [b.taken_ms for a, b in pairwise(points) if b.committed > a.committed]
+    since = (moves[-1] if moves else after.taken_ms) - REDELIVERY_MS
+    recent = [point for point in points if point.taken_ms >= since]
+    if recent and after.committed >= min(point.committed for point in recent):
+        return True
+    if len(recent) < len(points):
+        # It was watched for longer than that, and stood higher already.
+        return after.committed >= points[-len(recent) - 1].committed
+    if after.consumed_ms is not None and before.consumed_ms is not None:
+        return 0 <= before.consumed_ms - after.consumed_ms <= REDELIVERY_MS
+    took_ms = before.taken_ms - points[0].taken_ms
+    gained = before.committed - points[0].committed
+    pace = gained / took_ms if took_ms > 0 else 0.0
+    return before.committed - after.committed <= pace * REDELIVERY_MS
+
+
+def _since(points: Sequence[Point], span_ms: int | None) -> Sequence[Point]:
+    if span_ms is None or not points:
+        return points
+    since = points[-1].taken_ms - span_ms
+    return [point for point in points if point.taken_ms >= since]
+
+
+def _backwards(points: Sequence[Point]) -> Iterator[tuple[Point, Point]]:
+    for index in range(len(points) - 1, 0, -1):
+        yield points[index - 1], points[index]

@@ -1,0 +1,458 @@
+"""Sending dead letters back where they came from: planned, paced, and resumed where it ended.
+
+Law: at least once. A letter counts as done when its copy is stored, and only then; the place is
+kept at the brokers, as the offsets of a group that nobody joins.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rocketstream._util.clock import Clock
+from rocketstream.admin.core.again import (
+    PROGRESS_GROUP,
+    LetterFilter,
+    again,
+    place_of,
+    progress_group,
+    target_topic,
+)
+from rocketstream.admin.core.lag import groups_of_offsets
+from rocketstream.admin.letters.hold import QueueHold
+from rocketstream.admin.letters.sent_before import SentBefore
+from rocketstream.admin.messages.viewing import MessageAdmin
+from rocketstream.errors import (
+    ConfigurationError,
+    RocketMQError,
+    RouteNotFoundError,
+)
+from rocketstream.model import Message, MessageQueue
+from rocketstream.protocol import names
+from rocketstream.protocol.message_ext import MessageExt
+
+if TYPE_CHECKING:
+    from rocketstream.client.producer.producer import Producer
+
+logger = logging.getLogger("rocketstream.admin")
+
+SHOWN_MAX = 10
+"""Letters a plan shows."""
+PULL_MAX = 32
+"""An Apache broker gives no more at once."""
+SAVED_AFTER = 32
+SAVED_AFTER_MS = 1_000
+"""The place is kept after so many letters or so long: what a crash sends twice at most."""
+SHARDING_KEY = "__SHARDINGKEY"
+
+OnSent = Callable[[MessageExt, Message], None]
+
+
+@dataclass(frozen=True, slots=True)
+class RedrivePlan:
+    """What a redrive would send.
+
+    Attributes:
+        group: whose dead letters.
+        progress: the group whose offsets keep the place.
+        ranges: begin and end (exclusive) of each queue of the dead-letter topic.
+        letters: how many are selected; no more than ``limit``.
+        by_topic: how many go to each topic; None stands for letters whose origin is unknown.
+        shown: the first of them, masked.
+        left_out: letters of the ranges the filter does not want.
+        problems: why it would be refused: topics nobody has, letters without an origin.
+        earlier: other redrives of this topic that kept a place. What they sent is not sent again,
+            unless ``progress`` names a place of its own.
+        already_sent: letters that are selected and found where they would be sent.
+    """
+
+    group: str
+    progress: str
+    ranges: Mapping[MessageQueue, tuple[int, int]]
+    letters: int
+    by_topic: Mapping[str | None, int]
+    shown: tuple[MessageExt, ...]
+    left_out: int
+    problems: tuple[str, ...]
+    earlier: tuple[str, ...]
+    already_sent: int = 0
+
+
+@dataclass(slots=True)
+class RedriveResult:
+    """What a redrive sent.
+
+    Attributes:
+        by_topic: letters sent to each topic.
+        odd: letters stored with a remark, by send status (``FLUSH_DISK_TIMEOUT`` and the like).
+        is_complete: whether nothing selected is left; False after ``limit``, or when stopped.
+        already_sent: letters that were found where they would have been sent, and left alone.
+    """
+
+    by_topic: dict[str, int] = field(default_factory=dict)
+    odd: dict[str, int] = field(default_factory=dict)
+    is_complete: bool = False
+    already_sent: int = 0
+
+    @property
+    def sent(self) -> int:
+        """Letters sent."""
+        return sum(self.by_topic.values())
+
+
+class Pace:
+    """Keeps to so many events a second.
+
+    Args:
+        rate: events a second, None for no bound.
+        clock: measures.
+        wait: waits so many seconds.
+    """
+
+    def __init__(self, rate: float | None, clock: Clock, wait: Callable[[float], object]) -> None:
+        self._step_ms = 0.0 if rate is None else 1_000 / rate
+        self._clock = clock
+        self._wait = wait
+        self._due = clock.monotonic_ms()
+
+    def next(self) -> None:
+        """Return when the next event may happen; time not used is not saved up."""
+        now = self._clock.monotonic_ms()
+        if now < self._due:
+            self._wait((self._due - now) / 1_000)
+        self._due = max(now, self._due) + self._step_ms
+
+
+class RedriveAdmin(MessageAdmin):
+    """The operations of ``Admin`` on dead letters."""
+
+    def redrive_plan(
+        self,
+        group: str,
+        wanted: LetterFilter | None = None,
+        *,
+        to: str | None = None,
+        limit: int | None = None,
+        progress: str | None = None,
+    ) -> RedrivePlan:
+        """Return what ``redrive`` would send; changes nothing.
+
+        Reads every dead letter that was not sent before, up to ``limit`` selected ones.
+
+        Args:
+            group: the consumer group.
+            wanted: which of its dead letters; None for all.
+            to: topic to send to; None for the one each was consumed from. The group's own retry
+                topic (``%RETRY%`` and its name) has this group alone consume them again.
+            limit: at most so many.
+            progress: group whose offsets keep the place; None for one made from what is selected.
+
+        Raises:
+            RouteNotFoundError: the group has no dead letters.
+            ConfigurationError: a name or limit that cannot be used.
+        """
+        run = self._located(self._run(group, wanted, to, limit, progress))
+        shown: list[MessageExt] = []
+        by_topic: dict[str | None, int] = {}
+        earlier = tuple(self._earlier(run))
+        sent = SentBefore(self._wire, group, to, progress, others=bool(earlier))
+        left_out = already = 0
+        for letter, is_wanted in self._letters(run):
+            if not is_wanted:
+                left_out += 1
+                continue
+            if sent.has(letter):
+                already += 1
+                continue
+            topic = target_topic(letter, to)
+            by_topic[topic] = by_topic.get(topic, 0) + 1
+            if len(shown) < SHOWN_MAX:
+                shown.append(self._showing.masked(letter))
+            if sum(by_topic.values()) == limit:
+                break
+        return RedrivePlan(
+            group=group,
+            progress=run.progress,
+            ranges=run.ranges,
+            letters=sum(by_topic.values()),
+            by_topic=by_topic,
+            shown=tuple(shown),
+            left_out=left_out,
+            problems=tuple(self._problems(by_topic)),
+            earlier=earlier,
+            already_sent=already,
+        )
+
+    def redrive(
+        self,
+        group: str,
+        wanted: LetterFilter | None = None,
+        *,
+        to: str | None = None,
+        limit: int | None = None,
+        progress: str | None = None,
+        rate: float | None = None,
+        producer: Producer | None = None,
+        on_sent: OnSent | None = None,
+        should_stop: Callable[[], bool] | None = None,
+    ) -> RedriveResult:
+        """Send dead letters again, and keep the place; blocks until it is done.
+
+        Ends at what is there when it begins: a letter that dies again is not sent in a circle. One
+        redrive of a group runs at a time, whatever it selects; the brokers keep others out.
+        Interrupted or failed, the next call with the same selection goes on behind the last letter
+        sent. The place is kept every 32 letters or every second; what was sent after that before a
+        crash is found where it was sent, by the sender's id, and left alone. Only letters without
+        one, or where the brokers keep no key index, are sent twice then.
+
+        Args:
+            group: the consumer group.
+            wanted: which of its dead letters; None for all.
+            to: as for ``redrive_plan``.
+            limit: at most so many.
+            progress: as for ``redrive_plan``.
+            rate: at most so many messages a second.
+            producer: sends them; None makes one that reaches the cluster as this Admin does.
+            on_sent: told of each letter and the message that is stored for it, both masked.
+            should_stop: asked before each letter is sent; the redrive ends when it says so, and
+                another one goes on there.
+
+        Raises:
+            RouteNotFoundError: the group has no dead letters.
+            ReadOnlyError: this Admin only looks.
+            ClientStateError: another redrive of the group is under way, or went on in the place of
+                this one, which stood still.
+            ConfigurationError: a topic to send to does not exist, or a letter does not tell its
+                origin; the letters before it are sent.
+            SendError: one could not be sent, or it is not known whether it was.
+        """
+        if rate is not None and not rate > 0:
+            raise ConfigurationError(f"rate is {rate}; it takes messages a second above 0")
+        # Not with the module: the engine behind it would double the time every command starts in.
+        from rocketstream.client.producer.producer import Producer
+
+        self._changes.check("dlq.redrive")
+        run = self._run(group, wanted, to, limit, progress)
+        result = RedriveResult()
+        arguments = {"group": group, "wanted": str(wanted), "to": to, "limit": limit, "rate": rate}
+        with ExitStack() as cleanup:
+            change = cleanup.enter_context(self._changes.open("dlq.redrive", arguments))
+            cleanup.callback(lambda: setattr(change, "after", {"sent": result.sent}))
+            hold = cleanup.enter_context(self._hold(run))
+            run = self._located(run)
+            sender = producer or cleanup.enter_context(
+                Producer(PROGRESS_GROUP, **self._producer_settings)
+            )
+            pace = Pace(rate, self._clock, hold.wait)
+            store = change.wire.store_offset_making_group
+            place = cleanup.enter_context(_Place(run, hold, store, self._clock))
+            others = any(self._earlier(run))
+            before = SentBefore(self._wire, group, to, progress, others=others)
+            for letter, is_wanted in self._letters(run):
+                hold.keep()
+                if is_wanted:
+                    if result.sent == limit or (should_stop is not None and should_stop()):
+                        return result
+                    if before.has(letter):
+                        result.already_sent += 1
+                        place.passed(letter)
+                        continue
+                    pace.next()
+                    message = self._send(run, letter, sender, result)
+                    place.passed(letter)
+                    if on_sent is not None:
+                        on_sent(*self._masked_pair(run, letter, message))
+                else:
+                    place.passed(letter)
+            place.ended()
+        result.is_complete = True
+        return result
+
+    # --- parts -----------------------------------------------------------------------------------
+
+    def _masked_pair(
+        self, run: _Run, letter: MessageExt, message: Message
+    ) -> tuple[MessageExt, Message]:
+        shown = self._showing.masked(letter)
+        return (
+            (letter, message)
+            if shown is letter
+            else (shown, again(run.group, shown, run.to, run.by))
+        )
+
+    def _run(
+        self,
+        group: str,
+        wanted: LetterFilter | None,
+        to: str | None,
+        limit: int | None,
+        progress: str | None,
+    ) -> _Run:
+        names.check_consumer_group(group)
+        if to is not None:
+            names.check_topic(to)
+        if limit is not None and limit < 1:
+            raise ConfigurationError(f"limit is {limit}; it takes a number of letters from 1")
+        wanted = wanted or LetterFilter()
+        keeper = progress or progress_group(wanted, to)
+        names.check_consumer_group(keeper)
+        topic = names.dlq_topic(group)
+        if to == topic:
+            raise ConfigurationError(f"to is {to!r}, where the dead letters are: name another")
+        try:
+            queues = self._client.subscribe_queues(topic, refresh=True)
+        except RouteNotFoundError:
+            raise RouteNotFoundError(
+                f"group {group!r} has no dead letters: there is no topic {topic!r}", topic=topic
+            ) from None
+        if not queues:
+            raise ConfigurationError(
+                f"topic {topic!r} cannot be read: no broker grants it read permission; "
+                f"`rocketstream topic create '{topic}' --queues 1` does",
+                topic=topic,
+            )
+        return _Run(group, topic, wanted, to, keeper, progress, tuple(queues))
+
+    def _located(self, run: _Run) -> _Run:
+        """Return a run with what it is to go through: from its place to what is there now."""
+        low, high = self._client.min_offsets(run.queues), self._client.max_offsets(run.queues)
+        ranges: dict[MessageQueue, tuple[int, int]] = {}
+        for queue in run.queues:
+            stored = self._client.query_consumer_offset(run.progress, queue) or 0
+            # Beyond the end it is the place in a topic that was deleted since.
+            begin = low[queue] if stored > high[queue] else max(stored, low[queue])
+            ranges[queue] = (begin, high[queue])
+        return dataclasses.replace(run, ranges=ranges)
+
+    def _hold(self, run: _Run) -> QueueHold:
+        # One for all selections: two that overlap would send what is in both twice.
+        what = f"a redrive of the dead letters of {run.group}"
+        return QueueHold(self._wire, self._client, PROGRESS_GROUP, run.queues, what, self._clock)
+
+    def _letters(self, run: _Run) -> Iterator[tuple[MessageExt, bool]]:
+        """Yield each letter of the ranges and whether it is wanted, queue by queue."""
+        for queue, (begin, end) in run.ranges.items():
+            at = begin
+            while at < end:
+                address = self._client.address(queue.broker_name)
+                # Not as the group that keeps the place: brokers make a group of who pulls.
+                found, at = self._wire.pull(
+                    address, names.TOOLS_CONSUMER_GROUP, queue, at, PULL_MAX
+                )
+                for letter in found:
+                    if letter.queue_offset < end:
+                        letter.broker_name = queue.broker_name
+                        yield letter, run.wanted.wants(letter)
+
+    def _send(
+        self, run: _Run, letter: MessageExt, sender: Producer, result: RedriveResult
+    ) -> Message:
+        message = again(run.group, letter, run.to, run.by)
+        if message.topic not in result.by_topic:
+            # A broker may create topics by itself, and nobody would consume this one.
+            problem = self._problem(message.topic)
+            if problem is not None:
+                raise ConfigurationError(f"{problem}; {place_of(run.group, letter)} is the next")
+        key = message.properties.get(SHARDING_KEY)
+        stored = sender.send(message, sharding_key=key)
+        result.by_topic[message.topic] = result.by_topic.get(message.topic, 0) + 1
+        status = stored.send_status.value
+        if status != "SEND_OK":
+            result.odd[status] = result.odd.get(status, 0) + 1
+        return message
+
+    def _problems(self, by_topic: Mapping[str | None, int]) -> Iterator[str]:
+        for topic, count in by_topic.items():
+            if topic is None:
+                yield f"letters that do not tell which topic they were consumed from: {count}"
+            elif (problem := self._problem(topic)) is not None:
+                yield problem
+
+    def _problem(self, topic: str) -> str | None:
+        try:
+            self._wire.route(topic)
+        except RouteNotFoundError:
+            return f"topic {topic!r} does not exist any more"
+        return None
+
+    def _earlier(self, run: _Run) -> Iterator[str]:
+        tables = self._all_offsets(self._wire.masters()) or {}
+        for group, topics in sorted(groups_of_offsets(tables).items()):
+            if group.startswith(PROGRESS_GROUP) and group != run.progress and run.topic in topics:
+                yield group
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One redrive, as it begins."""
+
+    group: str
+    topic: str
+    wanted: LetterFilter
+    to: str | None
+    progress: str
+    by: str | None
+    queues: tuple[MessageQueue, ...]
+    ranges: Mapping[MessageQueue, tuple[int, int]] = field(default_factory=dict)
+
+    def over(self, ranges: Mapping[MessageQueue, tuple[int, int]]) -> _Run:
+        """Return it going through other ranges."""
+        return dataclasses.replace(self, ranges=ranges)
+
+
+class _Place:
+    """Where a redrive is; kept at the brokers now and then, and at its end, however it ends."""
+
+    def __init__(
+        self,
+        run: _Run,
+        hold: QueueHold,
+        store: Callable[[str, MessageQueue, int], None],
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._run = run
+        self._hold = hold
+        self._clock = clock
+        self._changed: dict[MessageQueue, int] = {}
+        self._count = 0
+        self._saved_at = clock.monotonic_ms()
+
+    def __enter__(self) -> _Place:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._hold.is_lost:
+            return  # another one keeps the place now, and may be farther
+        try:
+            self.save()
+        except RocketMQError as error:
+            if kind is None:
+                raise
+            # What went wrong first is what matters; this costs some letters sent twice.
+            logger.warning("the place of the redrive could not be kept: %s", error)
+
+    def passed(self, letter: MessageExt) -> None:
+        """Note that a letter is done with."""
+        queue = MessageQueue(self._run.topic, letter.broker_name, letter.queue_id)
+        self._changed[queue] = letter.queue_offset + 1
+        self._count += 1
+        late = self._clock.monotonic_ms() - self._saved_at >= SAVED_AFTER_MS
+        if self._count >= SAVED_AFTER or late:
+            self.save()
+
+    def ended(self) -> None:
+        """Note that all ranges are done with, also where they end in letters that are gone."""
+        self._changed |= {queue: end for queue, (_, end) in self._run.ranges.items()}
+
+    def save(self) -> None:
+        """Keep the place."""
+        for queue, offset in self._changed.items():
+            self._store(self._run.progress, queue, offset)
+        self._changed.clear()
+        self._count = 0
+        self._saved_at = self._clock.monotonic_ms()

@@ -1,0 +1,4 @@
+"""Messages looked at: found, followed, traced, decoded and masked.
+
+Law: questions only; no message leaves without ``shown``.
+"""

@@ -1,0 +1,117 @@
+"""Following a topic as it grows: what arrives, decoded, masked and filtered.
+
+Law: questions only; joins no group, stores no offset. Bounded: one question to each broker a round
+tells which queues grew, and what comes faster than it is read is passed over and counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from rocketstream.admin.messages.bodies import AUTO, BodyFormat
+from rocketstream.admin.messages.search import MessageFilter, read_range
+from rocketstream.admin.messages.shown import ShownMessage
+from rocketstream.admin.messages.viewing import MessageAdmin
+from rocketstream.errors import ConfigurationError, RocketMQError
+from rocketstream.model import MessageQueue
+
+TAIL_BEHIND_MAX: Final = 1_000
+
+
+TailPlace = Mapping[MessageQueue, int]
+"""Where a tail is: the next offset of each queue."""
+
+
+@dataclass(frozen=True, slots=True)
+class TailRound:
+    """What one round of a tail found.
+
+    Attributes:
+        messages: that are wanted, in order of store time.
+        place: hand it to the next round.
+        examined: messages read.
+        passed_over: messages that came faster than they are read, and were left out.
+        problems: brokers that could not be asked; the next round asks them again.
+    """
+
+    messages: tuple[ShownMessage, ...]
+    place: TailPlace
+    examined: int
+    passed_over: int = 0
+    problems: tuple[str, ...] = ()
+
+
+class TailAdmin(MessageAdmin):
+    """The live tail of ``Admin``."""
+
+    def message_tail(
+        self,
+        topic: str,
+        place: TailPlace | None = None,
+        *,
+        wanted: MessageFilter | None = None,
+        last: int = 0,
+        behind_max: int = TAIL_BEHIND_MAX,
+        how: BodyFormat = AUTO,
+    ) -> TailRound:
+        """Return what came since the last round; the first one only finds the end.
+
+        Does not wait: call it again after a while, a fifth of a second say, with the place of the
+        round before. Costs one request to each broker, and pulls of the queues that grew.
+
+        Args:
+            topic: the topic.
+            place: of the round before; None begins.
+            wanted: left out are all others.
+            last: begin so many messages before the end of each queue, up to ``behind_max``.
+            behind_max: of a queue that grew by more since the last round, the older ones are
+                passed over.
+            how: how bodies are read.
+
+        Raises:
+            RouteNotFoundError: the topic is unknown.
+            ConfigurationError: a filter, or a value out of range.
+        """
+        test = (wanted or MessageFilter()).compiled()
+        if behind_max < 1 or not 0 <= last <= behind_max:
+            raise ConfigurationError(
+                f"a tail takes behind_max from 1 and last from 0 to {behind_max}; last is {last}"
+            )
+        problems: list[str] = []
+        spans = self._tail_spans(topic, problems)
+        if place is None:
+            place = {queue: max(low, high - last) for queue, (low, high) in spans.items()}
+        places = dict(place)
+        found: list[ShownMessage] = []
+        examined = passed = 0
+        for queue, (low, high) in sorted(spans.items()):
+            at = places.get(queue, low)
+            if at > high:  # the topic was deleted and made anew
+                at = low
+            begin = max(at, low, high - behind_max)
+            try:
+                messages = read_range(self, queue, (begin, high))
+            except RocketMQError as error:
+                problems.append(f"{queue}: {error.message}")
+                continue
+            passed += begin - at
+            places[queue] = high
+            examined += len(messages)
+            shown = [self._showing.shown(message, how) for message in messages]
+            found += [message for message in shown if test(message)]
+        found.sort(key=lambda m: (m.store_ms, m.broker_name, m.queue_id, m.queue_offset))
+        return TailRound(tuple(found), places, examined, passed, tuple(problems))
+
+    def _tail_spans(self, topic: str, problems: list[str]) -> dict[MessageQueue, tuple[int, int]]:
+        """Return what each queue holds, of the brokers that answer."""
+        found: dict[MessageQueue, tuple[int, int]] = {}
+        for name, address in self._topic_masters(topic).items():
+            try:
+                table = self._wire.topic_stats(address, topic).offset_table
+            except RocketMQError as error:
+                problems.append(f"broker {name}: {error.message}")
+                continue
+            found |= {queue: (max(s.min_offset, 0), s.max_offset) for queue, s in table.items()}
+        return found

@@ -1,0 +1,141 @@
+"""Single messages and who consumes them: view, query, time spans (C-538).
+
+Law: questions only; nothing is changed.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+from rocketstream.admin.core.fields import known_ms
+from rocketstream.admin.messages.index_pages import MESSAGES_MAX, index_pages
+from rocketstream.admin.messages.shown import Showing
+from rocketstream.admin.progress.groups import GroupAdmin
+from rocketstream.admin.rows import TimeSpanRow
+from rocketstream.errors import BrokerError, OffsetNotFoundError, RemoteProtocolError
+from rocketstream.model import MessageQueue
+from rocketstream.protocol.codes import ResponseCode
+from rocketstream.protocol.message_id import decode_offset_msg_id
+from rocketstream.transport.addresses import format_address
+
+if TYPE_CHECKING:
+    from rocketstream.admin.messages.masking import Masking
+    from rocketstream.protocol.bodies import QueueTimeSpan
+    from rocketstream.protocol.message_ext import MessageExt
+
+
+class MessageAdmin(GroupAdmin):
+    """The operations of ``Admin`` on single messages."""
+
+    _masking: Masking | None = None
+
+    @functools.cached_property
+    def _showing(self) -> Showing:
+        """Decodes and masks whatever leaves here."""
+        return Showing(self._masking)
+
+    def message_view(self, topic: str, msg_id: str) -> MessageExt:
+        """Return one message by either of its ids; what is masked is replaced in it.
+
+        Args:
+            topic: the message's topic; needed for the id its sender gave it.
+            msg_id: the broker's id (``offset_msg_id``) or the sender's (``msg_id``, UNIQ_KEY).
+
+        Raises:
+            OffsetNotFoundError: no broker has such a message.
+            RouteNotFoundError: the topic is unknown.
+        """
+        return self._showing.masked(self._found(topic, msg_id))
+
+    def _found(self, topic: str, msg_id: str) -> MessageExt:
+        by_offset = self._message_by_offset_id(topic, msg_id)
+        if by_offset is not None:
+            return by_offset
+        for name, address in self._topic_masters(topic).items():
+            found = self._wire.messages_by_key(address, topic, msg_id, 1, unique=True)
+            if found:
+                found[0].broker_name = name
+                return found[0]
+        raise OffsetNotFoundError(
+            int(ResponseCode.QUERY_NOT_FOUND), f"no message {msg_id!r} in topic {topic!r}"
+        )
+
+    def _message_by_offset_id(self, topic: str, msg_id: str) -> MessageExt | None:
+        """Return the message at the place an id names, if it is a broker's id of this cluster."""
+        try:
+            host, port, offset = decode_offset_msg_id(msg_id)
+        except RemoteProtocolError:
+            return None
+        address = format_address(host, port)
+        # A sender's id has the same form; only a broker's own address makes it a place.
+        named = [name for name, each in self._wire.masters().items() if each == address]
+        if offset < 0 or not named:
+            return None
+        try:
+            message = self._wire.message_at(address, offset)
+        except BrokerError:
+            return None
+        message.broker_name = named[0]
+        return message if message.topic == topic else None
+
+    def message_query(self, topic: str, key: str, most: int = 32) -> list[MessageExt]:
+        """Return the newest messages with a key, the oldest of them first; masked as one viewed.
+
+        Raises:
+            RouteNotFoundError: the topic is unknown.
+        """
+        found: list[MessageExt] = []
+        for name, address in self._topic_masters(topic).items():
+            told = 0
+            for page in index_pages(self._wire, address, topic, key, most=min(most, MESSAGES_MAX)):
+                for message in page.fresh:
+                    message.broker_name = name
+                found += page.fresh
+                told += len(page.fresh)
+                if told >= most:
+                    break
+        found.sort(key=lambda message: (message.store_timestamp, message.commit_log_offset))
+        return [self._showing.masked(message) for message in found[-most:]]
+
+    def consume_time_span(self, group: str, topic: str) -> list[TimeSpanRow]:
+        """Return between which store times a group stands, by queue (303).
+
+        Raises:
+            RouteNotFoundError: the topic is unknown.
+        """
+        rows: list[TimeSpanRow] = []
+        for address in self._topic_masters(topic).values():
+            spans = self._wire.time_span(address, topic, group).consume_time_span_set
+            rows += [_span_row(span.message_queue, span) for span in spans if span.message_queue]
+        return sorted(rows, key=lambda row: (row.broker_name, row.queue_id))
+
+    def topic_consumers(self, topic: str) -> list[str]:
+        """Return the groups that subscribe a topic now or have progress in it (300).
+
+        Raises:
+            RouteNotFoundError: the topic is unknown.
+        """
+        groups: set[str] = set()
+        for address in self._topic_masters(topic).values():
+            groups |= self._wire.groups_of(address, topic)
+        return sorted(groups)
+
+    # --- parts -----------------------------------------------------------------------------------
+
+    def _topic_masters(self, topic: str) -> dict[str, str]:
+        route = self._wire.route(topic)
+        masters = {data.broker_name: data.broker_addrs.get(0) for data in route.broker_datas}
+        return {name: address for name, address in masters.items() if address}
+
+
+def _span_row(queue: MessageQueue, span: QueueTimeSpan) -> TimeSpanRow:
+    return TimeSpanRow(
+        topic=queue.topic,
+        broker_name=queue.broker_name,
+        queue_id=queue.queue_id,
+        min_store_ms=known_ms(span.min_time_stamp),
+        max_store_ms=known_ms(span.max_time_stamp),
+        consumed_ms=known_ms(span.consume_time_stamp),
+        delay_ms=span.delay_time,
+    )

@@ -1,0 +1,86 @@
+"""What an ``Admin`` remembers from sweep to sweep, so that the next one is cheaper and misses less.
+
+Law: holds what was told, bounded; asks nobody. Lent to one sweep at a time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rocketstream import limits
+from rocketstream.admin.core.joining import BrokerAnswers, Times
+from rocketstream.admin.state import QueueState
+
+Spot = tuple[str, int, int]
+"""Topic, queue and offset."""
+
+
+@dataclass(slots=True)
+class BrokerMemory:
+    """What is remembered of one broker.
+
+    Attributes:
+        delayed: whose each message waiting for its delay is, by delay level and offset; blank
+            where it is no group's retry.
+        ahead_ms: by how much its clock was ahead of ours when it was last asked.
+    """
+
+    delayed: dict[int, dict[int, str]] = field(default_factory=dict)
+    ahead_ms: int | None = None
+    _times: dict[Spot, Times] = field(default_factory=dict)
+    _used: dict[Spot, Times] = field(default_factory=dict)
+    _ends: dict[tuple[str, int], int] = field(default_factory=dict)
+
+    def times_at(self, queue: QueueState) -> Times | None:
+        """Return the store times at a group's place; they do not change while it stands there."""
+        times = self._times.get(spot(queue))
+        if times is not None:
+            self._used[spot(queue)] = times
+        return times
+
+    def note_times(self, queue: QueueState, times: Times) -> None:
+        """Remember store times that were told."""
+        if times[0] is not None:
+            self._used[spot(queue)] = times
+
+    def note_ends(self, broker: BrokerAnswers) -> None:
+        """Forget what was known of queues that have fewer messages than before: made anew."""
+        renewed: set[tuple[str, int]] = set()
+        for topic, ends in broker.ends.items():
+            for queue_id, held in ends.items():
+                if held.max_offset < self._ends.get((topic, queue_id), 0):
+                    renewed.add((topic, queue_id))
+                self._ends[topic, queue_id] = held.max_offset
+        if renewed:
+            self._times = {at: t for at, t in self._times.items() if at[:2] not in renewed}
+
+    def end_sweep(self, everything: bool) -> None:
+        """Keep what was used; of the rest what a smaller sweep did not look at."""
+        kept = {} if everything else self._times
+        if len(kept) + len(self._used) > limits.ADMIN_STORE_TIMES_MAX:
+            kept = {}
+        self._times = {**kept, **self._used}
+        self._used = {}
+
+    def note_delayed(self, level: int, first: int) -> range:
+        """Forget what was delivered; return the offsets that are known from ``first`` on."""
+        known = self.delayed.setdefault(level, {})
+        if sum(map(len, self.delayed.values())) > limits.ADMIN_DELAYED_KEPT_MAX:
+            known.clear()
+        for offset in [offset for offset in known if offset < first]:
+            del known[offset]
+        return range(first, max(known, default=first - 1) + 1)
+
+    def delayed_by_topic(self) -> dict[str, int]:
+        """Return how many messages wait for their delay, by the topic they go to then."""
+        found: dict[str, int] = {}
+        for known in self.delayed.values():
+            for topic in known.values():
+                found[topic] = found.get(topic, 0) + 1
+        return found
+
+
+def spot(queue: QueueState) -> Spot:
+    """Return where the next message of a group is: what was deleted will not be consumed."""
+    following = max(queue.committed_offset or 0, queue.min_offset or 0)
+    return queue.topic, queue.queue_id, following

@@ -1,0 +1,444 @@
+"""One sweep over a cluster: every group, topic and broker at one moment, for a bounded price.
+
+Law: has brokers asked, beside each other, and hands the answers to ``admin.core``; decides nothing.
+A broker that falls silent is not asked again in the same sweep. What a broker is asked, and what
+that costs it, is in ``survey``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rocketstream import limits
+from rocketstream._util.clock import Clock
+from rocketstream.admin.cluster.topics import TopicAdmin
+from rocketstream.admin.core import joining
+from rocketstream.admin.core.fields import topic_kind
+from rocketstream.admin.core.joining import BrokerAnswers
+from rocketstream.admin.core.likeness import like
+from rocketstream.admin.progress.memory import BrokerMemory
+from rocketstream.admin.progress.survey import (
+    Survey,
+    Wish,
+    groups_at,
+    let_in,
+    note_facts,
+    note_failure,
+)
+from rocketstream.admin.state import BrokerState, ClusterState, GroupState, TopicState
+from rocketstream.admin.wire import questions
+from rocketstream.admin.wire.looking import NO_BROKER
+from rocketstream.admin.wire.questions import Asking
+from rocketstream.client.blocking import BlockingAdminClient
+from rocketstream.errors import (
+    AccessDeniedError,
+    BrokerError,
+    ConfigurationError,
+    ConnectError,
+    RemoteProtocolError,
+    RocketMQError,
+    RouteNotFoundError,
+    TransportError,
+)
+from rocketstream.protocol import names
+
+if TYPE_CHECKING:
+    from rocketstream.protocol.bodies import ConsumerRunningInfo
+
+ROUTES_MAX = 64
+"""Topics of one group whose routes are asked for where a broker is silent."""
+FILTER_ENTRIES_IN_SWEEP = 50_000
+"""Entries of consume queues looked at for one group's filter in a sweep over all of them."""
+
+
+@dataclass(slots=True)
+class _Found:
+    """What a sweep found."""
+
+    taken_ms: int
+    brokers: list[BrokerAnswers]
+    requests: int = 1
+
+    def outage(self) -> str | None:
+        """Return why nothing at all can be told; None where something can."""
+        if not self.brokers:
+            return NO_BROKER
+        try:
+            self.check_let_in()
+        except AccessDeniedError as denial:
+            return str(denial)
+        return None
+
+    def check_let_in(self) -> None:
+        """Refuse to go on where every broker refuses these keys.
+
+        Raises:
+            AccessDeniedError: the first broker's.
+        """
+        denials = [b.failure for b in self.brokers if isinstance(b.failure, AccessDeniedError)]
+        if denials and len(denials) == len(self.brokers):
+            raise denials[0]
+
+    def check_told(self, known: Collection[object]) -> None:
+        """Refuse to take silence for nothing: unless something is known, some broker must answer.
+
+        Raises:
+            RouteNotFoundError: there is no broker.
+            AccessDeniedError: none lets us in.
+            ConnectError: none answered.
+        """
+        if not self.brokers:
+            raise RouteNotFoundError(NO_BROKER)
+        self.check_let_in()
+        if not known and all(broker.error is not None for broker in self.brokers):
+            raise ConnectError("; ".join(str(broker.error) for broker in self.brokers))
+
+
+class SweepAdmin(TopicAdmin):
+    """The sweeping operations of ``Admin``."""
+
+    def __init__(self, client: BlockingAdminClient, timeout_ms: int, clock: Clock) -> None:
+        super().__init__(client, timeout_ms, clock)
+        self._memories: dict[str, BrokerMemory] = {}
+        # Of brokers and the queues groups have there, should one fall silent or vanish.
+        self._seen: dict[str, tuple[str, float]] = {}
+        self._queues: dict[str, dict[str, frozenset[tuple[str, int]]]] = {}
+
+    def cluster_state(
+        self,
+        groups: Collection[str] | None = None,
+        topics: Collection[str] | None = None,
+        *,
+        matching: bool = False,
+        owners: bool = False,
+    ) -> ClusterState:
+        """Return every broker, topic and group at one moment; blocks for the whole sweep.
+
+        Args:
+            groups: only these groups; one that no broker knows is absent. None for all,
+                upstream's own left out.
+            topics: only these topics, and of the groups only their queues; None for all, or for
+                those the given groups consume.
+            matching: also count the messages each group's filter wants, where it has one.
+            owners: also ask members which queues they hold, where a group has several.
+        """
+        wanted = _wants(groups)
+        wish = Wish(
+            wanted,
+            None if topics is None else frozenset(topics),
+            all_topics=groups is None or topics is not None,
+            owners=owners,
+            entries_max=FILTER_ENTRIES_IN_SWEEP if matching else 0,
+        )
+        before_ms = self._clock.monotonic_ms()
+        try:
+            found = self._look(wish, groups is None and topics is None)
+        except (TransportError, BrokerError, RemoteProtocolError) as error:
+            taken_ms = self._clock.now_ms()
+            return ClusterState(taken_ms, 0, len(self._client.name_servers), error=str(error))
+        known = {group for broker in found.brokers for group in _groups_of(broker)}
+        states = {
+            group: self._state_of(group, found, wish) for group in sorted(known) if wanted(group)
+        }
+        return ClusterState(
+            taken_ms=found.taken_ms,
+            took_ms=round(self._clock.monotonic_ms() - before_ms),
+            requests=found.requests,
+            brokers=tuple(_broker_state(broker, found.taken_ms) for broker in found.brokers),
+            topics=self._topic_states(found, wish, states, groups is None),
+            groups=states,
+            error=found.outage(),
+        )
+
+    def group_state(
+        self, group: str, topic: str | None = None, *, matching: bool = True, owners: bool = True
+    ) -> GroupState:
+        """Return one group at one moment, with how fast it is given messages.
+
+        Args:
+            group: the consumer group.
+            topic: only the queues of this topic; None for all, its retry and dead letters too.
+            matching: also count the messages its filter wants, where it has one.
+            owners: also ask its members which queues they hold, where there are several.
+
+        Raises:
+            ConfigurationError: every broker answered, and none knows the group.
+            RouteNotFoundError: ``topic`` is given and unknown; or there is no broker.
+            ConnectError: no name server answered.
+        """
+        names.check_group(group)
+        if topic is not None:
+            self._wire.route(topic)
+        only = None if topic is None else frozenset({topic})
+        entries_max = limits.FILTER_ENTRIES_MAX if matching else 0
+        wish = Wish(
+            lambda name: name == group, only, owners=owners, entries_max=entries_max, tps=True
+        )
+        found = self._look(wish)
+        self._remember_by_route(group, found)
+        found.check_told([broker for broker in found.brokers if broker.knows(group)])
+        if all(b.error is None for b in found.brokers) and not any(
+            b.knows(group) or b.offsets is None or b.groups is None for b in found.brokers
+        ):
+            known = {each for broker in found.brokers for each in groups_at(broker)}
+            hint = like(group, known) or "; `rocketstream group list` shows the groups there are"
+            raise ConfigurationError(
+                f"consumer group {group!r} is not known to any broker{hint}", group=group
+            )
+        return self._state_of(group, found, wish)
+
+    def group_states(self, topic: str | None = None) -> list[GroupState]:
+        """Return every group at one moment, upstream's own left out; no other topics than theirs.
+
+        Args:
+            topic: only the groups that have queues in this topic, and only those; None for all.
+
+        Raises:
+            ConnectError: no name server answered.
+            RouteNotFoundError: there is no broker, or no such topic.
+        """
+        if topic is not None:
+            self._wire.route(topic)
+        wish = Wish(_wants(None), None if topic is None else frozenset({topic}))
+        found = self._look(wish)
+        known = {group for broker in found.brokers for group in _groups_of(broker)}
+        found.check_told(known)
+        states = [self._state_of(g, found, wish) for g in sorted(known) if wish.wanted(g)]
+        return states if topic is None else [state for state in states if state.queues]
+
+    def topic_state(self, topic: str) -> TopicState:
+        """Return one topic at one moment, and who consumes it.
+
+        Raises:
+            RouteNotFoundError: the name server does not know the topic.
+            ConnectError: no name server answered.
+        """
+        self._wire.route(topic)
+        wish = Wish(lambda _: False, frozenset({topic}), all_topics=True)
+        found = self._look(wish)
+
+        def ask(broker: BrokerAnswers) -> int:
+            asking = Asking(self._client, str(broker.master), self._timeout_ms)
+            try:
+                answer = asking.one(questions.consumers_of(topic))
+            except TransportError as error:
+                note_failure(broker, error)
+                return 1
+            if isinstance(answer, RocketMQError):
+                broker.refused["consumers"] = f"who consumes is not known: {answer}"
+            else:
+                broker.consumers = frozenset(answer)
+            return 1
+
+        found.check_let_in()
+        self._beside(ask, [broker for broker in found.brokers if broker.error is None])
+        told = [broker.consumers for broker in found.brokers if broker.consumers is not None]
+        consumers = frozenset[str]().union(*told) if told else None
+        return self._topic_state(topic, found, consumers)
+
+    def broker_states(self) -> tuple[BrokerState, ...]:
+        """Return every broker, with what it tells of itself (GET_BROKER_RUNTIME_INFO, 28).
+
+        Raises:
+            ConnectError: no name server answered.
+        """
+        brokers = self._brokers_registered()
+        self._beside(self._introduce, brokers)
+        taken_ms = self._clock.now_ms()
+        return tuple(_broker_state(broker, taken_ms) for broker in brokers)
+
+    # --- the sweep --------------------------------------------------------------------------------
+
+    def _look(self, wish: Wish, everything: bool = False) -> _Found:
+        brokers = self._brokers_registered()
+        found = _Found(self._clock.now_ms(), brokers)
+
+        def survey(broker: BrokerAnswers) -> int:
+            if broker.master is None:
+                return 0
+            asking = Asking(self._client, broker.master, self._timeout_ms)
+            # Lent: another sweep that runs at the same time has none, and loses its own.
+            lent = self._memories.pop(broker.name, None)
+            memory = lent or BrokerMemory()
+            try:
+                Survey(broker, asking, memory, wish, self._clock).run()
+                memory.end_sweep(everything)
+            finally:
+                if lent is None:
+                    self._memories.setdefault(broker.name, memory)
+                else:
+                    self._memories[broker.name] = lent
+            return asking.requests
+
+        found.requests += sum(self._beside(survey, brokers))
+        if wish.owners:
+            found.requests += self._ask_owners(brokers, wish)
+        found.brokers += self._lost(brokers)
+        for broker in found.brokers:
+            if broker.error is not None:
+                broker.remembered = dict(self._queues.get(broker.name, {}))
+        return found
+
+    def _brokers_registered(self) -> list[BrokerAnswers]:
+        found = []
+        for name, data in sorted(self._wire.cluster_info().broker_addr_table.items()):
+            broker = BrokerAnswers(data.cluster, name, dict(data.broker_addrs))
+            if broker.master is None:
+                broker.error = f"broker {name} has no master at the moment"
+            found.append(broker)
+        return found
+
+    def _lost(self, brokers: Iterable[BrokerAnswers]) -> list[BrokerAnswers]:
+        """Return brokers that were there a while ago: a name server forgets a dead one at once."""
+        now_ms = self._clock.monotonic_ms()
+        here = {broker.name: (broker.cluster, now_ms) for broker in brokers}
+        self._seen = {**self._seen, **here}
+        lost = []
+        for name, (cluster, seen_ms) in self._seen.items():
+            if name not in here and now_ms - seen_ms <= limits.ADMIN_LOST_BROKER_S * 1_000:
+                text = f"broker {name} is registered with the name server no more"
+                lost.append(BrokerAnswers(cluster, name, {}, error=text))
+        self._seen = {name: self._seen[name] for name in [*here, *(broker.name for broker in lost)]}
+        return lost
+
+    def _remember_by_route(self, group: str, found: _Found) -> None:
+        """Take a group's queues at a silent broker, which nobody remembers, from the route of the
+        topics it consumes at others."""
+        unheard = [b for b in found.brokers if b.error is not None and not b.remembered.get(group)]
+        told = {t for b in found.brokers if b.error is None for t in joining.topics_of(group, b)}
+        if not unheard:
+            return
+        for topic in sorted(told - {names.dlq_topic(group)})[:ROUTES_MAX]:
+            try:
+                queues = self._wire.route(topic).queue_datas
+            except (BrokerError, TransportError, RouteNotFoundError):
+                continue
+            for broker in unheard:
+                ids = [range(q.read_queue_nums) for q in queues if q.broker_name == broker.name]
+                more = {(topic, queue_id) for some in ids for queue_id in some}
+                broker.remembered = {group: {*broker.remembered.get(group, ()), *more}}
+
+    def _beside(
+        self, ask: Callable[[BrokerAnswers], int], brokers: Sequence[BrokerAnswers]
+    ) -> list[int]:
+        if len(brokers) < 2:
+            return [ask(broker) for broker in brokers]
+        with ThreadPoolExecutor(min(len(brokers), limits.ADMIN_BROKERS_AT_ONCE_MAX)) as pool:
+            # Each with the caller's context: it may be told to end (see ``_util.stopping``).
+            asked = [pool.submit(copy_context().run, ask, broker) for broker in brokers]
+            return [each.result() for each in asked]
+
+    def _introduce(self, broker: BrokerAnswers) -> int:
+        if broker.master is None:
+            return 0
+        asking = Asking(self._client, broker.master, self._timeout_ms)
+        try:
+            note_facts(broker, let_in(asking.one(questions.RUNTIME)))
+        except (TransportError, AccessDeniedError) as error:
+            note_failure(broker, error)
+        return asking.requests
+
+    def _ask_owners(self, brokers: Sequence[BrokerAnswers], wish: Wish) -> int:
+        """Ask members which queues they hold (307), each through one broker it is connected to."""
+        through: dict[str, dict[tuple[str, str], None]] = {}
+        asked: set[tuple[str, str]] = set()
+        for broker in brokers:
+            for group, connection in broker.connections.items():
+                everywhere = [b.connections[group] for b in brokers if group in b.connections]
+                if broker.error is not None or joining.only_owner(everywhere) is not None:
+                    continue
+                for member in connection.connection_set:
+                    if (group, member.client_id) not in asked and wish.wanted(group):
+                        asked.add((group, member.client_id))
+                        through.setdefault(broker.name, {})[group, member.client_id] = None
+
+        def ask(broker: BrokerAnswers) -> int:
+            members = sorted(through[broker.name])
+            asking = Asking(self._client, str(broker.master), self._timeout_ms)
+            untold = asking.as_told(
+                [questions.running_of(*member) for member in members],
+                lambda place, answer: _note_owner(broker, *members[place], answer),
+            )
+            for group in {group for group, _ in members}:
+                silent_ones = [p for p in untold if members[p][0] == group]
+                if silent_ones:
+                    who = ", ".join(members[place][1] for place in silent_ones)
+                    text = f"owners are not known: {who} did not say: {untold[silent_ones[0]]}"
+                    broker.refused[joining.about_owners(group)] = text
+            return asking.requests
+
+        return sum(self._beside(ask, [b for b in brokers if b.name in through]))
+
+    # --- states -----------------------------------------------------------------------------------
+
+    def _state_of(self, group: str, found: _Found, wish: Wish) -> GroupState:
+        state = joining.group_state(group, found.taken_ms, found.brokers, wish.topics)
+        if wish.topics is None:
+            for broker in found.brokers:
+                if broker.error is None and broker.knows(group):
+                    self._queues.setdefault(broker.name, {})[group] = frozenset(
+                        (q.topic, q.queue_id) for q in state.queues if q.broker_name == broker.name
+                    )
+        return state
+
+    def _topic_states(
+        self,
+        found: _Found,
+        wish: Wish,
+        groups: Mapping[str, GroupState],
+        everybody: bool,
+    ) -> dict[str, TopicState]:
+        consumers: dict[str, set[str]] = {}
+        for state in groups.values():
+            for queue in state.queues:
+                consumers.setdefault(queue.topic, set()).add(state.group)
+        known = {
+            topic
+            for broker in found.brokers
+            for topic in broker.topics or ()
+            if wish.wants_topic(topic) and (wish.all_topics or topic in broker.ends)
+        }
+        return {
+            topic: self._topic_state(
+                topic, found, consumers.get(topic, set()) if everybody else None
+            )
+            for topic in sorted(known)
+        }
+
+    def _topic_state(
+        self, topic: str, found: _Found, consumers: Collection[str] | None
+    ) -> TopicState:
+        system = {name for broker in found.brokers for name in (broker.cluster, broker.name)}
+        kind = topic_kind(topic, system)
+        return joining.topic_state(topic, found.taken_ms, found.brokers, kind, consumers)
+
+
+def _wants(groups: Collection[str] | None) -> Callable[[str], bool]:
+    if groups is None:
+        return lambda group: not names.is_system_group(group)
+    chosen = frozenset(groups)
+    return lambda group: group in chosen
+
+
+def _groups_of(broker: BrokerAnswers) -> set[str]:
+    return {*groups_at(broker), *broker.remembered}
+
+
+def _note_owner(broker: BrokerAnswers, group: str, member: str, info: ConsumerRunningInfo) -> None:
+    broker.owners.update(((group, queue), member) for queue in info.mq_table)
+
+
+def _broker_state(broker: BrokerAnswers, taken_ms: int) -> BrokerState:
+    return BrokerState(
+        cluster=broker.cluster,
+        broker_name=broker.name,
+        taken_ms=taken_ms,
+        addresses=dict(broker.addresses),
+        version=broker.facts.get("brokerVersionDesc"),
+        facts=broker.facts,
+        error=broker.error or broker.refused.get("facts"),
+    )

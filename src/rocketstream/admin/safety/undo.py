@@ -1,0 +1,119 @@
+"""Files that take a reset back: where every queue was, written before anything is moved.
+
+Law: reads and writes files, moves nothing; a file that is not one of these is refused by name.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from rocketstream.admin.core.moves import ResetRow
+from rocketstream.admin.safety.documents import DocumentKind, read_document
+from rocketstream.admin.safety.state_dir import state_directory
+from rocketstream.client.config import new_uuid
+from rocketstream.errors import ClientStateError, ConfigurationError
+from rocketstream.model import MessageQueue
+
+_UNDO_FILE: Final = DocumentKind("undo file", "rocketstream-undo", version=1, bytes_max=64 << 20)
+
+
+@dataclass(frozen=True, slots=True)
+class Undo:
+    """What an undo file holds.
+
+    Attributes:
+        group: the group that was moved.
+        taken_ms: when, ms since 1970.
+        namesrv: the name servers of its cluster.
+        before: where the queues were; None where nothing was stored.
+        after: where they were sent.
+    """
+
+    group: str
+    taken_ms: int
+    namesrv: str
+    before: dict[MessageQueue, int | None]
+    after: dict[MessageQueue, int]
+
+
+def default_undo_directory() -> Path:
+    """Return ``$XDG_STATE_HOME/rocketstream/undo`` (``~/.local/state`` without it)."""
+    return state_directory() / "undo"
+
+
+def write_undo(
+    directory: Path, group: str, rows: Iterable[ResetRow], taken_ms: int, namesrv: str
+) -> Path:
+    """Write where the queues are, to the disk, and return the file.
+
+    Raises:
+        ClientStateError: it cannot be written: do not move the group.
+    """
+    value = {
+        "format": _UNDO_FILE.format,
+        "version": _UNDO_FILE.version,
+        "group": group,
+        "takenMs": taken_ms,
+        "namesrv": namesrv,
+        "queues": [
+            {
+                "topic": row.topic,
+                "brokerName": row.broker_name,
+                "queueId": row.queue_id,
+                "before": row.from_offset,
+                "after": row.to_offset,
+            }
+            for row in rows
+        ],
+    }
+    name = re.sub(r"[^A-Za-z0-9_-]", "_", group)
+    path = directory / f"{name}-{taken_ms}-{new_uuid()[:8]}.json"
+    try:
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump(value, file, indent=1)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise ClientStateError(
+            f"the undo file {path} cannot be written ({error.strerror}): nothing was moved",
+            path=str(path),
+        ) from error
+    return path
+
+
+def read_undo(path: str | os.PathLike[str]) -> Undo:
+    """Read an undo file.
+
+    Raises:
+        ConfigurationError: it cannot be read, or is none; the text says why.
+    """
+    value = read_document(path, _UNDO_FILE)
+    try:
+        return _read(value)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ConfigurationError(f"{path} is damaged: {type(error).__name__} {error}") from error
+
+
+def _read(value: dict[str, Any]) -> Undo:
+    before: dict[MessageQueue, int | None] = {}
+    after: dict[MessageQueue, int] = {}
+    for entry in value["queues"]:
+        queue = MessageQueue(str(entry["topic"]), str(entry["brokerName"]), int(entry["queueId"]))
+        before[queue] = None if entry["before"] is None else int(entry["before"])
+        after[queue] = int(entry["after"])
+    return Undo(
+        group=str(value["group"]),
+        taken_ms=int(value["takenMs"]),
+        namesrv=str(value["namesrv"]),
+        before=before,
+        after=after,
+    )

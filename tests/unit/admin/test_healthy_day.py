@@ -1,0 +1,70 @@
+"""A day of healthy load, seen every 10 s: no fault is found in any window of it."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
+
+import pytest
+
+from rocketstream.admin.core.causes import find_causes
+from rocketstream.admin.core.verdicts import WINDOW_MS, judge
+from rocketstream.admin.state import GroupState, GroupVerdict, Verdict
+from tests.unit.admin.healthy_day import DAY_MS, HOUR, SHAPES
+from tests.unit.admin.healthy_members import members_of_a_day
+
+FAULTS = {
+    Verdict.FALLING_BEHIND,
+    Verdict.STALLED,
+    Verdict.STOPPED,
+    Verdict.REWOUND,
+    Verdict.PINNED,
+}
+SEED = 20_261_122
+STATES = WINDOW_MS // 10_000
+NEVER_TOLD = {"broadcasting", "job every day", "job every hour"}
+"""Shapes of which nobody can say whether all is well."""
+
+
+def verdicts(states: Iterable[GroupState]) -> Iterator[GroupVerdict]:
+    """Judge as the watch does: a sliding window, and what was judged before."""
+    window: deque[GroupState] = deque(maxlen=STATES)
+    before: GroupVerdict | None = None
+    for state in states:
+        window.append(state)
+        before = judge(window, before=before)
+        yield before
+
+
+def day(name: str, span_ms: int) -> Counter[Verdict]:
+    found: Counter[Verdict] = Counter()
+    for verdict in verdicts(SHAPES[name](random.Random(SEED)).day(span_ms)):
+        assert verdict.verdict not in FAULTS, (name, found.total() * 10, verdict)
+        found[verdict.verdict] += 1
+    return found
+
+
+@pytest.mark.parametrize("name", ["bursts", "rolling deploys", "lone restarts", "slow work"])
+def test_two_hours_of_healthy_load_are_no_fault(name: str) -> None:
+    found = day(name, 2 * HOUR)
+    assert found[Verdict.OK] > 0.6 * found.total()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_day_of_healthy_load_is_no_fault(name: str) -> None:
+    """And a group that is well is mostly called so: UNKNOWN for ever would be no verdict."""
+    found = day(name, DAY_MS)
+    if name not in NEVER_TOLD:
+        assert found[Verdict.OK] + found[Verdict.CATCHING_UP] > 0.8 * found.total(), found
+
+
+def test_evidence_of_healthy_members_names_no_cause() -> None:
+    """Busy and idle ones, catching up, restarted, slow by trade, in order, filtered."""
+    looked = 0
+    for evidence in members_of_a_day(random.Random(SEED), 2_000):
+        assert find_causes(evidence) == (), evidence
+        looked += 1
+    assert looked == 2_000
