@@ -55,7 +55,7 @@ class Done:
 
 def environment(namesrv: str | None = None) -> dict[str, str]:
     """Return the environment of a command: no terminal size, no name server but the given one."""
-    env = {k: v for k, v in os.environ.items() if k not in ("NAMESRV_ADDR", "COLUMNS")}
+    env = {k: v for k, v in os.environ.items() if k not in ("NAMESRV_ADDR", "COLUMNS", "LINES")}
     if namesrv is not None:
         env["NAMESRV_ADDR"] = namesrv
     return env

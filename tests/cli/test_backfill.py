@@ -8,7 +8,6 @@ from typing import Any
 from unittest import mock
 
 import pytest
-import typer
 
 from rocketstream.cli.app import app
 from rocketstream.pipelines import backfill as pipeline
@@ -112,11 +111,10 @@ TOLD = ("opts", "secondary_opts", "help", "metavar", "default", "envvar", "multi
 
 def test_what_ingest_and_backfill_share_is_declared_once() -> None:
     """Same flag, same help, default and checks; only what a table is begun with differs."""
-    commands: Any = typer.main.get_command(app)
     one, two = (
         {
             made.name: {of: repr(getattr(made, of)) for of in TOLD}
-            for made in commands.commands[name].params
+            for made in app.made()[name].params
         }
         for name in ("ingest", "backfill")
     )

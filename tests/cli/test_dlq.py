@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -75,11 +76,15 @@ def test_filters_and_targets_are_taken(quick: Quick, dead: Dead) -> None:
     done = quick("dlq", "redrive", group, *words, "--to", other, "--yes").worked()
     assert done.out.splitlines()[-1] == f"1 letter of {group} sent"
     assert (held(quick, origin), held(quick, other)) == (0, 1)
+    done = quick("dlq", "redrive", group, "--key", "k1", "--yes").worked()
+    assert held(quick, origin) == 1
+    done = quick("dlq", "redrive", group).worked()
+    assert done.out.splitlines()[-1].startswith(f"2 letters of {group}: ")
+    assert "1 letter left alone: sent before by a redrive (rocketstream-redrive-" in done.err
     done = quick("dlq", "redrive", group, "--until", "2020-01-01T00:00:00").worked()
     assert done.out.splitlines()[-1] == (
         f"0 letters of {group}, 3 others left out: nothing to send"
     )
-    assert "redrives with other filters (rocketstream-redrive-" in done.err
 
 
 def test_problems_are_told_before_and_stop_it(quick: Quick, dead: Dead, namesrv: str) -> None:
@@ -103,3 +108,57 @@ def test_list_counts_the_letters_of_each_group(quick: Quick, dead: Dead) -> None
     counts = {row["group"]: row["letters"] for row in quick("dlq", "list", "--json").worked().json}
     assert counts[group] == 4
     assert f"{group}" in quick("dlq", "list").worked().out
+
+
+@pytest.fixture
+def failed(quick: Quick) -> str:
+    """A group that gave up letters for two causes, and some for none that is told."""
+    group = "told"
+    with Admin(quick.namesrv) as admin, Producer("dlq-test", namesrv_addr=quick.namesrv) as sender:
+        admin.topic_create(f"%DLQ%{group}", 1)
+        admin.topic_create("told-orders", 1)
+        for number in range(9):
+            letter = Message(f"%DLQ%{group}", f"card 4111{number}", keys=f"k{number}")
+            letter.properties["RETRY_TOPIC"] = "told-orders"
+            cause = [f"ValueError: bad card 4111{number}", "shop.errors.NoPriceError", None]
+            if (text := cause[number % 3]) is not None:
+                letter.properties |= {
+                    "SEND_BACK_CAUSE": text,
+                    "SEND_BACK_WHERE": f"shop/pay.py:{10 + number % 3} pay",
+                    "SEND_BACK_TRY": "0",
+                }
+            sender.send(letter)
+    return group
+
+
+def test_causes_are_shown_and_their_letters_sent(quick: Quick, failed: str, tmp_path: Path) -> None:
+    told = quick("dlq", "causes", failed, "--json").worked().json
+    assert (told["letters"], told["isComplete"]) == (9, True)
+    by_cause = {each["cause"]: each for each in told["causes"]}
+    assert by_cause.keys() == {
+        "ValueError: bad card <n>", "shop.errors.NoPriceError", "not told",
+    }  # fmt: skip
+    mine = by_cause["ValueError: bad card <n>"]
+    assert (mine["count"], mine["where"]) == (3, "shop/pay.py:10 pay")
+    shown = quick("dlq", "causes", failed).worked().out
+    assert mine["id"] in shown
+    assert "shop/pay.py:11 pay" in shown
+    listed = quick("dlq", "list", failed, "--cause", "ValueError", "--json").worked().json
+    assert [letter["keys"] for letter in listed] == ["k6", "k3", "k0"]
+    rules = tmp_path / "mask.toml"
+    rules.write_text("[[rule]]\npattern = '[0-9]{5,}'\n")
+    for arguments in (
+        ("dlq", "list", failed),
+        ("dlq", "causes", failed, "--json"),
+        ("dlq", "redrive", failed, "--json"),
+    ):
+        assert "4111" not in quick(*arguments, "--mask", str(rules)).worked().out
+    done = quick("dlq", "redrive", failed, "--cause", mine["id"], "--yes").worked()
+    assert done.out.splitlines()[-1] == f"3 letters of {failed} sent"
+    done = quick("dlq", "redrive", failed, "--where", "shop/pay.py", "--yes").worked()
+    assert done.out.splitlines()[-2:] == [
+        "3 letters left alone: sent before", f"3 letters of {failed} sent",
+    ]  # fmt: skip
+    assert held(quick, "told-orders") == 6
+    assert "name the group" in quick("dlq", "list", "--cause", "x").failed(2)
+    assert "--yes or --dry-run" in quick("dlq", "redrive", failed, "--yes", "--dry-run").failed(2)

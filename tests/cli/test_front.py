@@ -60,10 +60,30 @@ def test_help_needs_no_server_client_or_spark() -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+def test_a_command_that_looks_imports_no_more_than_it_needs(cli: Cli) -> None:
+    """Most of a short command's time is importing: docs/performance.md says how much."""
+    unneeded = (
+        "rocketstream.client.engine", "rocketstream.client.producer", "rocketstream.admin.admin",
+        "rocketstream.client.consumer", "rocketstream.server", "rocketstream.cli.group_reset",
+        "asyncio", "ssl", "subprocess", "pydantic", "typer", "rich",
+        "pyspark", "numpy", "starlette", "textual", "mcp",
+    )  # fmt: skip
+    code = (
+        "import sys; from rocketstream.cli.main import main; "
+        "code = main(['topic', 'list']) + main(['broker', 'list']) + main(['group', 'list']); "
+        f"print(code, [m for m in {unneeded!r} if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True, text=True, timeout=TIMEOUT_S, check=True, env=environment(cli.namesrv),
+    )  # fmt: skip
+    assert done.stdout.splitlines()[-1] == "0 []"
+
+
 def test_core_install_says_what_to_install() -> None:
     code = (
-        "import sys; sys.modules['typer'] = None; import importlib.util as u; find = u.find_spec; "
-        "u.find_spec = lambda n, *a: None if n == 'typer' else find(n, *a); "
+        "import sys; sys.modules['click'] = None; import importlib.util as u; find = u.find_spec; "
+        "u.find_spec = lambda n, *a: None if n == 'click' else find(n, *a); "
         "from rocketstream.cli.main import main; sys.exit(main(['topic', 'list']))"
     )
     done = subprocess.run(

@@ -94,6 +94,7 @@ def test_rows_land_once_and_malformed_ones_are_kept_and_counted(cli: Cli, tmp_pa
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(600)
+@pytest.mark.long
 def test_continuous_run_lands_new_messages_and_ends_cleanly_on_ctrl_c(
     cli: Cli, start: Starter, tmp_path: Path
 ) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -56,33 +58,64 @@ def committed(quick: Quick, names: Names, group: str | None = None) -> int | Non
 
 
 def test_reset_shows_the_plan_before_it_is_done(quick: Quick, names: Names) -> None:
-    """Covers C-534, C-535."""
+    """Covers C-534, C-535: --dry-run shows it; without a terminal only --yes goes on."""
     command = ("group", "reset", names.group, names.topic, "--to-earliest")
     text = quick(*command, "--dry-run").worked().out
-    assert "would consume 4 messages again, 0 messages skipped; nothing was changed" in text
-    assert committed(quick, names) == 4
-    assert "4 messages again, 0 messages skipped" in quick(*command).worked().out
+    assert "in 1 queue: 4 messages again, 0 messages skipped" in text
+    assert "dry run: nothing was changed" in text
+    refused = quick(*command)
+    assert (refused.code, committed(quick, names)) == (2, 4)
+    assert "--yes does it; nothing was changed" in refused.err
+    done = quick(*command, "--yes").worked()
+    assert "4 messages again" in done.err
+    assert "1 of 1 queue read back there" in done.out
     assert committed(quick, names) == 0
+    assert "is there already: nothing was changed" in quick(*command).worked().out
+
+
+def test_reset_is_taken_back_by_its_undo_file(quick: Quick, names: Names) -> None:
+    command = ("group", "reset", names.group, names.topic, "--to-earliest", "--yes", "--json")
+    undo = quick(*command).worked().json["undo"]
+    assert committed(quick, names) == 0
+    shown = quick("group", "undo", undo, "--dry-run").worked().out
+    assert "problem" not in shown
+    assert "had passed before the reset" in " ".join(shown.split())
+    quick("group", "undo", undo, "--yes").worked()
+    assert committed(quick, names) == 4
+    assert "is no undo file" in quick("group", "undo", __file__, "--yes").failed()
+
+
+def test_changes_are_written_down(quick: Quick, names: Names, tmp_path: Path) -> None:
+    audit = tmp_path / "audit.jsonl"
+    command = ("group", "reset", names.group, names.topic, "--shift", "-1", "--yes")
+    quick(*command, "--audit-file", str(audit)).worked()
+    lines = [json.loads(line) for line in audit.read_text().splitlines()]
+    assert [(line["phase"], line["face"]) for line in lines] == [
+        ("begin", "command line"), ("done", "command line"),
+    ]  # fmt: skip
+    refused = quick(*command, "--audit-file", str(audit / "below"))
+    assert "nothing is changed that is not written down" in refused.err
+    assert refused.code == 1
+    assert committed(quick, names) == 3
 
 
 def test_reset_past_unconsumed_messages_needs_force(quick: Quick, names: Names) -> None:
-    """Covers C-536: to the end only when told so."""
-    command = ("group", "reset", names.group, names.topic, "--to-latest")
-    line = quick(*command).failed()
-    assert "would never consume 2 messages in 1 queue" in line
-    assert "--force" in line
+    """Covers C-536: only --to-latest and --shift say plainly that messages are skipped."""
+    command = ("group", "reset", names.group, names.topic)
+    line = quick(*command, "--to-offset", "5", "--yes").failed()
+    assert "1 message in 1 queue would never be consumed" in line
     assert committed(quick, names) == 4
-    (row,) = quick(*command, "--force", "--json").worked().json
-    assert (row["consumerOffset"], row["targetOffset"], row["skipped"], row["by"]) == (
-        4, 6, 2, "broker",
-    )  # fmt: skip
+    result = quick(*command, "--to-latest", "--yes", "--json").worked().json
+    (row,) = result["queues"]
+    assert (row["fromOffset"], row["toOffset"], row["skipped"], row["by"]) == (4, 6, 2, "broker")
+    assert row["moved"] is True
     assert committed(quick, names) == 6
 
 
 @pytest.mark.parametrize("moment", ["1000000000000", "2001-09-09T01:46:40Z", "20010909014640"])
 def test_reset_to_a_time_reads_every_form(quick: Quick, names: Names, moment: str) -> None:
     """Covers C-539: a number is a time too, not silently nothing."""
-    command = ("group", "reset", names.group, names.topic, "--to-time", moment)
+    command = ("group", "reset", names.group, names.topic, "--to-time", moment, "--yes")
     quick(*command).worked()
     assert committed(quick, names) == 0
 
@@ -93,27 +126,39 @@ def test_reset_wants_one_target(quick: Quick, names: Names) -> None:
     assert "one of --to-time" in quick(*command, "--to-earliest", "--to-latest").failed(2)
     assert "it takes a time" in quick(*command, "--to-time", "latest").failed(2)
     assert "--from" not in quick(*command, "--to-time", "yesterday").failed()
+    assert "it takes a queue id" in quick(*command, "--to-earliest", "-q", "x:0").failed(2)
+
+
+def test_typos_are_refused_with_what_is_like_them(quick: Quick, names: Names) -> None:
+    """A typo made a group, and a clone of that rewound a real one."""
+    target = ("--to-earliest", "--yes")
+    line = quick("group", "reset", f"{names.group}x", names.topic, *target).failed()
+    assert f"did you mean {names.group!r}" in line
+    line = quick("group", "reset", names.group, f"{names.topic}x", *target).failed()
+    assert f"did you mean {names.topic!r}" in line
+    assert "is not known" in quick("group", "clone", "nobody", names.group, "--yes").failed()
+    assert committed(quick, names) == 4
 
 
 def test_connected_members_move_themselves(quick: Quick, names: Names, member: Peer) -> None:
     """Covers C-531."""
-    text = quick("group", "reset", names.group, names.topic, "--to-earliest").worked().out
-    assert "its members move within some ten seconds" in text
+    command = ("group", "reset", names.group, names.topic, "--to-earliest", "--yes", "--no-wait")
+    assert "1 member connected: told to move themselves" in quick(*command).worked().err
     member.next_asked(RequestCode.RESET_CONSUMER_CLIENT_OFFSET)
-    assert committed(quick, names) == 4
 
 
 def test_clone_gives_another_group_the_offsets(quick: Quick, names: Names) -> None:
     """Covers C-537."""
     other = f"{names.group}-2"
     command = ("group", "clone", names.group, other, "--topic", names.topic)
-    assert "nothing was changed" in quick(*command, "--dry-run").worked().out
-    assert "nobody" in quick("group", "clone", "nobody", other).failed()
-    quick(*command).worked()
+    assert "is not known to any broker" in quick(*command, "--yes").failed()
+    made = (*command, "--new-group")
+    assert "nothing was changed" in quick(*made, "--dry-run").worked().out
+    quick(*made, "--yes", "--force").worked()
     assert committed(quick, names, other) == 4
-    quick("group", "reset", other, names.topic, "--to-earliest").worked()
-    assert "past 4 messages" in quick(*command).failed()
-    quick(*command, "--force").worked()
+    quick("group", "reset", other, names.topic, "--to-earliest", "--yes").worked()
+    assert "4 messages in 1 queue would never" in quick(*command, "--yes").failed()
+    quick(*command, "--yes", "--force").worked()
     assert committed(quick, names, other) == 4
 
 
@@ -159,8 +204,8 @@ def test_running_info_is_shown(quick: Quick, names: Names, member: Peer, namesrv
     (row,) = quick("group", "running-info", names.group, "client-1", "--json").worked().json
     thread.join(10)
     assert "client-1 of group" in text
-    assert "pullRT 2.5" in text
-    assert "PROP_CONSUMEORDERLY = false" in text
+    assert "in 2.5 ms each" in text
+    assert "1 setting: --settings shows them" in text
     assert "Thread main" in text
     assert row["queues"][0]["commitOffset"] == 4
 
@@ -175,9 +220,10 @@ def test_messages_are_found_tracked_and_consumed(quick: Quick, names: Names, mem
     assert (shown["msgId"], shown["body"]) == (first, "x")
     by_offset = quick("message", "view", names.topic, shown["offsetMsgId"], "--json").worked().json
     assert by_offset["msgId"] == first
-    assert f"msgId: {first}" in quick("message", "view", names.topic, first).worked().out
+    words = quick("message", "view", names.topic, first).worked().out.split()
+    assert words[words.index("msgId") + 1] == first
     track = quick("message", "track", names.topic, first, "--json").worked().json
-    assert track == [{"group": names.group, "status": "CONSUMED", "description": None}]
+    assert [(row["group"], row["status"]) for row in track] == [(names.group, "CONSUMED")]
     assert "NOT_CONSUME_YET" in quick("message", "track", names.topic, last).worked().out
     assert "no message" in quick("message", "view", names.topic, "U9").failed()
 
@@ -189,9 +235,11 @@ def test_messages_are_found_tracked_and_consumed(quick: Quick, names: Names, mem
     thread = threading.Thread(target=answer)
     thread.start()
     text = (
-        quick("message", "consume", names.topic, last, "-g", names.group, "-c", "client-1")
+        quick("message", "consume", names.topic, last, "-g", names.group, "-c", "client-1", "--yes")
         .worked()
         .out
     )
+    refused = quick("message", "consume", names.topic, last, "-g", names.group, "-c", "client-2")
+    assert "connected: client-1" in refused.failed()
     thread.join(10)
     assert text == "client-1 CR_LATER after 0: busy\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import signal
 from pathlib import Path
 
@@ -173,3 +174,32 @@ def test_bad_start_and_bad_tags_are_refused(quick: Quick) -> None:
     assert "earliest, latest" in quick("consume", "t", "-g", "g", "--from", "soon").failed()
     quick("topic", "create", "tagcheck").worked()
     quick("consume", "tagcheck", "-g", "g", "--tags", "||").failed()
+
+
+def test_a_file_or_stdin_is_one_message_when_asked(quick: Quick, tmp_path: Path) -> None:
+    picture = tmp_path / "picture.bin"
+    body = b"\x89PNG\r\n\n\x00 two\nlines\n"
+    picture.write_bytes(body)
+    quick("topic", "create", "wholes", "-q", "1").worked()
+    quick("send", "wholes", "--file", str(picture), "--whole").worked()
+    quick("send", "wholes", "--file", "-", "--whole", stdin=body).worked()
+    quick("send", "wholes", "--stdin", "--whole", stdin=body).worked()
+    read = ("consume", "wholes", "-g", "viewer", "--from", "earliest", "--max", "3", "--json")
+    rows = quick(*read).worked().json_lines
+    assert [base64.b64decode(row["bodyBase64"]) for row in rows] == [body] * 3
+    assert "--whole" in quick("send", "wholes", "x", "--whole").failed(2)
+    large = b"x" * (4 * 1024 * 1024 + 1)
+    assert "4194304" in quick("send", "wholes", "--stdin", "--whole", stdin=large).failed()
+
+
+def test_a_delay_level_no_broker_has_is_refused_with_those_there_are(quick: Quick) -> None:
+    quick("topic", "create", "later", "-q", "1").worked()
+    line = quick("send", "later", "x", "--delay-level", "99").failed(2)
+    assert "99; the broker has 1 to 18: 1s 5s" in line
+    assert line.count("2h") == 1
+    quick("send", "later", "x", "--delay-level", "18").worked()
+
+
+def test_a_tag_no_subscription_could_name_is_refused(quick: Quick) -> None:
+    for tag in ("a || b", " a", ""):
+        assert repr(tag) in quick("send", "later", "x", "--tags", tag).failed(2)

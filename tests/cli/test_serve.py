@@ -12,6 +12,9 @@ import pytest
 
 from rocketstream._util.clock import SYSTEM_CLOCK
 from rocketstream.protocol.codes import RequestCode
+from rocketstream.server import embedded
+from rocketstream.server.embedded import EmbeddedSettings
+from rocketstream.server.store import RetentionConfig
 from tests.cli.conftest import TIMEOUT_S, Cli, Quick, Starter
 from tests.server.peer import Peer
 
@@ -118,7 +121,16 @@ def test_settings_that_cannot_be_used_are_named(
     assert named in done.failed()
 
 
-@pytest.mark.parametrize("arguments", [("--flush", "never"), ("--broker-port", "70000"), ("-x",)])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--flush", "never"),
+        ("--broker-port", "70000"),
+        ("-x",),
+        ("--delete-at", "24"),
+        ("--retention", "long"),
+    ],
+)
 def test_options_that_do_not_exist_are_usage_errors(arguments: tuple[str, ...]) -> None:
     assert arguments[0] in Quick()("serve", *arguments).failed(2)
 
@@ -143,3 +155,56 @@ def test_producers_are_asked_as_often_as_told(start: Starter, tmp_path: Path) ->
         producer.next_asked(RequestCode.CHECK_TRANSACTION_STATE)
     process.terminate()
     assert ended(process)[0] == 0
+
+
+def test_retention_and_the_pace_of_offsets_are_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[EmbeddedSettings] = []
+    monkeypatch.setattr(embedded, "serve", lambda cluster, _: given.append(cluster.settings))
+    quick, store = Quick(), ("--store", str(tmp_path / "s"))
+    quick("serve", *store).worked()
+    quick(
+        "serve", *store, "--retention", "2h30m", "--delete-at", "1", "--delete-at", "13",
+        "--offset-interval", "0.25",
+    ).worked()  # fmt: skip
+    usual, changed = given
+    assert usual.retention == RetentionConfig()
+    assert usual.offset_persist_interval_ms == 5_000
+    assert changed.retention == RetentionConfig(
+        file_reserved_ms=9_000_000, delete_when_hours=(1, 13)
+    )
+    assert changed.offset_persist_interval_ms == 250
+
+
+def test_servers_can_be_apart(start: Starter, tmp_path: Path) -> None:
+    """The name server alone, and a broker that joins it."""
+    process = start("serve", "--only", "namesrv", *FREE, "--store", str(tmp_path / "n"))
+    assert process.stdout is not None
+    line = process.stdout.readline().decode()
+    found = re.fullmatch(r"ready namesrv=(\S+) store=\S+\n", line)
+    assert found is not None, line
+    joining = ("--join", found[1], "--broker-name", "shop", "--cluster-name", "Shops")
+    broker = start("serve", *FREE, *joining, "--store", str(tmp_path / "b"))
+    assert ready_line(broker)[1] == found[1]
+    quick = Quick(found[1])
+    (row,) = quick("broker", "list", "--json").worked().json
+    assert (row["brokerName"], row["cluster"]) == ("shop", "Shops")
+    broker.terminate()
+    assert ended(broker)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("--only", "broker"), "--join"),
+        (("--only", "namesrv", "--join", "127.0.0.1:9876"), "give one"),
+        (("--join", "nowhere"), "'nowhere'"),
+    ],
+)
+def test_servers_that_fit_together_are_asked_for(
+    tmp_path: Path, arguments: tuple[str, ...], named: str
+) -> None:
+    done = Quick()("serve", *FREE, "--store", str(tmp_path / "s"), *arguments)
+    assert done.code != 0
+    assert named in done.err

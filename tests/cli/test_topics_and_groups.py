@@ -97,3 +97,24 @@ def test_option_wins_over_the_environment(cli: Cli) -> None:
 
 def test_malformed_address_is_refused(quick: Quick) -> None:
     assert "host:port" in quick("topic", "list", "--namesrv", "nonsense").failed()
+
+
+def test_route_and_consumers_of_a_topic_are_shown(quick: Quick) -> None:
+    quick("topic", "create", "routed", "-q", "2").worked()
+    assert "broker-a" in quick("topic", "route", "routed").worked().out
+    assert quick("topic", "route", "routed", "--json").worked().json[0]["readQueues"] == 2
+    assert quick("topic", "consumers", "routed").worked().out == "0 groups\n"
+    assert quick("topic", "consumers", "routed", "--json").worked().json == []
+    assert "'nowhere'" in quick("topic", "route", "nowhere").failed()
+
+
+def test_why_says_how_a_group_does_and_refuses_one_nobody_knows(quick: Quick) -> None:
+    quick("topic", "create", "whys", "-q", "1").worked()
+    quick("send", "whys", "x", "--count", "5").worked()
+    quick("consume", "whys", "-g", "asker", "--from", "earliest", "--max", "5").worked()
+    done = quick("group", "why", "asker").worked()
+    assert done.out.splitlines()[0].startswith("OK: Caught up: no message waits.")
+    told = quick("group", "why", "asker", "--watch-for", "300ms", "--json").worked().json
+    assert (told["group"], told["verdict"]["verdict"], told["causes"]) == ("asker", "OK", [])
+    assert "did you mean 'asker'?" in quick("group", "why", "askr").failed()
+    assert "is no span of time" in quick("group", "why", "asker", "--watch-for", "soon").err

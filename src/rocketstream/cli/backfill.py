@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import typer
-
+from rocketstream.cli.declare import BadParameter, Commands
 from rocketstream.cli.failure import say
 from rocketstream.cli.ingest import (
     check_spark,
@@ -57,12 +56,13 @@ if TYPE_CHECKING:
     from rocketstream.spark.scan import QueueRange
 
 
-def add_to(app: typer.Typer) -> None:
+def add_to(app: Commands) -> None:
     """Add the command."""
-    app.command(
+    app.add(
+        backfill,
         epilog="Example: `rocketstream backfill orders --store /data/rocketmq/store "
-        "--to parquet:./orders --until 2024-05-01`"
-    )(backfill)
+        "--to parquet:./orders --until 2024-05-01`",
+    )
 
 
 def backfill(
@@ -99,15 +99,18 @@ def backfill(
     """
     from rocketstream.pipelines.backfill import BackfillPlan
     from rocketstream.pipelines.bodies import bodies_of
+    from rocketstream.spark.environment import with_environment
 
     _check_mode(mode)
-    source = _from_store(store, broker_name, skip_damaged) or {"nameServer": namesrv}
+    stored = _from_store(store, broker_name, skip_damaged)
+    source = {"nameServer": namesrv} if stored is None else stored
     source |= {"failOnDataLoss": "false"} if allow_loss else {}
     source |= {"tags": tags} if tags is not None else {}
     source |= _bound("--from", "starting", start) | _bound("--until", "ending", until)
+    source |= pairs("--option", option)
     plan = BackfillPlan(
         topics=tuple(dict.fromkeys(topics)),
-        source=source | pairs("--option", option),
+        source=with_environment(source) if stored is None else source,
         target=target_of("--to", to, table, pairs("--to-option", to_option), namesrv),
         bodies=bodies_of(
             format, schema, pairs("--format-option", format_option), descriptor, message
@@ -124,7 +127,7 @@ def _from_store(
 ) -> dict[str, str] | None:
     if store is None:
         if broker_name is not None or skip_damaged:
-            raise typer.BadParameter("--broker-name and --skip-damaged are for --store")
+            raise BadParameter("--broker-name and --skip-damaged are for --store")
         return None
     found = {"storePath": store}
     found |= {"brokerName": broker_name} if broker_name else {}
@@ -168,7 +171,7 @@ def _check_mode(mode: str) -> None:
     from rocketstream.pipelines.backfill import MODES
 
     if mode not in MODES:
-        raise typer.BadParameter(f"--mode is {mode!r}; accepted are {', '.join(MODES)}")
+        raise BadParameter(f"--mode is {mode!r}; accepted are {', '.join(MODES)}")
 
 
 def _bound(option: str, name: str, text: str) -> dict[str, str]:

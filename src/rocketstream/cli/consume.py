@@ -11,11 +11,10 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
+from rocketstream.cli.declare import BadParameter, Commands, Option
 from rocketstream.cli.failure import say
 from rocketstream.cli.options import DEFAULT_NAMESRV, From, JsonLines, Namesrv, Topic
-from rocketstream.cli.output import json_line, plural
+from rocketstream.cli.output import json_line, plural, print_line
 from rocketstream.cli.start import StartPosition, parse_start, upstream_timestamp
 
 if TYPE_CHECKING:
@@ -30,30 +29,31 @@ _POLL_S = 0.5
 _NEXT_MESSAGE_S = 0.3
 
 
-def add_to(app: typer.Typer) -> None:
+def add_to(app: Commands) -> None:
     """Add the command."""
-    app.command(
+    app.add(
+        consume,
         epilog="Examples: `rocketstream consume orders --group audit --from earliest` · "
-        "`rocketstream consume orders --group audit --max 10 --json | jq .body`"
-    )(consume)
+        "`rocketstream consume orders --group audit --max 10 --json | jq .body`",
+    )
 
 
 def consume(
     topic: Topic,
     group: Annotated[
         str,
-        typer.Option("--group", "-g", help="Consumer group; its progress is kept by the broker."),
+        Option("--group", "-g", help="Consumer group; its progress is kept by the broker."),
     ],
     start: From = "latest",
     limit: Annotated[
-        int | None, typer.Option("--max", "-m", min=1, help="End after this many messages.")
+        int | None, Option("--max", "-m", min=1, help="End after this many messages.")
     ] = None,
     tags: Annotated[
-        str, typer.Option("--tags", metavar='"A || B"', help="Only messages with these tags.")
+        str, Option("--tags", metavar='"A || B"', help="Only messages with these tags.")
     ] = "*",
     sql: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--sql",
             metavar="CONDITION",
             help='Only messages whose properties fulfil this, such as "price > 5".',
@@ -61,9 +61,7 @@ def consume(
     ] = None,
     idle_s: Annotated[
         float | None,
-        typer.Option(
-            "--idle", metavar="SECONDS", min=0.1, help="End after so long without a message."
-        ),
+        Option("--idle", metavar="SECONDS", min=0.1, help="End after so long without a message."),
     ] = None,
     namesrv: Namesrv = DEFAULT_NAMESRV,
     as_json: JsonLines = False,
@@ -109,11 +107,11 @@ def _selector(tags: str, sql: str | None) -> MessageSelector:
     if sql is None:
         return MessageSelector.by_tag(tags)
     if tags != "*":
-        raise typer.BadParameter("give --tags or --sql, not both; TAGS is a property too")
+        raise BadParameter("give --tags or --sql, not both; TAGS is a property too")
     try:
         compile_expression(sql)
     except SubscriptionError as error:
-        raise typer.BadParameter(error.message) from None
+        raise BadParameter(error.message) from None
     return MessageSelector.by_sql(sql)
 
 
@@ -207,10 +205,13 @@ class Printer:
         )
 
     def _print(self, message: MessageExt) -> None:
-        body = bytes(message.body)
-        line = json_line(message_json(message)).encode() if self._as_json else body
-        sys.stdout.buffer.write(line + b"\n")
-        sys.stdout.buffer.flush()
+        if self._as_json:
+            print_line(json_line(message_json(message)))
+        elif sys.stdout.isatty():
+            print_line(bytes(message.body).decode("utf-8", "backslashreplace"))
+        else:  # byte for byte: what reads it is a program
+            sys.stdout.buffer.write(bytes(message.body) + b"\n")
+            sys.stdout.buffer.flush()
 
 
 def message_json(message: MessageExt) -> dict[str, Any]:

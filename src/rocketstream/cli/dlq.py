@@ -1,20 +1,24 @@
-"""``rocketstream dlq list|redrive``: what groups gave up, and sending it back.
+"""``rocketstream dlq list|causes|redrive``: what groups gave up, why, and sending it back.
 
 Law: options in, rows and results of ``Admin`` out.
 """
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
+from rocketstream.cli.changing import AuditFile, DryRun, changing_admin
+from rocketstream.cli.confirm import confirm
 from rocketstream.cli.consume import message_json
+from rocketstream.cli.declare import Argument, BadParameter, Commands, Option
 from rocketstream.cli.failure import say
+from rocketstream.cli.message_options import Mask, looking_admin, print_messages, time_ms
 from rocketstream.cli.options import DEFAULT_NAMESRV, Json, Namesrv
 from rocketstream.cli.output import (
     NONE,
     Column,
+    as_json,
     json_line,
     moment,
     number,
@@ -23,10 +27,9 @@ from rocketstream.cli.output import (
     print_line,
     print_table,
 )
-from rocketstream.cli.start import parse_start
 
 if TYPE_CHECKING:
-    from rocketstream.admin import LetterFilter, RedrivePlan, RedriveResult
+    from rocketstream.admin import LetterCause, LetterFilter, RedrivePlan, RedriveResult
     from rocketstream.protocol.message_ext import MessageExt
 
 _UNKNOWN_ORIGIN = "(origin not known)"
@@ -35,28 +38,167 @@ _TOLD_EVERY = 1_000
 
 Since = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--since",
-        metavar="TIMESTAMP",
-        help="Only letters given up then or later: 2024-05-01T12:00:00, with or without zone, or "
-        "milliseconds since 1970.",
+        metavar="TIME",
+        help="Only letters given up then or later: 2024-05-01T12:00:00 (local without a zone), "
+        "milliseconds since 1970, or 90s, 10m, 2h, 3d ago.",
     ),
 ]
+Until = Annotated[
+    str | None, Option("--until", metavar="TIME", help="Only letters given up before.")
+]
+LetterTag = Annotated[str | None, Option("--tag", help="Only letters with this tag.")]
+LetterKey = Annotated[str | None, Option("--key", help="Only letters with this key.")]
+Origin = Annotated[
+    str | None,
+    Option("--topic", "-t", metavar="TOPIC", help="Only letters of this origin."),
+]
+Cause = Annotated[
+    str | None,
+    Option(
+        "--cause",
+        metavar="CAUSE",
+        help="Only letters of this cause: its id or text in `rocketstream dlq causes`, or the "
+        "class of the exception.",
+    ),
+]
+Where = Annotated[
+    str | None,
+    Option("--where", metavar="PLACE", help="Only of what rose there: file, or file:line."),
+]
+Group = Annotated[str, Argument(metavar="GROUP", help="The consumer group that gave them up.")]
 
 
-def add_to(app: typer.Typer) -> None:
+def add_to(app: Commands) -> None:
     """Add the command group."""
-    commands = typer.Typer(help="Dead letters: what groups gave up.", no_args_is_help=True)
-    commands.command("list", epilog="Example: `rocketstream dlq list --json`")(list_letters)
-    commands.command(
+    commands = Commands("dlq", "Dead letters: what groups gave up.")
+    commands.add(
+        list_letters,
+        "list",
+        epilog="Examples: `rocketstream dlq list` counts each group's · "
+        "`rocketstream dlq list billing --cause ValueError` shows letters",
+    )
+    commands.add(causes, epilog="Example: `rocketstream dlq causes billing`")
+    commands.add(
+        redrive,
         epilog="Examples: `rocketstream dlq redrive billing` shows what would be sent · "
-        "`rocketstream dlq redrive billing --yes --rate 100` sends it"
-    )(redrive)
-    app.add_typer(commands, name="dlq")
+        "`rocketstream dlq redrive billing --cause 3f81c09a --rate 100 --yes` sends some",
+    )
+    app.add_command(commands)
 
 
-def list_letters(namesrv: Namesrv = DEFAULT_NAMESRV, as_json_: Json = False) -> None:
-    """List the groups that gave messages up, and how many are kept."""
+def list_letters(
+    group: Annotated[
+        str | None, Argument(metavar="[GROUP]", help="Show letters of this group.")
+    ] = None,
+    cause: Cause = None,
+    where: Where = None,
+    since: Since = None,
+    until: Until = None,
+    tag: LetterTag = None,
+    key: LetterKey = None,
+    origin: Origin = None,
+    most: Annotated[int, Option("--max", "-m", min=1, max=1_000, help="So many.")] = 32,
+    mask: Mask = None,
+    namesrv: Namesrv = DEFAULT_NAMESRV,
+    as_json_: Json = False,
+) -> None:
+    """List the groups that gave messages up and how many are kept; or letters of one group."""
+    wanted = _filter(since, until, tag, key, origin, cause, where)
+    if group is None:
+        if not wanted.is_all:
+            raise BadParameter("name the group whose letters are meant")
+        _list_groups(namesrv, as_json_)
+        return
+    with looking_admin(namesrv, mask) as admin:
+        letters = admin.letters_of_cause(group, wanted, most=most)
+    if as_json_:
+        print_json([letter.as_json() for letter in letters])
+        return
+    print_messages(letters, time_title="Given up")
+    print_line(plural(len(letters), "letter"))
+
+
+def causes(
+    group: Group,
+    cause: Cause = None,
+    where: Where = None,
+    since: Since = None,
+    until: Until = None,
+    tag: LetterTag = None,
+    key: LetterKey = None,
+    origin: Origin = None,
+    most: Annotated[
+        int, Option("--examine", metavar="N", min=1, help="Of each queue the newest N.")
+    ] = 100_000,
+    mask: Mask = None,
+    namesrv: Namesrv = DEFAULT_NAMESRV,
+    as_json_: Json = False,
+) -> None:
+    """Show a group's dead letters by cause: what was raised, where, how many, since when.
+
+    Consumers write causes with send_back_cause=True; letters of others are told apart by origin,
+    tag and number of tries.
+    """
+    wanted = _filter(since, until, tag, key, origin, cause, where)
+    with looking_admin(namesrv, mask) as admin:
+        found = admin.letters_by_cause(group, wanted, most=most)
+    if as_json_:
+        print_json(
+            {
+                "group": found.group,
+                "letters": found.letters,
+                "kept": found.kept,
+                "isComplete": found.is_complete,
+                "causes": [_cause_json(each) for each in found],
+            }
+        )
+        return
+    print_table(
+        [
+            Column("Cause", keep=True),
+            Column("Letters", number=True),
+            Column("Sent again", number=True, importance=6),
+            Column("First", keep=True, importance=5),
+            Column("Last", keep=True, importance=7),
+            Column("What", importance=8),
+        ],
+        [
+            (
+                each.id,
+                number(each.count),
+                number(each.redriven),
+                moment(each.first_ms),
+                moment(each.last_ms),
+                _what(each),
+            )
+            for each in found
+        ],
+    )
+    rest = "" if found.is_complete else " (of each queue the newest; --examine takes more)"
+    print_line(f"{plural(found.letters, 'letter')} of {group}{rest}")
+    if len(found):
+        print_line(f"`rocketstream dlq redrive {group} --cause {found[0].id}` shows the first")
+
+
+def _what(cause: LetterCause) -> str:
+    if cause.is_told:
+        where = f" at {cause.where}" if cause.where else ""
+        stale = f" ({cause.stale:,} at an earlier try)" if cause.stale else ""
+        return cause.cause + where + stale
+    topic = next(iter(cause.topics)) or "an unknown topic"
+    return f"not told: from {topic}, tag {cause.tag or NONE}, sent back {cause.tries} times"
+
+
+def _cause_json(cause: LetterCause) -> dict[str, Any]:
+    return as_json(cause) | {
+        "topics": {topic or _UNKNOWN_ORIGIN: n for topic, n in cause.topics.items()},
+        "example": cause.example.as_json(),
+    }
+
+
+def _list_groups(namesrv: str, as_json_: bool) -> None:
     from rocketstream.admin import Admin
 
     counts: dict[str, int] = {}
@@ -83,100 +225,106 @@ def list_letters(namesrv: Namesrv = DEFAULT_NAMESRV, as_json_: Json = False) -> 
 
 
 def redrive(
-    group: Annotated[
-        str, typer.Argument(metavar="GROUP", help="The consumer group that gave them up.")
-    ],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Send them; without it, look.")] = False,
+    group: Group,
+    yes: Annotated[
+        bool, Option("--yes", "-y", help="Send them without asking or showing them.")
+    ] = False,
+    dry_run: DryRun = False,
     to: Annotated[
         str | None,
-        typer.Option("--to", metavar="TOPIC", help="Send to this topic, not to the origin."),
+        Option("--to", metavar="TOPIC", help="Send to this topic, not to the origin."),
     ] = None,
     to_group: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--to-group",
             help="Have this group alone consume them again, through its retry topic; other groups "
             "of the origin see nothing.",
         ),
     ] = False,
-    origin: Annotated[
-        str | None,
-        typer.Option("--topic", "-t", metavar="TOPIC", help="Only letters of this origin."),
-    ] = None,
+    cause: Cause = None,
+    where: Where = None,
+    origin: Origin = None,
     since: Since = None,
-    until: Annotated[
-        str | None,
-        typer.Option("--until", metavar="TIMESTAMP", help="Only letters given up before."),
-    ] = None,
-    tag: Annotated[str | None, typer.Option("--tag", help="Only letters with this tag.")] = None,
-    key: Annotated[str | None, typer.Option("--key", help="Only letters with this key.")] = None,
+    until: Until = None,
+    tag: LetterTag = None,
+    key: LetterKey = None,
     limit: Annotated[
-        int | None, typer.Option("--limit", "-m", min=1, help="At most so many letters.")
+        int | None, Option("--limit", "-m", min=1, help="At most so many letters.")
     ] = None,
     rate: Annotated[
         float | None,
-        typer.Option("--rate", metavar="N", help="At most so many messages a second."),
+        Option("--rate", metavar="N", help="At most so many messages a second."),
     ] = None,
     progress: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--progress",
             metavar="NAME",
-            help="Group whose offsets keep the place; one made from the filters when left out.",
+            help="Group whose offsets keep the place, and that sends what other redrives have sent "
+            "too; one made from the filters when left out.",
         ),
     ] = None,
+    mask: Mask = None,
+    audit_file: AuditFile = None,
     namesrv: Namesrv = DEFAULT_NAMESRV,
     as_json_: Json = False,
 ) -> None:
     """Send dead letters back to the topics they were consumed from.
 
-    Shows what would be sent; --yes sends it. The place is kept at the brokers, so a redrive that
-    was interrupted goes on, and what was sent is not sent again.
+    Shows what would be sent, and asks; without a terminal it only shows, and --yes sends. The place
+    is kept at the brokers, so a redrive that was interrupted goes on, and what was sent is not sent
+    again.
     """
     if rate is not None and rate <= 0:
-        raise typer.BadParameter(f"--rate is {rate:g}; it takes messages a second above 0")
-    from rocketstream.admin import Admin
+        raise BadParameter(f"--rate is {rate:g}; it takes messages a second above 0")
     from rocketstream.protocol.names import retry_topic
 
     if to is not None and to_group:
-        raise typer.BadParameter("give --to or --to-group, not both")
+        raise BadParameter("give --to or --to-group, not both")
+    if dry_run and yes:
+        raise BadParameter("give --yes or --dry-run, not both")
     target = retry_topic(group) if to_group else to
-    wanted = _filter(since, until, tag, key, origin)
+    wanted = _filter(since, until, tag, key, origin, cause, where)
     chosen: dict[str, Any] = {"to": target, "limit": limit, "progress": progress}
-    with Admin(namesrv) as admin:
+    with changing_admin(namesrv, audit_file, mask) as admin:
         if not yes:
-            _show(admin.redrive_plan(group, wanted, **chosen), as_json_)
-            return
+            plan = admin.redrive_plan(group, wanted, **chosen)
+            asks = not dry_run and plan.letters and sys.stdin.isatty() and sys.stderr.isatty()
+            _show(plan, as_json_, asks=bool(asks))
+            if not asks:
+                return
+            pace = "" if rate is None else f", {rate:g} a second at most"
+            confirm([f"{plural(plan.letters, 'letter')} of {group} will be sent{pace}"], False)
         told = _Told(as_json_)
         result = admin.redrive(group, wanted, **chosen, rate=rate, on_sent=told.sent)
     _finish(group, result, as_json_)
 
 
 def _filter(
-    since: str | None, until: str | None, tag: str | None, key: str | None, origin: str | None
+    since: str | None,
+    until: str | None,
+    tag: str | None,
+    key: str | None,
+    origin: str | None,
+    cause: str | None,
+    where: str | None,
 ) -> LetterFilter:
     from rocketstream.admin import LetterFilter
 
     return LetterFilter(
-        since_ms=_moment(since, "--since"),
-        until_ms=_moment(until, "--until"),
+        since_ms=time_ms(since, "--since"),
+        until_ms=time_ms(until, "--until"),
         tag=tag,
         key=key,
         origin=origin,
+        cause=cause,
+        where=where,
     )
 
 
-def _moment(text: str | None, option: str) -> int | None:
-    if text is None:
-        return None
-    timestamp_ms = parse_start(text, option).timestamp_ms
-    if timestamp_ms is None:
-        raise typer.BadParameter(f"{option} is {text!r}; it takes a time")
-    return timestamp_ms
-
-
-def _show(plan: RedrivePlan, as_json_: bool) -> None:
-    if as_json_:
+def _show(plan: RedrivePlan, as_json_: bool, *, asks: bool) -> None:
+    if as_json_ and not asks:
         print_json(
             {
                 "group": plan.group,
@@ -187,8 +335,11 @@ def _show(plan: RedrivePlan, as_json_: bool) -> None:
                 "first": [message_json(letter) for letter in plan.shown],
                 "problems": list(plan.problems),
                 "earlier": list(plan.earlier),
+                "alreadySent": plan.already_sent,
             }
         )
+        return
+    if as_json_:
         return
     print_table(
         [Column("To topic", keep=True), Column("Letters", number=True)],
@@ -210,11 +361,13 @@ def _show(plan: RedrivePlan, as_json_: bool) -> None:
     left_out = f", {plural(plan.left_out, 'other')} left out" if plan.left_out else ""
     for problem in plan.problems:
         say(f"warning: {problem}; --to names another topic")
-    if plan.earlier:
+    if plan.already_sent:
         say(
-            f"warning: redrives with other filters ({', '.join(plan.earlier)}) may have sent some "
-            "of these: they would be sent again"
+            f"{plural(plan.already_sent, 'letter')} left alone: sent before by a redrive "
+            f"({', '.join(plan.earlier) or 'that was killed'})"
         )
+    if asks:
+        return
     hint = "nothing was sent; --yes sends them" if plan.letters else "nothing to send"
     print_line(f"{plural(plan.letters, 'letter')} of {plan.group}{left_out}: {hint}")
 
@@ -259,6 +412,8 @@ def _finish(group: str, result: RedriveResult, as_json_: bool) -> None:
         return
     for topic, count in _most_first(result.by_topic):
         print_line(f"{number(count)} to {topic}")
+    if result.already_sent:
+        print_line(f"{plural(result.already_sent, 'letter')} left alone: sent before")
     rest = "" if result.is_complete else "; more are left"
     print_line(f"{plural(result.sent, 'letter')} of {group} sent{rest}")
 

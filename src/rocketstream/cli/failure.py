@@ -12,12 +12,18 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any, NoReturn
+from typing import NoReturn
 
-from rocketstream.errors import BrokerError, InternalError, RocketMQError
+from click import ClickException, UsageError
+from click.exceptions import NoArgsIsHelpError
+
+from rocketstream.cli.shown import shown
+from rocketstream.errors import AccessDeniedError, BrokerError, InternalError, RocketMQError
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
+EXIT_EXCEEDED = 3
+"""A bound the caller set (``--max``, ``--max-age``) is exceeded: ``raise Exit(...)``."""
 EXIT_INTERRUPTED = 130
 EXIT_TERMINATED = 143
 EXIT_BROKEN_PIPE = 141
@@ -44,7 +50,7 @@ def one_line(text: str) -> str:
 
 def describe(error: BaseException) -> str:
     """Return what to tell the user of an error, in one line."""
-    if isinstance(error, BrokerError):
+    if isinstance(error, BrokerError) and not isinstance(error, AccessDeniedError):
         who = f"{error.address} refused" if error.address else "refused"
         return one_line(f"{who}: {error.remark or 'no reason given'} (code {error.code})")
     if isinstance(error, RocketMQError):
@@ -64,9 +70,9 @@ def report(error: BaseException) -> None:
 
 
 def say(line: str) -> None:
-    """Write one line to stderr."""
+    """Write one line to stderr; what steers a terminal is spelled out."""
     try:
-        sys.stderr.write(line + "\n")
+        sys.stderr.write(shown(line, lines=True) + "\n")
         sys.stderr.flush()
     except OSError:
         return
@@ -114,7 +120,7 @@ def guard(action: Callable[[], int]) -> int:
     try:
         with _sigterm_raises(terminated):
             code = action()
-        # On its way the exception may have become the code of Ctrl-C: typer knows no other.
+        # On its way the exception may have become the code of Ctrl-C, which more programs know.
         return EXIT_TERMINATED if terminated and code == EXIT_INTERRUPTED else code
     except TerminatedError:
         return EXIT_TERMINATED
@@ -126,37 +132,24 @@ def guard(action: Callable[[], int]) -> int:
     except Exception as error:
         if os.environ.get(DEBUG_VARIABLE):
             raise
-        code = _failed(error)
-        return EXIT_TERMINATED if terminated and code == EXIT_INTERRUPTED else code
+        return _failed(error)
     finally:
         logging.getLogger("rocketstream").removeHandler(handler)
 
 
 def _failed(error: Exception) -> int:
-    # Usage errors of typer (which may bring its own click or the installed one) are known by
-    # shape: both name them ClickException, with an exit code and a text.
-    code = getattr(error, "exit_code", None)
-    text = getattr(error, "format_message", None)
-    if code is not None and callable(text):
-        said = str(text())
-        if type(error).__name__ == "NoArgsIsHelpError":
-            # Not a mistake: a command group without a command shows its help (older versions
-            # carry it as the text, newer ones have printed it).
-            say(said) if said.strip() else None
-        else:
-            # typer wraps the reason of a refused value; the value says enough.
-            said = one_line(said).replace("Value error, ", "").removesuffix(".")
-            say(f"error: {said}.{_help_hint(error)}")
-        return int(code)
-    if type(error).__name__ == "Abort":
-        return EXIT_INTERRUPTED
+    if isinstance(error, NoArgsIsHelpError):
+        say(error.format_message())  # not a mistake: commands without a command show their help
+        return error.exit_code
+    if isinstance(error, ClickException):
+        said = one_line(error.format_message()).removesuffix(".").removeprefix("Invalid value: ")
+        context = error.ctx if isinstance(error, UsageError) else None
+        hint = f" Try '{context.command_path} --help'." if context is not None else ""
+        stop = "" if said.endswith("?") else "."
+        say(f"error: {said}{stop}{hint}")
+        return error.exit_code
     report(error)
     return EXIT_FAILED
-
-
-def _help_hint(error: Exception) -> str:
-    context: Any = getattr(error, "ctx", None)
-    return f" Try '{context.command_path} --help'." if context is not None else ""
 
 
 def _forget_stdout() -> None:

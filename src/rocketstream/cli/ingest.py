@@ -15,8 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
+from rocketstream.cli.declare import BadParameter, Commands
 from rocketstream.cli.failure import end_by, say
 from rocketstream.cli.landing import (
     Checkpoint,
@@ -62,12 +61,13 @@ _ROWS_PER_BATCH = 200_000
 _SPARK_LOG = "_spark.log"
 
 
-def add_to(app: typer.Typer) -> None:
+def add_to(app: Commands) -> None:
     """Add the command."""
-    app.command(
+    app.add(
+        ingest,
         epilog="Example: `rocketstream ingest orders --to parquet:./orders "
-        "--schema 'id BIGINT, amount DOUBLE, city STRING' --from earliest --once`"
-    )(ingest)
+        "--schema 'id BIGINT, amount DOUBLE, city STRING' --from earliest --once`",
+    )
 
 
 def ingest(
@@ -107,11 +107,14 @@ def ingest(
     """
     from rocketstream.pipelines.bodies import bodies_of
     from rocketstream.pipelines.ingest import IngestPlan
+    from rocketstream.spark.environment import with_environment
 
     dead = dead_letters and target_of("--dead-letters", dead_letters, None, {}, namesrv)
     plan = IngestPlan(
         topics=tuple(dict.fromkeys(topics)),
-        source=_source(namesrv, start, group, tags, rows_per_batch) | pairs("--option", option),
+        source=with_environment(
+            _source(namesrv, start, group, tags, rows_per_batch) | pairs("--option", option)
+        ),
         target=target_of("--to", to, table, pairs("--to-option", to_option), namesrv),
         bodies=bodies_of(
             format, schema, pairs("--format-option", format_option), descriptor, message
@@ -180,13 +183,14 @@ def target_of(
         BadParameter: not one that is accepted.
     """
     from rocketstream.pipelines.targets import parse_target
+    from rocketstream.spark.environment import with_environment
 
     if text.startswith("rocketmq:"):
-        options = {"nameServer": namesrv, **options}
+        options = with_environment({"nameServer": namesrv, **options})
     try:
         return parse_target(text, table, options)
     except ConfigurationError as error:
-        raise typer.BadParameter(f"{option}: {error.message}") from error
+        raise BadParameter(f"{option}: {error.message}") from error
 
 
 def _source(
@@ -376,7 +380,7 @@ def _print_result(plan: IngestPlan, totals: IngestProgress, as_json: bool) -> No
             }
         )
         return
-    batches = plural(totals.batches, "micro-batch").replace("batchs", "batches")
+    batches = plural(totals.batches, "micro-batch", "micro-batches")
     print_line(
         f"landed {plural(totals.landed, 'row')} of {', '.join(plan.topics)} in {plan.target} "
         f"({batches})"

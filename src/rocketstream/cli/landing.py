@@ -9,15 +9,14 @@ import json
 from collections.abc import Iterable
 from typing import Annotated
 
-import typer
-
+from rocketstream.cli.declare import Argument, Option
 from rocketstream.cli.failure import say
 from rocketstream.errors import ConfigurationError
 
-Topics = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Names of the topics.")]
+Topics = Annotated[list[str], Argument(metavar="TOPIC...", help="Names of the topics.")]
 Schema = Annotated[
     str | None,
-    typer.Option(
+    Option(
         metavar="DDL|JSON|FILE|infer|variant",
         help="Columns of the bodies: 'id INT, name STRING', Spark's schema JSON, a file with one "
         "of these, 'infer' to find them in a sample, 'variant' for one column of any JSON; for "
@@ -26,7 +25,7 @@ Schema = Annotated[
 ]
 Format = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--format",
         metavar="json|variant|csv|avro|protobuf|text",
         help="What bodies are; json with a schema, protobuf with a descriptor, else text.",
@@ -34,13 +33,13 @@ Format = Annotated[
 ]
 FormatOptions = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--format-option", metavar="KEY=VALUE", help="Spark's option of the format; repeatable."
     ),
 ]
 Descriptor = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--descriptor",
         metavar="FILE",
         help="Protobuf descriptor set with the message bodies are, made by "
@@ -49,17 +48,15 @@ Descriptor = Annotated[
 ]
 MessageName = Annotated[
     str | None,
-    typer.Option("--message", metavar="NAME", help="Full name of that message, like shop.Order."),
+    Option("--message", metavar="NAME", help="Full name of that message, like shop.Order."),
 ]
 Sql = Annotated[
     str | None,
-    typer.Option(
-        metavar="QUERY", help="Land the result of this query over the view `messages` instead."
-    ),
+    Option(metavar="QUERY", help="Land the result of this query over the view `messages` instead."),
 ]
 PartitionBy = Annotated[
     list[str] | None,
-    typer.Option("--partition-by", metavar="COLUMN", help="Directory per value; repeatable."),
+    Option("--partition-by", metavar="COLUMN", help="Directory per value; repeatable."),
 ]
 
 
@@ -75,34 +72,30 @@ def _told_of_commas(tags: str | None) -> str | None:
 
 Tags = Annotated[
     str | None,
-    typer.Option("--tags", metavar='"A || B"', help="Only these tags.", callback=_told_of_commas),
+    Option("--tags", metavar='"A || B"', help="Only these tags.", callback=_told_of_commas),
 ]
-Table = Annotated[
-    str | None, typer.Option("--table", metavar="NAME", help="Table of a jdbc target.")
-]
+Table = Annotated[str | None, Option("--table", metavar="NAME", help="Table of a jdbc target.")]
 TargetOptions = Annotated[
     list[str] | None,
-    typer.Option(
-        "--to-option", metavar="KEY=VALUE", help="Spark's option of the target; repeatable."
-    ),
+    Option("--to-option", metavar="KEY=VALUE", help="Spark's option of the target; repeatable."),
 ]
 SourceOptions = Annotated[
     list[str] | None,
-    typer.Option("--option", metavar="KEY=VALUE", help="Option of format('rocketmq'); repeatable."),
+    Option("--option", metavar="KEY=VALUE", help="Option of format('rocketmq'); repeatable."),
 ]
-Master = Annotated[str, typer.Option(help="Spark master.")]
+Master = Annotated[str, Option(help="Spark master.")]
 Conf = Annotated[
     list[str] | None,
-    typer.Option("--conf", metavar="KEY=VALUE", help="Spark setting; repeatable."),
+    Option("--conf", metavar="KEY=VALUE", help="Spark setting; repeatable."),
 ]
 Packages = Annotated[
     list[str] | None,
-    typer.Option("--package", metavar="GROUP:NAME:VERSION", help="For Spark to fetch; repeatable."),
+    Option("--package", metavar="GROUP:NAME:VERSION", help="For Spark to fetch; repeatable."),
 ]
 
 IngestTo = Annotated[
     str,
-    typer.Option(
+    Option(
         "--to",
         metavar="KIND:PLACE",
         help="The table: parquet:PATH, orc:PATH, delta:PATH (any path Spark takes), "
@@ -112,18 +105,18 @@ IngestTo = Annotated[
 ]
 Group = Annotated[
     str | None,
-    typer.Option("--group", "-g", help="Group under which the broker shows the progress."),
+    Option("--group", "-g", help="Group under which the broker shows the progress."),
 ]
 Watermark = Annotated[
     str | None,
-    typer.Option(
+    Option(
         metavar="'COLUMN DELAY'",
         help="Event time and how late rows may come, like '_storeTimestamp 10 minutes'.",
     ),
 ]
 DedupKeys = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--dedup-keys",
         metavar="A,B",
         help="Columns that tell a message sent twice; repeats within the watermark are left out.",
@@ -131,19 +124,17 @@ DedupKeys = Annotated[
 ]
 DeadLetters = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--dead-letters",
         metavar="KIND:PLACE",
         help="Where messages that do not decode go, as they came; without it they are kept in the "
         "table's column `_malformed`.",
     ),
 ]
-Once = Annotated[
-    bool, typer.Option("--once/--continuous", help="Land what is there and end, or go on.")
-]
+Once = Annotated[bool, Option("--once/--continuous", help="Land what is there and end, or go on.")]
 RowsPerBatch = Annotated[
     int | None,
-    typer.Option(
+    Option(
         "--rows-per-batch",
         min=1,
         help="Most messages per micro-batch, 200000 unless given; before PySpark 4.2 a micro-batch "
@@ -152,14 +143,14 @@ RowsPerBatch = Annotated[
 ]
 Checkpoint = Annotated[
     str | None,
-    typer.Option(
+    Option(
         metavar="DIRECTORY",
         help="Where Spark keeps what is landed; for a path it is in the table, as _checkpoint.",
     ),
 ]
 BackfillTo = Annotated[
     str,
-    typer.Option(
+    Option(
         "--to",
         metavar="KIND:PLACE",
         help="The table: parquet:PATH, orc:PATH, delta:PATH (any path Spark takes), "
@@ -168,17 +159,17 @@ BackfillTo = Annotated[
 ]
 Store = Annotated[
     str | None,
-    typer.Option(
+    Option(
         metavar="DIRECTORY",
         help="Read this broker's store directory (storePathRootDir) instead of asking a broker.",
     ),
 ]
 BrokerName = Annotated[
-    str | None, typer.Option(metavar="NAME", help="What the store's broker is called; for --store.")
+    str | None, Option(metavar="NAME", help="What the store's broker is called; for --store.")
 ]
 Until = Annotated[
     str,
-    typer.Option(
+    Option(
         metavar="latest|TIMESTAMP|OFFSETS",
         help="Where to end, exclusive; as --from, or offsets as JSON "
         '{"topic":{"broker":{"0":123}}}.',
@@ -186,15 +177,11 @@ Until = Annotated[
 ]
 Mode = Annotated[
     str,
-    typer.Option(
-        metavar="new|append|overwrite", help="Whether the table may hold something already."
-    ),
+    Option(metavar="new|append|overwrite", help="Whether the table may hold something already."),
 ]
-AllowLoss = Annotated[
-    bool, typer.Option("--allow-loss", help="Go on without offsets that are gone.")
-]
+AllowLoss = Annotated[bool, Option("--allow-loss", help="Go on without offsets that are gone.")]
 SkipDamaged = Annotated[
-    bool, typer.Option("--skip-damaged", help="Leave damaged records out; for --store.")
+    bool, Option("--skip-damaged", help="Leave damaged records out; for --store.")
 ]
 
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
+from rocketstream.cli.declare import Argument, Option
 
 DEFAULT_NAMESRV = "127.0.0.1:9876"
 
 Namesrv = Annotated[
     str,
-    typer.Option(
+    Option(
         "--namesrv",
         "-n",
         envvar="NAMESRV_ADDR",
@@ -21,14 +21,14 @@ Namesrv = Annotated[
         help="Name server to ask; several separated by ';'.",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print data as JSON instead of a table.")]
+Json = Annotated[bool, Option("--json", help="Print data as JSON instead of a table.")]
 JsonLines = Annotated[
-    bool, typer.Option("--json", help="Print one JSON object per message instead of text.")
+    bool, Option("--json", help="Print one JSON object per message instead of text.")
 ]
-Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
+Topic = Annotated[str, Argument(metavar="TOPIC", help="Name of the topic.")]
 From = Annotated[
     str,
-    typer.Option(
+    Option(
         "--from",
         metavar="earliest|latest|TIMESTAMP",
         help="Where to begin when there is no progress yet. TIMESTAMP: 2024-05-01T12:00:00, "

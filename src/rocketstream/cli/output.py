@@ -1,87 +1,172 @@
 """Tables, numbers and times as people read them, and the JSON form of rows.
 
-Law: renders values handed in; asks nobody anything.
+Law: renders values handed in; asks nobody anything. What fits where is decided in ``layout``.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import datetime
+import io
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Final
 
-if TYPE_CHECKING:
-    from rich.console import Console
+from rocketstream.admin.core.words import UNKNOWN, number, plural, two_units
+from rocketstream.cli.layout import ALWAYS, Cell, Column, fold, lay
+from rocketstream.cli.shown import shown, shown_json, width
 
-UNKNOWN = "unknown"
+__all__ = [
+    "ALWAYS",
+    "NONE",
+    "UNKNOWN",
+    "Column",
+    "as_json",
+    "coloured",
+    "duration",
+    "each",
+    "json_line",
+    "let_all_through",
+    "look",
+    "moment",
+    "number",
+    "plural",
+    "print_fields",
+    "print_json",
+    "print_line",
+    "print_prose",
+    "print_table",
+    "room",
+    "shown",
+    "size",
+]
+
 NONE = "-"
-_PIPE_COLUMNS = 1_000
-"""Width when stdout is not a terminal: tables take what they need and are never cut."""
+_ROOM_DEFAULT: Final = 80
+_LABEL_MAX: Final = 40
+_STYLES: Final = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One column of a table: heading, and whether it holds numbers (set to the right)."""
+class _Look:
+    """How this run of the command shows things; ``reset`` at its begin."""
 
-    title: str
-    number: bool = False
-    keep: bool = False
-    """Never folded over several lines in a narrow terminal."""
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget what an earlier command was asked for."""
+        self.wide = False
 
 
-def console() -> Console:
-    """Return a console on the present stdout."""
-    from rich.console import Console
+look = _Look()
+"""``look.wide``: tables as wide as they take, whatever the terminal; ``--wide`` sets it."""
 
-    return Console(
-        file=sys.stdout,
-        width=None if sys.stdout.isatty() else _PIPE_COLUMNS,
-        highlight=False,
-        emoji=False,
-        markup=False,
+
+def room() -> int | None:
+    """Return the cells of a line; None where lines may be as long as they take."""
+    if look.wide or not sys.stdout.isatty():
+        return None
+    told = os.environ.get("COLUMNS", "")
+    if told.isdecimal() and int(told) > 0:
+        return int(told)
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns or _ROOM_DEFAULT
+    except (OSError, ValueError):
+        return _ROOM_DEFAULT
+
+
+def coloured() -> bool:
+    """Return whether to use colours: on a terminal, unless NO_COLOR or TERM say no."""
+    return (
+        sys.stdout.isatty()
+        and not os.environ.get("NO_COLOR")
+        and os.environ.get("TERM", "") != "dumb"
     )
+
+
+def let_all_through() -> None:
+    """Have stdout and stderr spell out what their encoding lacks (LANG=C) instead of failing."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def print_table(
     columns: Sequence[Column], rows: Iterable[Sequence[str]], *, footer: str | None = None
 ) -> None:
-    """Print a table, and a line below it."""
-    from rich import box
-    from rich.table import Table
+    """Print a table that fits the terminal, and a line below it.
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(
-            column.title,
-            justify="right" if column.number else "left",
-            overflow="fold",
-            no_wrap=column.number or column.keep,
-        )
-    for row in rows:
-        table.add_row(*row)
-    out = console()
-    out.print(table)
+    Names and numbers are never cut: columns of little importance are left out, and a line says
+    which and how to see them; where the rest does not fit either, each row is stacked into lines.
+    """
+    space = room()
+    laid = lay(columns, list(rows), space, rule="─" if _can_print("─") else "-")
+    colours = coloured()
+    lines = ["".join(_painted(cell, colours) for cell in line).rstrip() for line in laid.lines]
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
     if footer:
-        out.print(footer, soft_wrap=True)
+        print_line(footer)
+    if laid.left_out:
+        titles = ", ".join(laid.left_out)
+        print_prose(f"(not shown at this width: {titles}; --wide or --json shows all)")
+
+
+def _painted(cell: Cell, colours: bool) -> str:
+    if not colours or cell.colour is None:
+        return cell.text
+    return f"\x1b[{_STYLES[cell.colour]}m{cell.text}\x1b[0m"
+
+
+def print_fields(pairs: Iterable[tuple[str, str]]) -> None:
+    """Print ``label  value`` lines, the values below each other; long text folds under itself."""
+    cells = [(shown(label), shown(value)) for label, value in pairs]
+    indent = min(max((width(label) for label, _ in cells), default=0), _LABEL_MAX) + 2
+    space = room()
+    for label, value in cells:
+        head = label + " " * max(2, indent - width(label))
+        lines = [value] if space is None else fold(value, max(space - indent, 1))
+        for at, line in enumerate(lines):
+            print_line((head if at == 0 else " " * indent) + line)
+
+
+def print_prose(text: str) -> None:
+    """Print sentences, folded between words where a terminal is narrower."""
+    space = room()
+    for line in [text] if space is None else fold(text, space):
+        print_line(line)
 
 
 def print_line(text: str) -> None:
-    """Print one line to stdout at once."""
-    sys.stdout.write(text + "\n")
+    """Print one line (or several) to stdout at once; what steers a terminal is spelled out."""
+    sys.stdout.write(shown(text, lines=True) + "\n")
     sys.stdout.flush()
 
 
 def print_json(value: Any) -> None:
     """Print a value as indented JSON."""
-    print_line(json.dumps(value, indent=2, ensure_ascii=False))
+    print_line(_dumped(value, indent=2))
 
 
 def json_line(value: Any) -> str:
     """Return a value as JSON on one line."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return _dumped(value, separators=(",", ":"))
+
+
+def _dumped(value: Any, **form: Any) -> str:
+    text = shown_json(json.dumps(value, ensure_ascii=False, **form))
+    if text.isascii() or _can_print(text):
+        return text
+    return json.dumps(value, ensure_ascii=True, **form)
+
+
+def _can_print(text: str) -> bool:
+    try:
+        text.encode(sys.stdout.encoding or "ascii")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def as_json(row: Any) -> dict[str, Any]:
@@ -92,11 +177,6 @@ def as_json(row: Any) -> dict[str, Any]:
 def _camel(name: str) -> str:
     head, *rest = name.split("_")
     return head + "".join(word.capitalize() for word in rest)
-
-
-def number(value: int | None) -> str:
-    """Return a count with thousands separated, or ``unknown``."""
-    return UNKNOWN if value is None else f"{value:,}"
 
 
 def moment(timestamp_ms: int | None, none: str = NONE) -> str:
@@ -115,19 +195,19 @@ def duration(milliseconds: int | None) -> str:
     seconds = milliseconds / 1_000
     if seconds < 60:
         return f"{seconds:.1f} s"
-    minutes, second = divmod(int(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {second:02d} s"
-    hours, minute = divmod(minutes, 60)
-    if hours < 24:
-        return f"{hours} h {minute:02d} min"
-    days, hour = divmod(hours, 24)
-    return f"{days} d {hour} h"
+    return two_units(int(seconds))
 
 
-def plural(count: int, word: str) -> str:
-    """Return ``1 queue``, ``8 queues``."""
-    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
+def size(count: int | None) -> str:
+    """Return bytes like ``512 B``, ``1.5 KiB``, ``20.3 GiB``, or ``unknown``."""
+    if count is None:
+        return UNKNOWN
+    value, unit = float(count), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if value < 1_024:
+            break
+        value, unit = value / 1_024, larger
+    return f"{count} B" if unit == "B" else f"{value:,.1f} {unit}"
 
 
 def each(rows: Iterable[Any], render: Callable[[Any], Sequence[str]]) -> list[Sequence[str]]:

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
-import typer
-
+from rocketstream import limits
+from rocketstream.cli.declare import Argument, BadParameter, Commands, Option
+from rocketstream.cli.looking import brokers_of
 from rocketstream.cli.options import DEFAULT_NAMESRV, JsonLines, Namesrv, Topic
 from rocketstream.cli.output import json_line, plural, print_line
 
@@ -26,13 +27,15 @@ _DETAILS_MAX = 10
 """Results printed one by one; beyond, one line sums them up."""
 
 
-def add_to(app: typer.Typer) -> None:
+def add_to(app: Commands) -> None:
     """Add the command."""
-    app.command(
+    app.add(
+        send,
         epilog="Examples: `rocketstream send orders '{\"id\": 7}' --tags new --keys order-7` · "
         "`rocketstream send orders --file orders.jsonl` · "
-        "`journalctl -o json | rocketstream send logs --stdin`"
-    )(send)
+        "`rocketstream send pictures --file cat.png --whole` · "
+        "`journalctl -o json | rocketstream send logs --stdin`",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,38 +64,44 @@ class Template:
 
 def send(
     topic: Topic,
-    body: Annotated[
-        str | None, typer.Argument(metavar="BODY", help="The message; UTF-8 text.")
-    ] = None,
-    tags: Annotated[str | None, typer.Option("--tags", help="The tag.")] = None,
+    body: Annotated[str | None, Argument(metavar="BODY", help="The message; UTF-8 text.")] = None,
+    tags: Annotated[str | None, Option("--tags", help="The tag.")] = None,
     keys: Annotated[
-        str | None, typer.Option("--keys", help="Keys to find it by; several with blanks between.")
+        str | None, Option("--keys", help="Keys to find it by; several with blanks between.")
     ] = None,
     properties: Annotated[
         list[str] | None,
-        typer.Option("--property", "-p", metavar="NAME=VALUE", help="User property; repeatable."),
+        Option("--property", "-p", metavar="NAME=VALUE", help="User property; repeatable."),
     ] = None,
     file: Annotated[
         Path | None,
-        typer.Option(
-            "--file", "-f", metavar="PATH", help="Send each line as a message; - is stdin."
-        ),
+        Option("--file", "-f", metavar="PATH", help="Send each line as a message; - is stdin."),
     ] = None,
-    stdin: Annotated[bool, typer.Option("--stdin", help="Send each line of stdin.")] = False,
+    stdin: Annotated[bool, Option("--stdin", help="Send each line of stdin.")] = False,
+    whole: Annotated[
+        bool,
+        Option("--whole", help="Send the file or stdin as one message, byte for byte."),
+    ] = False,
     queue: Annotated[
         str | None,
-        typer.Option("--queue", metavar="ID|BROKER:ID", help="Only to this queue."),
+        Option("--queue", metavar="ID|BROKER:ID", help="Only to this queue."),
     ] = None,
     delay_level: Annotated[
-        int, typer.Option("--delay-level", min=0, help="Deliver later: the broker's delay level.")
+        int,
+        Option(
+            "--delay-level", min=0, help="Deliver later: 1 to as many levels as the broker has, 18."
+        ),
     ] = 0,
-    count: Annotated[int, typer.Option("--count", min=1, help="Send BODY this many times.")] = 1,
+    count: Annotated[int, Option("--count", min=1, help="Send BODY this many times.")] = 1,
     namesrv: Namesrv = DEFAULT_NAMESRV,
     as_json: JsonLines = False,
 ) -> None:
     """Send messages: BODY, or one per line of --file or --stdin (blank lines are skipped)."""
+    _check_tag(tags)
     template = Template(topic, tags, keys, _parse_properties(properties or []), delay_level)
-    _check_source(body, file, stdin, count)
+    _check_source(body, file, stdin, count, whole)
+    if delay_level:
+        _check_delay_level(namesrv, topic, delay_level)
     from rocketstream import Producer
 
     with Producer("rocketstream-cli", namesrv_addr=namesrv) as producer:
@@ -101,8 +110,9 @@ def send(
         if body is not None:
             _send_all(producer, template, [body.encode()] * count, target, tally)
         else:
-            with _open_lines(file) as source:
-                _send_all(producer, template, _lines(source), target, tally)
+            with _open(file) as source:
+                bodies = [_whole(source)] if whole else _lines(source)
+                _send_all(producer, template, bodies, target, tally)
     tally.finish()
 
 
@@ -111,26 +121,59 @@ def _parse_properties(pairs: list[str]) -> dict[str, str]:
     for pair in pairs:
         name, separator, value = pair.partition("=")
         if not separator or not name:
-            raise typer.BadParameter(f"--property is {pair!r}; accepted is NAME=VALUE")
+            raise BadParameter(f"--property is {pair!r}; accepted is NAME=VALUE")
         found[name] = value
     return found
 
 
-def _check_source(body: str | None, file: Path | None, stdin: bool, count: int) -> None:
+def _check_tag(tag: str | None) -> None:
+    if tag is None:
+        return
+    if "||" in tag:
+        raise BadParameter(
+            f"--tags is {tag!r}; a message has one tag, and no subscription could name this one: "
+            "'||' stands between the tags of a subscription"
+        )
+    if not tag or tag != tag.strip():
+        raise BadParameter(
+            f"--tags is {tag!r}; blanks around a tag keep subscriptions from naming it"
+        )
+
+
+def _check_delay_level(namesrv: str, topic: str, level: int) -> None:
+    """A broker takes a level it does not have for its last one, hours later, without a word."""
+    with brokers_of(namesrv) as admin:
+        levels = admin.delay_levels(topic)
+    if level > len(levels):
+        raise BadParameter(
+            f"--delay-level is {level}; the broker has 1 to {len(levels)}: {' '.join(levels)}"
+        )
+
+
+def _check_source(
+    body: str | None, file: Path | None, stdin: bool, count: int, whole: bool
+) -> None:
     given = [name for name, there in (
         ("BODY", body is not None), ("--file", file is not None), ("--stdin", stdin)
     ) if there]  # fmt: skip
     if len(given) != 1:
         said = " and ".join(given) or "nothing"
-        raise typer.BadParameter(f"{said} given to send; give exactly one of BODY, --file, --stdin")
+        raise BadParameter(f"{said} given to send; give exactly one of BODY, --file, --stdin")
     if count > 1 and body is None:
-        raise typer.BadParameter("--count repeats BODY; it does not go with --file or --stdin")
+        raise BadParameter("--count repeats BODY; it does not go with --file or --stdin")
+    if whole and body is not None:
+        raise BadParameter("--whole is for --file and --stdin; BODY is one message anyway")
 
 
-def _open_lines(file: Path | None) -> BinaryIO:
+def _open(file: Path | None) -> BinaryIO:
     if file is None or str(file) == "-":
         return sys.stdin.buffer
     return file.open("rb")
+
+
+def _whole(source: BinaryIO) -> bytes:
+    # One byte more than a message may have is enough for the producer to refuse it.
+    return source.read(limits.MESSAGE_BODY_BYTES_MAX + 1)
 
 
 def _lines(source: BinaryIO) -> Iterator[bytes]:
@@ -143,14 +186,14 @@ def _lines(source: BinaryIO) -> Iterator[bytes]:
 def _find_queue(producer: Producer, topic: str, text: str) -> MessageQueue:
     broker, _, number = text.rpartition(":")
     if not number.isdecimal():
-        raise typer.BadParameter(f"--queue is {text!r}; accepted is ID or BROKER:ID, like 3")
+        raise BadParameter(f"--queue is {text!r}; accepted is ID or BROKER:ID, like 3")
     queues = sorted(producer.fetch_publish_message_queues(topic))
     found = [q for q in queues if q.queue_id == int(number) and broker in ("", q.broker_name)]
     if len(found) == 1:
         return found[0]
     there = ", ".join(f"{q.broker_name}:{q.queue_id}" for q in queues)
     problem = "is on several brokers" if found else "is no queue of the topic"
-    raise typer.BadParameter(f"--queue {text} {problem}; {topic} has {there}")
+    raise BadParameter(f"--queue {text} {problem}; {topic} has {there}")
 
 
 def _send_all(

@@ -5,125 +5,145 @@ Law: options in, one ready line out; the servers live in ``rocketstream.server``
 
 from __future__ import annotations
 
-from contextlib import suppress
-from enum import StrEnum
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
+from rocketstream.cli import serve_options as given
+from rocketstream.cli.declare import BadParameter, Commands
+from rocketstream.cli.failure import say
 from rocketstream.cli.output import print_line
+from rocketstream.cli.serve_tls import TlsWishes, tls_of
+from rocketstream.errors import RocketMQError
 
-DEFAULT_STORE = Path("~/.rocketstream/store")
-
-
-class Flush(StrEnum):
-    """When a message is acknowledged: once in memory, or once on disk."""
-
-    ASYNC = "async"
-    SYNC = "sync"
+if TYPE_CHECKING:
+    from rocketstream.server.embedded import EmbeddedCluster, ReadyInfo
 
 
-DelayLevels = Annotated[
-    str | None,
-    typer.Option(
-        metavar='"1s 5s …"',
-        help="Delays of level 1, 2, …; units s, m, h, d. Default: RocketMQ's 18 levels.",
-    ),
-]
-TransactionTimeout = Annotated[
-    float,
-    typer.Option(
-        min=0.0,
-        metavar="SECONDS",
-        help="Age from which a producer is asked about an undecided transaction.",
-    ),
-]
-TransactionCheckInterval = Annotated[
-    float,
-    typer.Option(min=0.1, metavar="SECONDS", help="How often producers are asked about them."),
-]
-Repair = Annotated[
-    bool,
-    typer.Option(
-        "--repair",
-        help="Open a damaged store: what is damaged is set aside in STORE/quarantine.",
-    ),
-]
-
-
-def add_to(app: typer.Typer) -> None:
+def add_to(app: Commands) -> None:
     """Add the command."""
-    app.command(
+    app.add(
+        serve,
         epilog="Example: `rocketstream serve --store ./store --flush sync`. Then in another "
-        "terminal: `rocketstream send greetings hello`."
-    )(serve)
+        "terminal: `rocketstream send greetings hello`.",
+    )
 
 
 def serve(
-    host: Annotated[
-        str,
-        typer.Option(help="Address to listen on; loopback unless --insecure."),
-    ] = "127.0.0.1",
-    namesrv_port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Name server port; 0 takes a free one.")
-    ] = 9876,
-    broker_port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Broker port; 0 takes a free one.")
-    ] = 10911,
-    store: Annotated[
-        Path, typer.Option(file_okay=False, metavar="DIR", help="Directory of the message store.")
-    ] = DEFAULT_STORE,
-    flush: Annotated[
-        Flush,
-        typer.Option(help="sync: acknowledge when on disk; async: flush twice a second."),
-    ] = Flush.ASYNC,
-    delay_levels: DelayLevels = None,
-    transaction_timeout: TransactionTimeout = 6.0,
-    transaction_check_interval: TransactionCheckInterval = 60.0,
-    auto_create: Annotated[
-        bool,
-        typer.Option(
-            "--auto-create/--no-auto-create",
-            help="Create unknown topics when something is sent to them.",
-        ),
-    ] = True,
-    advertise: Annotated[
-        str | None,
-        typer.Option(metavar="HOST", help="Address clients are told, when it is not --host."),
-    ] = None,
-    insecure: Annotated[
-        bool,
-        typer.Option("--insecure", help="Allow an address others can reach; there is no login."),
-    ] = False,
-    repair: Repair = False,
+    host: given.Host = "127.0.0.1",
+    namesrv_port: given.NamesrvPort = 9876,
+    broker_port: given.BrokerPort = 10911,
+    store: given.Store = given.DEFAULT_STORE,
+    join: given.Join = None,
+    only: given.OnlyWhat = None,
+    brokers: given.Brokers = 1,
+    broker_name: given.BrokerName = "broker-a",
+    cluster_name: given.ClusterName = "DefaultCluster",
+    flush: given.FlushWhen = given.Flush.ASYNC,
+    delay_levels: given.DelayLevels = None,
+    transaction_timeout: given.TransactionTimeout = 6.0,
+    transaction_check_interval: given.TransactionCheckInterval = 60.0,
+    offset_interval: given.OffsetInterval = 5.0,
+    retention: given.Retention = None,
+    delete_at: given.DeleteAt = [4],  # noqa: B006 - read, never changed
+    auto_create: given.AutoCreate = True,
+    advertise: given.Advertise = None,
+    insecure: given.Insecure = False,
+    acl: given.Acl = None,
+    tls_mode: given.TlsModeOption = given.TlsModes.PERMISSIVE,
+    tls_cert: given.TlsCert = None,
+    tls_key: given.TlsKey = None,
+    tls_client_auth: given.TlsClientAuth = given.ClientAuths.NONE,
+    tls_client_ca: given.TlsClientCa = None,
+    tls_test_certificate: given.TlsTestCertificate = None,
+    repair: given.Repair = False,
+    dashboard: given.Dashboard = False,
+    dashboard_port: given.DashboardPort = 8976,
+    dashboard_write: given.DashboardWrite = False,
 ) -> None:
     """Run a name server and a broker until Ctrl-C or SIGTERM.
 
     Prints one line, `ready namesrv=HOST:PORT broker=HOST:PORT store=DIR`, as soon as clients can
-    connect. Ends with code 0 after everything is on disk.
+    connect, and with --dashboard a second, `dashboard URL`. Ends with code 0 after everything is on
+    disk. With --join it is one more broker of a name server that runs already.
     """
-    from rocketstream.server.embedded import EmbeddedCluster, ReadyInfo
-    from rocketstream.server.embedded import serve as run_server
+    from rocketstream.server.broker.core.schedule import DEFAULT_DELAY_LEVELS
+    from rocketstream.server.embedded import EmbeddedCluster, EmbeddedSettings
+    from rocketstream.server.store import RetentionConfig
 
-    def ready(info: ReadyInfo) -> None:
-        print_line(
-            f"ready namesrv={info.namesrv_addr} broker={info.broker_addr} store={info.store_dir}"
-        )
-
-    cluster = EmbeddedCluster(
-        store.expanduser().absolute(),
+    kept_ms = RetentionConfig().file_reserved_ms if retention is None else retention
+    wishes = TlsWishes(
+        tls_mode, tls_cert, tls_key, tls_client_auth, tls_client_ca, tls_test_certificate
+    )
+    settings = EmbeddedSettings(
         host=host,
         advertise_host=advertise,
         namesrv_port=namesrv_port,
+        namesrv_addrs=_joined(join, only),
+        brokers=0 if only is given.Only.NAMESRV else brokers,
+        broker_name=broker_name,
+        cluster_name=cluster_name,
         broker_port=broker_port,
-        flush="sync" if flush is Flush.SYNC else "async",
-        delay_levels=delay_levels,
+        flush="sync" if flush is given.Flush.SYNC else "async",
+        delay_levels=delay_levels or DEFAULT_DELAY_LEVELS,
         transaction_timeout_ms=round(transaction_timeout * 1000),
         transaction_check_interval_ms=round(transaction_check_interval * 1000),
+        offset_persist_interval_ms=round(offset_interval * 1000),
+        retention=RetentionConfig(
+            file_reserved_ms=kept_ms, delete_when_hours=tuple(dict.fromkeys(delete_at))
+        ),
         auto_create_topics=auto_create,
         insecure=insecure,
+        acl=None if acl is None else acl.absolute(),
+        tls=tls_of(wishes, host, advertise),
         repair=repair,
     )
+    cluster = EmbeddedCluster(store.expanduser().absolute(), settings)
+    with ExitStack() as beside:
+
+        def shown(info: ReadyInfo) -> None:
+            _show(beside, info.namesrv_addr, dashboard_port, dashboard_write, info.store_dir)
+
+        _run(cluster, shown if dashboard else None)
+
+
+def _joined(join: str | None, only: given.Only | None) -> tuple[str, ...]:
+    """Return the name servers to join; none where one is to be started."""
+    if only is given.Only.BROKER and not join:
+        raise BadParameter("a broker alone needs a name server to join: give --join HOST:PORT")
+    if only is given.Only.NAMESRV and join:
+        raise BadParameter("--only namesrv starts a name server, --join joins one: give one")
+    return tuple(part.strip() for part in (join or "").split(";") if part.strip())
+
+
+def _run(cluster: EmbeddedCluster, shown: Callable[[ReadyInfo], None] | None) -> None:
+    """Serve until told to stop; ``shown`` serves the dashboard once clients can connect."""
+    from rocketstream.cli.dashboard import check_installed
+    from rocketstream.server.embedded import serve as run_server
+
+    def ready(info: ReadyInfo) -> None:
+        broker = f" broker={','.join(info.broker_addrs)}" if info.broker_addrs else ""
+        print_line(f"ready namesrv={info.namesrv_addr}{broker} store={info.store_dir}")
+        if shown is not None:
+            shown(info)
+
+    if shown is not None:
+        check_installed()
     with suppress(KeyboardInterrupt):  # a signal that comes before the servers listen for it
         run_server(cluster, ready)
+
+
+def _show(open_: ExitStack, namesrv: str, port: int, write: bool, store: Path) -> None:
+    """Serve the dashboard beside the servers; what keeps it from being served is only said."""
+    from rocketstream.cli.dashboard import Wishes, serving
+
+    history = store / "dashboard" / "history.db"
+    # One broker beside it in this process: it may be asked often.
+    wishes = Wishes(namesrv, port=port, write=write, history=history, interval_s=2.0)
+    try:
+        server = open_.enter_context(serving(wishes))
+    except RocketMQError as error:
+        say(f"warning: no dashboard: {error.message}")
+        return
+    print_line(f"dashboard {server.url}")

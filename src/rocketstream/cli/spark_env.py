@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import shlex
 
-import typer
-
+from rocketstream.cli.declare import Commands
 from rocketstream.cli.failure import say
 from rocketstream.cli.options import Json
 from rocketstream.cli.output import print_json, print_line
 
 
-def add_to(app: typer.Typer) -> None:
+def add_to(app: Commands) -> None:
     """Add the command."""
-    app.command("spark-env")(spark_env)
+    app.add(spark_env, "spark-env")
 
 
 def spark_env(as_json: Json = False) -> None:

@@ -1,0 +1,60 @@
+"""Text that others wrote, as an agent may have it: bounded, with nothing in it that is not seen.
+
+Law: pure; text in, text out.
+"""
+
+from __future__ import annotations
+
+import datetime
+from typing import Final
+
+from rocketstream._util.unseen import spelled_out
+
+TEXT_CHARS_MAX: Final = 2_000
+"""Of one text; a tool may cut sooner."""
+NAME_CHARS_MAX: Final = 255
+
+
+def seen(text: str, most: int = TEXT_CHARS_MAX) -> str:
+    r"""Return a text with unseen characters spelled out (``\u202e``), cut after ``most``.
+
+    Direction marks, tags of Unicode's plane 14 and the like are read by models and not by people:
+    instructions can hide there.
+    """
+    return spelled_out(text[:most], kept="\n\t")
+
+
+def at(timestamp_ms: int | None) -> str | None:
+    """Return a time in UTC, ``2026-05-01T12:00:00.000Z``; None stays None, and what is no time."""
+    if timestamp_ms is None:
+        return None
+    try:
+        moment = datetime.datetime.fromtimestamp(timestamp_ms / 1000, datetime.UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def seconds(duration_ms: float | None) -> float | None:
+    """Return a duration in seconds, None for None."""
+    return None if duration_ms is None else round(duration_ms / 1000, 3)
+
+
+def moment_ms(text: str, now_ms: int) -> int:
+    """Return the time a text names: ISO 8601 (UTC without a zone), ms since 1970, or ``-15m``.
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    word = text.strip()
+    if word.startswith("-") and word[-1:] in _UNITS and word[1:-1].isdecimal():
+        return now_ms - int(word[1:-1]) * _UNITS[word[-1]]
+    if word.isdecimal() and len(word) >= 12:
+        return int(word)
+    moment = datetime.datetime.fromisoformat(word)
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=datetime.UTC)
+    return int(moment.timestamp() * 1000)
+
+
+_UNITS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}

@@ -1,0 +1,96 @@
+"""The collection behind the tools: begun when first asked, ended when nobody asks any more.
+
+Law: decides when to collect, not what; no tool asks brokers for what a sweep found.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from rocketstream.admin.state import GroupState
+from rocketstream.watch import Collector, Cost, Update
+
+FIRST_SWEEP_S: Final = 30.0
+IDLE_S: Final = 600.0
+"""So long after the last question the cluster is left alone."""
+
+
+class Watching:
+    """A collector that runs while it is asked; used on one event loop.
+
+    Args:
+        make: makes a collector, not started.
+        idle_s: ends it so long after the last question.
+    """
+
+    def __init__(self, make: Callable[[], Collector], idle_s: float = IDLE_S) -> None:
+        self._make = make
+        self._idle_s = idle_s
+        self._run: _Run | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._ending: set[asyncio.Task[None]] = set()
+
+    async def update(self) -> Update:
+        """Return what the newest sweep found; the first question waits for two sweeps."""
+        run = self._run
+        if run is None:
+            run = self._run = _Run(self._make())
+        # However many ask at first, and whoever of them leaves, it begins once.
+        await asyncio.shield(run.beginning)
+        if self._run is run:
+            self._restart_timer()
+        return run.collector.update()
+
+    def cost(self) -> Cost | None:
+        """Return what collecting costs the brokers; None while there is none."""
+        return None if self._run is None else self._run.collector.cost()
+
+    def window(self, group: str) -> list[GroupState]:
+        """Return what sweeps saw of a group, oldest first; nothing while there are none."""
+        return [] if self._run is None else self._run.collector.window(group)
+
+    async def close(self) -> None:
+        """End the collection."""
+        self._end()
+        await asyncio.gather(*self._ending)
+
+    def _restart_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(self._idle_s, self._end)
+
+    def _end(self) -> None:
+        run, self._run = self._run, None
+        if self._timer is not None:
+            self._timer.cancel()
+        if run is not None:
+            task = asyncio.create_task(run.end())
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
+
+
+class _Run:
+    """One collector, from its first sweep to its end."""
+
+    def __init__(self, collector: Collector) -> None:
+        self.collector = collector
+        self._swept = threading.Event()
+        self.beginning = asyncio.create_task(self._begin())
+
+    async def _begin(self) -> None:
+        unsubscribe = self.collector.subscribe(lambda _: self._swept.set())
+        self.collector.start()
+        await asyncio.to_thread(self._swept.wait, FIRST_SWEEP_S)
+        unsubscribe()
+        if self.collector.latest() is not None:
+            # A verdict compares: two looks, a second apart, tell more than one.
+            await asyncio.to_thread(self.collector.refresh, FIRST_SWEEP_S)
+
+    async def end(self) -> None:
+        """Close the collector, which ends the waiting of who begins."""
+        self._swept.set()
+        await asyncio.to_thread(self.collector.close)
+        await asyncio.gather(self.beginning, return_exceptions=True)

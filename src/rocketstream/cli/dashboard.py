@@ -1,0 +1,290 @@
+"""``rocketstream dashboard``: the cluster in a browser, and the tokens of those who may look.
+
+Law: options in, one line with the address out; the pages live in ``rocketstream.dashboard``.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from rocketstream.cli.changing import AuditFile
+from rocketstream.cli.declare import Argument, Commands, Context, Option
+from rocketstream.cli.failure import say
+from rocketstream.cli.options import DEFAULT_NAMESRV, Namesrv
+from rocketstream.cli.output import print_line
+from rocketstream.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from rocketstream.dashboard.running import DashboardServer
+    from rocketstream.watch import History
+
+DEFAULT_PORT = 8976
+DEFAULT_HISTORY = Path("~/.rocketstream/history")
+_NEEDED = {
+    "starlette": "starlette",
+    "uvicorn": "uvicorn",
+    "jinja2": "jinja2",
+    "python_multipart": "python-multipart",
+}
+
+Port = Annotated[int, Option(min=0, max=65535, help="Port; 0 takes a free one.")]
+Write = Annotated[
+    bool,
+    Option("--write", help="Let groups be changed from it; without, it only shows."),
+]
+Tokens = Annotated[
+    Path | None,
+    Option(
+        dir_okay=False,
+        metavar="FILE",
+        help="Who may log in; `rocketstream dashboard token` writes it.",
+    ),
+]
+HistoryFile = Annotated[
+    Path | None,
+    Option(
+        "--history",
+        dir_okay=False,
+        metavar="FILE",
+        help="File of the charts, bounded, so that they survive a restart. Default: one for each "
+        "name server in ~/.rocketstream/history.",
+    ),
+]
+
+Interval = Annotated[
+    float,
+    Option(min=1.0, metavar="SECONDS", help="From one sweep of the cluster to the next."),
+]
+TlsCert = Annotated[
+    Path | None,
+    Option("--tls-cert", exists=True, dir_okay=False, metavar="FILE", help="Certificate, PEM."),
+]
+TlsKey = Annotated[
+    Path | None,
+    Option("--tls-key", exists=True, dir_okay=False, metavar="FILE", help="Its key, PEM."),
+]
+AllowHost = Annotated[
+    list[str] | None,
+    Option(
+        "--allow-host",
+        metavar="NAME",
+        help="A name browsers may know it by, besides its address; may be given again.",
+    ),
+]
+Mask = Annotated[
+    Path | None,
+    Option(
+        "--mask",
+        dir_okay=False,
+        metavar="FILE",
+        envvar="ROCKETSTREAM_MASK",
+        help="Masking rules (TOML): what of a message nobody is to see.",
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What a dashboard was asked to be; see the options of the command."""
+
+    namesrv: str
+    host: str = "127.0.0.1"
+    port: int = DEFAULT_PORT
+    write: bool = False
+    tokens: Path | None = None
+    history: Path | None = None
+    interval_s: float = 10.0
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    allow_host: tuple[str, ...] = ()
+    mask: Path | None = None
+    audit_file: str | None = None
+    insecure: bool = False
+
+
+def add_to(app: Commands) -> None:
+    """Add the command and what belongs to it."""
+    commands = Commands(
+        "dashboard",
+        "Show a cluster in a browser, live: groups and why they are behind, topics, messages, "
+        "dead letters.",
+        callback=dashboard,
+        invoke_without_command=True,
+        epilog="Example: `rocketstream dashboard -n 10.0.0.5:9876`, then open the address it "
+        "prints.",
+    )
+    commands.add(
+        token,
+        epilog="Example: `rocketstream dashboard token alice --role look,act --tokens tokens.json`",
+    )
+    app.add_command(commands)
+
+
+def dashboard(
+    context: Context,
+    namesrv: Namesrv = DEFAULT_NAMESRV,
+    host: Annotated[
+        str,
+        Option(help="Address to listen on; another than loopback needs TLS and --tokens."),
+    ] = "127.0.0.1",
+    port: Port = DEFAULT_PORT,
+    write: Write = False,
+    tokens: Tokens = None,
+    history: HistoryFile = None,
+    interval: Interval = 10.0,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    allow_host: AllowHost = None,
+    mask: Mask = None,
+    audit_file: AuditFile = None,
+    insecure: Annotated[
+        bool,
+        Option("--insecure", help="Allow an address others can reach without TLS or login."),
+    ] = False,
+) -> None:
+    """Serve the dashboard until Ctrl-C or SIGTERM; prints its address, opens no browser."""
+    if context.invoked_subcommand is not None:
+        return
+    wishes = Wishes(
+        namesrv=namesrv,
+        host=host,
+        port=port,
+        write=write,
+        tokens=tokens,
+        history=history,
+        interval_s=interval,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        allow_host=tuple(allow_host or ()),
+        mask=mask,
+        audit_file=audit_file,
+        insecure=insecure,
+    )
+    from rocketstream.cli.signals import until_signal
+
+    with suppress(KeyboardInterrupt), serving(wishes) as server, until_signal() as wait:
+        print_line(f"dashboard {server.url}")
+        wait()
+
+
+def token(
+    name: Annotated[str, Argument(metavar="NAME", help="Who the token is for.")],
+    tokens: Annotated[
+        Path, Option(dir_okay=False, metavar="FILE", help="The file; made where it is not.")
+    ],
+    role: Annotated[
+        str,
+        Option(metavar="look|act|export", help="What it allows; several with commas."),
+    ] = "look",
+) -> None:
+    """Make a token, write its hash to the file, and print it: this once.
+
+    A token of the same name is replaced, which ends what was begun with it. A running dashboard
+    reads the file again by itself.
+    """
+    from rocketstream.dashboard.tokens import add_token, read_roles
+
+    roles = read_roles(role)
+    made = add_token(tokens, name, roles)
+    say(f"{name} may {', '.join(sorted(roles))}; the token is shown this once:")
+    print_line(made)
+
+
+@contextmanager
+def serving(wishes: Wishes) -> Iterator[DashboardServer]:
+    """Serve a dashboard while the context lasts.
+
+    Raises:
+        ConfigurationError: a package is missing, or a wish cannot be granted.
+        PortInUseError: the port is taken.
+    """
+    check_installed()
+    import getpass
+
+    from rocketstream.admin import Admin, AuditLog, Masking
+    from rocketstream.dashboard import Settings, TokenFile, create_app
+    from rocketstream.dashboard.running import DashboardServer, Listening
+    from rocketstream.dashboard.settings import check_exposure
+    from rocketstream.watch import Collector
+
+    check_exposure(
+        wishes.host,
+        has_tokens=wishes.tokens is not None,
+        is_tls=wishes.tls_cert is not None,
+        insecure=wishes.insecure,
+        may_write=wishes.write,
+    )
+    listening = Listening(wishes.host, wishes.port, wishes.tls_cert, wishes.tls_key)
+    settings = Settings(
+        namesrv=wishes.namesrv,
+        may_write=wishes.write,
+        tokens=None if wishes.tokens is None else TokenFile(wishes.tokens),
+        is_tls=listening.is_tls,
+        host=wishes.host,
+        names=frozenset(name.lower().rstrip(".") for name in wishes.allow_host),
+        refresh_s=min(max(wishes.interval_s, 2.0), 5.0),
+        user=getpass.getuser(),
+    )
+
+    masking = Masking.from_file(str(wishes.mask)) if wishes.mask is not None else Masking()
+
+    def admin() -> Admin:
+        return Admin(wishes.namesrv, read_only=True, masking=masking)
+
+    def changing(who: str) -> Admin:
+        audit = AuditLog(wishes.audit_file, who=who, face="dashboard")
+        return Admin(wishes.namesrv, audit=audit, masking=masking)
+
+    with ExitStack() as open_:
+        history, record = _history(wishes)
+        if history is not None:
+            open_.enter_context(history)
+        collector = Collector(admin, interval_s=wishes.interval_s, history=record)
+        # The collector is entered after the socket listens: a port that is taken costs no sweep.
+        app = create_app(collector, admin, settings, history=history, change_factory=changing)
+        server = DashboardServer(app, listening)
+        open_.callback(server.close)
+        open_.enter_context(collector)
+        yield server.start()
+
+
+def check_installed() -> None:
+    """Refuse to begin without the packages the dashboard needs.
+
+    Raises:
+        ConfigurationError: they are named, with what installs them.
+    """
+    missing = [told for name, told in _NEEDED.items() if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ConfigurationError(
+            f"the dashboard needs {', '.join(missing)}; run: pip install 'rocketstream[dashboard]'"
+        )
+
+
+def _history(wishes: Wishes) -> tuple[History | None, History | None]:
+    """Return the history to show, and to write: another dashboard's is shown, not written."""
+    from rocketstream.watch import History
+
+    path = wishes.history
+    if path is None:
+        path = DEFAULT_HISTORY / f"{_file_name(wishes.namesrv)}.db"
+    path = path.expanduser().absolute()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        history = History(path)
+    except ConfigurationError as error:
+        if wishes.history is not None or not path.is_file():
+            raise
+        say(f"warning: {error.message}; its charts are shown")
+        return History(path, read_only=True), None
+    return history, history
+
+
+def _file_name(namesrv: str) -> str:
+    kept = "".join(char if char.isalnum() or char in ".-" else "_" for char in namesrv)
+    return kept[:120].lstrip(".") or "cluster"

@@ -1,0 +1,77 @@
+"""``rocketstream mcp``: the cluster as tools for agents, over the Model Context Protocol.
+
+Law: options in; stdout is the protocol's alone. The tools live in ``rocketstream.agents``.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Annotated
+
+from rocketstream.cli.changing import AuditFile
+from rocketstream.cli.declare import Commands, Option
+from rocketstream.cli.failure import say
+from rocketstream.cli.options import DEFAULT_NAMESRV, Namesrv
+from rocketstream.errors import ConfigurationError
+
+
+def add_to(app: Commands) -> None:
+    """Add the command."""
+    app.add(
+        mcp,
+        name="mcp",
+        epilog='Example, in an agent\'s settings: `{"command": "rocketstream", "args": ["mcp", '
+        '"-n", "127.0.0.1:9876"]}`',
+    )
+
+
+def mcp(
+    namesrv: Namesrv = DEFAULT_NAMESRV,
+    write: Annotated[
+        bool,
+        Option(
+            "--write",
+            help="Also have tools that change something: each shows first what it would do and is "
+            "applied in a second step.",
+        ),
+    ] = False,
+    mask: Annotated[
+        Path | None,
+        Option(
+            dir_okay=False,
+            metavar="FILE",
+            envvar="ROCKETSTREAM_MASK",
+            help="Rules of what no agent is to see of messages.",
+        ),
+    ] = None,
+    interval: Annotated[
+        float, Option(min=1, metavar="SECONDS", help="Between two sweeps of the cluster.")
+    ] = 10.0,
+    audit_file: AuditFile = None,
+) -> None:
+    """Give agents tools that look at the cluster (Model Context Protocol, on stdin and stdout).
+
+    It ends when its stdin does. It listens on no port; whoever starts it may use it.
+    """
+    if importlib.util.find_spec("mcp") is None:
+        raise ConfigurationError(
+            "the agents' server needs mcp; run: pip install 'rocketstream[mcp]'"
+        )
+    import asyncio
+
+    from rocketstream.admin import Admin, AuditLog
+    from rocketstream.admin.aio import Admin as AsyncAdmin
+    from rocketstream.admin.messages.masking import Masking
+    from rocketstream.agents.server import serve_stdio
+
+    rules = Masking.from_file(str(mask)) if mask is not None else Masking()
+
+    def make_admin() -> Admin:
+        return Admin(namesrv, read_only=True, masking=rules)
+
+    audit = AuditLog(audit_file, face="agents") if write else None
+    admin = AsyncAdmin(namesrv, audit=audit, read_only=not write, masking=rules)
+    if audit is not None:
+        say(f"agents may change {namesrv}; changes are written to {audit.path}")
+    asyncio.run(serve_stdio(make_admin, admin, write=write, interval_s=interval))

@@ -1,0 +1,636 @@
+"""What each view of ``top`` shows: groups, topics, brokers, and one of each.
+
+Law: pure; an update of the collector in, rows and sentences out. Colours repeat what words say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from rocketstream.admin.core.words import UNKNOWN, number
+from rocketstream.admin.state import (
+    URGENCY,
+    BrokerState,
+    ClusterState,
+    GroupState,
+    GroupVerdict,
+    QueueKind,
+    TopicState,
+    Verdict,
+    WhyReport,
+)
+from rocketstream.cli.top.fit import Head, Row
+from rocketstream.cli.top.words import NONE, bars, rank, rank_text, rate, span
+from rocketstream.protocol.codes import version_name
+from rocketstream.watch import Update
+
+STYLES: Final = {
+    Verdict.PINNED: "bold red",
+    Verdict.STALLED: "bold red",
+    Verdict.STOPPED: "bold red",
+    Verdict.FALLING_BEHIND: "yellow",
+    Verdict.REWOUND: "yellow",
+    Verdict.CATCHING_UP: "cyan",
+    Verdict.OK: "green",
+    Verdict.UNKNOWN: "magenta",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What there is to show.
+
+    Attributes:
+        update: of the collector; its state is the last that was found.
+        window: the last states of a group.
+        now_ms: the time the ages shown are from.
+        internal: also show topics of RocketMQ itself, retry and dead-letter topics.
+        why: what asking why a group is behind brought: a report, or an error's text; None while
+            it is being asked.
+    """
+
+    update: Update
+    window: Callable[[str], list[GroupState]]
+    now_ms: int
+    internal: bool = False
+    why: WhyReport | str | None = None
+
+    @property
+    def state(self) -> ClusterState:
+        """The newest state that was found; an empty one before the first."""
+        return self.update.state or ClusterState(self.now_ms, 0, 0)
+
+
+class View(Protocol):
+    """One thing to show."""
+
+    @property
+    def title(self) -> str:
+        """Its name, with what it is of."""
+        ...
+
+    @property
+    def heads(self) -> tuple[Head, ...]:
+        """Its columns; rows are sorted by the first rank of each row unless another is chosen."""
+        ...
+
+    def rows(self, seen: Seen) -> list[Row]:
+        """Return its rows in their own order."""
+        ...
+
+    def intro(self, seen: Seen, room: int) -> list[str]:
+        """Return sentences above the table."""
+        ...
+
+    def opened(self, key: str) -> View | None:
+        """Return what enter on a row shows; None where there is nothing more."""
+        ...
+
+
+def severity(verdict: GroupVerdict | None) -> int:
+    """Return the place of a verdict in the order; one without comes where UNKNOWN does."""
+    return URGENCY.index(Verdict.UNKNOWN if verdict is None else verdict.verdict)
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """All groups, those that need somebody first."""
+
+    title: str = "groups"
+    heads: tuple[Head, ...] = (
+        Head("GROUP"),
+        Head("VERDICT"),
+        Head("SINCE", True, 7),
+        Head("LAG", True, down=True),
+        Head("TIME LAG", True, 8, down=True),
+        Head("OUT/s", True, 6, down=True),
+        Head("IN/s", True, 5, down=True),
+        Head("RETRY", True, 4, down=True),
+        Head("DEAD", True, 4, down=True),
+        Head("MEMBERS", True, 3, down=True),
+        Head("ETA", True, 2),
+        Head("EXPIRED", True, 1, down=True),
+    )
+
+    def rows(self, seen: Seen) -> list[Row]:
+        """Return a row of each group."""
+        found = [
+            _group_row(group, seen.update.verdicts.get(group.group), seen)
+            for group in seen.state.groups.values()
+        ]
+        return sorted(found, key=lambda row: (row.ranks[1], -row.ranks[3][1], row.key))
+
+    def intro(self, seen: Seen, room: int) -> list[str]:
+        """Return nothing: the table says it."""
+        return []
+
+    def opened(self, key: str) -> View | None:
+        """Return the queues of the group."""
+        return GroupQueues(key)
+
+
+def _group_row(group: GroupState, verdict: GroupVerdict | None, seen: Seen) -> Row:
+    kind = Verdict.UNKNOWN if verdict is None else verdict.verdict
+    since = None if verdict is None or verdict.since_ms is None else seen.now_ms - verdict.since_ms
+    members = None if group.members is None else len(group.members)
+    consumed = None if verdict is None else verdict.consume_rate
+    arrived = None if verdict is None else verdict.arrival_rate
+    eta = None if verdict is None else verdict.eta_ms
+    lag = number(group.lag)
+    if group.queues_unknown and group.lag is not None:
+        lag = f">={lag}"
+    return Row(
+        group.group,
+        (
+            group.group,
+            kind.value,
+            NONE if since is None else span(since),
+            lag,
+            span(group.time_lag_ms),
+            rate(consumed),
+            rate(arrived),
+            number(group.retrying),
+            number(group.dead_letters),
+            number(members),
+            NONE if eta is None else span(eta),
+            number(group.expired),
+        ),
+        (
+            rank_text(group.group),
+            rank(severity(verdict)),
+            rank(since),
+            rank(group.lag),
+            rank(group.time_lag_ms),
+            rank(consumed),
+            rank(arrived),
+            rank(group.retrying),
+            rank(group.dead_letters),
+            rank(members),
+            rank(eta),
+            rank(group.expired),
+        ),
+        styles=((1, STYLES[kind]),),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _OfGroup:
+    """What the views of one group have in common."""
+
+    group: str
+
+    def intro(self, seen: Seen, room: int) -> list[str]:
+        """Return the verdict, its sentence, and how lag went."""
+        state = seen.state.groups.get(self.group)
+        verdict = seen.update.verdicts.get(self.group)
+        if state is None:
+            return [f"no broker knows the group {self.group} (any more)"]
+        lines = [UNKNOWN if verdict is None else f"{verdict.verdict.value}: {verdict.sentence}"]
+        title = f"lag {number(state.lag)}, time lag {span(state.time_lag_ms)}  "
+        lags = [each.lag for each in seen.window(self.group)]
+        lines.append(title + bars(lags, room - len(title)))
+        facts = [
+            f"{number(state.retrying)} due for another try",
+            f"{number(state.dead_letters)} dead letters",
+            f"{number(state.expired)} expired",
+        ]
+        if state.delayed:
+            about = "" if state.delayed_is_exact else "at least "
+            facts.insert(1, f"{about}{state.delayed:,} delayed")
+        lines.append(", ".join(facts))
+        return [*lines, *(f"not known: {error}" for error in state.errors[:3])]
+
+    def opened(self, key: str) -> View | None:
+        """Return nothing: this is the last view."""
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupQueues(_OfGroup):
+    """The queues of one group."""
+
+    @property
+    def title(self) -> str:
+        """Whose queues they are."""
+        return f"queues of group {self.group}"
+
+    @property
+    def heads(self) -> tuple[Head, ...]:
+        """The columns."""
+        return (
+            Head("TOPIC"),
+            Head("BROKER"),
+            Head("QUEUE", True),
+            Head("LAG", True, down=True),
+            Head("TIME LAG", True, 8, down=True),
+            Head("COMMITTED", True, 7, down=True),
+            Head("END", True, 6, down=True),
+            Head("OWNER", importance=5),
+            Head("EXPIRED", True, 3, down=True),
+            Head("NOT KNOWN", importance=2),
+        )
+
+    def rows(self, seen: Seen) -> list[Row]:
+        """Return a row of each queue, dead letters last."""
+        state = seen.state.groups.get(self.group)
+        rows: list[Row] = []
+        for queue in () if state is None else state.queues:
+            dead = queue.kind is QueueKind.DEAD_LETTER
+            lag = None if dead else queue.lag
+            waited = None if dead else queue.time_lag_ms(seen.state.taken_ms)
+            rows.append(
+                Row(
+                    f"{queue.topic}\0{queue.broker_name}\0{queue.queue_id}",
+                    (
+                        queue.topic,
+                        queue.broker_name,
+                        str(queue.queue_id),
+                        NONE if dead else number(lag),
+                        NONE if dead else span(waited),
+                        NONE if queue.committed_offset is None else number(queue.committed_offset),
+                        number(queue.max_offset),
+                        queue.client_id or NONE,
+                        NONE if dead else number(queue.expired),
+                        queue.error or "",
+                    ),
+                    (
+                        rank_text(queue.topic),
+                        rank_text(queue.broker_name),
+                        rank(queue.queue_id),
+                        rank(lag),
+                        rank(waited),
+                        rank(queue.committed_offset),
+                        rank(queue.max_offset),
+                        rank_text(queue.client_id or ""),
+                        rank(queue.expired),
+                        rank_text(queue.error or ""),
+                    ),
+                )
+            )
+        return rows
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMembers(_OfGroup):
+    """The members of one group."""
+
+    @property
+    def title(self) -> str:
+        """Whose members they are."""
+        return f"members of group {self.group}"
+
+    @property
+    def heads(self) -> tuple[Head, ...]:
+        """The columns."""
+        return (
+            Head("CLIENT"),
+            Head("ADDRESS", importance=8),
+            Head("LANGUAGE", importance=6),
+            Head("VERSION", importance=5),
+            Head("QUEUES", True, 7, down=True),
+            Head("LAG", True, 7, down=True),
+        )
+
+    def rows(self, seen: Seen) -> list[Row]:
+        """Return a row of each member."""
+        state = seen.state.groups.get(self.group)
+        rows: list[Row] = []
+        for member in (state.members or ()) if state is not None else ():
+            owned = [q for q in state.queues if q.client_id == member.client_id] if state else []
+            told = any(q.client_id is not None for q in state.queues) if state else False
+            lags = [queue.lag for queue in owned]
+            lag = None if None in lags or not told else sum(each or 0 for each in lags)
+            queues = len(owned) if told else None
+            version = version_name(member.version)
+            cells = (member.client_id, member.address, member.language, version)
+            rows.append(
+                Row(
+                    member.client_id,
+                    (*cells, number(queues), number(lag)),
+                    (*(rank_text(cell) for cell in cells), rank(queues), rank(lag)),
+                )
+            )
+        return rows
+
+
+@dataclass(frozen=True, slots=True)
+class GroupWhy:
+    """Why one group is behind, asked of its brokers and members when it is opened."""
+
+    group: str
+
+    @property
+    def title(self) -> str:
+        """Of which group."""
+        return f"why group {self.group} is behind"
+
+    @property
+    def heads(self) -> tuple[Head, ...]:
+        """The columns."""
+        return (Head("CAUSE"), Head("WHAT SHOWS IT, AND WHAT TO DO"))
+
+    def rows(self, seen: Seen) -> list[Row]:
+        """Return a row of each cause, of what shows it, and of what to do."""
+        if not isinstance(seen.why, WhyReport):
+            return []
+        told: list[tuple[str, str]] = []
+        for cause in seen.why.causes:
+            told.append((cause.kind.value, cause.sentence))
+            told += [("", line) for line in cause.evidence]
+            told += [("", f"Do: {cause.remedy}")] if cause.remedy else []
+            told += [("", line) for line in (cause.stack or "").splitlines()]
+        told += [("not known", line) for line in seen.why.unknown]
+        return [
+            Row(str(n), cells, (rank(n), rank(n)), styles=((0, "bold"),))
+            for n, cells in enumerate(told)
+        ]
+
+    def intro(self, seen: Seen, room: int) -> list[str]:
+        """Return the verdict, or what asking failed with."""
+        if seen.why is None:
+            return ["asking brokers and members; this takes up to two seconds"]
+        if isinstance(seen.why, str):
+            return [f"this could not be asked: {seen.why}"]
+        verdict = seen.why.verdict
+        lines = [f"{verdict.verdict.value}: {verdict.sentence}"]
+        if not seen.why.causes:
+            lines.append("no cause was found")
+        return lines
+
+    def opened(self, key: str) -> View | None:
+        """Return nothing: this is the last view."""
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """All topics."""
+
+    title: str = "topics"
+    heads: tuple[Head, ...] = (
+        Head("TOPIC"),
+        Head("KIND", importance=4),
+        Head("QUEUES", True, 7, down=True),
+        Head("MESSAGES", True, down=True),
+        Head("IN/s", True, 8, down=True),
+        Head("GROUPS", True, 8, down=True),
+        Head("NEWEST", True, 6),
+        Head("PERM", importance=3),
+        Head("NOT KNOWN", importance=2),
+    )
+
+    def rows(self, seen: Seen) -> list[Row]:
+        """Return a row of each topic; RocketMQ's own only where wanted."""
+        return [
+            _topic_row(topic, seen)
+            for topic in seen.state.topics.values()
+            if seen.internal or topic.kind == "normal"
+        ]
+
+    def intro(self, seen: Seen, room: int) -> list[str]:
+        """Return how many are not shown."""
+        hidden = sum(topic.kind != "normal" for topic in seen.state.topics.values())
+        if seen.internal or not hidden:
+            return []
+        return [f"{hidden} retry, dead-letter and system topics are hidden; a shows them"]
+
+    def opened(self, key: str) -> View | None:
+        """Return who consumes the topic."""
+        return TopicGroups(key)
+
+
+def _topic_row(topic: TopicState, seen: Seen) -> Row:
+    newest = max((stored for *_, stored in topic.queues if stored is not None), default=None)
+    age = None if newest is None else max(seen.now_ms - newest, 0)
+    known = not topic.errors
+    arrives = _arrives(topic, seen)
+    groups = None if topic.consumers is None else len(topic.consumers)
+    messages = topic.messages if known else None
+    return Row(
+        topic.topic,
+        (
+            topic.topic,
+            topic.kind,
+            number(len(topic.queues) if known else None),
+            number(messages),
+            rate(arrives),
+            number(groups),
+            NONE if age is None else span(age),
+            topic.permission or UNKNOWN,
+            "; ".join(topic.errors),
+        ),
+        (
+            rank_text(topic.topic),
+            rank_text(topic.kind),
+            rank(len(topic.queues)),
+            rank(messages),
+            rank(arrives),
+            rank(groups),
+            rank(age),
+            rank_text(topic.permission or ""),
+            rank_text("".join(topic.errors)),
+        ),
+    )
+
+
+def _arrives(topic: TopicState, seen: Seen) -> float | None:
+    """Return messages a second that arrived between the last two sweeps."""
+    former = seen.update.before
+    before = None if former is None else former.topics.get(topic.topic)
+    if former is None or before is None or topic.errors or before.errors:
+        return None
+    seconds = (seen.state.taken_ms - former.taken_ms) / 1_000
+    grown = sum(q[3] for q in topic.queues) - sum(q[3] for q in before.queues)
+    return None if seconds <= 0 or grown < 0 else grown / seconds
+
+
+@dataclass(frozen=True, slots=True)
+class TopicGroups:
+    """Who consumes one topic."""
+
+    topic: str
+
+    @property
+    def title(self) -> str:
+        """Of which topic."""
+        return f"groups of topic {self.topic}"
+
+    @property
+    def heads(self) -> tuple[Head, ...]:
+        """The columns."""
+        return (
+            Head("GROUP"),
+            Head("VERDICT"),
+            Head("LAG HERE", True, down=True),
+            Head("TIME LAG HERE", True, 8, down=True),
+            Head("QUEUES", True, 5, down=True),
+        )
+
+    def rows(self, seen: Seen) -> list[Row]:
+        """Return a row of each group."""
+        rows: list[Row] = []
+        topic = seen.state.topics.get(self.topic)
+        for name in (topic.consumers or ()) if topic is not None else ():
+            group = seen.state.groups.get(name)
+            verdict = seen.update.verdicts.get(name)
+            queues = [q for q in group.queues if q.topic == self.topic] if group else []
+            lags = [queue.lag for queue in queues]
+            lag = None if not lags or None in lags else sum(each or 0 for each in lags)
+            waits = [queue.time_lag_ms(seen.state.taken_ms) for queue in queues]
+            known = [each for each in waits if each is not None]
+            waited = max(known) if known else None
+            kind = Verdict.UNKNOWN if verdict is None else verdict.verdict
+            rows.append(
+                Row(
+                    name,
+                    (name, kind.value, number(lag), span(waited), number(len(queues))),
+                    (
+                        rank_text(name),
+                        rank(severity(verdict)),
+                        rank(lag),
+                        rank(waited),
+                        rank(len(queues)),
+                    ),
+                    styles=((1, STYLES[kind]),),
+                )
+            )
+        return rows
+
+    def intro(self, seen: Seen, room: int) -> list[str]:
+        """Return what the topic holds."""
+        topic = seen.state.topics.get(self.topic)
+        if topic is None:
+            return [f"no broker knows the topic {self.topic} (any more)"]
+        if topic.consumers is None:
+            return ["who consumes it is not known", *topic.errors[:3]]
+        return [f"{topic.messages:,} messages in {len(topic.queues)} queues", *topic.errors[:3]]
+
+    def opened(self, key: str) -> View | None:
+        """Return the queues of the group."""
+        return GroupQueues(key)
+
+
+@dataclass(frozen=True, slots=True)
+class Brokers:
+    """All brokers."""
+
+    title: str = "brokers"
+    heads: tuple[Head, ...] = (
+        Head("BROKER"),
+        Head("STATUS"),
+        Head("CLUSTER", importance=4),
+        Head("VERSION", importance=7),
+        Head("ADDRESS", importance=8),
+        Head("IN/s", True, 6, down=True),
+        Head("OUT/s", True, 6, down=True),
+        Head("DISK", True, 5, down=True),
+        Head("SLAVES", True, 3, down=True),
+    )
+
+    def rows(self, seen: Seen) -> list[Row]:
+        """Return a row of each broker, those that do not answer first."""
+        found = [_broker_row(broker) for broker in seen.state.brokers]
+        return sorted(found, key=lambda row: (row.ranks[1], row.key))
+
+    def intro(self, seen: Seen, room: int) -> list[str]:
+        """Return why brokers did not answer."""
+        return [broker.error for broker in seen.state.brokers if broker.error is not None][:3]
+
+    def opened(self, key: str) -> View | None:
+        """Return what the broker tells of itself."""
+        return BrokerFacts(key)
+
+
+def _broker_row(broker: BrokerState) -> Row:
+    up = broker.error is None
+    disk = _fact(broker, "commitLogDiskRatio", 0)
+    stored, handed = _fact(broker, "putTps", 1), _fact(broker, "getTransferredTps", 1)
+    slaves = sum(1 for number in broker.addresses if number != 0)
+    texts = (broker.cluster, broker.version or UNKNOWN, broker.addresses.get(0, NONE))
+    return Row(
+        broker.broker_name,
+        (
+            broker.broker_name,
+            "answers" if up else "NO ANSWER",
+            *texts,
+            rate(stored),
+            rate(handed),
+            NONE if disk is None else f"{disk:.0%}",
+            number(slaves),
+        ),
+        (
+            rank_text(broker.broker_name),
+            rank(1 if up else 0),
+            *(rank_text(text) for text in texts),
+            rank(stored),
+            rank(handed),
+            rank(disk),
+            rank(slaves),
+        ),
+        styles=((1, "green" if up else "bold red"),),
+    )
+
+
+def _fact(broker: BrokerState, name: str, place: int) -> float | None:
+    words = broker.facts.get(name, "").split()
+    try:
+        return float(words[place]) if len(words) > place else None
+    except ValueError:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerFacts:
+    """What one broker tells of itself."""
+
+    broker: str
+
+    @property
+    def title(self) -> str:
+        """Of which broker."""
+        return f"broker {self.broker}"
+
+    @property
+    def heads(self) -> tuple[Head, ...]:
+        """The columns."""
+        return (Head("FACT"), Head("VALUE"))
+
+    def rows(self, seen: Seen) -> list[Row]:
+        """Return a row of each fact."""
+        return [
+            Row(name, (name, value), (rank_text(name), rank_text(value)))
+            for broker in seen.state.brokers
+            if broker.broker_name == self.broker
+            for name, value in sorted(broker.facts.items())
+        ]
+
+    def intro(self, seen: Seen, room: int) -> list[str]:
+        """Return why it does not answer, where it does not."""
+        found = [each for each in seen.state.brokers if each.broker_name == self.broker]
+        if not found:
+            return [f"the name server knows no broker {self.broker} (any more)"]
+        return [each.error for each in found if each.error is not None]
+
+    def opened(self, key: str) -> View | None:
+        """Return nothing: this is the last view."""
+        return None
+
+
+def arranged(
+    view: View, rows: Sequence[Row], wanted: str, column: int | None, backwards: bool
+) -> list[Row]:
+    """Return the rows that have the text wanted, sorted by a column where one is chosen.
+
+    What is not known comes last in either direction.
+    """
+    text = wanted.casefold()
+    kept = [row for row in rows if not text or any(text in c.casefold() for c in row.cells)]
+    if column is None:
+        return kept[::-1] if backwards else kept
+    down = view.heads[column].down is not backwards
+    known = [row for row in kept if row.ranks[column][0] == 0]
+    unknown = [row for row in kept if row.ranks[column][0] != 0]
+    known.sort(key=lambda row: row.ranks[column], reverse=down)
+    return [*known, *unknown]

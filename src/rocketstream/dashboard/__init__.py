@@ -1,0 +1,12 @@
+"""The dashboard: a cluster's groups, topics, messages and dead letters in a browser.
+
+Law: a renderer of ``admin`` and ``watch``; it decides nothing about a cluster.
+"""
+
+from __future__ import annotations
+
+from rocketstream.dashboard.app import create_app
+from rocketstream.dashboard.settings import Settings
+from rocketstream.dashboard.tokens import Role, TokenFile
+
+__all__ = ["Role", "Settings", "TokenFile", "create_app"]

@@ -1,0 +1,162 @@
+"""Where questions to brokers queue: a few at a time, the same one once, none for ever.
+
+Law: the only way a page reaches a broker. However many ask, the cluster sees no more than the
+limits say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from rocketstream import limits
+from rocketstream._util.clock import Clock
+from rocketstream._util.stopping import Stop, call_until
+from rocketstream.admin import Admin
+from rocketstream.errors import RocketMQError
+
+T = TypeVar("T")
+AdminFactory = Callable[[], Admin]
+
+
+class DeskBusyError(RocketMQError):
+    """Too many questions wait already."""
+
+    condition = "BUSY"
+
+
+class DeskLateError(RocketMQError):
+    """The answer did not come in time."""
+
+    condition = "LATE"
+
+
+@dataclass(slots=True)
+class _Kept:
+    answer: asyncio.Future[Any]
+    until_ms: float | None
+
+
+class Desk:
+    """Asks brokers for pages; to be closed. The loop alone calls it.
+
+    Args:
+        admin_factory: makes the one Admin, when it is first needed.
+        clock: how old kept answers are.
+    """
+
+    def __init__(self, admin_factory: AdminFactory, clock: Clock) -> None:
+        self._factory = admin_factory
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._admin: Admin | None = None
+        self._pool = ThreadPoolExecutor(limits.DASHBOARD_ASKING_MAX, "rocketstream-dashboard")
+        self._under_way = 0
+        self._kept: OrderedDict[Hashable, _Kept] = OrderedDict()
+
+    async def ask(
+        self, question: Callable[[Admin], T], *, key: Hashable = None, keep_ms: float = 0
+    ) -> T:
+        """Return what ``question`` answers; it blocks on a thread, for so long and no longer.
+
+        Args:
+            key: who asks with the same key meanwhile gets the same answer.
+            keep_ms: and for so long after it came.
+
+        Raises:
+            DeskBusyError: too many wait.
+            DeskLateError: no answer in time; the question ends where it would next ask a broker.
+            RocketMQError: as the question raises.
+        """
+        if key is not None and (kept := self._fresh(key)) is not None:
+            return await self._in_time(kept.answer)
+        if self._under_way >= limits.DASHBOARD_ASKING_MAX + limits.DASHBOARD_WAITING_MAX:
+            raise DeskBusyError(
+                f"{self._under_way} questions wait for the brokers already; try again in a moment"
+            )
+        self._under_way += 1
+        loop = asyncio.get_running_loop()
+        stop = Stop()
+
+        def work() -> T:
+            try:
+                return call_until(stop, lambda: question(self._the_admin()))
+            except asyncio.CancelledError:
+                raise _late() from None
+
+        answer = loop.run_in_executor(self._pool, work)
+        answer.add_done_callback(self._done)
+        loop.call_later(limits.DASHBOARD_ANSWER_MS / 1_000, stop.ask)
+        if key is not None:
+            self._keep(key, answer, keep_ms)
+        return await self._in_time(answer)
+
+    async def locally(self, work: Callable[[], T]) -> T:
+        """Return what blocking work that asks no broker (files of this machine) answers."""
+        return await asyncio.get_running_loop().run_in_executor(None, work)
+
+    def forget(self, key: Hashable) -> None:
+        """Drop a kept answer: what it tells was changed."""
+        self._kept.pop(key, None)
+
+    def close(self) -> None:
+        """Wait for what is under way and close the Admin; blocks."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        with self._lock:
+            admin, self._admin = self._admin, None
+        if admin is not None:
+            admin.close()
+
+    # --- parts ------------------------------------------------------------------------------------
+
+    def _the_admin(self) -> Admin:
+        with self._lock:
+            if self._admin is None:
+                self._admin = self._factory()
+            return self._admin
+
+    def _done(self, answer: asyncio.Future[Any]) -> None:
+        self._under_way -= 1
+        if not answer.cancelled():
+            answer.exception()  # nobody may wait for it any more
+
+    def _fresh(self, key: Hashable) -> _Kept | None:
+        kept = self._kept.get(key)
+        if kept is None:
+            return None
+        if kept.until_ms is not None and self._clock.monotonic_ms() >= kept.until_ms:
+            del self._kept[key]
+            return None
+        return kept
+
+    def _keep(self, key: Hashable, answer: asyncio.Future[Any], keep_ms: float) -> None:
+        while len(self._kept) >= limits.DASHBOARD_KEPT_MAX:
+            self._kept.popitem(last=False)
+        kept = self._kept[key] = _Kept(answer, None)
+
+        def came(done: asyncio.Future[Any]) -> None:
+            failed = done.cancelled() or done.exception() is not None
+            kept.until_ms = self._clock.monotonic_ms() + (0 if failed else keep_ms)
+
+        answer.add_done_callback(came)
+
+    async def _in_time(self, answer: asyncio.Future[T]) -> T:
+        try:
+            async with asyncio.timeout(limits.DASHBOARD_ANSWER_MS / 1_000):
+                return await asyncio.shield(answer)
+        except TimeoutError:
+            if answer.done() and not answer.cancelled():
+                return answer.result()  # it was the question that took too long for its peer
+            raise _late() from None
+
+
+def _late() -> DeskLateError:
+    return DeskLateError(
+        f"no answer within {limits.DASHBOARD_ANSWER_MS // 1_000} s; the brokers, or the members "
+        "they pass it on to, are slow"
+    )

@@ -1,0 +1,241 @@
+"""What every request must pass before a page sees it, and what every answer carries.
+
+Law: knows nothing of the pages. A request that is refused costs no broker anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from http.cookies import CookieError, SimpleCookie
+from typing import Final
+from urllib.parse import quote, urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from rocketstream import limits
+from rocketstream.dashboard.sessions import Sessions, User
+from rocketstream.dashboard.settings import Settings
+from rocketstream.dashboard.tokens import Role
+
+POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+HEADERS: Final = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
+OPEN: Final = ("/login", "/static/", "/healthz", "/favicon.ico")
+"""What is answered without a login."""
+READING: Final = ("GET", "HEAD")
+
+
+class Guard:
+    """ASGI middleware: names, origins, sizes, sessions, headers."""
+
+    def __init__(self, app: ASGIApp, settings: Settings, sessions: Sessions) -> None:
+        self._app = app
+        self._settings = settings
+        self._sessions = sessions
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or refuse it."""
+        if scope["type"] != "http":
+            if scope["type"] == "websocket":
+                await receive()
+                await send({"type": "websocket.close", "code": 1008})
+                return
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        is_new = False
+        refused = self._refused(scope, headers)
+        if refused is None:
+            user, is_new = self._user(scope, headers)
+            if user is None:
+                refused = self._to_login(scope, headers)
+            else:
+                scope.setdefault("state", {})["user"] = user
+
+        async def send_guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self._dress(scope, MutableHeaders(scope=message), is_new)
+            await send(message)
+
+        if refused is not None:
+            await refused(scope, receive, send_guarded)
+            return
+        await self._app(scope, _Bounded(receive), send_guarded)
+
+    # --- refusing ---------------------------------------------------------------------------------
+
+    def _refused(self, scope: Scope, headers: Headers) -> Response | None:
+        host = headers.get("host", "")
+        name = host_name(host)
+        if name is None or not self._settings.knows_host(name):
+            return PlainTextResponse(
+                "This dashboard is not known by that name. Open it by its address, or start it "
+                "with --allow-host NAME.\n",
+                421,
+            )
+        method = scope["method"]
+        if method in READING:
+            return None
+        if method != "POST":
+            return PlainTextResponse(
+                "Only GET and POST are answered.\n", 405, {"Allow": "GET, POST"}
+            )
+        if not self._is_ours(headers, host):
+            return PlainTextResponse("This form is of another site, so it is not taken.\n", 403)
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != "application/x-www-form-urlencoded":
+            return PlainTextResponse("A form is sent as application/x-www-form-urlencoded.\n", 415)
+        length = headers.get("content-length", "0")
+        if not length.isascii() or not length.isdigit():
+            return PlainTextResponse("Content-Length is not a number.\n", 400)
+        if int(length) > limits.DASHBOARD_BODY_BYTES_MAX:
+            return too_large()
+        return None
+
+    def _is_ours(self, headers: Headers, host: str) -> bool:
+        """Whether a form comes from a page of this dashboard, as far as the browser tells."""
+        site = headers.get("sec-fetch-site")
+        if site is not None and site != "same-origin":
+            return False
+        origin = headers.get("origin")
+        if origin is None:
+            return True  # no browser; the form's token decides
+        return urlsplit(origin).netloc == host and origin != "null"
+
+    # --- who asks ---------------------------------------------------------------------------------
+
+    def _user(self, scope: Scope, headers: Headers) -> tuple[User | None, bool]:
+        """Return who asks and whether a new cookie is due; None where a login is missing."""
+        cookie = cookie_name(scope, self._settings)
+        given = cookie_value(headers.getlist("cookie"), cookie)
+        if self._settings.tokens is None:
+            is_new = given is None or len(given) > 64
+            session_id = self._sessions.new_id() if is_new or given is None else given
+            scope.setdefault("state", {})["session_id"] = session_id
+            return User(self._settings.user, frozenset(Role), session_id, False), is_new
+        user = self._sessions.find(given) if given else None
+        if user is None and scope["method"] in READING:
+            user = self._bearer(scope, headers)
+        if user is None and any(scope["path"].startswith(open_) for open_ in OPEN):
+            user = User("", frozenset(), "", False)
+        return user, False
+
+    def _bearer(self, scope: Scope, headers: Headers) -> User | None:
+        """Return who a scraper's header names: ``Authorization: Bearer TOKEN``."""
+        kind, _, token = headers.get("authorization", "").partition(" ")
+        if kind.lower() != "bearer" or self._settings.tokens is None:
+            return None
+        address = client_address(scope)
+        if self._sessions.wait_s(address):
+            return None
+        entry = self._settings.tokens.find(token.strip())
+        if entry is None:
+            self._sessions.failed(address)
+            return None
+        return User(entry.name, entry.roles, "")
+
+    def _to_login(self, scope: Scope, headers: Headers) -> Response:
+        if "hx-request" in headers:
+            # A part of a page that is open: the page goes to the login, and comes back.
+            return Response(status_code=401, headers={"HX-Redirect": "/login"})
+        accepts = headers.get("accept", "")
+        if scope["method"] in READING and "text/html" in accepts:
+            back = scope["path"]
+            if scope.get("query_string"):
+                back += "?" + scope["query_string"].decode("latin-1")
+            return RedirectResponse("/login?next=" + quote(back, safe=""), 303)
+        return PlainTextResponse("Log in first.\n", 401, {"WWW-Authenticate": "Bearer"})
+
+    # --- answering --------------------------------------------------------------------------------
+
+    def _dress(self, scope: Scope, headers: MutableHeaders, is_new: bool) -> None:
+        for name, value in HEADERS.items():
+            headers[name] = value
+        if not scope["path"].startswith("/static/"):
+            headers["Cache-Control"] = "no-store"
+        if self._settings.is_tls:
+            headers["Strict-Transport-Security"] = "max-age=31536000"
+        if is_new:
+            session_id = scope["state"]["session_id"]
+            headers.append("Set-Cookie", set_cookie(scope, self._settings, session_id))
+
+
+class _Bounded:
+    """Passes a request's body on as long as it keeps to its bound, whatever length it claimed."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._taken = 0
+
+    async def __call__(self) -> Message:
+        message = await self._receive()
+        if message["type"] == "http.request":
+            self._taken += len(message.get("body", b""))
+            if self._taken > limits.DASHBOARD_BODY_BYTES_MAX:
+                return {"type": "http.disconnect"}
+        return message
+
+
+def too_large() -> Response:
+    """Return the refusal of a form that is too large."""
+    most = limits.DASHBOARD_BODY_BYTES_MAX
+    return PlainTextResponse(f"A form has {most:,} bytes at most.\n", 413)
+
+
+def host_name(host: str) -> str | None:
+    """Return the name in a ``Host`` header, without port, in lower case; None for no such."""
+    try:
+        parts = urlsplit("//" + host)
+        found = parts.hostname
+        parts.port  # noqa: B018  (raises where it is no number)
+    except ValueError:
+        return None
+    if not found or parts.path or parts.query or parts.fragment or "@" in host:
+        return None
+    return found.rstrip(".")
+
+
+def cookie_name(scope: Scope, settings: Settings) -> str:
+    """Return the session cookie's name: browsers tell hosts apart, not ports."""
+    port = (scope.get("server") or ("", 0))[1] or 0
+    return f"{'__Host-' if settings.is_tls else ''}rocketstream-{port}"
+
+
+def cookie_value(headers: Iterable[str], name: str) -> str | None:
+    """Return the value of one cookie of a request."""
+    for header in headers:
+        try:
+            morsel = SimpleCookie(header).get(name)
+        except CookieError:
+            continue
+        if morsel is not None and morsel.value:
+            return morsel.value
+    return None
+
+
+def set_cookie(scope: Scope, settings: Settings, session_id: str, *, end: bool = False) -> str:
+    """Return the header that sets, or ends, the session cookie."""
+    name = cookie_name(scope, settings)
+    text = f"{name}={'' if end else session_id}; Path=/; HttpOnly; SameSite=Strict"
+    if end:
+        text += "; Max-Age=0"
+    elif settings.tokens is not None:
+        text += f"; Max-Age={limits.DASHBOARD_SESSION_MS // 1_000}"
+    return text + ("; Secure" if settings.is_tls else "")
+
+
+def client_address(scope: Scope) -> str:
+    """Return the address a request comes from."""
+    return (scope.get("client") or ("unknown", 0))[0]

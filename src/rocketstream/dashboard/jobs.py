@@ -1,0 +1,214 @@
+"""Changes under way: each on a thread and an Admin of its own, watched, stopped, bounded.
+
+Law: runs what it is handed and keeps what came of it; knows neither groups nor letters. Whoever
+changes something is written down with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final, Protocol
+
+from rocketstream import limits
+from rocketstream._util.clock import Clock
+from rocketstream._util.stopping import Stop, call_until
+from rocketstream.admin import Admin
+from rocketstream.errors import RocketMQError
+
+_log = logging.getLogger(__name__)
+ENDING_S: Final = 30.0
+
+
+class ChangeFactory(Protocol):
+    """Makes the Admin of one change."""
+
+    def __call__(self, who: str) -> Admin:
+        """Return an Admin that writes down what ``who`` changes; closed by the caller."""
+        ...
+
+
+class JobState(StrEnum):
+    """How far a job is."""
+
+    RUNNING = "running"
+    STOPPING = "stopping"
+    DONE = "done"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+class JobsBusyError(RocketMQError):
+    """Too many changes are under way."""
+
+    condition = "BUSY"
+
+
+@dataclass(slots=True)
+class Job:
+    """One change under way, or what became of it.
+
+    Attributes:
+        kind: ``reset``, ``redrive`` or ``consume``.
+        title: what it does, for people.
+        total: how many steps it has; None where that is not known.
+        done: how many of them are done.
+        facts: what the page of its kind shows besides.
+        result: what came of it; None as long as it runs, and where it failed.
+        error: why it failed.
+    """
+
+    id: str
+    kind: str
+    title: str
+    group: str
+    user: str
+    began_ms: int
+    total: int | None = None
+    done: int = 0
+    state: JobState = JobState.RUNNING
+    ended_ms: int | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+    result: Any = None
+    error: str | None = None
+    stop: threading.Event = field(default_factory=threading.Event)
+    cancel: Stop = field(default_factory=Stop)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing happens any more."""
+        return self.state not in (JobState.RUNNING, JobState.STOPPING)
+
+
+Work = Callable[[Admin, Job], Any]
+
+
+class Jobs:
+    """The changes of one dashboard; to be closed. Thread safe."""
+
+    def __init__(self, factory: ChangeFactory, clock: Clock) -> None:
+        self._factory = factory
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._jobs: OrderedDict[str, Job] = OrderedDict()
+        self._threads: dict[str, threading.Thread] = {}
+
+    def start(
+        self,
+        kind: str,
+        title: str,
+        group: str,
+        user: str,
+        work: Work,
+        *,
+        total: int | None = None,
+        facts: dict[str, Any] | None = None,
+    ) -> Job:
+        """Begin a change and return at once.
+
+        Raises:
+            JobsBusyError: too many are under way.
+        """
+        with self._lock:
+            if len(self._threads) >= limits.DASHBOARD_JOBS_MAX:
+                raise JobsBusyError(
+                    f"{len(self._threads)} changes are under way already; wait for one of them"
+                )
+            job = Job(
+                secrets.token_urlsafe(12), kind, title, group, user, self._clock.now_ms(),
+                total=total, facts=facts or {},
+            )  # fmt: skip
+            while len(self._jobs) >= limits.DASHBOARD_KEPT_MAX:
+                over = next(key for key, old in self._jobs.items() if old.is_over)
+                del self._jobs[over]
+            self._jobs[job.id] = job
+            thread = threading.Thread(
+                target=self._run, args=(job, work), name="rocketstream-dashboard-job", daemon=True
+            )
+            self._threads[job.id] = thread
+        thread.start()
+        return job
+
+    def find(self, job_id: str) -> Job | None:
+        """Return a job; None for one that is forgotten or never was."""
+        with self._lock:
+            return self._jobs.get(job_id)
+
+    def of_group(self, group: str) -> list[Job]:
+        """Return the jobs of a group, the newest first."""
+        with self._lock:
+            return [job for job in reversed(self._jobs.values()) if job.group == group]
+
+    def stop(self, job: Job) -> None:
+        """Have a job end after the step it is at."""
+        with self._lock:
+            if job.state is JobState.RUNNING:
+                job.state = JobState.STOPPING
+        job.stop.set()
+
+    def close(self) -> None:
+        """Stop what is under way and wait for it; blocks."""
+        with self._lock:
+            threads, jobs = list(self._threads.values()), list(self._jobs.values())
+        for job in jobs:
+            if not job.is_over:
+                self.stop(job)
+                job.cancel.ask()
+        for thread in threads:
+            thread.join(ENDING_S)
+
+    def _run(self, job: Job, work: Work) -> None:
+        state, error = JobState.DONE, None
+        try:
+            with self._factory(job.user) as admin:
+                job.result = call_until(job.cancel, lambda: work(admin, job))
+            if job.stop.is_set():
+                state = JobState.STOPPED
+        except asyncio.CancelledError:
+            state = JobState.STOPPED
+        except (RocketMQError, OSError) as failure:
+            state, error = JobState.FAILED, str(failure)
+        except Exception as failure:
+            _log.exception("INTERNAL a change of the dashboard failed")
+            state, error = JobState.FAILED, f"a mistake of the dashboard itself: {failure!r}"
+        with self._lock:
+            job.error, job.ended_ms, job.state = error, self._clock.now_ms(), state
+            self._threads.pop(job.id, None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    plan: Any
+    session_id: str
+    until_ms: float
+
+
+class Plans:
+    """Previews that may be carried out: by who saw them, once, for a while."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+
+    def keep(self, plan: Any, session_id: str) -> str:
+        """Keep a plan and return its id."""
+        while len(self._kept) >= limits.DASHBOARD_KEPT_MAX:
+            self._kept.popitem(last=False)
+        plan_id = secrets.token_urlsafe(16)
+        until_ms = self._clock.monotonic_ms() + limits.DASHBOARD_PLAN_MS
+        self._kept[plan_id] = _Kept(plan, session_id, until_ms)
+        return plan_id
+
+    def take(self, plan_id: str, session_id: str) -> Any:
+        """Return a plan and forget it; None for one that is too old, another's, or carried out."""
+        kept = self._kept.get(plan_id)
+        if kept is None or kept.session_id != session_id:
+            return None
+        del self._kept[plan_id]
+        return kept.plan if self._clock.monotonic_ms() < kept.until_ms else None

@@ -1,0 +1,72 @@
+"""The brokers: where they are, what they run, how much they do and hold.
+
+Law: shows what the last sweep found; a fact a broker did not tell is called unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from starlette.responses import Response
+
+from rocketstream.admin.state import BrokerState
+from rocketstream.dashboard.site import Ask, get
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One broker and the facts operators look for first."""
+
+    state: BrokerState
+
+    @property
+    def put_tps(self) -> float | None:
+        """Messages a second it stored, over ten seconds."""
+        return first_number(self.state.facts, "putTps")
+
+    @property
+    def get_tps(self) -> float | None:
+        """Messages a second it gave to consumers, over ten seconds."""
+        facts = self.state.facts
+        given = first_number(facts, "getTransferedTps")
+        return given if given is not None else first_number(facts, "getTransferredTps")
+
+    @property
+    def disk(self) -> float | None:
+        """How full the commit log's disk is, between 0 and 1; None where it does not tell."""
+        ratio = first_number(self.state.facts, "commitLogDiskRatio")
+        return ratio if ratio is not None and ratio >= 0 else None
+
+    @property
+    def began_ms(self) -> int | None:
+        """Since when it runs."""
+        found = first_number(self.state.facts, "bootTimestamp")
+        return None if found is None else int(found)
+
+    @property
+    def oldest_ms(self) -> int | None:
+        """When the oldest message it keeps was stored."""
+        found = first_number(self.state.facts, "earliestMessageTimeStamp")
+        return int(found) if found is not None and found > 0 else None
+
+
+def first_number(facts: Mapping[str, str], name: str) -> float | None:
+    """Return the first number of a fact such as ``12.5 13.0 9.1``; None where there is none."""
+    words = facts.get(name, "").split()
+    try:
+        return float(words[0]) if words else None
+    except ValueError:
+        return None
+
+
+async def page(ask: Ask) -> Response:
+    """The page, or its live part."""
+    state = ask.update().state
+    brokers = [Shown(broker) for broker in (state.brokers if state else ())]
+    template = "brokers_live.html" if ask.is_part else "brokers.html"
+    return ask.show(template, title="Brokers", brokers=brokers)
+
+
+ROUTES: Final = (get("/brokers", page),)

@@ -1,0 +1,198 @@
+"""One group: how it does, each queue, who owns it, its history, and why it is behind.
+
+Law: shows; what changes a group is in ``reset``.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from starlette.responses import JSONResponse, Response
+
+from rocketstream import limits
+from rocketstream.admin.rows import MemberRow
+from rocketstream.admin.state import GroupState, QueueKind, QueueState, Verdict
+from rocketstream.dashboard.pages.overview import no_verdict
+from rocketstream.dashboard.site import Ask, get, pick
+from rocketstream.dashboard.tokens import Role
+from rocketstream.errors import RocketMQError
+
+DETAIL_KEPT_MS: Final = 4_000
+WHY_KEPT_MS: Final = 5_000
+RANGES: Final = {
+    "15m": 900_000,
+    "1h": 3_600_000,
+    "6h": 6 * 3_600_000,
+    "24h": 24 * 3_600_000,
+    "7d": 7 * 24 * 3_600_000,
+    "30d": 30 * 24 * 3_600_000,
+}
+DEFAULT_RANGE: Final = "1h"
+POINTS: Final = 400
+TABLE_POINTS: Final = 20
+COLUMNS: Final = (
+    "group", "kind", "topic", "broker", "queue", "minOffset", "committedOffset", "maxOffset",
+    "lag", "timeLagMs", "lastConsumedMs", "clientId", "error",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """One member and the queues it holds."""
+
+    row: MemberRow
+    queues: tuple[QueueState, ...]
+
+    @property
+    def is_spark(self) -> bool:
+        """Whether it stands for a query on Spark."""
+        return is_spark(self.row)
+
+
+def is_spark(member: MemberRow) -> bool:
+    """Tell whether a member is a Spark query's claim on the group."""
+    return member.client_id.endswith("#spark")
+
+
+def members_of(state: GroupState) -> tuple[Owned, ...]:
+    """Return the members with what they own, those that own nothing too."""
+    return tuple(
+        Owned(member, tuple(q for q in state.queues if q.client_id == member.client_id))
+        for member in state.members or ()
+    )
+
+
+def shown_queues(queues: Iterable[QueueState]) -> list[QueueState]:
+    """Return queues as the table shows them: topics first, each kind sorted as it came."""
+    order = list(QueueKind)
+    return sorted(queues, key=lambda queue: order.index(queue.kind))
+
+
+async def page(ask: Ask) -> Response:
+    """The page from the last sweep; its live part asks the brokers for owners and filters too."""
+    name = ask.need("name")
+    update = ask.update()
+    verdict = update.verdicts.get(name) or no_verdict(name)
+    problem = None
+    if ask.is_part:
+        state, problem = await detailed(ask, name)
+    else:
+        state = pick(update, "group", name)
+    queues = shown_queues(state.queues)
+    values: dict[str, Any] = {
+        "title": name,
+        "name": name,
+        "state": state,
+        "verdict": verdict,
+        "queues": queues[: limits.DASHBOARD_ROWS_MAX],
+        "left_out": max(len(queues) - limits.DASHBOARD_ROWS_MAX, 0),
+        "members": members_of(state),
+        "problem": problem,
+        "is_ok": verdict.verdict is Verdict.OK,
+    }
+    if ask.is_part:
+        return ask.show("group_live.html", **values)
+    range_ = ask.value("range", DEFAULT_RANGE)
+    range_ = range_ if range_ in RANGES else DEFAULT_RANGE
+    points = await series(ask, name, RANGES[range_], TABLE_POINTS)
+    return ask.show("group.html", **values, range=range_, ranges=tuple(RANGES), points=points)
+
+
+async def detailed(ask: Ask, name: str) -> tuple[GroupState, str | None]:
+    """Return a group asked just now, or what the last sweep found and why it is only that."""
+    update = ask.update()
+    known = update.state.groups.get(name) if update.state else None
+    try:
+        found = await ask.site.desk.ask(
+            lambda admin: admin.group_state(name), key=("group", name), keep_ms=DETAIL_KEPT_MS
+        )
+    except RocketMQError as error:
+        if known is None:
+            raise
+        return known, error.message
+    if known is not None and not found.consume_tps:
+        found = dataclasses.replace(found, consume_tps=known.consume_tps)
+    return found, None
+
+
+async def why(ask: Ask) -> Response:
+    """The part that names causes; costs the brokers some requests, for all who look together."""
+    name = ask.need("name")
+    window = ask.site.collector.window(name)
+    report = await ask.site.desk.ask(
+        lambda admin: admin.group_why(name, window=window), key=("why", name), keep_ms=WHY_KEPT_MS
+    )
+    return ask.show("why.html", report=report)
+
+
+async def series(ask: Ask, name: str, range_ms: int, points: int) -> list[Any]:
+    """Return the group's history; empty where none is kept."""
+    history = ask.site.history
+    if history is None:
+        return []
+    until = ask.site.now_ms
+    return await ask.site.desk.locally(
+        lambda: history.series(name, since_ms=until - range_ms, until_ms=until, points=points)
+    )
+
+
+async def history(ask: Ask) -> Response:
+    """The chart's data: seconds since 1970, messages, seconds of age, messages a second."""
+    name = ask.need("name")
+    range_ms = RANGES.get(ask.value("range", DEFAULT_RANGE), RANGES[DEFAULT_RANGE])
+    return JSONResponse(chart(await series(ask, name, range_ms, POINTS)))
+
+
+def chart(points: Iterable[Any]) -> Mapping[str, list[float | None]]:
+    """Return the columns of a chart; None where nothing is known, so that the line breaks."""
+    found = list(points)
+    return {
+        "at": [point.at_ms / 1_000 for point in found],
+        "lag": [point.lag for point in found],
+        "age": [_seconds(point.time_lag_ms) for point in found],
+        "in": [point.arrival_rate for point in found],
+        "out": [point.consume_rate for point in found],
+    }
+
+
+def _seconds(milliseconds: float | None) -> float | None:
+    return None if milliseconds is None else milliseconds / 1_000
+
+
+async def export(ask: Ask) -> Response:
+    """The queues as CSV, as the last sweep found them."""
+    name = ask.need("name")
+    update = ask.update()
+    state = pick(update, "group", name)
+    out = io.StringIO()
+    rows = csv.writer(out)
+    rows.writerow(COLUMNS)
+    for queue in shown_queues(state.queues):
+        rows.writerow(
+            [
+                _cell(state.group), queue.kind.value, _cell(queue.topic), _cell(queue.broker_name),
+                queue.queue_id, queue.min_offset, queue.committed_offset, queue.max_offset,
+                queue.lag, queue.time_lag_ms(state.taken_ms), queue.last_consumed_ms,
+                _cell(queue.client_id or ""), _cell(queue.error or ""),
+            ]
+        )  # fmt: skip
+    disposition = {"Content-Disposition": 'attachment; filename="group.csv"'}
+    return Response(out.getvalue(), media_type="text/csv", headers=disposition)
+
+
+def _cell(text: str) -> str:
+    """Return a text no spreadsheet takes for a formula."""
+    return "'" + text if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
+
+
+ROUTES: Final = (
+    get("/group", page),
+    get("/group/why", why),
+    get("/group/export", export, Role.EXPORT),
+    get("/group/history", history),
+)

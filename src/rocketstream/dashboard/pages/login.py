@@ -1,0 +1,74 @@
+"""Logging in and out.
+
+Law: a token is compared and forgotten; where nobody needs to log in, nobody can.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from rocketstream.dashboard.guard import client_address, set_cookie
+from rocketstream.dashboard.sessions import User
+from rocketstream.dashboard.site import Ask, Site, post
+from rocketstream.dashboard.tokens import Role
+
+
+def local_path(text: str) -> str:
+    """Return a path of this site; another address becomes the overview."""
+    is_local = text.startswith("/") and not text.startswith(("//", "/\\"))
+    return text if is_local and text.isprintable() else "/"
+
+
+async def login(request: Request) -> Response:
+    """Show the login, and take it: the one form that has no session yet.
+
+    That a page of another site cannot send it is what Origin and SameSite are for; what it could
+    do is log somebody in, with a token it would need to have.
+    """
+    site: Site = request.app.state.site
+    user: User = request.state.user
+    back = local_path(request.query_params.get("next", "/"))
+    if site.settings.tokens is None or user.is_logged_in:
+        return RedirectResponse(back, 303)
+    ask = Ask(request, site, user)
+    if request.method == "GET":
+        return ask.show("login.html", title="Log in", back=back, problem=None)
+    address = client_address(request.scope)
+    wait_s = site.sessions.wait_s(address)
+    if wait_s:
+        problem = f"Too many wrong tokens. Try again in {wait_s} s."
+        answer = ask.show("login.html", 429, title="Log in", back=back, problem=problem)
+        answer.headers["Retry-After"] = str(wait_s)
+        return answer
+    async with request.form(max_files=0, max_fields=8) as form:
+        given = form.get("token", "")
+        back = local_path(str(form.get("next", "/")))
+    entry = site.settings.tokens.find(given.strip() if isinstance(given, str) else "")
+    if entry is None:
+        site.sessions.failed(address)
+        problem = "This token is nobody's."
+        return ask.show("login.html", 401, title="Log in", back=back, problem=problem)
+    answer = RedirectResponse(back, 303)
+    cookie = set_cookie(request.scope, site.settings, site.sessions.begin(entry))
+    answer.headers.append("Set-Cookie", cookie)
+    return answer
+
+
+async def logout(ask: Ask) -> Response:
+    """End the session."""
+    ask.site.sessions.end(ask.user.session_id)
+    answer = RedirectResponse("/login", 303)
+    answer.headers.append(
+        "Set-Cookie", set_cookie(ask.request.scope, ask.site.settings, "", end=True)
+    )
+    return answer
+
+
+ROUTES: Final = (
+    Route("/login", login, methods=["GET", "POST"]),
+    post("/logout", logout, role=Role.LOOK),
+)

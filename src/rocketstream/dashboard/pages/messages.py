@@ -1,0 +1,185 @@
+"""Messages: found by id, key, time and offset, and shown decoded and masked.
+
+Law: what is shown comes from ``Admin.message_search``, masked already; no raw body gets here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from starlette.responses import JSONResponse, Response
+
+from rocketstream import limits
+from rocketstream.admin import Admin, BodyFormat, MessageFilter, SearchPage, ShownMessage
+from rocketstream.dashboard.jobs import Job
+from rocketstream.dashboard.site import Ask, PageError, get, number, post, time_ms
+from rocketstream.dashboard.tokens import Role
+from rocketstream.dashboard.words import as_json, visible
+
+FORMATS: Final = ("auto", "text", "json", "hex")
+FIELDS: Final = (
+    "topic", "id", "key", "since", "until", "broker", "queue", "offset", "tag", "text", "sql",
+    "newest", "resume",
+)  # fmt: skip
+TRACK_KEPT_MS: Final = 5_000
+TOPICS_MAX: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a search asks for, as the form has it; no field is empty but by intent."""
+
+    fields: dict[str, str]
+
+    @property
+    def is_search(self) -> bool:
+        """Whether there is something to search for."""
+        return bool(self.fields["topic"]) and any(
+            self.fields[name] for name in FIELDS if name != "topic"
+        )
+
+
+def wish_of(ask: Ask) -> Wish:
+    """Return what the address asks for."""
+    return Wish({name: ask.value(name) for name in FIELDS})
+
+
+def search(wish: Wish) -> Any:
+    """Return the question a wish is.
+
+    Raises:
+        PageError: a number or time that is none.
+    """
+    found = wish.fields
+    since, until = time_ms("from", found["since"]), time_ms("until", found["until"])
+    queue_id, offset = number("the queue", found["queue"]), number("the offset", found["offset"])
+    wanted = MessageFilter(
+        tag=found["tag"] or None, text=found["text"] or None, sql=found["sql"] or None
+    )
+
+    def question(admin: Admin) -> SearchPage:
+        return admin.message_search(
+            found["topic"],
+            msg_id=found["id"] or None,
+            key=found["key"] or None,
+            since_ms=since,
+            until_ms=until,
+            broker_name=found["broker"] or None,
+            queue_id=queue_id,
+            offset=offset,
+            wanted=wanted if wanted else None,
+            newest_first=found["newest"] != "0",
+            most=limits.DASHBOARD_MESSAGES_MAX,
+            examined_most=limits.DASHBOARD_EXAMINED_MAX,
+            timeout_ms=limits.DASHBOARD_ANSWER_MS // 2,
+            resume=found["resume"] or None,
+        )
+
+    return question
+
+
+async def list_page(ask: Ask) -> Response:
+    """The search, and what it found."""
+    wish = wish_of(ask)
+    state = ask.update().state
+    topics = sorted(state.topics)[:TOPICS_MAX] if state else []
+    found: SearchPage | None = None
+    problem, code = None, 200
+    if wish.is_search:
+        try:
+            found = await ask.site.desk.ask(search(wish))
+        except PageError as error:
+            problem, code = error.message, error.status
+    onward = {**wish.fields, "resume": found.resume} if found and found.resume else None
+    return ask.show(
+        "messages.html", code, title="Messages", wish=wish.fields, found=found, topics=topics,
+        problem=problem, onward=onward,
+        preview=limits.DASHBOARD_PREVIEW_CHARS,
+    )  # fmt: skip
+
+
+async def one(ask: Ask) -> ShownMessage:
+    """Return the message an address names.
+
+    Raises:
+        PageError: there is no such message.
+    """
+    topic, msg_id = ask.need("topic"), ask.need("id")
+    how = ask.value("how", "auto")
+    how = how if how in FORMATS else "auto"
+    found = await ask.site.desk.ask(
+        lambda admin: admin.message_search(
+            topic, msg_id=msg_id, most=1, how=BodyFormat.parse(how), timeout_ms=10_000
+        )
+    )
+    if not found.messages:
+        raise PageError(
+            404, f"topic {visible(topic)} has no message {visible(msg_id)}, or no longer"
+        )
+    return found.messages[0]
+
+
+async def page(ask: Ask) -> Response:
+    """One message."""
+    message = await one(ask)
+    state = ask.update().state
+    owners: list[tuple[str, str]] = []
+    if ask.may(Role.ACT) and state is not None:
+        owners = [
+            (name, member.client_id)
+            for name, group in state.groups.items()
+            if any(queue.topic == message.topic for queue in group.queues)
+            for member in group.members or ()
+        ]
+    return ask.show(
+        "message.html", title=f"Message {message.msg_id}", message=message, formats=FORMATS,
+        how=ask.value("how", "auto"), owners=owners[: limits.DASHBOARD_ROWS_MAX],
+        most=limits.DASHBOARD_BODY_SHOWN_CHARS,
+    )  # fmt: skip
+
+
+async def track(ask: Ask) -> Response:
+    """The part that tells what became of a message in every group."""
+    topic, msg_id = ask.need("topic"), ask.need("id")
+    rows = await ask.site.desk.ask(
+        lambda admin: admin.message_track(topic, msg_id),
+        key=("track", topic, msg_id),
+        keep_ms=TRACK_KEPT_MS,
+    )
+    return ask.show("track.html", rows=rows)
+
+
+async def export(ask: Ask) -> Response:
+    """One message as JSON, decoded and masked as it is shown."""
+    message = await one(ask)
+    answer = JSONResponse(None)
+    answer.body = as_json(message.as_json()).encode("utf-8", "backslashreplace")
+    answer.headers["Content-Length"] = str(len(answer.body))
+    answer.headers["Content-Disposition"] = 'attachment; filename="message.json"'
+    return answer
+
+
+async def consume(ask: Ask) -> Response:
+    """Have one member consume one message now."""
+    topic, msg_id = ask.field("topic"), ask.field("id")
+    group, _, client_id = ask.field("member").partition("\t")
+    if not (topic and msg_id and group and client_id):
+        raise PageError(400, "choose the member that is to consume the message")
+
+    def work(admin: Admin, job: Job) -> Any:
+        return admin.consume_message(group, client_id, topic, msg_id)
+
+    title = f"Have {client_id} of {group} consume message {msg_id}"
+    facts = {"topic": topic, "id": msg_id}
+    job = ask.jobs.start("consume", title, group, ask.user.name, work, facts=facts)
+    return ask.go("/job", id=job.id)
+
+
+ROUTES: Final = (
+    get("/messages", list_page),
+    get("/message", page),
+    get("/message/track", track),
+    get("/message/export", export, Role.EXPORT),
+    post("/message/consume", consume),
+)

@@ -1,0 +1,92 @@
+"""Spark queries as consumers: which group each holds, how far it is, how fast.
+
+Law: what a query's member tells of itself; a query that claims no group is not seen by any broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from starlette.responses import Response
+
+from rocketstream import limits
+from rocketstream.admin.rows import MemberRow, RunningInfoRow
+from rocketstream.admin.state import GroupState, GroupVerdict
+from rocketstream.dashboard.pages.group import is_spark
+from rocketstream.dashboard.pages.overview import no_verdict
+from rocketstream.dashboard.site import Ask, get
+from rocketstream.errors import RocketMQError
+
+TOLD_KEPT_MS: Final = 4_000
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One query that holds a group.
+
+    Attributes:
+        told: what its member says; None while it was not asked, or did not answer.
+        problem: why it did not.
+    """
+
+    group: GroupState
+    verdict: GroupVerdict
+    member: MemberRow
+    told: RunningInfoRow | None = None
+    problem: str | None = None
+
+    @property
+    def facts(self) -> Mapping[str, str]:
+        """What it says of itself, by name."""
+        return self.told.properties if self.told is not None else {}
+
+    def number(self, name: str) -> float | None:
+        """Return a figure the query tells; None where it does not."""
+        try:
+            return float(self.facts[name])
+        except (KeyError, ValueError):
+            return None
+
+    @property
+    def rate(self) -> float | None:
+        """Messages a second the listener took, as its member counts them."""
+        if self.told is None or not self.told.rates:
+            return None
+        return sum(each.get("consumeOKTPS", 0.0) for each in self.told.rates.values())
+
+
+async def page(ask: Ask) -> Response:
+    """The page from the last sweep; its live part asks the queries' members."""
+    update = ask.update()
+    groups = update.state.groups if update.state else {}
+    found = [
+        Query(state, update.verdicts.get(name) or no_verdict(name), member)
+        for name, state in sorted(groups.items())
+        for member in state.members or ()
+        if is_spark(member)
+    ]
+    if ask.is_part:
+        most = limits.DASHBOARD_SPARK_MAX
+        asked = await asyncio.gather(*(_asked(ask, query) for query in found[:most]))
+        found = [*asked, *found[most:]]
+    template = "spark_live.html" if ask.is_part else "spark.html"
+    return ask.show(template, title="Spark", queries=found)
+
+
+async def _asked(ask: Ask, query: Query) -> Query:
+    group, client_id = query.group.group, query.member.client_id
+    try:
+        told = await ask.site.desk.ask(
+            lambda admin: admin.running_info(group, client_id),
+            key=("spark", group, client_id),
+            keep_ms=TOLD_KEPT_MS,
+        )
+    except RocketMQError as error:
+        return Query(query.group, query.verdict, query.member, problem=error.message)
+    return Query(query.group, query.verdict, query.member, told[0] if told else None)
+
+
+ROUTES: Final = (get("/spark", page),)

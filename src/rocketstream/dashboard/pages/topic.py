@@ -1,0 +1,103 @@
+"""Topics: how many messages they hold and get, and who consumes them.
+
+Law: shows what the sweeps found; asks no broker.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from starlette.responses import Response
+
+from rocketstream import limits
+from rocketstream.admin.state import GroupState, GroupVerdict, TopicState
+from rocketstream.dashboard.pages.overview import no_verdict
+from rocketstream.dashboard.rates import TopicRates
+from rocketstream.dashboard.site import Ask, get, pick
+from rocketstream.watch import Update
+
+KINDS: Final = ("normal", "retry", "dead letter", "system", "all")
+
+
+@dataclass(frozen=True, slots=True)
+class Consumer:
+    """One group in a topic.
+
+    Attributes:
+        state: None for a group the last sweep did not find.
+        lag: messages of this topic it has not consumed; None when not known.
+    """
+
+    group: str
+    state: GroupState | None
+    verdict: GroupVerdict
+    lag: int | None
+    time_lag_ms: int | None
+
+
+def consumers(update: Update, topic: TopicState) -> list[Consumer]:
+    """Return who consumes a topic, the one farthest behind first."""
+    groups = update.state.groups if update.state else {}
+    mine = {
+        name for name, state in groups.items() if any(q.topic == topic.topic for q in state.queues)
+    }
+    found = []
+    for name in sorted(mine | set(topic.consumers or ())):
+        state = groups.get(name)
+        queues = [q for q in state.queues if q.topic == topic.topic] if state else []
+        lags = [q.lag for q in queues]
+        ages = [q.time_lag_ms(state.taken_ms) for q in queues] if state else []
+        known = [age for age in ages if age is not None]
+        found.append(
+            Consumer(
+                group=name,
+                state=state,
+                verdict=update.verdicts.get(name) or no_verdict(name),
+                lag=None if not lags or None in lags else sum(lag or 0 for lag in lags),
+                time_lag_ms=max(known) if known else None,
+            )
+        )
+    return sorted(found, key=lambda each: -(each.lag or 0))
+
+
+async def list_page(ask: Ask) -> Response:
+    """All topics of a kind."""
+    update = ask.update()
+    kind = ask.value("kind", "normal")
+    kind = kind if kind in KINDS else "normal"
+    words = ask.value("q").casefold().split()
+    topics = update.state.topics if update.state else {}
+    kept = [
+        topic
+        for name, topic in sorted(topics.items())
+        if kind in ("all", topic.kind) and all(word in name.casefold() for word in words)
+    ]
+    rates = ask.site.rates
+    if ask.value("order") == "in":
+        kept.sort(key=lambda topic: -(rates.rate(topic.topic) or 0))
+    elif ask.value("order") == "messages":
+        kept.sort(key=lambda topic: -topic.messages)
+    shown = kept[: limits.DASHBOARD_ROWS_MAX]
+    return ask.show(
+        "topics_live.html" if ask.is_part else "topics.html",
+        title="Topics", topics=shown, left_out=len(kept) - len(shown), total=len(topics),
+        rates=rates, kind=kind, kinds=KINDS, query=ask.value("q"), order=ask.value("order"),
+    )  # fmt: skip
+
+
+async def page(ask: Ask) -> Response:
+    """One topic."""
+    name = ask.need("name")
+    update = ask.update()
+    topic: TopicState = pick(update, "topic", name)
+    rates: TopicRates = ask.site.rates
+    return ask.show(
+        "topic_live.html" if ask.is_part else "topic.html",
+        title=name, name=name, topic=topic, rates=rates, consumers=consumers(update, topic),
+        queues=topic.queues[: limits.DASHBOARD_ROWS_MAX],
+        left_out=max(len(topic.queues) - limits.DASHBOARD_ROWS_MAX, 0),
+    )  # fmt: skip
+
+
+ROUTES: Final = (get("/topics", list_page), get("/topic", page))

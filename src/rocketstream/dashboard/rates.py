@@ -1,0 +1,73 @@
+"""How many messages a second arrive, by topic and queue, from the ends two sweeps found.
+
+Law: pure arithmetic over states handed in; bounded by the cluster's own queues.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from rocketstream.admin.state import ClusterState
+
+SPAN_MS: Final = 60_000
+STATES_MAX: Final = 8
+Ends = dict[tuple[str, str, int], int]
+
+
+class TopicRates:
+    """Rates over the last minute, as far as sweeps reach.
+
+    One thread adds, others read: what they read is replaced as a whole.
+    """
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[int, Ends]] = deque()
+        self._queues: dict[tuple[str, str, int], float] = {}
+        self._topics: dict[str, float] = {}
+
+    def add(self, state: ClusterState) -> None:
+        """Take what a sweep found."""
+        ends = {
+            (name, broker, queue): high
+            for name, topic in state.topics.items()
+            for broker, queue, _, high, _ in topic.queues
+        }
+        if self._seen and state.taken_ms <= self._seen[-1][0]:
+            self._seen.clear()  # the clock went back: what came before tells nothing
+        self._seen.append((state.taken_ms, ends))
+        while len(self._seen) > 2 and (
+            len(self._seen) > STATES_MAX or state.taken_ms - self._seen[1][0] >= SPAN_MS
+        ):
+            self._seen.popleft()
+        self._count(ends)
+
+    def rate(self, topic: str) -> float | None:
+        """Return messages a second of a topic; None with one sweep, or a topic made since."""
+        return self._topics.get(topic)
+
+    def queue_rate(self, topic: str, broker_name: str, queue_id: int) -> float | None:
+        """Return messages a second of one queue."""
+        return self._queues.get((topic, broker_name, queue_id))
+
+    def total(self) -> float | None:
+        """Return messages a second of all topics; None with one sweep."""
+        return sum(self._topics.values()) if len(self._seen) > 1 else None
+
+    def _count(self, ends: Ends) -> None:
+        began_ms, first = self._seen[0]
+        seconds = (self._seen[-1][0] - began_ms) / 1_000
+        if seconds <= 0:
+            self._queues, self._topics = {}, {}
+            return
+        queues: dict[tuple[str, str, int], float] = {}
+        topics: dict[str, float] = {}
+        for queue, high in ends.items():
+            low = first.get(queue)
+            if low is None:
+                continue
+            # A topic that was deleted and made anew begins at 0 again.
+            rate = max(high - low, 0) / seconds
+            queues[queue] = rate
+            topics[queue[0]] = topics.get(queue[0], 0.0) + rate
+        self._queues, self._topics = queues, topics

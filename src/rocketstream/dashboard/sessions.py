@@ -1,0 +1,131 @@
+"""Who is logged in, for how long, and how often somebody may try.
+
+Law: memory and a clock; bounded, and gone with the process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections import OrderedDict, deque
+from dataclasses import dataclass
+
+from rocketstream import limits
+from rocketstream._util.clock import Clock
+from rocketstream.dashboard.tokens import Entry, Role, TokenFile
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """Who asks.
+
+    Attributes:
+        name: as changes are noted.
+        session_id: what its form tokens are bound to.
+        is_logged_in: False where nobody is asked to log in.
+    """
+
+    name: str
+    roles: frozenset[Role]
+    session_id: str
+    is_logged_in: bool = True
+
+    def may(self, role: Role) -> bool:
+        """Tell whether a role was given."""
+        return role in self.roles
+
+
+@dataclass(slots=True)
+class _Session:
+    entry: Entry
+    began_ms: float
+    seen_ms: float
+
+
+class Sessions:
+    """The sessions of one dashboard, with the secret that form tokens are made of.
+
+    Thread safe is not asked for: the loop alone touches it.
+    """
+
+    def __init__(self, tokens: TokenFile | None, clock: Clock) -> None:
+        self._tokens = tokens
+        self._clock = clock
+        self._secret = secrets.token_bytes(32)
+        self._sessions: OrderedDict[str, _Session] = OrderedDict()
+        self._failures: OrderedDict[str, deque[float]] = OrderedDict()
+        self._all_failures: deque[float] = deque()
+
+    def new_id(self) -> str:
+        """Return an identity nobody can guess."""
+        return secrets.token_urlsafe(32)
+
+    def form_token(self, session_id: str) -> str:
+        """Return what a form of this session must carry."""
+        return hmac.new(self._secret, session_id.encode(), hashlib.sha256).hexdigest()
+
+    def is_form_token(self, session_id: str, given: str) -> bool:
+        """Tell whether a form is of this session."""
+        # A header or field may hold any text, and only ASCII is compared in constant time.
+        return hmac.compare_digest(self.form_token(session_id).encode(), given.encode())
+
+    def find(self, session_id: str) -> User | None:
+        """Return whose session it is; None for one that is over or never was."""
+        session = self._sessions.get(session_id)
+        if session is None or self._tokens is None:
+            return None
+        now = self._clock.monotonic_ms()
+        idle = now - session.seen_ms > limits.DASHBOARD_SESSION_IDLE_MS
+        old = now - session.began_ms > limits.DASHBOARD_SESSION_MS
+        # A token that was taken back ends what was begun with it.
+        if idle or old or session.entry not in self._tokens.entries:
+            del self._sessions[session_id]
+            return None
+        session.seen_ms = now
+        return User(session.entry.name, session.entry.roles, session_id)
+
+    def begin(self, entry: Entry) -> str:
+        """Begin a session and return its identity."""
+        now = self._clock.monotonic_ms()
+        while len(self._sessions) >= limits.DASHBOARD_SESSIONS_MAX:
+            self._sessions.popitem(last=False)
+        session_id = self.new_id()
+        self._sessions[session_id] = _Session(entry, now, now)
+        return session_id
+
+    def end(self, session_id: str) -> None:
+        """End a session."""
+        self._sessions.pop(session_id, None)
+
+    # --- trying -----------------------------------------------------------------------------------
+
+    def wait_s(self, address: str) -> int:
+        """Return for how long an address may not try to log in, in seconds; 0 where it may."""
+        mine = self._recent(self._failures.get(address, deque()))
+        everybody = self._recent(self._all_failures)
+        now = self._clock.monotonic_ms()
+        left = 0.0
+        for found, most in (
+            (mine, limits.DASHBOARD_FAILURES_MAX),
+            (everybody, limits.DASHBOARD_FAILURES_ALL_MAX),
+        ):
+            if len(found) >= most:
+                left = max(left, found[0] + limits.DASHBOARD_FAILURES_WITHIN_MS - now)
+        return -int(-left // 1_000)
+
+    def failed(self, address: str) -> None:
+        """Note a token that is nobody's."""
+        now = self._clock.monotonic_ms()
+        while (
+            address not in self._failures and len(self._failures) >= limits.DASHBOARD_SESSIONS_MAX
+        ):
+            self._failures.popitem(last=False)
+        self._recent(self._failures.setdefault(address, deque())).append(now)
+        self._recent(self._all_failures).append(now)
+
+    def _recent(self, found: deque[float]) -> deque[float]:
+        since = self._clock.monotonic_ms() - limits.DASHBOARD_FAILURES_WITHIN_MS
+        while found and found[0] <= since:
+            found.popleft()
+        return found

@@ -1,0 +1,115 @@
+"""How one dashboard is run: who may do what, from where, and on which cluster.
+
+Law: values and their checks; opens nothing.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from pathlib import Path
+
+from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream.admin.safety.undo import default_undo_directory
+from rocketstream.dashboard.tokens import TokenFile
+from rocketstream.errors import ConfigurationError
+
+LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a dashboard was started with.
+
+    Attributes:
+        namesrv: the name server asked, for the heading.
+        may_write: whether anything can be changed from it.
+        tokens: who may log in; None asks nobody to.
+        is_tls: whether browsers reach it by https.
+        host: the address it listens on.
+        names: further names browsers may know it by (``Host`` header), in lower case.
+        undo_directory: where the undo files of resets go; None takes where the command line
+            puts them.
+        refresh_s: how often a page asks for news.
+        user: who a change is noted for while nobody logs in.
+        clock: of sessions and ages.
+    """
+
+    namesrv: str = ""
+    may_write: bool = False
+    tokens: TokenFile | None = None
+    is_tls: bool = False
+    host: str = "127.0.0.1"
+    names: frozenset[str] = frozenset()
+    undo_directory: Path | None = None
+    refresh_s: float = 5.0
+    user: str = "local"
+    clock: Clock = SYSTEM_CLOCK
+
+    @property
+    def undo_files(self) -> Path:
+        """Where the undo files of resets are."""
+        return self.undo_directory or default_undo_directory()
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether nothing outside this machine can reach it."""
+        return is_loopback(self.host)
+
+    def knows_host(self, name: str) -> bool:
+        """Tell whether a browser may call this dashboard so.
+
+        A page of another site can make its own name lead here (DNS rebinding) and read what it
+        gets, unless the name it used is refused. It cannot do so with an address.
+        """
+        if name in LOOPBACK_NAMES or name in self.names or name == self.host.lower():
+            return True
+        if self.is_loopback:
+            return False
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            return False
+        return True
+
+
+def is_loopback(host: str) -> bool:
+    """Whether nothing outside this machine can reach an address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def check_exposure(
+    host: str, *, has_tokens: bool, is_tls: bool, insecure: bool, may_write: bool
+) -> None:
+    """Refuse to be reachable by others without TLS and login, unless told so.
+
+    Raises:
+        ConfigurationError: it would be.
+    """
+    if is_loopback(host):
+        return
+    lacking = [
+        text
+        for has, text in (
+            (is_tls, "TLS (--tls-cert and --tls-key)"),
+            (has_tokens, "login (--tokens FILE)"),
+        )
+        if not has
+    ]
+    if lacking and not insecure:
+        raise ConfigurationError(
+            f"host {host!r} can be reached from other machines and there is no "
+            f"{' and no '.join(lacking)}: give them, use 127.0.0.1, or allow it with --insecure",
+            host=host,
+        )
+    if may_write and not has_tokens:
+        raise ConfigurationError(
+            f"host {host!r} can be reached from other machines, and with --write anybody there "
+            "could change groups: name who may with --tokens FILE",
+            host=host,
+        )

@@ -1,0 +1,344 @@
+"""What all pages stand on: the shared collection, the desk, the templates, and who asks.
+
+Law: renders; no page asks a broker but through the desk, and none changes anything but by a form
+that was checked here.
+"""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+from urllib.parse import urlencode
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.datastructures import FormData
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from rocketstream.admin.core import words as figures
+from rocketstream.admin.core.words import plural
+from rocketstream.dashboard import words
+from rocketstream.dashboard.desk import Desk, DeskBusyError, DeskLateError
+from rocketstream.dashboard.jobs import Jobs, JobsBusyError, Plans
+from rocketstream.dashboard.rates import TopicRates
+from rocketstream.dashboard.sessions import Sessions, User
+from rocketstream.dashboard.settings import Settings
+from rocketstream.dashboard.tokens import Role
+from rocketstream.errors import (
+    AccessDeniedError,
+    BrokerError,
+    ConfigurationError,
+    RocketMQError,
+    RouteNotFoundError,
+)
+from rocketstream.protocol.codes import version_name
+from rocketstream.watch import Collector, History, Update
+
+HERE: Final = Path(__file__).parent
+FIELD_CHARS_MAX: Final = 1_024
+READ_ONLY: Final = "this dashboard only shows: start it with --write to change things"
+
+
+class PageError(RocketMQError):
+    """What a page answers instead: a status and a sentence."""
+
+    condition = "PAGE"
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Everything a page may use."""
+
+    collector: Collector
+    desk: Desk
+    settings: Settings
+    sessions: Sessions
+    templates: Environment
+    rates: TopicRates
+    plans: Plans
+    jobs: Jobs | None = None
+    history: History | None = None
+
+    @property
+    def now_ms(self) -> int:
+        """The time pages are rendered for."""
+        return self.settings.clock.now_ms()
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One request, with who makes it and the form it carries."""
+
+    request: Request
+    site: Site
+    user: User
+    form: FormData | None = None
+
+    def value(self, name: str, default: str = "") -> str:
+        """Return a parameter of the address, stripped.
+
+        Raises:
+            PageError: it is longer than anything that could be meant.
+        """
+        return _bounded(name, self.request.query_params.get(name, default))
+
+    def need(self, name: str) -> str:
+        """Return a parameter of the address that must be there.
+
+        Raises:
+            PageError: it is not.
+        """
+        found = self.value(name)
+        if not found:
+            raise PageError(400, f"this address lacks {name}=…")
+        return found
+
+    def field(self, name: str, default: str = "") -> str:
+        """Return a field of the form, stripped."""
+        found = self.form.get(name, default) if self.form is not None else default
+        return _bounded(name, found if isinstance(found, str) else default)
+
+    def may(self, role: Role) -> bool:
+        """Tell whether who asks may do so here and now."""
+        if role is Role.ACT and not self.site.settings.may_write:
+            return False
+        return self.user.may(role)
+
+    @property
+    def jobs(self) -> Jobs:
+        """The changes under way.
+
+        Raises:
+            PageError: this dashboard only shows.
+        """
+        if self.site.jobs is None:
+            raise PageError(403, READ_ONLY)
+        return self.site.jobs
+
+    def update(self) -> Update:
+        """Return what the last sweep found, asked once a request."""
+        state = self.request.state
+        if not hasattr(state, "update"):
+            state.update = self.site.collector.update()
+        found: Update = state.update
+        return found
+
+    def show(self, template: str, code: int = 200, /, **values: Any) -> Response:
+        """Return a page or a part of one, with its status code."""
+        found = self.site.templates.get_template(template)
+        return HTMLResponse(found.render(self._common() | values), code)
+
+    def go(self, path: str, **parameters: str) -> Response:
+        """Return the redirect that follows a change."""
+        return RedirectResponse(address(path, **parameters), 303)
+
+    @property
+    def is_part(self) -> bool:
+        """Whether an open page asks for a part of itself."""
+        return "hx-request" in self.request.headers
+
+    def _common(self) -> dict[str, Any]:
+        site = self.site
+        return {
+            "ask": self,
+            "user": self.user,
+            "settings": site.settings,
+            "now_ms": site.now_ms,
+            "update": self.update(),
+            "cost": site.collector.cost(),
+            "form_token": site.sessions.form_token(self.user.session_id),
+            "may_act": self.may(Role.ACT),
+            "may_export": self.may(Role.EXPORT),
+            "path": self.request.url.path,
+        }
+
+
+Handler = Callable[[Ask], Awaitable[Response]]
+
+
+def get(path: str, handler: Handler, role: Role = Role.LOOK) -> Route:
+    """Return the route of a page; reading it changes nothing."""
+
+    async def endpoint(request: Request) -> Response:
+        ask = Ask(request, request.app.state.site, request.state.user)
+        return await _answered(ask, handler, role)
+
+    return Route(path, endpoint, methods=["GET"])
+
+
+def post(path: str, handler: Handler, role: Role = Role.ACT) -> Route:
+    """Return the route of a change: its form is of this session, its user may make it."""
+
+    async def endpoint(request: Request) -> Response:
+        site: Site = request.app.state.site
+        user: User = request.state.user
+        async with request.form(max_files=0, max_fields=200) as form:
+            ask = Ask(request, site, user, form)
+            if not site.sessions.is_form_token(user.session_id, ask.field("form_token")):
+                error = PageError(
+                    403, "this form is too old, or of another login: go back, reload, send it again"
+                )
+                return _failed(ask, error)
+            return await _answered(ask, handler, role)
+
+    return Route(path, endpoint, methods=["POST"])
+
+
+async def _answered(ask: Ask, handler: Handler, role: Role) -> Response:
+    try:
+        if role is Role.ACT and not ask.site.settings.may_write:
+            raise PageError(
+                403, "this dashboard only shows: start it with --write to change things"
+            )
+        if not ask.may(role):
+            raise PageError(403, f"your token has not the role {role.value!r}")
+        return await handler(ask)
+    except (RocketMQError, OSError) as error:
+        return _failed(ask, error)
+
+
+def _failed(ask: Ask, error: Exception) -> Response:
+    status, sentence = told(error)
+    template = "error_part.html" if ask.is_part else "error.html"
+    answer = ask.show(template, status, status=status, sentence=sentence)
+    if ask.is_part and "live" in ask.request.headers.get("hx-target", ""):
+        answer.headers["HX-Reswap"] = "none"  # what was shown stays; the page says why it is old
+    if status == 503:
+        answer.headers["Retry-After"] = "2"
+    return answer
+
+
+def told(error: Exception) -> tuple[int, str]:
+    """Return the status and the sentence for what went wrong."""
+    if isinstance(error, PageError):
+        return error.status, error.message
+    if isinstance(error, DeskBusyError | JobsBusyError):
+        return 503, error.message
+    if isinstance(error, DeskLateError):
+        return 504, error.message
+    if isinstance(error, RouteNotFoundError):
+        return 404, error.message
+    if isinstance(error, ConfigurationError):
+        return 400, error.message
+    if isinstance(error, BrokerError) and not isinstance(error, AccessDeniedError):
+        who = f"{error.address} refused" if error.address else "refused"
+        return 502, f"{who}: {error.remark or 'no reason given'} (code {error.code})"
+    return 502, error.message if isinstance(error, RocketMQError) else str(error)
+
+
+def number(name: str, text: str) -> int | None:
+    """Return a number somebody typed, None for nothing.
+
+    Raises:
+        PageError: it is none.
+    """
+    if not text:
+        return None
+    try:
+        return int(text.replace(",", "").replace("_", ""))
+    except ValueError:
+        raise PageError(
+            400, f"{name} is {words.visible(text)!r}; it takes a whole number"
+        ) from None
+
+
+def time_ms(name: str, text: str) -> int | None:
+    """Return a time somebody typed as ms since 1970, None for nothing; this machine's zone.
+
+    Raises:
+        PageError: it is none.
+    """
+    if not text:
+        return None
+    if text.isascii() and text.isdigit() and len(text) in (12, 13):
+        return int(text)
+    try:
+        return round(datetime.datetime.fromisoformat(text).timestamp() * 1_000)
+    except (ValueError, OverflowError, OSError):
+        raise PageError(
+            400,
+            f"{name} is {words.visible(text)!r}; it takes a time such as 2024-05-01T12:00:00, or "
+            "milliseconds since 1970",
+        ) from None
+
+
+def address(path: str, **parameters: object) -> str:
+    """Return an address of this site; parameters that are None or empty are left out."""
+    kept = {name: str(value) for name, value in parameters.items() if value not in (None, "")}
+    return f"{path}?{urlencode(kept)}" if kept else path
+
+
+@functools.cache
+def environment() -> Environment:
+    """Return the templates, compiled once a process.
+
+    Everything they print is escaped, and nothing in it can hide.
+    """
+    found = Environment(
+        loader=FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_finalized,
+    )
+    found.filters.update(
+        number=figures.number,
+        rate=words.rate,
+        span=words.span,
+        size=words.size,
+        slug=words.slug,
+        clipped=words.clipped,
+        moment=words.moment,
+        json_value=_json_value,
+        version=version_name,
+        visible=words.visible,
+        by_topic=words.by_topic,
+    )
+    found.globals.update(link=address, plural=plural, ago=words.ago, Role=Role, NONE=words.NONE)
+    for name in found.list_templates():
+        found.get_template(name)  # now, not when the first visitor waits for it
+    return found
+
+
+def _finalized(value: object) -> object:
+    if isinstance(value, Markup):
+        return value
+    return words.visible(value) if isinstance(value, str) else value
+
+
+def _json_value(value: Any) -> Markup:
+    """Return a value as JSON for a ``data-`` attribute; the attribute's quotes are escaped."""
+    return Markup.escape(json.dumps(value, separators=(",", ":")))
+
+
+def _bounded(name: str, text: str) -> str:
+    if len(text) > FIELD_CHARS_MAX:
+        raise PageError(400, f"{name} has {len(text):,} characters; {FIELD_CHARS_MAX:,} are taken")
+    return text.strip()
+
+
+def pick(update: Update, what: Literal["group", "topic"], name: str) -> Any:
+    """Return a group or a topic of the newest sweep.
+
+    Raises:
+        PageError: it found none of this name, or nothing was found yet.
+    """
+    if update.state is None:
+        why = "the first sweep is under way" if update.outage is None else update.outage.error
+        raise PageError(503, f"nothing is known of {what} {words.visible(name)!r}: {why}")
+    found = update.state.groups if what == "group" else update.state.topics
+    if name not in found:
+        raise PageError(404, f"the last sweep found no {what} {words.visible(name)!r}")
+    return found[name]

@@ -1,0 +1,1 @@
+"""The dashboard: as an application, and in a browser."""

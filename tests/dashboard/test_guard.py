@@ -1,0 +1,194 @@
+"""What a request must pass: names, origins, form tokens, logins, roles; and what answers carry."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from rocketstream import limits
+from rocketstream.dashboard import TokenFile
+from rocketstream.dashboard.tokens import add_token, read_roles
+from tests.dashboard.rig import HOST, TOKEN, browsing, form_token
+
+
+@pytest.fixture
+def tokens(tmp_path: Path) -> dict[str, str]:
+    path = tmp_path / "tokens.json"
+    return {
+        "path": str(path),
+        **{name: add_token(path, name, read_roles(name)) for name in ("look", "act", "export")},
+    }
+
+
+def log_in(browser: TestClient, token: str) -> None:
+    answer = browser.post("/login", data={"token": token, "next": "/topics"})
+    assert (answer.status_code, answer.headers["location"]) == (303, "/topics")
+
+
+def test_every_answer_carries_a_strict_policy() -> None:
+    with browsing() as (browser, _):
+        for path in ("/", "/nothing", "/static/dashboard.css", "/healthz", "/group"):
+            headers = browser.get(path).headers
+            policy = headers["content-security-policy"]
+            assert "default-src 'none'" in policy
+            assert "unsafe" not in policy
+            assert headers["x-content-type-options"] == "nosniff"
+            assert "frame-ancestors 'none'" in policy
+
+
+def test_pages_hold_no_script_or_style_of_their_own_and_nothing_from_outside() -> None:
+    with browsing() as (browser, _):
+        for path in ("/", "/topics", "/topic?name=orders", "/group?name=billing", "/brokers"):
+            answer = browser.get(path)
+            assert answer.status_code == 200, path
+            text = answer.text
+            assert "<style" not in text
+            assert " style=" not in text
+            assert " onclick=" not in text
+            assert "<script>" not in text
+            assert "http://" not in text.replace(HOST, "").replace("http://www.w3.org", "")
+            assert "https://" not in text
+
+
+def test_a_name_that_is_not_ours_is_refused() -> None:
+    """DNS rebinding: a page of another site makes its own name lead to loopback."""
+    with browsing() as (browser, _):
+        for host in (
+            "evil.example",
+            "evil.example:8976",
+            "127.0.0.1.evil.example",
+            "",
+            "a@b",
+            "x:y:z",
+        ):
+            assert browser.get("/", headers={"host": host}).status_code == 421, host
+        for host in ("localhost:1", "127.0.0.1", "[::1]:8976", "LOCALHOST"):
+            assert browser.get("/", headers={"host": host}).status_code == 200, host
+
+
+def test_methods_other_than_get_and_post_are_refused() -> None:
+    with browsing() as (browser, _):
+        for method in ("PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"):
+            assert browser.request(method, "/").status_code == 405
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"origin": "https://evil.example"},
+        {"origin": "null"},
+        {"origin": "http://127.0.0.1:9999"},
+        {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site", "origin": HOST},
+    ],
+)
+def test_a_form_of_another_site_is_refused(tokens: dict[str, str], headers: dict[str, str]) -> None:
+    with browsing(tokens=TokenFile(Path(tokens["path"]))) as (browser, _):
+        log_in(browser, tokens["look"])
+        given = form_token(browser)
+        assert (
+            browser.post("/logout", data={"form_token": given}, headers=headers).status_code == 403
+        )
+        answer = browser.post("/logout", data={"form_token": given}, headers={"origin": HOST})
+        assert answer.status_code == 303
+
+
+def test_a_form_without_its_token_changes_nothing(tokens: dict[str, str]) -> None:
+    with browsing(tokens=TokenFile(Path(tokens["path"]))) as (browser, _):
+        log_in(browser, tokens["look"])
+        for given in ("", "0" * 64, "ä"):
+            assert browser.post("/logout", data={"form_token": given}).status_code == 403
+        assert browser.get("/").status_code == 200  # still logged in
+
+
+def test_a_form_of_another_kind_or_size_is_refused() -> None:
+    with browsing() as (browser, _):
+        assert browser.post("/logout", json={"form_token": "x"}).status_code == 415
+        large = {"form_token": "x" * limits.DASHBOARD_BODY_BYTES_MAX}
+        assert browser.post("/logout", data=large).status_code == 413
+
+
+def test_without_a_login_a_page_leads_to_it_and_back(tokens: dict[str, str]) -> None:
+    with browsing(tokens=TokenFile(Path(tokens["path"]))) as (browser, rig):
+        answer = browser.get("/group?name=a%20b")
+        assert answer.headers["location"] == "/login?next=%2Fgroup%3Fname%3Da%2520b"
+        assert browser.get("/", headers={"accept": "*/*"}).status_code == 401
+        part = browser.get("/", headers={"hx-request": "true"})
+        assert (part.status_code, part.headers["hx-redirect"]) == (401, "/login")
+        assert "billing" not in browser.get("/login").text
+        assert rig.asked.sweeps == 1
+
+
+def test_a_login_leads_to_pages_of_this_site_alone(tokens: dict[str, str]) -> None:
+    with browsing(tokens=TokenFile(Path(tokens["path"]))) as (browser, _):
+        for back in ("//evil.example", "https://evil.example", "/\\evil.example", "javascript:1"):
+            answer = browser.post("/login", data={"token": tokens["look"], "next": back})
+            assert answer.headers["location"] == "/", back
+            browser.cookies.clear()
+
+
+def test_the_session_cookie_is_kept_from_scripts_and_other_sites(tokens: dict[str, str]) -> None:
+    with browsing(tokens=TokenFile(Path(tokens["path"]))) as (browser, _):
+        cookie = browser.post("/login", data={"token": tokens["look"]}).headers["set-cookie"]
+        assert "HttpOnly" in cookie
+        assert "SameSite=Strict" in cookie
+        assert "Secure" not in cookie
+    file = TokenFile(Path(tokens["path"]))
+    with browsing(base="https://127.0.0.1:8976", tokens=file, is_tls=True) as (browser, _):
+        cookie = browser.post("/login", data={"token": tokens["look"]}).headers["set-cookie"]
+        assert cookie.startswith("__Host-")
+        assert "; Secure" in cookie
+
+
+def test_logging_out_ends_the_session(tokens: dict[str, str]) -> None:
+    with browsing(tokens=TokenFile(Path(tokens["path"]))) as (browser, _):
+        log_in(browser, tokens["look"])
+        kept = dict(browser.cookies)
+        browser.post("/logout", data={"form_token": form_token(browser)})
+        browser.cookies.update(kept)  # whoever copied the cookie
+        assert browser.get("/").status_code == 303
+
+
+def test_wrong_tokens_are_counted_and_then_not_even_looked_at(tokens: dict[str, str]) -> None:
+    with browsing(tokens=TokenFile(Path(tokens["path"]))) as (browser, rig):
+        for _ in range(limits.DASHBOARD_FAILURES_MAX):
+            assert browser.post("/login", data={"token": "wrong"}).status_code == 401
+        answer = browser.post("/login", data={"token": tokens["look"]})
+        assert answer.status_code == 429
+        assert int(answer.headers["retry-after"]) > 0
+        rig.clock.advance(limits.DASHBOARD_FAILURES_WITHIN_MS)
+        log_in(browser, tokens["look"])
+
+
+def test_a_scraper_names_itself_by_a_header_and_cannot_change_anything(
+    tokens: dict[str, str],
+) -> None:
+    with browsing(tokens=TokenFile(Path(tokens["path"])), may_write=True) as (browser, _):
+        bearer = {"authorization": f"Bearer {tokens['act']}"}
+        assert browser.get("/", headers=bearer).status_code == 200
+        assert browser.get("/", headers={"authorization": "Bearer no"}).status_code == 303
+        assert browser.post("/logout", data={"form_token": ""}, headers=bearer).status_code == 401
+
+
+def test_a_page_names_who_looks_and_whether_anything_can_be_changed(tokens: dict[str, str]) -> None:
+    file = TokenFile(Path(tokens["path"]))
+    for may_write, name, text in (
+        (False, "act", "read-only"),
+        (True, "look", "read-only"),
+        (True, "act", "Groups can be changed from here"),
+    ):
+        with browsing(tokens=file, may_write=may_write) as (browser, _):
+            log_in(browser, tokens[name])
+            page = browser.get("/").text
+            assert text in page
+            assert f'<span class="user">{name}</span>' in page
+            assert TOKEN.search(page)
+
+
+def test_anonymous_visitors_keep_one_session() -> None:
+    with browsing() as (browser, _):
+        first = browser.get("/")
+        assert "set-cookie" in first.headers
+        assert "set-cookie" not in browser.get("/topics").headers

@@ -1,0 +1,53 @@
+"""Text from outside, and times, as agents get them."""
+
+from __future__ import annotations
+
+import pytest
+
+from rocketstream.agents.text import at, moment_ms, seconds, seen
+
+NOON_MS = 1_777_636_800_000
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("orders", "orders"),
+        ("two\nlines\tand a tab", "two\nlines\tand a tab"),
+        ("Grüße 你好 🙂", "Grüße 你好 🙂"),
+        ("\x1b[31mred", "\\x1b[31mred"),
+        ("evil\u202egnp.exe", "evil\\u202egnp.exe"),
+        # Characters that only models read: "tags" of plane 14, zero width, private use.
+        ("a\U000e0041\u200bb\ue000", "a\\U000e0041\\u200bb\\ue000"),
+        # A letter that leaves no trace: one name passes for another.
+        ("orders\u3164", "orders\\u3164"),
+    ],
+)
+def test_nothing_unseen_gets_through(given: str, shown: str) -> None:
+    assert seen(given) == shown
+
+
+def test_text_is_bounded() -> None:
+    assert seen("x" * 50, 10) == "x" * 10
+
+
+def test_times_are_utc_and_unknown_stays_unknown() -> None:
+    assert at(NOON_MS) == "2026-05-01T12:00:00.000Z"
+    assert at(None) is None
+    assert at(10**18) is None
+    assert (seconds(1500), seconds(None)) == (1.5, None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["2026-05-01T12:00:00Z", "2026-05-01T12:00:00", "2026-05-01T14:00+02:00", str(NOON_MS)],
+)
+def test_moments_can_be_said_in_many_ways(text: str) -> None:
+    assert moment_ms(text, 0) == NOON_MS
+
+
+def test_a_moment_can_be_so_long_ago() -> None:
+    assert moment_ms("-15m", NOON_MS) == NOON_MS - 900_000
+    for wrong in ("-15", "soon", "-m", "12"):
+        with pytest.raises(ValueError):
+            moment_ms(wrong, NOON_MS)

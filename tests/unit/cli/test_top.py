@@ -1,0 +1,464 @@
+"""``rocketstream top``: the screen driven by Textual's pilot, over states of made-up clusters."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import re
+from collections.abc import Awaitable, Callable
+
+import pytest
+from textual.pilot import Pilot
+from textual.widgets import DataTable, Static
+
+from rocketstream.admin.rows import MemberRow
+from rocketstream.admin.state import (
+    BrokerState,
+    Cause,
+    CauseKind,
+    ClusterState,
+    GroupState,
+    GroupVerdict,
+    QueueKind,
+    TopicState,
+    Verdict,
+    WhyReport,
+)
+from rocketstream.cli.top.fit import Head, Row, fit
+from rocketstream.cli.top.screen import Top
+from rocketstream.cli.top.words import bars, rank, rank_text, rate, span
+from rocketstream.errors import ConnectError
+from rocketstream.testing.clock import START_MS, ManualClock
+from rocketstream.watch import Cost, Outage, Update
+from tests.unit.watch.states import group, queue
+
+LONG = "a-consumer-group-whose-name-is-much-longer-than-any-column-of-a-narrow-terminal"
+
+
+class Watched:
+    """What a collector would tell."""
+
+    def __init__(self, update: Update) -> None:
+        self.now = update
+        self.asked = 0
+        self.callbacks: list[Callable[[Update], object]] = []
+
+    def update(self) -> Update:
+        return self.now
+
+    def window(self, group: str) -> list[GroupState]:
+        state = self.now.state
+        return [state.groups[group]] if state is not None and group in state.groups else []
+
+    def cost(self) -> Cost:
+        return Cost(3.5, 21, 17, 5.0, 9, 0)
+
+    def refresh(self, timeout_s: float | None = None) -> bool:
+        self.asked += 1
+        return False
+
+    def subscribe(self, callback: Callable[[Update], object]) -> Callable[[], None]:
+        self.callbacks.append(callback)
+        return lambda: self.callbacks.remove(callback)
+
+    def sweep(self, update: Update) -> None:
+        self.now = update
+        for callback in self.callbacks:
+            callback(update)
+
+
+def behind(name: str, lag: int, at_ms: int = START_MS) -> GroupState:
+    return dataclasses.replace(
+        group(
+            name,
+            at_ms,
+            queue(end=10_000_000, committed=10_000_000 - lag, next_stored_ms=at_ms - 754_000),
+            queue(f"%RETRY%{name}", end=9, committed=6, kind=QueueKind.RETRY),
+            queue(f"%DLQ%{name}", end=4, committed=None, kind=QueueKind.DEAD_LETTER),
+        ),
+        members=(MemberRow(f"10.0.0.9@{name}", "10.0.0.9:5000", "JAVA", 409),),
+    )
+
+
+def update_of(
+    *found: tuple[GroupState, Verdict], outage: Outage | None = None, at_ms: int = START_MS
+) -> Update:
+    broker = BrokerState("east", "broker-a", at_ms, {0: "10.0.0.1:10911"}, "V4_9_7", {"a": "b"})
+    orders = TopicState("orders", "normal", at_ms, "RW", (("broker-a", 0, 0, 10_000_000, at_ms),))
+    orders = dataclasses.replace(orders, consumers=tuple(g.group for g, _ in found))
+    hidden = TopicState("%RETRY%x", "retry", at_ms, "RW", (("broker-a", 0, 0, 5, at_ms),))
+    state = ClusterState(
+        at_ms,
+        20,
+        17,
+        (broker,),
+        {"orders": orders, "%RETRY%x": hidden},
+        {g.group: g for g, _ in found},
+    )
+    verdicts = {
+        g.group: GroupVerdict(
+            g.group, v, f"sentence about {g.group}", START_MS - 60_000, None, 12.5, 340.0
+        )
+        for g, v in found
+    }
+    return Update(state, verdicts, outage=outage)
+
+
+THREE = update_of(
+    (behind("audit", 0), Verdict.OK),
+    (behind("billing", 1_234_567), Verdict.STALLED),
+    (behind("crm", 9_876), Verdict.FALLING_BEHIND),
+)
+
+
+def drive(
+    watched: Watched,
+    play: Callable[[Pilot[None], Top], Awaitable[None]],
+    size: tuple[int, int] = (80, 24),
+    wanted: str = "",
+    why: Callable[[str], WhyReport] | None = None,
+) -> Top:
+    """Run the screen, let ``play`` press keys, and return it after its end."""
+    app = Top(watched, "127.0.0.1:9876", wanted=wanted, why=why, clock=ManualClock())
+
+    async def run() -> None:
+        async with app.run_test(size=size) as pilot:
+            await pilot.pause()
+            await play(pilot, app)
+
+    asyncio.run(run())
+    return app
+
+
+def keys(app: Top) -> list[str]:
+    """Return the keys of the rows from top to bottom."""
+    table = app.query_one(DataTable)
+    return [row.key.value or "" for row in table.ordered_rows]
+
+
+def lines(app: Top) -> list[str]:
+    """Return what the screen shows, line by line."""
+    return [
+        "".join(segment.text for segment in line).rstrip()
+        for line in app.screen._compositor.render_strips()
+    ]
+
+
+def text_of(app: Top, name: str) -> str:
+    return str(app.query_one(f"#{name}", Static).render())
+
+
+def test_groups_that_need_somebody_come_first_and_no_number_is_cut_at_80_columns() -> None:
+    async def play(pilot: Pilot[None], app: Top) -> None:
+        assert keys(app) == ["billing", "crm", "audit"]
+        shown = lines(app)
+        row = next(line for line in shown if line.startswith("billing"))
+        for word in ("STALLED", "1m00s", "1,234,570", "12m34s", "12", "340", "3", "4"):
+            assert word in row.split(), (word, row)
+        assert all(len(line) <= 80 for line in shown)
+        assert "3 groups: 1 STALLED, 1 FALLING BEHIND, 1 OK" in "\n".join(shown)
+
+    drive(Watched(THREE), play)
+
+
+@pytest.mark.parametrize("width", [40, 66, 80, 132])
+def test_columns_give_way_and_names_fold_at_any_width(width: int) -> None:
+    long = update_of((behind(LONG, 1_234_567), Verdict.FALLING_BEHIND))
+
+    async def play(pilot: Pilot[None], app: Top) -> None:
+        shown = lines(app)
+        assert "1,234,570" in "\n".join(shown)
+        start = next(n for n, line in enumerate(shown) if line.startswith("a-consumer"))
+        name = "".join(line.split()[0] for line in shown[start:] if re.match(r"[a-z-]+", line))
+        assert name == LONG
+        assert all(len(line) <= width for line in shown)
+
+    drive(Watched(long), play, (width, 24))
+
+
+def test_enter_opens_a_group_and_escape_goes_back_to_the_same_row() -> None:
+    async def play(pilot: Pilot[None], app: Top) -> None:
+        await pilot.press("j", "enter")
+        assert "queues of group crm" in text_of(app, "head")
+        assert "FALLING BEHIND: sentence about crm" in text_of(app, "intro")
+        assert [key.split("\0")[0] for key in keys(app)] == ["orders", "%RETRY%crm", "%DLQ%crm"]
+        await pilot.press("2")
+        assert keys(app) == ["10.0.0.9@crm"]
+        await pilot.press("1", "escape")
+        assert keys(app)[app.query_one(DataTable).cursor_row] == "crm"
+
+    drive(Watched(THREE), play)
+
+
+def test_3_finds_out_why_on_a_thread_and_says_so_where_it_cannot() -> None:
+    answers: list[WhyReport | Exception] = [
+        ConnectError("broker-a does not answer"),
+        WhyReport(
+            "crm",
+            GroupVerdict("crm", Verdict.PINNED, "One message holds queue 3."),
+            (
+                Cause(
+                    CauseKind.PINNED_MESSAGE,
+                    "Message 7F01 with key order-9 never leaves 10.0.0.9@crm.",
+                    ("it has been there for 12 min",),
+                    "restart the member",
+                    "at Listener.consume(Listener.java:42)",
+                ),
+            ),
+            ("member b did not say",),
+        ),
+    ]
+    asked: list[str] = []
+
+    def why(group: str) -> WhyReport:
+        asked.append(group)
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def play(pilot: Pilot[None], app: Top) -> None:
+        await pilot.press("3")
+        assert asked == [], "no group is open"
+        await pilot.press("j", "enter", "3")
+        await app.workers.wait_for_complete()
+        await pilot.pause()
+        assert "could not be asked: broker-a does not answer" in text_of(app, "intro")
+        await pilot.press("r")
+        await app.workers.wait_for_complete()
+        await pilot.pause()
+        shown = " ".join("\n".join(lines(app)).split())
+        assert "PINNED: One message holds queue 3." in shown
+        assert "pinned message" in shown
+        for word in ("7F01", "order-9", "12 min", "Do: restart", "Listener.java:42", "did not say"):
+            assert word in shown
+        assert asked == ["crm", "crm"]
+
+    drive(Watched(THREE), play, why=why)
+
+
+def test_a_colon_changes_the_view_and_says_what_there_is() -> None:
+    async def play(pilot: Pilot[None], app: Top) -> None:
+        await pilot.press("colon", *"topics", "enter")
+        assert keys(app) == ["orders"]
+        await pilot.press("a")
+        assert keys(app) == ["orders", "%RETRY%x"]
+        await pilot.press("enter")
+        assert "groups of topic orders" in text_of(app, "head")
+        assert set(keys(app)) == {"audit", "billing", "crm"}
+        await pilot.press("colon", "b", "enter")
+        assert keys(app) == ["broker-a"]
+        await pilot.press("enter")
+        assert keys(app) == ["a"]
+        await pilot.press("colon", *"pods", "enter")
+        assert "groups, topics, brokers" in text_of(app, "foot")
+        await pilot.press("colon", "q", "enter")
+
+    assert drive(Watched(THREE), play).return_code == 0
+
+
+def test_a_filter_narrows_as_it_is_typed_and_escape_ends_it() -> None:
+    async def play(pilot: Pilot[None], app: Top) -> None:
+        await pilot.press("slash", *"BIL")
+        assert keys(app) == ["billing"]
+        await pilot.press("enter")
+        assert "filter: BIL" in text_of(app, "head")
+        await pilot.press("escape")
+        assert len(keys(app)) == 3
+        await pilot.press("slash", *"falling", "enter")
+        assert keys(app) == ["crm"]
+        await pilot.press("slash", "escape")
+        assert len(keys(app)) == 3
+
+    drive(Watched(THREE), play)
+
+
+def test_s_sorts_by_one_column_after_the_other_and_S_turns_round() -> None:
+    async def play(pilot: Pilot[None], app: Top) -> None:
+        await pilot.press("s")
+        assert keys(app) == ["audit", "billing", "crm"]
+        await pilot.press("S")
+        assert keys(app) == ["crm", "billing", "audit"]
+        await pilot.press("s", "s", "s")
+        assert "by LAG" in text_of(app, "head")
+        assert keys(app) == ["billing", "crm", "audit"]
+
+    drive(Watched(THREE), play)
+
+
+def test_the_cursor_stays_on_its_group_when_others_move() -> None:
+    async def play(pilot: Pilot[None], app: Top) -> None:
+        await pilot.press("j")
+        worse = update_of(
+            (behind("crm", 5), Verdict.OK),
+            (behind("new", 10), Verdict.PINNED),
+            (behind("billing", 7), Verdict.STALLED),
+        )
+        watched.sweep(worse)
+        await pilot.pause()
+        assert keys(app) == ["new", "billing", "crm"]
+        assert app.query_one(DataTable).cursor_row == 2
+
+    watched = Watched(THREE)
+    drive(watched, play)
+
+
+def test_a_cursor_nobody_moved_stays_at_the_top() -> None:
+    async def play(pilot: Pilot[None], app: Top) -> None:
+        worse = update_of((behind("audit", 0), Verdict.OK), (behind("new", 5), Verdict.PINNED))
+        watched.sweep(worse)
+        await pilot.pause()
+        watched.sweep(THREE)
+        await pilot.pause()
+        await pilot.press("enter")
+        assert "group billing" in text_of(app, "head")
+
+    watched = Watched(update_of((behind("audit", 0), Verdict.OK)))
+    drive(watched, play)
+
+
+def test_new_figures_appear_in_their_place() -> None:
+    async def play(pilot: Pilot[None], app: Top) -> None:
+        watched.sweep(update_of((behind("billing", 2_222_222), Verdict.PINNED)))
+        await pilot.pause()
+        watched.sweep(update_of((behind("billing", 3_333_333), Verdict.STOPPED)))
+        await pilot.pause()
+        row = next(line for line in lines(app) if line.startswith("billing"))
+        assert "3,333,336" in row
+        assert "STOPPED" in row
+
+    watched = Watched(THREE)
+    drive(watched, play)
+
+
+def test_an_outage_says_since_when_and_keeps_what_was_found() -> None:
+    async def play(pilot: Pilot[None], app: Top) -> None:
+        alarm = text_of(app, "alarm")
+        assert "NOT ANSWERING since" in alarm
+        assert "connect to 127.0.0.1:9876 refused" in alarm
+        assert "42.0s" in alarm
+        assert keys(app) == ["billing"]
+        watched.sweep(THREE)
+        await pilot.pause()
+        assert not app.query_one("#alarm").display
+
+    outage = Outage(START_MS - 42_000, "connect to 127.0.0.1:9876 refused", 3)
+    watched = Watched(update_of((behind("billing", 5), Verdict.UNKNOWN), outage=outage))
+    drive(watched, play)
+
+
+def test_before_anything_is_found_it_says_whom_it_asks() -> None:
+    async def play(pilot: Pilot[None], app: Top) -> None:
+        assert "looking at 127.0.0.1:9876" in text_of(app, "head")
+        await pilot.press("enter", "s", "j", "question_mark", "x", "r")
+
+    watched = Watched(Update(None, {}))
+    drive(watched, play)
+    assert watched.asked == 1
+
+
+def test_help_names_every_key_and_any_key_ends_it() -> None:
+    async def play(pilot: Pilot[None], app: Top) -> None:
+        await pilot.press("question_mark")
+        shown = "\n".join(lines(app))
+        for word in ("enter", "esc", ":", "/", "sort", "members", "quit"):
+            assert word in shown
+        await pilot.press("j")
+        assert not app.query_one("#help").display
+        assert app.query_one(DataTable).cursor_row == 0
+        await pilot.press("q")
+
+    assert drive(Watched(THREE), play).return_code == 0
+
+
+def test_a_resize_fits_the_table_anew() -> None:
+    async def play(pilot: Pilot[None], app: Top) -> None:
+        before = len(app.query_one(DataTable).columns)
+        await pilot.resize_terminal(44, 24)
+        await pilot.pause()
+        narrow = len(app.query_one(DataTable).columns)
+        await pilot.resize_terminal(160, 24)
+        await pilot.pause()
+        assert narrow < before < len(app.query_one(DataTable).columns)
+
+    drive(Watched(THREE), play)
+
+
+def test_hostile_names_are_text() -> None:
+    evil = "[red]x\x1b[2J\x07\u202e[/nothing]"
+    found = update_of((behind(evil, 5), Verdict.OK))
+
+    async def play(pilot: Pilot[None], app: Top) -> None:
+        shown = "\n".join(lines(app))
+        assert "[red]x\\x1b[2J" in shown.replace("\n", "")
+        assert "\x1b" not in shown
+        await pilot.press("enter")
+        assert "[red]" in text_of(app, "head")
+
+    drive(Watched(found), play, (160, 24))
+
+
+def test_a_filter_from_the_command_line_holds() -> None:
+    async def play(pilot: Pilot[None], app: Top) -> None:
+        assert keys(app) == ["crm"]
+
+    drive(Watched(THREE), play, wanted="crm")
+
+
+def test_many_sweeps_keep_no_more_than_the_last() -> None:
+    async def play(pilot: Pilot[None], app: Top) -> None:
+        for n in range(10):
+            watched.sweep(update_of((behind(f"g{n}", n), Verdict.OK)))
+            await pilot.pause()
+        assert keys(app) == ["g9"]
+        assert len(app._drawn.lines) == 1
+        assert len(watched.callbacks) == 1
+
+    watched = Watched(THREE)
+    drive(watched, play)
+    assert watched.callbacks == []
+
+
+def test_unknown_is_said_and_sorted_last() -> None:
+    rows = [
+        Row("a", ("a", "unknown"), (rank_text("a"), rank(None))),
+        Row("b", ("b", "5"), (rank_text("b"), rank(5))),
+    ]
+    assert sorted(rows, key=lambda row: row.ranks[1])[0].key == "b"
+    assert span(None) == "unknown"
+    assert bars([None, 0, 5, 10], 10) == " ▁▄█"
+
+
+def test_columns_that_never_give_way_are_there_at_any_width() -> None:
+    heads = (Head("NAME"), Head("N", True), Head("LESS", True, 1))
+    row = Row("k", ("x" * 30, "1,234", "9"), (rank_text("x"), rank(1), rank(9)))
+    for room in range(1, 60):
+        fitted = fit(heads, [row], room)
+        assert {0, 1} <= set(fitted.chosen)
+        name, number = fitted.lines[0][:2]
+        assert name.replace("\n", "").strip() == "x" * 30
+        assert number.strip() == "1,234"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0"),
+        (1, "1ms"),
+        (999, "999ms"),
+        (59_949, "59.9s"),
+        (59_999, "1m00s"),
+        (754_000, "12m34s"),
+        (3_599_600, "1h00m"),
+        (90_000_000, "1d01h"),
+        (-5, "0"),
+    ],
+)
+def test_spans_are_short(value: int, text: str) -> None:
+    assert span(value) == text
+
+
+def test_rates_are_short() -> None:
+    assert [rate(v) for v in (None, 0.0, 0.04, 9.94, 9.96, 3400.4)] == [
+        "-", "0", "0.0", "9.9", "10", "3,400",
+    ]  # fmt: skip

@@ -1,0 +1,1 @@
+"""The parts of the dashboard that decide something, without a server."""
