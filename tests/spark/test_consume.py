@@ -128,6 +128,7 @@ def test_failures_come_back_and_poison_becomes_a_dead_letter(
 
 
 @pytest.mark.core
+@pytest.mark.long
 def test_a_condition_selects_and_every_tool_sees_it(
     spark: Any, soon: EmbeddedCluster, notes: Notes, tmp_path: Path
 ) -> None:

@@ -25,6 +25,7 @@ def test_every_option_of_the_sink_is_listed() -> None:
     assert listed >= (set(CONSUME_OPTIONS) - set(CONNECT_OPTIONS)) | {"nameServer"}
 
 
+@pytest.mark.long
 def test_the_examples_can_be_run(spark: Any, cluster: EmbeddedCluster, tmp_path: Path) -> None:
     """The first selects by tags, so it reads two sources; the second is behind a filter."""
     cluster.create_topic("orders", queues=2)

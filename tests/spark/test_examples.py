@@ -29,6 +29,7 @@ def bodies(cluster: EmbeddedCluster, topic: str) -> list[bytes]:
     return [row["body"] for row in stored(cluster, topic)]
 
 
+@pytest.mark.long
 def test_a_window_counts_what_is_late_and_leaves_out_what_is_too_late(
     spark: Any, cluster: EmbeddedCluster, new_topic: NewTopic, tmp_path: Path
 ) -> None:

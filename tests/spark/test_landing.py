@@ -273,18 +273,42 @@ def test_a_topic_is_copied_into_another_byte_for_byte(
     spark: Any, cluster: EmbeddedCluster, new_topic: NewTopic, read: Callable[..., Any],
     tmp_path: Path,
 ) -> None:  # fmt: skip
-    """Bodies that are no UTF-8 too: nobody asked for text. By a stream, and as a closed range."""
+    """Bodies that are no UTF-8 too: nobody asked for text. By a stream, and as a closed range.
+
+    One without any body, which a broker would refuse for ever, is a blank and says so.
+    """
     topic, streamed, closed = new_topic(queues=1), new_topic(queues=1), new_topic(queues=1)
-    send(cluster, topic, 0, map(Sent, BINARY))
+    send(cluster, topic, 0, [*map(Sent, BINARY), Sent(b"")])
     name = {"nameServer": cluster.namesrv_addr}
     source = {**name, "startingOffsets": "earliest"}
     target, kept_in = Target("rocketmq", streamed, options=name), str(tmp_path / "checkpoint")
     totals = ingest(spark, IngestPlan((topic,), source, target, checkpoint_at=kept_in))
-    assert (totals.landed, totals.malformed) == (3, 0)
+    assert (totals.landed, totals.malformed) == (4, 0)
     closed_plan = BackfillPlan((topic,), source, Target("rocketmq", closed, options=name))
     assert backfill(spark, closed_plan, resolve_ranges(closed_plan)).malformed == 0
     for copy in (streamed, closed):
-        assert [bytes(row.body) for row in read(copy, "body BINARY").collect()] == BINARY
+        rows = read(copy, "body BINARY, properties MAP<STRING, STRING>").collect()
+        assert [bytes(row.body) for row in rows] == [*BINARY, b" "]
+        assert [row.properties.get("_emptyBody") for row in rows] == [None, None, None, "true"]
+
+
+def test_a_field_named_body_is_the_message_and_what_does_not_decode_stays_whole(
+    spark: Any, cluster: EmbeddedCluster, new_topic: NewTopic, read: Callable[..., Any],
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    """Its field is null then, which no topic takes: the query would have ended at it every time."""
+    topic, copy = new_topic(queues=1), new_topic(queues=1)
+    send(cluster, topic, 0, [Sent(b'{"body": "hello"}'), Sent(b'{"bod')])
+    name = {"nameServer": cluster.namesrv_addr}
+    plan = IngestPlan(
+        (topic,),
+        {**name, "startingOffsets": "earliest"},
+        Target("rocketmq", copy, options=name),
+        bodies_of(None, "body STRING"),
+        checkpoint_at=str(tmp_path / "checkpoint"),
+    )
+    assert ingest(spark, plan).malformed == 1
+    assert [bytes(row.body) for row in read(copy, "body BINARY").collect()] == [b"hello", b'{"bod']
 
 
 def test_what_is_no_text_still_goes_where_dead_letters_are_to_go(

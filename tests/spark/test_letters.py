@@ -32,6 +32,7 @@ def give_up_all(cluster: EmbeddedCluster, group: str, topic: str, count: int) ->
         namesrv_addr=cluster.namesrv_addr,
         consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
         consume_message_batch_max_size=1,
+        send_back_cause=True,
     )
     consumer.subscribe(topic)
     consumer.register_message_listener(fail)
@@ -51,6 +52,8 @@ def test_dead_letters_tell_their_origin_and_their_tries(
     with Admin(cluster.namesrv_addr) as admin:
         (original,) = admin.message_query(topic, "k1")
     (row,) = dead_letters(spark, "letters", nameServer=cluster.namesrv_addr).collect()
+    assert row.cause == "RECONSUME_LATER"
+    assert row.raisedAt.endswith("fail")
     assert (row.group, row.originTopic) == ("letters", topic)
     assert row.originMsgId == original.offset_msg_id
     assert (row.msgId, row.tags, row.keys, bytes(row.body)) == ("A1", "fruit", "k1", b"rotten")
@@ -68,9 +71,11 @@ def test_several_groups_are_read_at_once_and_an_unknown_origin_is_null(
     send(cluster, "%DLQ%one", 0, [Sent(b"a", {"DLQ_ORIGIN_TOPIC": "t", "RETRY_TOPIC": "u"})])
     send(cluster, "%DLQ%two", 0, [Sent(b"b")])
     frame = dead_letters(spark, "one", "two", nameServer=cluster.namesrv_addr).orderBy("group")
-    assert [(row.group, row.originTopic, row.originMsgId) for row in frame.collect()] == [
-        ("one", "t", None),
-        ("two", None, None),
+    assert [
+        (row.group, row.originTopic, row.originMsgId, row.cause) for row in frame.collect()
+    ] == [
+        ("one", "t", None, None),
+        ("two", None, None, None),
     ]
 
 

@@ -17,6 +17,8 @@ from rocketstream.client.blocking import BlockingAdminClient
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.names import SCHEDULE_TOPIC
 from rocketstream.server.embedded import EmbeddedCluster
+from rocketstream.testing import LeakCheck
+from tests.plugins.leaks import gateway_ports
 from tests.spark.support import numbered, send
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -103,6 +105,7 @@ def retries(cluster: EmbeddedCluster) -> int:
         return admin.max_offset(MessageQueue(SCHEDULE_TOPIC, "broker-a", 2))
 
 
+@pytest.mark.long
 def test_registered_by_value_the_package_travels_along(
     spark: Any, cluster: EmbeddedCluster, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
@@ -122,3 +125,24 @@ def test_registered_by_value_the_package_travels_along(
     assert done.returncode == 0, done.stderr[-3_000:]
     assert done.stdout.split() == ["20", "20", "1", "1", "40", "40", "40"]
     assert retries(cluster) == before + 2, "what the listener failed was sent back"
+
+
+def test_what_spark_opens_when_it_likes_is_no_leak_of_a_test(spark: Any) -> None:
+    """Each thread that speaks to Java gets a connection, that which ends Java's objects too."""
+    others, everything = LeakCheck(gateway_ports), LeakCheck()
+    spoken, end = threading.Event(), threading.Event()
+
+    def speak() -> None:
+        spark._jvm.java.lang.System.nanoTime()
+        spoken.set()
+        end.wait(60)
+
+    thread = threading.Thread(target=speak, daemon=True)
+    thread.start()
+    assert spoken.wait(60)
+    try:
+        assert everything.leaks(wait_ms=0)
+        assert others.leaks(wait_ms=0) == []
+    finally:
+        end.set()
+        thread.join(60)

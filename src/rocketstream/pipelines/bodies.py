@@ -219,6 +219,8 @@ def _check_text(format: str, text: str) -> None:
                 '({"type":"struct","fields":[...]})',
                 schema=text,
             )
+        if format != "avro" and _importable("pyspark"):
+            parse_schema(text)  # the types too; as JSON they are understood without a running Spark
     else:
         names = check_ddl(text)
     _refuse_taken(names, text)
@@ -256,7 +258,7 @@ def read_schema(text: str) -> str:
 
 
 def parse_schema(text: str) -> StructType:
-    """Return the schema a text stands for; needs a running Spark.
+    """Return the schema a text stands for; as DDL it needs a running Spark.
 
     Parameters
     ----------

@@ -22,6 +22,7 @@ from rocketstream.errors import ConfigurationError, RocketMQError, SparkQueryErr
 from rocketstream.pipelines.bodies import MALFORMED, METADATA, SOURCE_SCHEMA, Bodies, shape
 from rocketstream.pipelines.inference import infer_bodies
 from rocketstream.pipelines.local_session import AtOnceError
+from rocketstream.pipelines.messages import as_dead_letters
 from rocketstream.pipelines.places import Place, place_of
 from rocketstream.pipelines.progress import LANDED, READ, IngestProgress
 from rocketstream.pipelines.targets import CHECKPOINT, Target, prepare_stream
@@ -34,9 +35,6 @@ _MARKER = "_ingest.json"
 _POLL_S = 0.2
 _DEAD_LETTERS = "_dead_letters"
 _OWN_KEY = "_ownKey"
-EMPTY_BODY: Final = "_emptyBody"
-"""Property of a dead letter in a topic whose body had no bytes: it is one blank there, for brokers
-take bodies from 1 byte on."""
 VIEW: Final = "messages"
 """What a query given as ``sql`` selects from."""
 _CALLING: Final = "An error occurred while calling"
@@ -341,27 +339,10 @@ def start_dead_letters(session: SparkSession, plan: IngestPlan) -> StreamingQuer
     shaped = shape(messages, plan.bodies, with_body=True)
     dead = shaped.where(F.col(MALFORMED).isNotNull()).select("body", *METADATA)
     if target.kind == "rocketmq":
-        dead = _as_dead_letters(dead)
+        dead = as_dead_letters(dead)
     prepare_stream(dead, target)
     kept_in = target.checkpoint(None) if target.is_path else plan.checkpoint + _DEAD_LETTERS
     return _start(dead, plan, target, kept_in, f"dead letters {' '.join(plan.topics)}", ())
-
-
-def _as_dead_letters(dead: DataFrame) -> DataFrame:
-    """Return messages that say where they came from; what brokers refuse is put so they take it."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    origin = ("_topic", "_brokerName", "_queueId", "_queueOffset", "_msgId")
-    named = [part for name in origin for part in (F.lit(name), F.col(name).cast("string"))]
-    place, marked = F.create_map(*named), F.create_map(F.lit(EMPTY_BODY), F.lit("true"))
-    is_empty = F.length("body") == 0
-    return dead.select(
-        # A blank is no JSON either: whoever lands the dead letters again finds it malformed again.
-        F.when(is_empty, F.lit(b" ")).otherwise(F.col("body")).alias("body"),
-        F.col("_tags").alias("tags"),
-        F.col("_keys").alias("keys"),
-        F.when(is_empty, F.map_concat(place, marked)).otherwise(place).alias("properties"),
-    )
 
 
 def _start(

@@ -1,10 +1,11 @@
 """Whether a Spark master can be one, told before Spark is started.
 
-Law: the text, and whether a standalone master's port is open; nothing of Spark.
+Law: the text, the environment, and whether a standalone master's port is open; nothing of Spark.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 from typing import Final
@@ -18,7 +19,8 @@ _FORMS: Final = (
     r"k8s://\S+",
 )
 _STANDALONE: Final = re.compile(r"spark://(?P<hosts>[^,\s]+:\d+(,[^,\s]+:\d+)*)")
-_CONNECT_TIMEOUT_S: Final = 3.0
+_CONNECT_TIMEOUT_S: Final = 1.5
+_YARN_SETTINGS: Final = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
 
 
 def check_master(master: str) -> None:
@@ -27,8 +29,14 @@ def check_master(master: str) -> None:
     Raises
     ------
     ConfigurationError
-        Not a master's URL, or nobody listens at a standalone one.
+        Not a master's URL, nobody listens at a standalone one, or YARN's settings are nowhere.
     """
+    if master == "yarn" and not any(os.environ.get(name) for name in _YARN_SETTINGS):
+        raise ConfigurationError(
+            f"master yarn needs {' or '.join(_YARN_SETTINGS)} in the environment: the directory of "
+            "the cluster's settings",
+            master=master,
+        )
     if any(re.fullmatch(form, master) for form in _FORMS):
         return
     found = _STANDALONE.fullmatch(master)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from rocketstream.errors import ConfigurationError
 from rocketstream.pipelines.installed import spark_line, spark_version
+from rocketstream.pipelines.messages import as_messages
 from rocketstream.pipelines.places import local_path
 
 if TYPE_CHECKING:
@@ -29,12 +30,6 @@ ACCEPTED: Final = (
     "iceberg:CATALOG.DB.TABLE, jdbc:URL (with --table), rocketmq:TOPIC"
 )
 CHECKPOINT = "_checkpoint"
-_MESSAGE_COLUMNS: Final = frozenset(
-    {
-        "body", "tags", "keys", "properties", "shardingKey", "queueId", "brokerName", "delayLevel",
-        "deliverTime", "flag",
-    }
-)  # fmt: skip
 _EXTRAS: Final = {
     "delta": ("delta-", "io.delta:delta-spark_{line}_2.13"),
     "iceberg": ("iceberg", "org.apache.iceberg:iceberg-spark-runtime-{line}_2.13"),
@@ -112,7 +107,7 @@ class Target:
             self._into_iceberg(frame, mode, partition_by)
             return
         if self.kind == "rocketmq":
-            frame, mode = _as_messages(frame), "append"
+            frame, mode = as_messages(frame), "append"
         spelled = "errorifexists" if mode == "new" else mode
         writer = frame.write.format(self.kind).mode(spelled).options(**self._options())
         (writer.partitionBy(*partition_by) if partition_by else writer).save()
@@ -142,7 +137,7 @@ class Target:
 
             return frame.writeStream.foreachBatch(write)
         if self.kind == "rocketmq":
-            frame = _as_messages(frame)
+            frame = as_messages(frame)
         writer = frame.writeStream.format(self.kind).options(**self._options())
         return writer.option("path", self.place) if self.kind == "iceberg" else writer
 
@@ -255,15 +250,6 @@ def with_extras(target: Target, config: Mapping[str, str]) -> dict[str, str]:
     given = [name.strip() for name in config.get(_EXTENSIONS, "").split(",") if name.strip()]
     extensions = ",".join(dict.fromkeys([*given, needed[_EXTENSIONS]]))
     return needed | dict(config) | {_EXTENSIONS: extensions}
-
-
-def _as_messages(frame: DataFrame) -> DataFrame:
-    """Return rows as messages: those with a ``body`` by their columns, others as one JSON each."""
-    from pyspark.sql import functions as F  # noqa: N812 - pyspark's own convention
-
-    if "body" in frame.columns:
-        return frame.select(*[name for name in frame.columns if name in _MESSAGE_COLUMNS])
-    return frame.select(F.to_json(F.struct("*")).alias("body"))
 
 
 def prepare_stream(frame: DataFrame, target: Target, partition_by: Sequence[str] = ()) -> None:

@@ -6,31 +6,44 @@ Law: options in, clients and pools out, each for its caller to close; nothing is
 from __future__ import annotations
 
 from rocketstream.client.blocking import BlockingAdminClient, signer
+from rocketstream.client.credentials import read_credentials
 from rocketstream.spark.options import ConnectOptions
 from rocketstream.spark.tls import tls_context
 from rocketstream.transport.blocking import BlockingConnection, BlockingPool
 
 
+def secrets_of(options: ConnectOptions) -> tuple[str | None, str | None, str | None]:
+    """Return access key, secret key and token; a file of them is read where it is needed.
+
+    Raises:
+        ConfigurationError: the file cannot be used on this machine.
+    """
+    if options.key_file is None:
+        return options.access_key, options.secret_key, options.security_token
+    found = read_credentials(options.key_file)
+    return found.access_key, found.secret_key, found.security_token
+
+
 def admin_client(options: ConnectOptions) -> BlockingAdminClient:
     """Return a client for the questions of a read; close it."""
+    access_key, secret_key, security_token = secrets_of(options)
     return BlockingAdminClient(
         options.name_server,
         timeout_ms=options.request_timeout_ms,
         connect_timeout_ms=options.connect_timeout_ms,
-        access_key=options.access_key,
-        secret_key=options.secret_key,
-        security_token=options.security_token,
+        access_key=access_key,
+        secret_key=secret_key,
+        security_token=security_token,
         ssl_context=tls_context(options),
     )
 
 
 def new_pool(options: ConnectOptions) -> BlockingPool:
     """Return connections for some options; close it."""
-    secrets = (options.access_key, options.secret_key, options.security_token)
     return BlockingPool(
         connect_timeout_ms=options.connect_timeout_ms,
         ssl_context=tls_context(options),
-        before_request=signer(*secrets),
+        before_request=signer(*secrets_of(options)),
     )
 
 
@@ -40,10 +53,9 @@ def new_connection(options: ConnectOptions, address: str) -> BlockingConnection:
     Raises:
         ConnectError: there is none to be had.
     """
-    secrets = (options.access_key, options.secret_key, options.security_token)
     return BlockingConnection(
         address,
         connect_timeout_ms=options.connect_timeout_ms,
         ssl_context=tls_context(options),
-        before_request=signer(*secrets),
+        before_request=signer(*secrets_of(options)),
     )

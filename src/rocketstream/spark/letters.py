@@ -29,6 +29,9 @@ _COLUMNS: Final = (
     "body",
     "properties",
     "reconsumeTimes",
+    # Written by consumers of ours that were told to.
+    "try_element_at(properties, 'SEND_BACK_CAUSE') AS cause",
+    "try_element_at(properties, 'SEND_BACK_WHERE') AS raisedAt",
     "bornTimestamp",
     "bornHost",
     "storeTimestamp AS deadTimestamp",
@@ -42,7 +45,8 @@ _OURS: Final = frozenset({"topic", "topics", "topicpattern", "assign"})
 def dead_letters(spark: Any, *groups: str, stream: bool = False, **options: Any) -> Any:
     """Return the dead letters of consumer groups as a DataFrame.
 
-    RocketMQ keeps no cause: a row tells what failed, how often, and since when it is given up.
+    A row tells what failed, how often, since when it is given up, and why where its consumer wrote
+    that into it (``send_back_cause=True``); RocketMQ itself keeps no cause.
 
     Parameters
     ----------
@@ -61,6 +65,7 @@ def dead_letters(spark: Any, *groups: str, stream: bool = False, **options: Any)
         Columns ``group``, ``originTopic`` and ``originMsgId`` (the broker's id of the message that
         failed first; both null for a message that was sent to the dead-letter topic as it is),
         ``msgId``, ``tags``, ``keys``, ``body``, ``properties``, ``reconsumeTimes``,
+        ``cause`` and ``raisedAt`` (null where no consumer told),
         ``bornTimestamp``, ``bornHost``, ``deadTimestamp`` (when it was given up), and
         ``brokerName``, ``queueId``, ``queueOffset`` of the dead letter.
 

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from rocketstream.errors import ConfigurationError, SubscriptionError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.bodies import SubscriptionData
+from rocketstream.protocol.names import SPARK_PULL_GROUP
 from rocketstream.protocol.subscription import EXPRESSION_SQL92, EXPRESSION_TAG, build_subscription
 from rocketstream.protocol.subscription import tags_hint as tags_hint
 from rocketstream.spark.columns import ERROR, Column
 from rocketstream.spark.options import ReadOptions
 
 SUBSCRIBE_ALL = "*"
-DEFAULT_GROUP = "rocketstream-spark"
+DEFAULT_GROUP = SPARK_PULL_GROUP
 """Named in pulls when the user names no group; its offsets are neither read nor written."""
 
 

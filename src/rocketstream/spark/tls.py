@@ -8,17 +8,19 @@ from __future__ import annotations
 import ssl
 
 from rocketstream.spark.options import ConnectOptions
-from rocketstream.transport.tls import client_context
+from rocketstream.transport.tls import client_context, environment_context
 
 
 def tls_context(options: ConnectOptions) -> ssl.SSLContext | None:
     """Return a context for name servers and brokers, None for plain connections.
 
+    Without the option ``useTls`` the environment of this process decides (ROCKETMQ_TLS_ENABLE).
+
     Raises:
         ConfigurationError: a file cannot be read here, or key and certificate do not match.
     """
     if not options.use_tls:
-        return None
+        return environment_context()
     return client_context(
         ca_file=options.tls_ca_file,
         cert_file=options.tls_cert_file,

@@ -40,7 +40,12 @@ def prepare() -> None:
 
 def pool(options: ConnectOptions) -> BlockingPool:
     """Return this process's connections for some options; they stay open between tasks."""
-    secrets = (options.access_key, options.secret_key, options.security_token)
+    secrets = (
+        options.access_key,
+        options.secret_key,
+        options.security_token,
+        options.key_file,
+    )
     key = (os.getpid(), options.connect_timeout_ms, secrets, tls_settings(options))
     pools: dict[Any, BlockingPool] = _keeper().pools
     found = pools.get(key)

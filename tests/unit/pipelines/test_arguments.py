@@ -99,6 +99,7 @@ def test_a_decoded_avro_record_is_told_from_one_of_nulls() -> None:
         ((None, "{id INT"), "is not JSON"),
         ((None, "_topic STRING"), "names _topic"),
         ((None, "id INTT"), "'INTT'"),
+        ((None, '{"type":"struct","fields":[{"name":"a","type":"intt"}]}'), "is not understood"),
     ],
 )
 def test_formats_and_schemas_that_cannot_be_are_refused(
@@ -177,8 +178,16 @@ def test_what_needs_a_package_spark_lacks_is_refused_before_it_starts(
     "master",
     ["local", "local[*]", "local[4]", "local[2,3]", "yarn", "k8s://h", "local-cluster[2,1,512]"],
 )
-def test_masters_spark_knows_are_let_through(master: str) -> None:
+def test_masters_spark_knows_are_let_through(master: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("YARN_CONF_DIR", "/etc/hadoop")
     check_master(master)
+
+
+def test_yarn_without_its_settings_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(ConfigurationError, match="HADOOP_CONF_DIR or YARN_CONF_DIR"):
+        check_master("yarn")
 
 
 @pytest.mark.parametrize("master", ["locl[2]", "local[0]", "local[]", "spark://h", "http://h", ""])

@@ -13,6 +13,7 @@ from typing import Final
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.blocking import BlockingAdminClient
+from rocketstream.client.consumer.blame import has_cause
 from rocketstream.errors import (
     BrokerError,
     MessageInvalidError,
@@ -26,9 +27,11 @@ from rocketstream.errors import (
 )
 from rocketstream.limits import MESSAGE_BODY_BYTES_MAX, PROPERTIES_BYTES_MAX
 from rocketstream.model import MessageQueue
-from rocketstream.protocol.codes import Perm, ResponseCode
+from rocketstream.protocol.cause import CAUSE_PROPERTIES
+from rocketstream.protocol.codes import Perm, RequestCode, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
-from rocketstream.protocol.message_ext import MessageExt
+from rocketstream.protocol.headers import ViewMessageRequestHeader
+from rocketstream.protocol.message_ext import MessageExt, decode_messages
 from rocketstream.spark.connections import admin_client
 from rocketstream.spark.consumer.core.returns import Replacement, anew, dead, send_back_command
 from rocketstream.spark.options import ConsumeOptions
@@ -129,16 +132,57 @@ class SendBack:
             patience.pause()
 
     def _try_back(self, failed: Sequence[Failed]) -> tuple[list[Failed], RocketMQError | None]:
-        """Send back, then anew what was refused; return what is not stored, and why."""
+        """Send back, then anew what was refused; return what is not stored, and why.
+
+        A send-back has the broker copy what it stores: what is to tell its cause is sent anew.
+        """
         refused: list[Failed] = []
         by_broker: dict[str, list[Failed]] = {}
-        for each in failed:
+        for each in self._without_cause(failed):
             by_broker.setdefault(each[0].broker_name, []).append(each)
         for broker_name, mine in by_broker.items():
             for first in range(0, len(mine), AT_ONCE):
                 refused += self._back_to(broker_name, mine[first : first + AT_ONCE])
         group, most = self._options.group, self._options.max_reconsume_times
         return self._all_anew(refused, lambda message, level: anew(message, group, level, most))
+
+    def _without_cause(self, failed: Sequence[Failed]) -> Sequence[Failed]:
+        """Send anew what tells its cause; return the rest, and what could not be sent so."""
+        if not self._options.send_back_cause:
+            return failed
+        group, most = self._options.group, self._options.max_reconsume_times
+        left: list[Failed] = []
+        for message, level in failed:
+            stored = self._stored(message) if has_cause(message) else None
+            if stored is None or self._send(anew(stored, group, level, most)) is not None:
+                left.append((message, level))
+        return left
+
+    def _stored(self, message: MessageExt) -> MessageExt | None:
+        """Return a message as its broker stores it, with the cause; None where it does not tell.
+
+        A transform may have changed what the row holds, and is to see what was sent again.
+        """
+        header = ViewMessageRequestHeader(offset=message.commit_log_offset)
+        command = RemotingCommand.request(RequestCode.VIEW_MESSAGE_BY_ID, header)
+        try:
+            address = self._cluster.master(message.broker_name)
+            answer = pool(self._options).request(address, command, self._options.request_timeout_ms)
+            found = decode_messages(answer.body) if answer.code == ResponseCode.SUCCESS else []
+            if not found or found[0].queue_offset != message.queue_offset:
+                return None
+            stored = found[0]
+            told = {
+                name: message.properties[name]
+                for name in CAUSE_PROPERTIES & message.properties.keys()
+            }
+            stored.properties.update(told)
+        except RocketMQError as error:
+            logger.info("%s goes back without its cause: %s", message.msg_id, error)
+            return None
+        stored.topic, stored.broker_name = message.topic, message.broker_name
+        stored.reconsume_times = message.reconsume_times
+        return stored
 
     def _back_to(self, broker_name: str, failed: Sequence[Failed]) -> list[Failed]:
         """Send messages back to one broker; return those it did not store."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream.client.consumer.blame import Blame
 from rocketstream.client.consumer.consume.consume_call import checked_status
 from rocketstream.client.consumer.listener import (
     ConsumeConcurrentlyContext,
@@ -87,7 +88,7 @@ def consume_rows(
     send_back = SendBack(options, clock)
     try:
         task = _Orderly if options.orderly else _Concurrently
-        return task(options, messages, calls, send_back, clock).consume(pairs)
+        return task(options, messages, calls, send_back, clock, listener).consume(pairs)
     finally:
         calls.close()
         send_back.close()
@@ -103,6 +104,7 @@ class _Task:
         calls: Calls,
         send_back: SendBack,
         clock: Clock,
+        listener: Listener,
     ) -> None:
         self._options = options
         self._messages = messages
@@ -110,10 +112,14 @@ class _Task:
         self._send_back = send_back
         self._clock = clock
         self._counts = Counts()
+        self._blame = Blame(listener.call) if options.send_back_cause else None
 
     def _expired(self, call: Call, queue: MessageQueue) -> None:
         """Send back what a call that hangs was given (C-248)."""
-        self._give_back(self._failed(queue, call.messages, EXPIRED_DELAY_LEVEL))
+        failed = self._failed(queue, call.messages, EXPIRED_DELAY_LEVEL)
+        if self._blame is not None:
+            self._blame.tell_time_out(message for message, _ in failed)
+        self._give_back(failed)
         self._counts.left_behind += len(call.messages)
 
     def _failed(
@@ -157,7 +163,10 @@ class _Concurrently(_Task):
             good = acknowledged(status, context.ack_index, len(call.messages))
             self._counts.consumed += good
             level = context.delay_level_when_next_consume
-            failed += self._failed(queue, call.messages[good:], level)
+            back = self._failed(queue, call.messages[good:], level)
+            if self._blame is not None:
+                self._blame.tell((m for m, _ in back), call.error, call.answer, _LATER.name)
+            failed += back
         if failed:
             self._give_back(failed)
         return len(finished)
@@ -214,6 +223,8 @@ class _Orderly(_Task):
             gone = [self._messages.untouched(turn.queue, message) for message in spent]
             for message, times in zip(gone, spent, strict=True):
                 message.reconsume_times = times.reconsume_times
+            if self._blame is not None:
+                self._blame.tell(gone, call.error, call.answer, _SUSPEND.name)
             self._send_back.give_up(gone)
             self._counts.given_up += len(spent)
 

@@ -21,6 +21,7 @@ CONNECT_OPTIONS: Final = (
     "accessKey",
     "secretKey",
     "securityToken",
+    "keyFile",
     "useTls",
     "tlsCaFile",
     "tlsCertFile",
@@ -41,9 +42,10 @@ class ConnectOptions:
         request_timeout_ms: bound of one request.
         connect_timeout_ms: bound of one connect.
         retry_timeout_ms: how long failures that may pass are retried.
-        access_key: of the user, None without ACL.
+        access_key: of the user; None takes the keys of each process's own environment, if any.
         secret_key: of the user.
         security_token: of the user, None for none.
+        key_file: file with those three instead; at the same path on driver and executors.
         use_tls: whether all connections speak TLS.
         tls_ca_file: PEM file of trusted certificates, None for the system's.
         tls_cert_file: PEM file of this client's certificate, None for none.
@@ -60,6 +62,7 @@ class ConnectOptions:
     access_key: str | None
     secret_key: str | None
     security_token: str | None
+    key_file: str | None
     use_tls: bool
     tls_ca_file: str | None
     tls_cert_file: str | None
@@ -78,6 +81,7 @@ def connect_options(values: Mapping[str, str]) -> ConnectOptions:
     Raises:
         ConfigurationError: one is missing or unusable.
     """
+    _check_keys(values)
     return ConnectOptions(
         name_server=_name_server(values),
         request_timeout_ms=number(values, "requestTimeoutMs", 10_000, 1),
@@ -86,6 +90,7 @@ def connect_options(values: Mapping[str, str]) -> ConnectOptions:
         access_key=values.get("accessKey"),
         secret_key=values.get("secretKey"),
         security_token=values.get("securityToken"),
+        key_file=values.get("keyFile"),
         use_tls=_use_tls(values),
         tls_ca_file=values.get("tlsCaFile"),
         tls_cert_file=values.get("tlsCertFile"),
@@ -114,6 +119,14 @@ def _name_server(values: Mapping[str, str]) -> str:
         if not host or not (port.isascii() and port.isdigit()) or {",", "/"} & set(host):
             raise bad("nameServer", text, accepted)
     return text
+
+
+def _check_keys(values: Mapping[str, str]) -> None:
+    for name in ("accessKey", "secretKey", "securityToken"):
+        if name in values and "keyFile" in values:
+            raise ConfigurationError(
+                f"options {name!r} and 'keyFile' are both given; give one", option=name
+            )
 
 
 def _use_tls(values: Mapping[str, str]) -> bool:

@@ -26,6 +26,7 @@ CONSUME_OPTIONS: Final = (
     "maxReconsumeTimes",
     "suspendCurrentQueueTimeMillis",
     "consumeTimeout",
+    "sendBackCause",
     *CONNECT_OPTIONS,
 )
 """Every option of the sink, spelled as documented; names are RocketMQ's."""
@@ -44,6 +45,7 @@ class ConsumeOptions(ConnectOptions):
         max_reconsume_times: tries after the first before the dead-letter topic.
         suspend_ms: pause of a queue whose orderly listener asks for one.
         timeout_ms: age at which a listener call is left behind and its messages are sent back.
+        send_back_cause: write what a listener raised, and where, into what is sent back.
     """
 
     listener: str
@@ -54,6 +56,7 @@ class ConsumeOptions(ConnectOptions):
     max_reconsume_times: int
     suspend_ms: int
     timeout_ms: float
+    send_back_cause: bool
 
     def __repr__(self) -> str:
         return f"ConsumeOptions(group={self.group!r}, name_server={self.name_server!r})"
@@ -82,6 +85,7 @@ def consume_options(given: Mapping[str, str]) -> ConsumeOptions:
         max_reconsume_times=MAX_RECONSUME_TIMES if tries == -1 else tries,
         suspend_ms=number(values, "suspendCurrentQueueTimeMillis", 1_000, 10, 30_000),
         timeout_ms=_timeout_ms(values),
+        send_back_cause=flag(values, "sendBackCause", False),
     )
 
 

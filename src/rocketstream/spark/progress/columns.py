@@ -28,6 +28,7 @@ CLUSTER_COLUMNS: Final[dict[str, str]] = {
     "consumeTps": "double",
     "observedAt": "timestamp",
     "error": "string",
+    "expired": "bigint",
 }
 """Of a cluster: name and Spark type, in the order of the schema."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from rocketstream._util.clock import SYSTEM_CLOCK
-from rocketstream.admin.progress import ProgressAdmin
+from rocketstream.admin.progress.overview import ProgressAdmin
 from rocketstream.admin.rows import ProgressRow
 from rocketstream.spark.connections import admin_client
 from rocketstream.spark.options.progress import ProgressOptions
@@ -61,4 +61,5 @@ def _row(row: ProgressRow, observed_ms: int) -> Row:
         row.consume_tps,
         observed_ms,
         row.error,
+        row.expired,
     )

@@ -29,11 +29,11 @@ from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import GetConsumerListByGroupRequestHeader
 from rocketstream.protocol.names import check_consumer_group, retry_topic
-from rocketstream.spark.connections import admin_client
+from rocketstream.spark.connections import admin_client, secrets_of
 from rocketstream.spark.driver.reporting import CLAIM_MARK
 from rocketstream.spark.options import CONNECT_OPTIONS, ConnectOptions, connect_options, known
 from rocketstream.spark.patience import Patience
-from rocketstream.spark.push.member import Directly, Progress, SparkMember
+from rocketstream.spark.push.member import Directly, Facts, Progress, SparkMember
 from rocketstream.spark.tls import tls_context
 
 logger = logging.getLogger("rocketstream.spark")
@@ -57,6 +57,7 @@ class GroupClaim:
         progress: returns how far each queue is, for running info; may block. Topics it tells of
             and ``subscriptions`` does not are shown as subscribed with ``*``.
         directly: gives one message to the listener, when an operator asks for it (309); may block.
+        facts: told in running info too, by name; may block.
         clock: of the client.
         **options: ``nameServer`` and the other options of a connection.
 
@@ -73,6 +74,7 @@ class GroupClaim:
         orderly: bool = False,
         progress: Progress = dict,
         directly: Directly | None = None,
+        facts: Facts = dict,
         clock: Clock = SYSTEM_CLOCK,
         **options: str,
     ) -> None:
@@ -84,6 +86,7 @@ class GroupClaim:
         self._orderly = orderly
         self._progress = progress
         self._directly = directly
+        self._facts = facts
         self._clock = clock
         self._config = _client_config(self._options, clock)
         self._engine: Engine | None = None
@@ -131,6 +134,7 @@ class GroupClaim:
                 self._orderly,
                 self._progress,
                 self._directly,
+                self._facts,
             )
             self._engine, self._member = engine, member
             try:
@@ -235,11 +239,12 @@ def live_members(admin: BlockingAdminClient, group: str) -> frozenset[str]:
 
 
 def _client_config(options: ConnectOptions, clock: Clock) -> ClientConfig:
+    access_key, secret_key, security_token = secrets_of(options)
     config = ClientConfig(
         namesrv_addr=options.name_server,
-        access_key=options.access_key,
-        secret_key=options.secret_key,
-        security_token=options.security_token,
+        access_key=access_key,
+        secret_key=secret_key,
+        security_token=security_token,
         ssl_context=tls_context(options),
         connect_timeout_ms=options.connect_timeout_ms,
     )

@@ -31,6 +31,8 @@ logger = logging.getLogger("rocketstream.spark")
 
 Progress = Callable[[], Mapping[MessageQueue, int]]
 """Returns how far each queue was consumed."""
+Facts = Callable[[], Mapping[str, str]]
+"""Returns what running info is to tell besides, by name."""
 Directly = Callable[[MessageExt, str], ConsumeMessageDirectlyResult]
 """Gives one message to the listener, somewhere: the message, the name of its broker."""
 
@@ -45,6 +47,7 @@ class SparkMember:
         orderly: whether queues are consumed in order.
         progress: asked when somebody wants to know, on a thread; may block.
         directly: has one message consumed, on a thread; may block. None: that is refused.
+        facts: told in running info too; asked on a thread; may block.
     """
 
     consume_type = "CONSUME_PASSIVELY"
@@ -58,7 +61,9 @@ class SparkMember:
         orderly: bool,
         progress: Progress,
         directly: Directly | None = None,
+        facts: Facts = dict,
     ) -> None:
+        self._facts = facts
         self._instance = instance
         self._settings = settings
         self._orderly = orderly
@@ -174,6 +179,7 @@ class SparkMember:
         ends = await self._ends()
         settings = self._settings
         properties = properties_of(settings) | properties_of(self._instance.config)
+        properties |= await self._told()
         properties.update(
             clientIP=self._instance.client_id.partition("@")[0],
             language="PYTHON",
@@ -232,4 +238,11 @@ class SparkMember:
             return await self._instance.callbacks.run(self._progress)
         except Exception as error:  # whatever Spark raises of a query that is ending
             logger.info("progress of group %s is unknown: %s", self.group, error)
+            return {}
+
+    async def _told(self) -> dict[str, str]:
+        try:
+            return dict(await self._instance.callbacks.run(self._facts))
+        except Exception as error:  # whatever Spark raises of a query that is ending
+            logger.info("what the query of group %s does is unknown: %s", self.group, error)
             return {}

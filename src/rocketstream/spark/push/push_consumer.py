@@ -35,7 +35,7 @@ from rocketstream.spark.push.claim import GroupClaim
 from rocketstream.spark.push.consume import refuse_speculation, sink, sink_options
 from rocketstream.spark.push.directly import OnRequest
 from rocketstream.spark.push.endings import report_ends, when_ended
-from rocketstream.spark.push.queries import ends_of, stop_between_batches
+from rocketstream.spark.push.queries import ends_of, facts_of, stop_between_batches
 from rocketstream.spark.push.settings import checked_settings
 from rocketstream.spark.push.starting import starting_offsets
 
@@ -352,6 +352,8 @@ class SparkPushConsumer(StaysHere):
             "suspendCurrentQueueTimeMillis": max(10, settings.suspend_current_queue_time_ms),
             "consumeTimeout": settings.consume_timeout_minutes,
         }
+        if settings.send_back_cause:
+            given["sendBackCause"] = "true"
         return sink_options(self._listener, self._orderly, self._connect() | given)
 
     def _connect(self) -> dict[str, str]:
@@ -364,6 +366,7 @@ class SparkPushConsumer(StaysHere):
             settings=self.settings,
             orderly=self._orderly,
             progress=lambda: ends_of(self._query),
+            facts=lambda: facts_of(self._query),
             directly=OnRequest(self._spark, self._sink_options()),
             clock=self._clock,
             **self._connect(),

@@ -6,6 +6,7 @@ Law: reads Spark's own reports; knows no group and no listener.
 from __future__ import annotations
 
 import json
+import math
 import threading
 from typing import Any, Final
 
@@ -29,6 +30,29 @@ def ends_of(query: Any) -> dict[MessageQueue, int]:
         except (ConfigurationError, ValueError):  # of a source that is not ours
             continue
     return ends
+
+
+def facts_of(query: Any) -> dict[str, str]:
+    """Return what a query says of itself, for whoever asks its group's member.
+
+    ``sparkQuery`` (its name, its id where it has none), ``sparkStatus``, and of the last finished
+    micro-batch ``sparkBatch``, ``sparkRows`` and ``sparkRowsPerSecond``; what Spark does not tell
+    is left out. Empty for None.
+    """
+    if query is None:
+        return {}
+    found = {"sparkQuery": query.name or str(query.id)}
+    message = (query.status or {}).get("message")
+    if message:
+        found["sparkStatus"] = str(message)
+    progress = query.lastProgress
+    if progress is None:
+        return found
+    found |= {"sparkBatch": str(progress.batchId), "sparkRows": str(progress.numInputRows)}
+    rate = progress.processedRowsPerSecond
+    if rate is not None and math.isfinite(rate):
+        found["sparkRowsPerSecond"] = f"{rate:.1f}"
+    return found
 
 
 def stop_between_batches(query: Any, await_ms: float, clock: Clock) -> None:

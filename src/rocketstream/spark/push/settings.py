@@ -19,7 +19,7 @@ _SETTINGS: Final = frozenset(
         "consume_from_where", "consume_timestamp", "consume_thread_max",
         "consume_message_batch_max_size", "max_reconsume_times", "suspend_current_queue_time_ms",
         "consume_timeout_minutes", "await_termination_ms_when_shutdown", "pull_batch_size",
-        "check_crc",
+        "check_crc", "send_back_cause",
     }
 )  # fmt: skip
 """Those of ``PushConsumerSettings`` that mean something on Spark."""
@@ -63,6 +63,7 @@ def told_settings(options: Mapping[str, str]) -> PushConsumerSettings:
         "max_reconsume_times": told.max_reconsume_times,
         "suspend_current_queue_time_ms": told.suspend_ms,
         "consume_timeout_minutes": told.timeout_ms / 60_000,
+        "send_back_cause": told.send_back_cause,
     }
     return PushConsumerSettings(told.group, **_fewest(given), **given)
 

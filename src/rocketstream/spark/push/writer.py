@@ -18,7 +18,7 @@ from rocketstream.spark.options import (
 from rocketstream.spark.push.claim import GroupClaim
 from rocketstream.spark.push.directly import OnRequest
 from rocketstream.spark.push.endings import report_ends, when_ended
-from rocketstream.spark.push.queries import ends_of
+from rocketstream.spark.push.queries import ends_of, facts_of
 from rocketstream.spark.push.settings import told_settings
 
 _DECIDED: Final = frozenset(name.lower() for name in CONSUME_OPTIONS)
@@ -119,6 +119,7 @@ class ConsumingWriter:
             settings=told_settings(self._options),
             orderly=self._options["orderly"] == "true",
             progress=progress,
+            facts=lambda: facts_of(started[0]) if started else {},
             directly=OnRequest(self._session, self._options),
             **connect,  # type: ignore[arg-type]  # none of its names is another keyword's
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -37,6 +37,7 @@ Run = Callable[..., Counts]
 def cluster() -> Iterator[EmbeddedCluster]:
     with EmbeddedCluster(delay_levels="1h 2h 3h 4h") as running:
         running.create_topic("T", queues=2)
+        running.create_topic("%RETRY%g", queues=1)  # as the heartbeat of a claim makes it
         with BlockingAdminClient(running.namesrv_addr):
             send(running, "T", 0, numbered(0, 10))
             send(running, "T", 1, numbered(10, 10))
@@ -69,13 +70,20 @@ def run(cluster: EmbeddedCluster, admin: BlockingAdminClient) -> Run:
         for message in pulled(admin, MessageQueue("T", "broker-a", queue_id), 0)
     ]
 
-    def consume(listener: Any, *, count: int = 20, reverse: bool = False, **options: Any) -> Counts:
+    def consume(
+        listener: Any,
+        *,
+        count: int = 20,
+        reverse: bool = False,
+        changed: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> Counts:
         least = {
             "nameServer": cluster.namesrv_addr, "group": "g", "listener": "x", "retryTimeoutMs": "0"
         }  # fmt: skip
         parsed = consume_options(least | {name: str(value) for name, value in options.items()})
         needed = check_columns([each for each in COLUMNS.items() if each[0] in rows[0].asDict()])
-        given = rows[:count]
+        given = [Row(**(each.asDict() | dict(changed or {}))) for each in rows[:count]]
         made = listener_of(listener, orderly=parsed.orderly)
         return consume_rows(parsed, needed, made, reversed(given) if reverse else given)
 
@@ -174,6 +182,45 @@ def test_a_listener_that_hangs_is_sent_back_and_left_behind(
     assert counts == Counts(consumed=19, sent_back=1, left_behind=1)
     assert waiting(admin, 3) == before + 1
     release.set()
+
+
+def test_what_was_transformed_and_fails_goes_back_with_its_cause_as_it_was_sent(
+    run: Run, admin: BlockingAdminClient
+) -> None:
+    """The transform sees it again, and once."""
+    before = dead_letters(admin)
+
+    def fail(messages: list[MessageExt]) -> Any:
+        raise ValueError(bytes(messages[0].body).decode())
+
+    options = {"maxReconsumeTimes": 0, "sendBackCause": "true"}
+    changed = {"body": b"transformed", "properties": {"mine": "x"}}
+    assert run(fail, count=1, changed=changed, **options) == Counts(sent_back=1)
+    (dead,) = pulled(admin, MessageQueue("%DLQ%g", "broker-a", 0), before)
+    assert (dead.body, dead.properties.get("mine")) == (b"0", None)
+    assert dead.properties["SEND_BACK_CAUSE"] == "ValueError: transformed"
+
+
+@pytest.mark.parametrize("orderly", ["false", "true"])
+def test_what_fails_tells_its_cause_when_asked_to(
+    run: Run, admin: BlockingAdminClient, orderly: str
+) -> None:
+    before = dead_letters(admin)
+
+    def fail(messages: list[MessageExt], context: Any) -> Any:
+        messages[0].properties["mine"] = "x"
+        if messages[0].body == b"3":
+            raise ValueError("three is wrong")
+        return ORDERLY if orderly == "true" else SUCCESS
+
+    options = {"maxReconsumeTimes": 0, "sendBackCause": "true", "orderly": orderly}
+    done = {"given_up": 1} if orderly == "true" else {"sent_back": 1}
+    assert run(fail, count=5, **options) == Counts(consumed=4, **done)
+    (dead,) = pulled(admin, MessageQueue("%DLQ%g", "broker-a", 0), before)
+    assert dead.body == b"3"
+    assert dead.properties["SEND_BACK_CAUSE"] == "ValueError: three is wrong"
+    assert dead.properties["SEND_BACK_WHERE"].endswith("<locals>.fail")
+    assert "mine" not in dead.properties
 
 
 def test_a_task_fails_when_a_send_back_is_not_acknowledged(run: Run) -> None:

@@ -61,7 +61,8 @@ def test_a_claim_is_a_live_member_with_a_retry_topic_until_it_ends(
 
 def test_tools_see_what_the_member_subscribes_and_how_far_it_is(cluster: EmbeddedCluster) -> None:
     """Running info (307) is answered from this process, with the offsets of the query."""
-    mine = claim(cluster, "seen", progress=lambda: {QUEUE: 41}, orderly=True)
+    facts = {"sparkQuery": "billing", "sparkBatch": "7"}
+    mine = claim(cluster, "seen", progress=lambda: {QUEUE: 41}, orderly=True, facts=lambda: facts)
     with mine, Admin(cluster.namesrv_addr) as admin:
         connection = admin.group_connections("seen")
         assert [member.client_id for member in connection.members] == [mine.client_id]
@@ -70,6 +71,7 @@ def test_tools_see_what_the_member_subscribes_and_how_far_it_is(cluster: Embedde
         assert [(each.topic, each.queue_id, each.commit_offset) for each in info.queues] == [
             ("orders", 0, 41)
         ]
+        assert facts.items() <= info.properties.items()
 
 
 def test_topics_a_query_reads_are_seen_although_nobody_named_them(

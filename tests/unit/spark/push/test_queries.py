@@ -8,7 +8,7 @@ from typing import Any
 
 from rocketstream.model import MessageQueue
 from rocketstream.spark.driver.offsets import StreamOffset
-from rocketstream.spark.push.queries import ends_of, stop_between_batches
+from rocketstream.spark.push.queries import ends_of, facts_of, stop_between_batches
 from rocketstream.testing.clock import ManualClock
 
 A, B = MessageQueue("T", "b", 0), MessageQueue("%RETRY%g", "b", 0)
@@ -85,3 +85,26 @@ def test_a_micro_batch_that_does_not_end_is_broken_off_in_time() -> None:
     query = Stuck(busy=1_000)
     stop_between_batches(query, 3_000, clock)
     assert query.stopped_at == 3
+
+
+def test_a_query_tells_its_name_and_its_last_batch() -> None:
+    last = SimpleNamespace(batchId=7, numInputRows=1_200, processedRowsPerSecond=400.04)
+    query = SimpleNamespace(
+        name="billing", id="1-2", status={"message": "Processing new data"}, lastProgress=last
+    )
+    assert facts_of(query) == {
+        "sparkQuery": "billing",
+        "sparkStatus": "Processing new data",
+        "sparkBatch": "7",
+        "sparkRows": "1200",
+        "sparkRowsPerSecond": "400.0",
+    }
+
+
+def test_what_spark_does_not_tell_of_a_query_is_left_out() -> None:
+    assert facts_of(None) == {}
+    early = SimpleNamespace(name=None, id="1-2", status={}, lastProgress=None)
+    assert facts_of(early) == {"sparkQuery": "1-2"}
+    odd = SimpleNamespace(batchId=0, numInputRows=0, processedRowsPerSecond=float("nan"))
+    early.lastProgress = odd
+    assert facts_of(early) == {"sparkQuery": "1-2", "sparkBatch": "0", "sparkRows": "0"}

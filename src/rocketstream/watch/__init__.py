@@ -1,0 +1,25 @@
+"""What keeps looking at a cluster: collection, history, metrics and notices, shared by every face.
+
+Law: one collection for all readers; no reader's request makes a broker call.
+"""
+
+from __future__ import annotations
+
+from rocketstream.watch.collector import Collector, Cost, Update
+from rocketstream.watch.core.outage import Outage
+from rocketstream.watch.core.series import Point
+from rocketstream.watch.core.takeover import Gap
+from rocketstream.watch.core.verdict_log import VerdictChange
+from rocketstream.watch.history import History, PastVerdict
+
+__all__ = [
+    "Collector",
+    "Cost",
+    "Gap",
+    "History",
+    "Outage",
+    "PastVerdict",
+    "Point",
+    "Update",
+    "VerdictChange",
+]

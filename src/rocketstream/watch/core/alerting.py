@@ -1,0 +1,229 @@
+"""What is told of a group's verdicts, and when: changes that last, each once.
+
+Law: PURE. Verdicts and times in, notices out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from typing import Final
+
+from rocketstream.admin.state import ClusterState, GroupVerdict, Verdict
+from rocketstream.watch.core.outage import Outage
+
+BAD: Final = (
+    Verdict.PINNED,
+    Verdict.STALLED,
+    Verdict.STOPPED,
+    Verdict.FALLING_BEHIND,
+    Verdict.REWOUND,
+)
+"""Verdicts told of unless a rule names others."""
+GOOD: Final = (Verdict.OK, Verdict.CATCHING_UP)
+"""Verdicts that end what was told; UNKNOWN ends nothing."""
+HOLD_MS: Final = 60_000
+SETTLE_MS: Final = 300_000
+"""No recovery is told in the first minutes: a window that is only beginning shows no trouble."""
+THE_CLUSTER: Final = ""
+"""Stands where a group's name would, in what is remembered of the cluster itself."""
+
+
+class Event(StrEnum):
+    """What a notice is about."""
+
+    RAISED = "raised"
+    CHANGED = "changed"
+    REPEATED = "repeated"
+    RECOVERED = "recovered"
+    OUTAGE = "outage"
+    OUTAGE_OVER = "outage over"
+    TEST = "test"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Which groups are told of, and how.
+
+    Attributes:
+        groups: patterns (``billing-*``) a name must match one of.
+        but: patterns it must not match.
+        verdicts: which verdicts are told of.
+        webhooks: names of the webhooks that are told.
+        hold_ms: how long a verdict must stand before it is told of.
+        repeat_ms: told again so often while it stands; 0 never.
+        recovered: also tell when it is over.
+    """
+
+    webhooks: tuple[str, ...]
+    groups: tuple[str, ...] = ("*",)
+    but: tuple[str, ...] = ()
+    verdicts: tuple[Verdict, ...] = BAD
+    hold_ms: int = HOLD_MS
+    repeat_ms: int = 0
+    recovered: bool = True
+
+    def is_for(self, group: str) -> bool:
+        """Return whether the rule is for a group."""
+        return any(fnmatchcase(group, p) for p in self.groups) and not any(
+            fnmatchcase(group, p) for p in self.but
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """One thing to tell.
+
+    Attributes:
+        group: None where it is about the cluster.
+        before: the verdict told last; None where none was.
+        verdict: the verdict now; None where it is about the cluster.
+        sentence: explains it.
+        since_ms: since when it is so.
+        lag, time_lag_ms: of the group; None where not known.
+        webhooks: who is told.
+    """
+
+    event: Event
+    at_ms: int
+    sentence: str
+    webhooks: tuple[str, ...]
+    group: str | None = None
+    before: Verdict | None = None
+    verdict: Verdict | None = None
+    since_ms: int | None = None
+    lag: int | None = None
+    time_lag_ms: int | None = None
+
+
+@dataclass(slots=True)
+class _Told:
+    verdict: Verdict | None
+    at_ms: int
+
+
+class Alerting:
+    """Decides what is told; not thread safe.
+
+    Args:
+        rules: the first that is for a group counts.
+        outage_webhooks: who is told that nothing answers, and that it does again.
+        outage_hold_ms: how long an outage must last before it is told.
+    """
+
+    def __init__(
+        self,
+        rules: Sequence[Rule],
+        outage_webhooks: tuple[str, ...] = (),
+        outage_hold_ms: int = HOLD_MS,
+    ) -> None:
+        self._rules = tuple(rules)
+        self._outage_webhooks = outage_webhooks
+        self._outage_hold_ms = outage_hold_ms
+        self._told: dict[str, _Told] = {}
+        self._seen: dict[str, tuple[Verdict, int]] = {}
+        self._began_ms: int | None = None
+
+    def remembered(self) -> dict[str, tuple[str | None, int]]:
+        """Return what was told, to be given to ``remember`` after a restart."""
+        return {
+            group: (None if told.verdict is None else told.verdict.value, told.at_ms)
+            for group, told in self._told.items()
+        }
+
+    def remember(self, told: Mapping[str, tuple[str | None, int]]) -> None:
+        """Take what was told before a restart: it is not told again."""
+        self._told = {
+            group: _Told(None if verdict is None else Verdict(verdict), at_ms)
+            for group, (verdict, at_ms) in told.items()
+        }
+
+    def step(
+        self,
+        state: ClusterState | None,
+        verdicts: Mapping[str, GroupVerdict],
+        outage: Outage | None,
+        now_ms: int,
+    ) -> list[Notice]:
+        """Take what a sweep found and return what is to be told now.
+
+        During an outage nothing is told of groups: that nothing is known of them follows.
+        """
+        if self._began_ms is None:
+            self._began_ms = now_ms
+        found = self._of_outage(outage, now_ms)
+        if outage is not None or state is None:
+            return found
+        for group in [group for group in self._told if group and group not in verdicts]:
+            del self._told[group]  # deleted: nobody waits for its recovery
+        self._seen = {g: seen for g, seen in self._seen.items() if g in verdicts}
+        for group, verdict in verdicts.items():
+            rule = next((rule for rule in self._rules if rule.is_for(group)), None)
+            if rule is None:
+                continue
+            notice = self._of_group(rule, group, verdict, state, now_ms)
+            if notice is not None:
+                found.append(notice)
+        return found
+
+    def _of_group(
+        self, rule: Rule, group: str, verdict: GroupVerdict, state: ClusterState, now_ms: int
+    ) -> Notice | None:
+        event = self._event(rule, group, verdict.verdict, now_ms)
+        if event is None:
+            return None
+        told = self._told.get(group)
+        if event is Event.RECOVERED:
+            del self._told[group]
+            if not rule.recovered:
+                return None
+        else:
+            self._told[group] = _Told(verdict.verdict, now_ms)
+        found = state.groups.get(group)
+        return Notice(
+            event,
+            now_ms,
+            verdict.sentence,
+            rule.webhooks,
+            group,
+            None if told is None else told.verdict,
+            verdict.verdict,
+            verdict.since_ms,
+            None if found is None else found.lag,
+            None if found is None else found.time_lag_ms,
+        )
+
+    def _event(self, rule: Rule, group: str, verdict: Verdict, now_ms: int) -> Event | None:
+        seen = self._seen.get(group)
+        if seen is None or seen[0] is not verdict:
+            seen = self._seen[group] = (verdict, now_ms)
+        told = self._told.get(group)
+        if told is not None and told.verdict is verdict:
+            again = rule.repeat_ms and now_ms - told.at_ms >= rule.repeat_ms
+            return Event.REPEATED if again else None
+        if now_ms - seen[1] < rule.hold_ms:
+            return None
+        if verdict in rule.verdicts:
+            return Event.RAISED if told is None else Event.CHANGED
+        settled = now_ms - (self._began_ms or 0) >= SETTLE_MS
+        over = told is not None and verdict in GOOD and settled
+        return Event.RECOVERED if over else None
+
+    def _of_outage(self, outage: Outage | None, now_ms: int) -> list[Notice]:
+        if not self._outage_webhooks:
+            return []
+        told = self._told.get(THE_CLUSTER)
+        if outage is not None:
+            if told is not None or now_ms - outage.since_ms < self._outage_hold_ms:
+                return []
+            self._told[THE_CLUSTER] = _Told(None, now_ms)
+            text = f"The cluster does not answer: {outage.error}"
+            since = outage.since_ms
+            return [Notice(Event.OUTAGE, now_ms, text, self._outage_webhooks, since_ms=since)]
+        if told is None:
+            return []
+        del self._told[THE_CLUSTER]
+        text = "The cluster answers again."
+        return [Notice(Event.OUTAGE_OVER, now_ms, text, self._outage_webhooks)]

@@ -1,0 +1,69 @@
+"""Whose members are asked what they do, so that a pinned message is found, and how often.
+
+Law: PURE. Windows and times in, a group out. A look costs members a dump of their threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from rocketstream.admin.core.pinned import HELD_MS
+from rocketstream.admin.core.windows import relevant
+from rocketstream.admin.state import GroupState, PinnedMessage, QueueState
+
+STANDS_MS: Final = HELD_MS
+"""A queue that stood for less is no reason to ask: what its member holds may just be in work, and a
+look that finds nothing puts the next one off."""
+AGAIN_MS: Final = 60_000
+"""A group is looked into this often at most."""
+
+
+class Looks:
+    """Keeps what looks into members found; one group's members at a time. Not thread safe."""
+
+    def __init__(self) -> None:
+        self._looked_ms: dict[str, int] = {}
+        self._found: dict[str, tuple[PinnedMessage, ...]] = {}
+
+    def next_group(self, windows: Mapping[str, Sequence[GroupState]], now_ms: int) -> str | None:
+        """Return the group to look into now, of those with a queue that stands; None for none."""
+        self._looked_ms = {g: at for g, at in self._looked_ms.items() if g in windows}
+        self._found = {g: found for g, found in self._found.items() if g in windows}
+        standing = [
+            group
+            for group, window in windows.items()
+            if abs(now_ms - self._looked_ms.get(group, 0)) >= AGAIN_MS and has_standing(window)
+        ]
+        return min(standing, key=lambda group: self._looked_ms.get(group, 0), default=None)
+
+    def note(self, group: str, found: Sequence[PinnedMessage], now_ms: int) -> None:
+        """Keep what a look found, nothing too."""
+        self._looked_ms[group] = now_ms
+        self._found[group] = tuple(found)
+
+    def found(self, group: str) -> tuple[PinnedMessage, ...]:
+        """Return what the last look into a group found."""
+        return self._found.get(group, ())
+
+
+def has_standing(window: Sequence[GroupState]) -> bool:
+    """Return whether members are there and a queue of theirs stood still with messages waiting."""
+    if not window or not window[-1].members:
+        return False
+    now = window[-1]
+    older = next((s for s in reversed(window) if now.taken_ms - s.taken_ms >= STANDS_MS), None)
+    if older is None:
+        return False
+    before = {_place(queue): queue.committed_offset for queue in older.queues}
+    return any(
+        (queue.waiting or 0) > 0
+        and relevant(now, queue)
+        and _place(queue) in before
+        and before[_place(queue)] == queue.committed_offset
+        for queue in now.queues
+    )
+
+
+def _place(queue: QueueState) -> tuple[str, str, int]:
+    return queue.topic, queue.broker_name, queue.queue_id

@@ -1,0 +1,117 @@
+"""What is written down of a sweep: a handful of figures per group, and per group and topic.
+
+Law: PURE. Two sweeps in, rows out. What is not known is None.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from rocketstream.admin.state import GroupState, QueueKind, QueueState
+
+WHOLE_GROUP: Final = ""
+"""Stands for all topics of a group together, its retry topic included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measures:
+    """The figures of one group, or of one topic of a group, at one moment.
+
+    Attributes:
+        lag: messages waiting in the queues whose lag is known; None if none is.
+        time_lag_ms: how long the oldest waiting one has waited.
+        consume_rate: messages a second the committed offsets moved on by since the sweep before;
+            None without one, where an offset is not known, or where the group was moved back.
+        arrival_rate: messages a second that arrived.
+        retrying: messages due for another try; of the whole group only.
+        dead_letters: messages given up and kept; of the whole group only.
+        queues_unknown: queues not counted in ``lag``.
+    """
+
+    lag: int | None
+    time_lag_ms: int | None
+    consume_rate: float | None
+    arrival_rate: float | None
+    retrying: int | None = None
+    dead_letters: int | None = None
+    queues_unknown: int = 0
+
+
+def measures_of(state: GroupState, before: GroupState | None) -> dict[str, Measures]:
+    """Return the figures of a group: under ``WHOLE_GROUP`` and under each of its topics.
+
+    Args:
+        before: the same group at the sweep before; None leaves the rates unknown.
+    """
+    seconds = 0.0 if before is None else (state.taken_ms - before.taken_ms) / 1000
+    was = {} if before is None else _by_key(before.queues)
+    waiting = state.of_kind(QueueKind.TOPIC, QueueKind.RETRY)
+    found = {
+        WHOLE_GROUP: Measures(
+            state.lag,
+            state.time_lag_ms,
+            *_rates(waiting, was, seconds),
+            state.retrying,
+            state.dead_letters,
+            state.queues_unknown,
+        )
+    }
+    topics: defaultdict[str, list[QueueState]] = defaultdict(list)
+    for queue in state.of_kind(QueueKind.TOPIC):
+        topics[queue.topic].append(queue)
+    for topic, queues in topics.items():
+        lags = [queue.lag for queue in queues]
+        known = [lag for lag in lags if lag is not None]
+        waits = [lag for queue in queues if (lag := queue.time_lag_ms(state.taken_ms)) is not None]
+        found[topic] = Measures(
+            sum(known) if known else None,
+            max(waits) if waits else None,
+            *_rates(queues, was, seconds),
+            queues_unknown=len(lags) - len(known),
+        )
+    return found
+
+
+_Key = tuple[str, str, int]
+
+
+def _by_key(queues: Iterable[QueueState]) -> dict[_Key, QueueState]:
+    return {(q.topic, q.broker_name, q.queue_id): q for q in queues}
+
+
+def _rates(
+    queues: Iterable[QueueState], was: Mapping[_Key, QueueState], seconds: float
+) -> tuple[float | None, float | None]:
+    """Return messages a second consumed and arrived; None where one queue does not tell."""
+    if seconds <= 0:
+        return None, None
+    consumed: int | None = 0
+    arrived: int | None = 0
+    asked = 0
+    for queue in queues:
+        old = was.get((queue.topic, queue.broker_name, queue.queue_id))
+        if old is None:
+            consumed = arrived = None  # a queue that is new: nobody knows since when
+            break
+        asked += 1
+        consumed = _plus(consumed, old.committed_offset, queue.committed_offset, queue)
+        arrived = _plus(arrived, old.max_offset, queue.max_offset, None)
+    if not asked:
+        return None, None
+    return (
+        None if consumed is None else consumed / seconds,
+        None if arrived is None else arrived / seconds,
+    )
+
+
+def _plus(
+    total: int | None, before: int | None, after: int | None, empty: QueueState | None
+) -> int | None:
+    if empty is not None and before is None and after is None and empty.max_offset == 0:
+        return total  # nothing to consume in it, so nothing was
+    if total is None or before is None or after is None or after < before:
+        return None
+    return total + after - before

@@ -1,0 +1,47 @@
+"""When the next sweep begins.
+
+Law: PURE. What the last sweep cost in, a pause out.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+SHARE_MAX: Final = 0.25
+"""Of the time, spent sweeping: a sweep of 5 s is followed by a pause of 15 s at least."""
+STRETCH_MAX: Final = 4
+"""While some brokers fail the interval grows to so many times itself."""
+OUTAGE_INTERVAL_S: Final = 30.0
+"""While nothing answers the interval grows to this, or stays what it is if that is longer."""
+BETWEEN_S: Final = 1.0
+"""However often a refresh is asked for, sweeps begin this far apart at least."""
+
+
+def pause_s(
+    interval_s: float, took_s: float, *, failed_sweeps: int = 0, failing_sweeps: int = 0
+) -> float:
+    """Return how long to wait after a sweep until the next begins.
+
+    Args:
+        interval_s: wanted from one beginning to the next.
+        took_s: how long the sweep took.
+        failed_sweeps: how many sweeps in a row found nothing at all.
+        failing_sweeps: how many in a row found brokers that did not answer.
+    """
+    interval = interval_s
+    if failed_sweeps:
+        interval = min(interval_s * 2 ** min(failed_sweeps, 10), max(interval_s, OUTAGE_INTERVAL_S))
+    elif failing_sweeps:
+        interval = interval_s * min(2 ** min(failing_sweeps, 10), STRETCH_MAX)
+    resting = took_s / SHARE_MAX - took_s
+    return max(interval - took_s, resting, 0.0)
+
+
+def early_pause_s(since_begin_s: float, took_s: float) -> float:
+    """Return how long a sweep that was asked for still has to wait: 0 when it may begin now.
+
+    Args:
+        since_begin_s: how long ago the last sweep began.
+        took_s: how long it took.
+    """
+    return max(BETWEEN_S - since_begin_s, took_s * 2 - since_begin_s, 0.0)

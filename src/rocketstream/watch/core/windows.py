@@ -1,0 +1,132 @@
+"""The last minutes of every group, in bounded memory.
+
+Law: PURE. Old and new states in, what is kept out; equal values are kept once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from rocketstream.admin.state import GroupState, QueueKind, QueueState
+
+SPAN_MS: Final = 20 * 60_000
+"""How far back a window reaches: older states change no verdict."""
+RECENT_MS: Final = 5 * 60_000
+"""The last minutes get two thirds of a window's states, the rest of the span the others."""
+STATES_MAX: Final = 45
+SLACK_MS: Final = 1_500
+STATES_MIN: Final = 6
+"""Of one group, whatever the bound of all."""
+QUEUES_MAX: Final = 120_000
+"""Queue states of all windows together, some 300 bytes each; more queues mean fewer states."""
+
+
+class Windows:
+    """A sliding window of states per group; not thread safe.
+
+    Args:
+        span_ms: how far back it reaches.
+        states_max: most states of one group.
+        queues_max: queue states of all groups; where the cluster has more queues, states are
+            kept at a greater distance, so that the span stays.
+
+    States are closer together in the last quarter of the span than before it.
+    """
+
+    def __init__(
+        self,
+        *,
+        span_ms: int = SPAN_MS,
+        states_max: int = STATES_MAX,
+        queues_max: int = QUEUES_MAX,
+    ) -> None:
+        self._span_ms = span_ms
+        self._states_max = states_max
+        self._queues_max = queues_max
+        self._windows: dict[str, list[GroupState]] = {}
+
+    def add(self, groups: Mapping[str, GroupState]) -> None:
+        """Take what a sweep found; groups it did not find are forgotten."""
+        queues = sum(len(state.queues) for state in groups.values())
+        count = self._states_max
+        if queues:
+            count = max(min(self._queues_max // queues, count), STATES_MIN)
+        recent_ms = self._span_ms * RECENT_MS // SPAN_MS
+        near = max(count * 2 // 3, 2)
+        pace = _Pace(
+            self._span_ms,
+            recent_ms,
+            recent_ms / near,
+            (self._span_ms - recent_ms) / max(count - near, 1),
+        )
+        self._windows = {
+            name: _added(self._windows.get(name, []), state, pace) for name, state in groups.items()
+        }
+
+    def window(self, group: str) -> list[GroupState]:
+        """Return the states of a group, oldest first; empty for a group nobody knows."""
+        return list(self._windows.get(group, ()))
+
+    def newest(self) -> dict[str, GroupState]:
+        """Return the last state of every group."""
+        return {name: window[-1] for name, window in self._windows.items()}
+
+    @property
+    def queue_states(self) -> int:
+        """Queue states kept that differ from each other: what the windows take in memory."""
+        return len(
+            {id(queue) for w in self._windows.values() for state in w for queue in state.queues}
+        )
+
+
+class _Pace(NamedTuple):
+    """How far back states are kept, and how far apart: recent ones, and older ones."""
+
+    span_ms: int
+    recent_ms: int
+    near_ms: float
+    far_ms: float
+
+
+def _added(window: list[GroupState], state: GroupState, pace: _Pace) -> list[GroupState]:
+    if window and state.taken_ms < window[-1].taken_ms:
+        # The clock was set back: what is older cannot be compared with what comes.
+        window = []
+    if not window:
+        return [state]
+    now_ms = state.taken_ms
+    kept: list[GroupState] = []
+    # Oldest first: each is kept that is far enough from the one kept before it, so that what stays
+    # does not depend on how many come later. A little less will do: no sweep comes to the second.
+    for old in window:
+        age_ms = now_ms - old.taken_ms
+        distance_ms = pace.near_ms if age_ms <= pace.recent_ms else pace.far_ms
+        if age_ms > pace.span_ms:
+            continue
+        if not kept or old.taken_ms - kept[-1].taken_ms >= distance_ms - SLACK_MS:
+            kept.append(old)
+    return [*kept, _sharing(state, window[-1])]
+
+
+def _sharing(state: GroupState, before: GroupState) -> GroupState:
+    """Return the state made of the former one's values wherever they are equal."""
+    known = {(q.topic, q.broker_name, q.queue_id, q.kind): q for q in before.queues}
+    queues = tuple(_same(known, queue) for queue in state.queues)
+    return dataclasses.replace(
+        state,
+        group=before.group,
+        queues=before.queues if queues == before.queues else queues,
+        members=before.members if state.members == before.members else state.members,
+        subscriptions=before.subscriptions
+        if state.subscriptions == before.subscriptions
+        else state.subscriptions,
+    )
+
+
+def _same(
+    known: Mapping[tuple[str, str, int, QueueKind], QueueState], queue: QueueState
+) -> QueueState:
+    before = known.get((queue.topic, queue.broker_name, queue.queue_id, queue.kind))
+    return before if before is not None and before == queue else queue

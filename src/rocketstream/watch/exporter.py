@@ -1,0 +1,211 @@
+"""Serves the metrics of a collector over HTTP.
+
+Law: hands out what the last sweep left; a scrape asks no broker and renders nothing twice.
+"""
+
+from __future__ import annotations
+
+import gzip
+import ipaddress
+import socket
+import socketserver
+import threading
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, Final, Self
+
+from rocketstream.errors import ConfigurationError, PortInUseError
+from rocketstream.watch.collector import Collector
+from rocketstream.watch.metrics import CONTENT_TYPE, scrape
+
+DEFAULT_PORT: Final = 5557
+"""rocketmq-exporter's."""
+REQUESTS_AT_ONCE_MAX: Final = 16
+"""More connections at once are closed unanswered."""
+SILENT_S: Final = 10.0
+"""A scraper that says nothing, or takes nothing, for so long is left."""
+CLOSE_LOOK_S: Final = 0.05
+"""So often it is looked whether the server is to end."""
+
+_PAGE: Final = b"rocketstream: the metrics are at /metrics\n"
+
+
+class Exporter:
+    """An HTTP server with ``/metrics``, on a thread of its own; to be closed.
+
+    Args:
+        collector: whose figures are told.
+        host: address to listen on; others than loopback need ``insecure``.
+        port: 0 takes a free one.
+        insecure: allow an address others can reach: there is no login, and metrics name groups,
+            topics and the addresses of members.
+        queues: tell lag per queue; False sums it per topic and broker.
+
+    Raises:
+        ConfigurationError: an address others can reach without ``insecure``; one that is none.
+        PortInUseError: the port is taken.
+    """
+
+    def __init__(
+        self,
+        collector: Collector,
+        host: str = "127.0.0.1",
+        port: int = DEFAULT_PORT,
+        *,
+        insecure: bool = False,
+        queues: bool = True,
+    ) -> None:
+        if not insecure and not is_loopback(host):
+            raise ConfigurationError(
+                f"metrics on {host}: others could reach it, and there is no login; listen on "
+                "127.0.0.1, or allow it with --insecure (insecure=True)",
+                host=host,
+            )
+        self._collector = collector
+        self._queues = queues
+        self._lock = threading.Lock()
+        self._of: object = None
+        self._text = b""
+        self._zipped: bytes | None = None
+        try:
+            self._server = _Server((host, port), partial(_Handler, exporter=self))
+        except OSError as error:
+            if error.errno in (98, 48, 10048):  # EADDRINUSE of Linux, macOS, Windows
+                raise PortInUseError(
+                    f"metrics: port {port} of {host} is taken; give another one, 0 for a free one",
+                    host=host,
+                    port=port,
+                ) from None
+            raise ConfigurationError(
+                f"metrics cannot listen on {host}:{port}: {error.strerror or error}",
+                host=host,
+                port=port,
+            ) from error
+        self._thread = threading.Thread(
+            target=self._server.serve_forever,
+            args=(CLOSE_LOOK_S,),
+            name="rocketstream-metrics",
+            daemon=True,
+        )
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens."""
+        host, port = self._server.server_address[:2]
+        return str(host), int(port)
+
+    def close(self) -> None:
+        """Stop listening and wait for the answers under way."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def body(self, *, zipped: bool) -> bytes:
+        """Return the metrics of the last sweep, rendered once for all who ask."""
+        with self._lock:
+            update = self._collector.update()
+            if self._of is not update:
+                self._text = scrape(self._collector, queues=self._queues).encode()
+                self._zipped = None
+                self._of = update
+            if not zipped:
+                return self._text
+            if self._zipped is None:
+                self._zipped = gzip.compress(self._text, 1)
+            return self._zipped
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine reaches the address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = False
+    block_on_close = True
+
+    def __init__(self, address: tuple[str, int], handler: Any) -> None:
+        self._room = threading.BoundedSemaphore(REQUESTS_AT_ONCE_MAX)
+        if ":" in address[0]:
+            self.address_family = socket.AF_INET6
+        super().__init__(address, handler)
+
+    def server_bind(self) -> None:
+        # HTTPServer's own looks the host's name up, which may take seconds and serves nobody.
+        socketserver.TCPServer.server_bind(self)
+        host, port = self.server_address[:2]
+        self.server_name, self.server_port = str(host), int(port)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if not self._room.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:
+            self._room.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._room.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        return  # a scraper that went away
+
+
+class _Handler(BaseHTTPRequestHandler):
+    timeout = SILENT_S
+    server_version = "rocketstream"
+    sys_version = ""
+
+    def __init__(self, *args: Any, exporter: Exporter) -> None:
+        self._exporter = exporter
+        super().__init__(*args)
+
+    def do_GET(self) -> None:
+        path = self.path.partition("?")[0]
+        if path == "/metrics":
+            zipped = "gzip" in self.headers.get("Accept-Encoding", "")
+            self._answer(200, CONTENT_TYPE, self._exporter.body(zipped=zipped), zipped)
+        elif path == "/":
+            self._answer(200, "text/plain; charset=utf-8", _PAGE)
+        else:
+            self._answer(404, "text/plain; charset=utf-8", _PAGE)
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def _answer(self, status: int, kind: str, body: bytes, zipped: bool = False) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("X-Content-Type-Options", "nosniff")
+        if zipped:
+            self.send_header("Content-Encoding", "gzip")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        return

@@ -1,0 +1,552 @@
+"""Lag, time lag, rates and verdicts over a month, in one bounded SQLite file.
+
+Law: one writer; several readers, in this process or others. Unknown is NULL. What is wrong with the
+file is logged and never ends the collection.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self, TypeVar
+
+from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream.admin.state import ClusterState, GroupVerdict, Verdict
+from rocketstream.errors import ClientStateError, ConfigurationError
+from rocketstream.watch import history_file
+from rocketstream.watch.core.measures import WHOLE_GROUP, Measures, measures_of
+from rocketstream.watch.core.series import Level, Point, thinned, with_breaks
+from rocketstream.watch.core.takeover import Past
+from rocketstream.watch.core.verdict_log import VerdictChange
+from rocketstream.watch.history_file import LEVELS, PAGE_BYTES
+from rocketstream.watch.history_past import PastWriter, read_past, shorten
+
+_log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+BYTES_MAX: Final = 256 * 1024 * 1024
+BYTES_MAX_MIN: Final = 1024 * 1024
+READERS_KEPT: Final = 4
+VERDICTS_MAX: Final = 50_000
+"""Changes of verdict kept; the oldest go first."""
+POINTS_MAX: Final = 10_000
+"""Of one answer."""
+
+_COLUMNS = "lag, time_lag_ms, consume_rate, arrival_rate, retrying, dead_letters, queues_unknown"
+_ROLLED = (
+    "max(lag), max(time_lag_ms), CAST(round(avg(consume_rate)) AS INTEGER), "
+    "CAST(round(avg(arrival_rate)) AS INTEGER), max(retrying), max(dead_letters), "
+    "max(queues_unknown)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PastVerdict:
+    """A change of verdict as it was written down; ``before`` is None for a first sight."""
+
+    group: str
+    at_ms: int
+    before: Verdict | None
+    verdict: Verdict
+    sentence: str
+
+
+class History:
+    """The history of a cluster's groups: every 10 s for an hour, every minute for a day, every
+    10 minutes for 30 days.
+
+    Args:
+        path: the file. One that is damaged, of another program or of another version is renamed
+            (``….aside-TIME``), said so in the log, and a new one begins.
+        bytes_max: bound of the file, 1 MiB at least; beside it stands a log of up to 8 MiB. Where
+            it is reached each resolution gives up the oldest tenth of what it has.
+        read_only: look at what another process writes.
+        clock: what is too old is seen by it.
+
+    A coarser point has the worst lag and the mean rates of its stretch. The last verdicts and the
+    states of the last 20 minutes are kept too, for ``past``. Thread safe; to be closed.
+
+    Raises:
+        ConfigurationError: no file can be there; another process writes it; there is none to read.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        bytes_max: int = BYTES_MAX,
+        read_only: bool = False,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        if bytes_max < BYTES_MAX_MIN:
+            raise ConfigurationError(
+                f"bytes_max={bytes_max}: a history needs {BYTES_MAX_MIN} bytes at least",
+                bytes_max=bytes_max,
+            )
+        self._path = Path(path)
+        self._clock = clock
+        self._pages_max = bytes_max // PAGE_BYTES
+        self._read_only = read_only
+        self._lock = threading.Lock()
+        self._closed = False
+        self._readers: list[sqlite3.Connection] = []
+        self._before: ClusterState | None = None
+        self._ids: dict[tuple[str, str], int] = {}
+        self._past = PastWriter(bytes_max)
+        self._failing = False
+        self._held: sqlite3.Connection | None = None
+        self._writer: sqlite3.Connection | None = None
+        if read_only:
+            if not self._path.is_file():
+                raise history_file.unusable(self._path, FileNotFoundError("there is no such file"))
+            return
+        if self._path.is_dir():
+            raise history_file.unusable(self._path, IsADirectoryError("it is a directory"))
+        self._held = history_file.hold(self._path)
+        try:
+            self._open()
+        except BaseException:
+            self._held.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self._path
+
+    def close(self) -> None:
+        """Close the file; calling it again does nothing."""
+        with self._lock:
+            if not self._closed:
+                self._keep_last()
+            self._closed = True
+            for connection in (*self._readers, self._writer, self._held):
+                if connection is not None:
+                    connection.close()
+            self._readers = []
+            self._writer = self._held = None
+
+    # --- writing ------------------------------------------------------------------------------
+
+    def add(
+        self,
+        state: ClusterState,
+        verdicts: Mapping[str, GroupVerdict] | None = None,
+        changes: Sequence[VerdictChange] = (),
+    ) -> None:
+        """Write one sweep down, in one transaction; raises nothing that is the file's fault.
+
+        A sweep that found nothing is written as a moment at which nothing was known.
+
+        Args:
+            state: what it found.
+            verdicts: of every group, for ``past``; None keeps none.
+            changes: verdicts that are others than before.
+
+        Raises:
+            ClientStateError: closed, or opened to read.
+        """
+        with self._lock:
+            if self._closed or self._read_only:
+                what = "closed" if self._closed else "opened to read only"
+                raise ClientStateError(f"history {self._path} is {what}")
+            before, self._before = self._before, state
+            for _ in range(2):
+                try:
+                    self._write(state, before, verdicts, changes)
+                    self._failing = False
+                    return
+                except sqlite3.Error as error:
+                    if not self._mend(error):
+                        return
+
+    def _write(
+        self,
+        state: ClusterState,
+        before: ClusterState | None,
+        verdicts: Mapping[str, GroupVerdict] | None,
+        changes: Sequence[VerdictChange],
+    ) -> None:
+        connection = self._writing()
+        measures = _measures(state, before)
+        with _transaction(connection, self._ids, self._past):
+            finest = LEVELS[0].step_ms
+            slot = state.taken_ms // finest
+            connection.execute(f"INSERT OR REPLACE INTO slots_{finest} VALUES (?)", (slot,))
+            connection.executemany(
+                f"INSERT OR REPLACE INTO points_{finest} VALUES (?,?,?,?,?,?,?,?,?)",
+                [
+                    (slot, self._series_id(connection, group, topic), *_stored(found))
+                    for (group, topic), found in measures.items()
+                ],
+            )
+            connection.executemany(
+                "INSERT INTO verdicts (at_ms, grp, before, verdict, sentence) VALUES (?,?,?,?,?)",
+                [(c.at_ms, c.group, c.before, c.after.verdict, c.after.sentence) for c in changes],
+            )
+            if verdicts is not None and state.error is None:
+                self._past.write(connection, state, verdicts)
+            rolled = False
+            for fine, coarse in itertools.pairwise(LEVELS):
+                rolled |= _roll(connection, fine, coarse, state.taken_ms)
+            if rolled:
+                self._prune(connection, state.taken_ms)
+
+    def _series_id(self, connection: sqlite3.Connection, group: str, topic: str) -> int:
+        known = self._ids.get((group, topic))
+        if known is None:
+            connection.execute(
+                "INSERT OR IGNORE INTO series (grp, topic) VALUES (?,?)", (group, topic)
+            )
+            row = connection.execute(
+                "SELECT id FROM series WHERE grp = ? AND topic = ?", (group, topic)
+            ).fetchone()
+            known = self._ids[(group, topic)] = int(row[0])
+        return known
+
+    def _prune(self, connection: sqlite3.Connection, now_ms: int) -> None:
+        """Give up what is too old, and the oldest tenth of each level where the file is full."""
+        for level in LEVELS:
+            _forget(connection, level, (now_ms - level.keep_ms) // level.step_ms)
+        connection.execute(
+            "DELETE FROM verdicts WHERE at_ms < ? OR id <= (SELECT max(id) FROM verdicts) - ?",
+            (now_ms - LEVELS[-1].keep_ms, VERDICTS_MAX),
+        )
+        used, free = _pages(connection)
+        if used > self._pages_max * 0.9:
+            self._shorten(connection)
+        elif free > max(used // 4, 256):
+            connection.execute("PRAGMA incremental_vacuum(256)").fetchall()
+
+    def _keep_last(self) -> None:
+        """Keep the last state for who goes on from it."""
+        if self._writer is None or self._before is None or self._before.error is not None:
+            return
+        try:
+            with _transaction(self._writer, self._ids, self._past):
+                self._past.write_moment(self._writer, self._before)
+        except sqlite3.Error as error:
+            self._say(error)
+
+    def _shorten(self, connection: sqlite3.Connection) -> None:
+        shorten(connection)
+        for level in LEVELS:
+            row = connection.execute(
+                f"SELECT slot FROM slots_{level.step_ms} ORDER BY slot LIMIT 1 OFFSET "
+                f"(SELECT count(*) / 10 FROM slots_{level.step_ms})"
+            ).fetchone()
+            if row is not None:
+                _forget(connection, level, int(row[0]) + 1)
+
+    def _writing(self) -> sqlite3.Connection:
+        if self._writer is None:
+            self._open()
+        assert self._writer is not None
+        return self._writer
+
+    def _open(self) -> None:
+        self._writer = history_file.open_writer(self._path, self._clock)
+        self._writer.execute(f"PRAGMA max_page_count = {self._pages_max}").fetchone()
+        self._ids = {}
+        self._past.forget()
+
+    def _mend(self, error: sqlite3.Error) -> bool:
+        """Do what can be done about an error of the file; return whether to write again."""
+        if history_file.is_damage(error):
+            self._drop_connections()
+            try:
+                history_file.set_aside(self._path, self._clock, str(error))
+            except ConfigurationError as worse:
+                self._say(worse)
+                return False
+            return True
+        full = getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL
+        if full and self._writer is not None and not self._failing:
+            self._failing = True
+            try:
+                with _transaction(self._writer, self._ids, self._past):
+                    self._shorten(self._writer)
+                return True
+            except sqlite3.Error as worse:
+                error = worse
+        self._say(error)
+        return False
+
+    def _say(self, error: Exception) -> None:
+        if not self._failing:
+            _log.warning(
+                "HISTORY_NOT_WRITTEN history %s: %s; the collection goes on without it",
+                self._path,
+                error,
+            )
+        self._failing = True
+
+    def _drop_connections(self) -> None:
+        for connection in (*self._readers, self._writer):
+            if connection is not None:
+                connection.close()
+        self._readers = []
+        self._writer = None
+
+    # --- reading ------------------------------------------------------------------------------
+
+    def series(
+        self,
+        group: str,
+        topic: str | None = None,
+        *,
+        since_ms: int,
+        until_ms: int,
+        points: int = 300,
+    ) -> list[Point]:
+        """Return the figures of a group, or of one of its topics, over time; oldest first.
+
+        Args:
+            topic: None takes all topics and the retry topic together.
+            since_ms: begin, ms since 1970.
+            until_ms: end, not included.
+            points: at most so many, 1 to 10,000; several moments become one point with the worst
+                lag and the mean rates.
+
+        Moments nothing was known at are points of Nones, breaks in a line.
+
+        Raises:
+            ConfigurationError: no such stretch of time, or too many points.
+        """
+        if until_ms <= since_ms or not 1 <= points <= POINTS_MAX:
+            raise ConfigurationError(
+                f"since_ms={since_ms}, until_ms={until_ms}, points={points}: the end must "
+                f"lie behind the begin, and points between 1 and {POINTS_MAX}",
+                since_ms=since_ms,
+                until_ms=until_ms,
+                points=points,
+            )
+
+        def read(connection: sqlite3.Connection) -> list[Point]:
+            row = connection.execute(
+                "SELECT id FROM series WHERE grp = ? AND topic = ?",
+                (group, WHOLE_GROUP if topic is None else topic),
+            ).fetchone()
+            if row is None:
+                return []
+            found, steps = _found(connection, int(row[0]), since_ms, until_ms)
+            return thinned(with_breaks(found, steps), since_ms, until_ms, points)
+
+        return self._read(read, [])
+
+    def verdicts(
+        self,
+        group: str | None = None,
+        *,
+        since_ms: int = 0,
+        until_ms: int | None = None,
+        limit: int = 1_000,
+    ) -> list[PastVerdict]:
+        """Return changes of verdict, the newest first.
+
+        Args:
+            group: of one group; None takes all.
+        """
+        conditions = "at_ms >= ?" + (" AND at_ms < ?" if until_ms is not None else "")
+        values: list[object] = [since_ms, *([until_ms] if until_ms is not None else [])]
+        if group is not None:
+            conditions += " AND grp = ?"
+            values.append(group)
+
+        def read(connection: sqlite3.Connection) -> list[PastVerdict]:
+            rows = connection.execute(
+                "SELECT grp, at_ms, before, verdict, sentence FROM verdicts "
+                f"WHERE {conditions} ORDER BY at_ms DESC, id DESC LIMIT ?",
+                (*values, limit),
+            )
+            return [
+                PastVerdict(g, at, None if b is None else Verdict(b), Verdict(v), sentence)
+                for g, at, b, v, sentence in rows
+            ]
+
+        return self._read(read, [])
+
+    def past(self) -> Past | None:
+        """Return what the collection before left to go on from; None where there was none.
+
+        Only of a history that is written to: who only looks goes on from nothing.
+        """
+        if self._read_only:
+            return None
+        return self._read(read_past, None)
+
+    def size_bytes(self) -> int:
+        """Return how large the file is, without SQLite's log beside it."""
+        return self._path.stat().st_size
+
+    def _read(self, read: Callable[[sqlite3.Connection], T], nothing: T) -> T:
+        with self._lock:
+            if self._closed:
+                raise ClientStateError(f"history {self._path} is closed")
+            connection = self._readers.pop() if self._readers else None
+        try:
+            if connection is None:
+                connection = history_file.connect(self._path, read_only=True)
+            connection.execute("BEGIN")  # one moment for all that is read
+            try:
+                found = read(connection)
+            finally:
+                connection.execute("ROLLBACK")
+        except sqlite3.Error as error:
+            if connection is not None:
+                connection.close()
+            # The writer puts a damaged file aside when it comes upon the damage.
+            _log.warning("HISTORY_NOT_READ history %s: %s", self._path, error)
+            return nothing
+        with self._lock:
+            if self._closed or len(self._readers) >= READERS_KEPT:
+                connection.close()
+            else:
+                self._readers.append(connection)
+        return found
+
+
+@contextmanager
+def _transaction(
+    connection: sqlite3.Connection, ids: dict[tuple[str, str], int], past: PastWriter
+) -> Iterator[None]:
+    """Write all of it or nothing; ``ids`` handed out in what is rolled back are forgotten."""
+    known = len(ids)
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if len(ids) != known:
+            ids.clear()
+        past.forget()
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _measures(state: ClusterState, before: ClusterState | None) -> dict[tuple[str, str], Measures]:
+    if state.error is not None:
+        return {}
+    was = {} if before is None or before.error is not None else before.groups
+    return {
+        (group, topic): measures
+        for group, found in state.groups.items()
+        for topic, measures in measures_of(found, was.get(group)).items()
+    }
+
+
+def _stored(found: Measures) -> tuple[int | None, ...]:
+    return (
+        found.lag,
+        found.time_lag_ms,
+        _thousandths(found.consume_rate),
+        _thousandths(found.arrival_rate),
+        found.retrying,
+        found.dead_letters,
+        found.queues_unknown,
+    )
+
+
+def _thousandths(rate: float | None) -> int | None:
+    return None if rate is None else round(rate * 1000)
+
+
+def _roll(connection: sqlite3.Connection, fine: Level, coarse: Level, now_ms: int) -> bool:
+    """Make the coarse slots that are over, of the fine ones; return whether there were any."""
+    f, c = fine.step_ms, coarse.step_ms
+    row = connection.execute(f"SELECT max(slot) FROM slots_{c}").fetchone()
+    last = row[0]
+    # Only what the fine level still has: an older stretch would be made of its rest.
+    first = connection.execute(f"SELECT min(slot) FROM slots_{f}").fetchone()[0]
+    if first is None:
+        return False
+    begin = max(first * f // c, -1 if last is None else last + 1)
+    end = now_ms // c
+    if begin >= end:
+        return False
+    span = (begin * c // f, end * c // f)
+    new = connection.execute(
+        f"INSERT OR IGNORE INTO slots_{c} SELECT DISTINCT slot * {f} / {c} FROM slots_{f} "
+        "WHERE slot >= ? AND slot < ?",
+        span,
+    ).rowcount
+    connection.execute(
+        f"INSERT OR REPLACE INTO points_{c} SELECT slot * {f} / {c} AS s, series, {_ROLLED} "
+        f"FROM points_{f} WHERE slot >= ? AND slot < ? GROUP BY s, series",
+        span,
+    )
+    return new > 0
+
+
+def _forget(connection: sqlite3.Connection, level: Level, before_slot: int) -> None:
+    for table in ("slots", "points"):
+        connection.execute(f"DELETE FROM {table}_{level.step_ms} WHERE slot < ?", (before_slot,))
+
+
+def _pages(connection: sqlite3.Connection) -> tuple[int, int]:
+    """Return the pages in use and the free ones of the file."""
+    (all_pages,) = connection.execute("PRAGMA page_count").fetchone()
+    (free,) = connection.execute("PRAGMA freelist_count").fetchone()
+    return all_pages - free, free
+
+
+def _found(
+    connection: sqlite3.Connection, series: int, since_ms: int, until_ms: int
+) -> tuple[list[Point], list[int]]:
+    """Return the points of a stretch, each moment from the finest level that has it, with steps."""
+    parts: list[tuple[list[Point], int]] = []
+    end_ms = until_ms
+    for level in LEVELS:
+        step = level.step_ms
+        first = connection.execute(f"SELECT min(slot) FROM slots_{step}").fetchone()[0]
+        if first is None:
+            continue
+        begin_ms = max(since_ms, first * step)
+        if begin_ms >= end_ms:
+            continue
+        rows = connection.execute(
+            f"SELECT s.slot, {_COLUMNS} FROM slots_{step} s "
+            f"LEFT JOIN points_{step} p ON p.slot = s.slot AND p.series = ? "
+            "WHERE s.slot >= ? AND s.slot < ? ORDER BY s.slot",
+            (series, -(-begin_ms // step), -(-end_ms // step)),
+        )
+        parts.append(([_point(row, step) for row in rows], step))
+        end_ms = begin_ms
+    parts.reverse()
+    return (
+        [point for found, _ in parts for point in found],
+        [step for found, step in parts for _ in found],
+    )
+
+
+def _point(row: tuple[int | None, ...], step_ms: int) -> Point:
+    slot, lag, time_lag_ms, consumed, arrived, retrying, dead, unknown = row
+    return Point(
+        (slot or 0) * step_ms,
+        lag,
+        time_lag_ms,
+        None if consumed is None else consumed / 1000,
+        None if arrived is None else arrived / 1000,
+        retrying,
+        dead,
+        unknown or 0,
+    )

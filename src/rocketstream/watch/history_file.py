@@ -1,0 +1,184 @@
+"""The file of the history: its tables, opening it, and putting aside what is none or is damaged.
+
+Law: SQLite and the file system; knows nothing of what the figures mean.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from pathlib import Path
+from typing import Final
+
+from rocketstream._util.clock import Clock
+from rocketstream.errors import ConfigurationError
+from rocketstream.watch.core.series import Level
+
+_log = logging.getLogger(__name__)
+
+APPLICATION_ID: Final = 0x524B5348
+"""Says in the file's header that it is ours."""
+VERSION: Final = 1
+PAGE_BYTES: Final = 4096
+BUSY_S: Final = 5.0
+
+LEVELS: Final = (
+    Level(10_000, 3_600_000),
+    Level(60_000, 24 * 3_600_000),
+    Level(600_000, 30 * 24 * 3_600_000),
+)
+
+_SERIES = """
+CREATE TABLE series (
+  id INTEGER PRIMARY KEY, grp TEXT NOT NULL, topic TEXT NOT NULL, UNIQUE (grp, topic)
+);
+CREATE TABLE verdicts (
+  id INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL, grp TEXT NOT NULL,
+  before TEXT, verdict TEXT NOT NULL, sentence TEXT NOT NULL
+);
+CREATE INDEX verdicts_of_group ON verdicts (grp, at_ms);
+CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+"""
+# What a restart goes on from: made where it is missing, so a file of before has its past still.
+_GOING_ON = """
+CREATE TABLE IF NOT EXISTS standing (
+  grp TEXT PRIMARY KEY, verdict TEXT NOT NULL, since_ms INTEGER
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS moments (at_ms INTEGER PRIMARY KEY, states BLOB NOT NULL);
+"""
+# Rates in thousandths of a message a second: SQLite keeps small whole numbers in few bytes.
+# Ordered by time, so that a sweep is written in one place and what is too old is cut off in one.
+_LEVEL = """
+CREATE TABLE slots_{n} (slot INTEGER PRIMARY KEY);
+CREATE TABLE points_{n} (
+  slot INTEGER NOT NULL, series INTEGER NOT NULL,
+  lag INTEGER, time_lag_ms INTEGER, consume_rate INTEGER, arrival_rate INTEGER,
+  retrying INTEGER, dead_letters INTEGER, queues_unknown INTEGER NOT NULL,
+  PRIMARY KEY (slot, series)
+) WITHOUT ROWID;
+"""
+
+
+class _NotOursError(Exception):
+    """A database of somebody else, or of another version."""
+
+
+def is_damage(error: sqlite3.Error) -> bool:
+    """Return whether the file itself is broken, as opposed to locked, full or out of reach."""
+    return getattr(error, "sqlite_errorcode", None) in (
+        sqlite3.SQLITE_CORRUPT,
+        sqlite3.SQLITE_NOTADB,
+    )
+
+
+def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
+    """Open a connection that any thread may use, one at a time."""
+    mode = "ro" if read_only else "rwc"
+    return sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode={mode}",
+        uri=True,
+        timeout=BUSY_S,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+
+
+def hold(path: Path) -> sqlite3.Connection:
+    """Return what keeps every other writer away until it is closed, or this process ends.
+
+    Raises:
+        ConfigurationError: another process writes this history; or the place cannot be written.
+    """
+    lock = path.with_name(path.name + ".lock")
+    try:
+        held = sqlite3.connect(lock, timeout=0, isolation_level=None, check_same_thread=False)
+        held.execute("BEGIN EXCLUSIVE")
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:
+            raise ConfigurationError(
+                f"history {path}: another process writes it; give this one another file",
+                path=str(path),
+            ) from None
+        raise unusable(path, error) from error
+    except sqlite3.DatabaseError as error:
+        raise unusable(lock, error) from error
+    return held
+
+
+def unusable(path: Path, error: Exception) -> ConfigurationError:
+    """Return the error of a place where no history can be."""
+    return ConfigurationError(
+        f"history {path}: {error}; give a file in a directory that exists and can be written",
+        path=str(path),
+    )
+
+
+def open_writer(path: Path, clock: Clock) -> sqlite3.Connection:
+    """Open the file to write to it, made anew where there is none or none of ours.
+
+    Raises:
+        ConfigurationError: no history can be there.
+    """
+    for _ in range(2):
+        connection: sqlite3.Connection | None = None
+        try:
+            connection = connect(path, read_only=False)
+            _prepare(connection)
+            return connection
+        except (_NotOursError, sqlite3.DatabaseError) as error:
+            if connection is not None:
+                connection.close()
+            if isinstance(error, sqlite3.DatabaseError) and not is_damage(error):
+                raise unusable(path, error) from error
+            set_aside(path, clock, str(error))
+    raise unusable(path, OSError("what was put aside came back"))
+
+
+def _prepare(connection: sqlite3.Connection) -> None:
+    """Check that the database is ours, or empty, and make what is missing."""
+    (ours,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    if tables and ours != APPLICATION_ID:
+        raise _NotOursError("it is a database of another program")
+    if tables and version != VERSION:
+        raise _NotOursError(f"it is of version {version}, this program writes version {VERSION}")
+    if not tables:
+        connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+    connection.execute("PRAGMA journal_mode = WAL")
+    # A kill loses nothing; a power failure the last seconds, and never the file.
+    connection.execute("PRAGMA synchronous = NORMAL")
+    connection.execute("PRAGMA journal_size_limit = 8388608")
+    if tables:
+        connection.executescript(f"BEGIN IMMEDIATE;{_GOING_ON}COMMIT;")
+        return
+    levels = "".join(_LEVEL.format(n=level.step_ms) for level in LEVELS)
+    connection.executescript(
+        f"BEGIN;{_SERIES}{levels}{_GOING_ON}"
+        f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {VERSION}; COMMIT;"
+    )
+
+
+def set_aside(path: Path, clock: Clock, why: str) -> Path:
+    """Rename the file, with what SQLite keeps beside it, and say so.
+
+    Raises:
+        ConfigurationError: it cannot be renamed.
+    """
+    kept = path.with_name(f"{path.name}.aside-{clock.now_ms()}")
+    try:
+        path.rename(kept)
+        for tail in ("-wal", "-shm"):
+            beside = path.with_name(path.name + tail)
+            if beside.exists():
+                beside.rename(kept.with_name(kept.name + tail))
+    except OSError as error:
+        raise unusable(path, error) from error
+    _log.warning(
+        "HISTORY_SET_ASIDE history %s cannot be used: %s; kept as %s, and a new one begins",
+        path,
+        why,
+        kept,
+    )
+    return kept
