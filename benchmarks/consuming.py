@@ -5,16 +5,18 @@ Law: as benchmarks.work; each job runs in a process of its own.
 
 from __future__ import annotations
 
-import argparse
 import gc
 import os
 import struct
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 from benchmarks.harness import resident_mib
+from benchmarks.jobs import Options, Round, counted
 from rocketstream import (
     ConsumeConcurrentlyStatus,
     ConsumeFromWhere,
@@ -40,68 +42,111 @@ class Tally:
         self._first = self._last = 0.0
         self._done = threading.Event()
 
-    def add(self, amount: int) -> None:
-        """Count messages."""
+    def add(self, amount: int) -> bool:
+        """Count messages; tell whether these were the last."""
         with self._lock:
-            if not self._seen:
+            if not self._first:
                 self._first = time.perf_counter()
             self._seen += amount
             if self._seen >= self._wanted:
                 self._last = time.perf_counter()
                 self._done.set()
+            return self._done.is_set()
 
-    def per_s(self, timeout_s: float) -> float:
-        """Wait for the last one and return how many came a second."""
+    def begin_now(self) -> None:
+        """Take the time from now on, not from the first message."""
+        with self._lock:
+            self._first = time.perf_counter()
+
+    def seconds(self, timeout_s: float) -> float:
+        """Wait for the last one and return how long they took, from the first one on."""
         if not self._done.wait(timeout_s):
             raise RuntimeError(f"consumed {self._seen} of {self._wanted} in {timeout_s} s")
-        return self._wanted / (self._last - self._first)
+        return self._last - self._first
 
 
-def drain(options: argparse.Namespace) -> dict[str, float]:
+@contextmanager
+def drain(_: Options) -> Iterator[Round]:
     """Consume a backlog with a listener that does nothing; from first to last message."""
-    tally = Tally(options.count)
-
-    def listener(messages: list[MessageExt]) -> ConsumeConcurrentlyStatus:
-        tally.add(len(messages))
-        return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
-
-    return _drain(options, tally, listener, orderly=False)
+    yield partial(_drain, success=ConsumeConcurrentlyStatus.CONSUME_SUCCESS, orderly=False)
 
 
-def drain_orderly(options: argparse.Namespace) -> dict[str, float]:
+@contextmanager
+def drain_orderly(_: Options) -> Iterator[Round]:
     """The same with an orderly listener."""
-    tally = Tally(options.count)
-
-    def listener(messages: list[MessageExt]) -> ConsumeOrderlyStatus:
-        tally.add(len(messages))
-        return ConsumeOrderlyStatus.SUCCESS
-
-    return _drain(options, tally, listener, orderly=True)
+    yield partial(_drain, success=ConsumeOrderlyStatus.SUCCESS, orderly=True)
 
 
 def _drain(
-    options: argparse.Namespace, tally: Tally, listener: Callable[..., Any], *, orderly: bool
+    options: Options, *, success: ConsumeConcurrentlyStatus | ConsumeOrderlyStatus, orderly: bool
 ) -> dict[str, float]:
-    consumer = PushConsumer(
-        options.group,
-        namesrv_addr=options.namesrv,
-        consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
-        consume_message_batch_max_size=options.batch,
-    )
-    consumer.subscribe(options.topic)
-    consumer.register_message_listener(listener, orderly=orderly)
-    with consumer:
-        consumer.start()
-        return {"per_s": tally.per_s(options.timeout)}
+    """Each round is a consumer of its own, in a group of its own; or many, who begin together."""
+    tally = Tally(options.count * max(1, options.groups))
+    together = bool(options.groups or options.members)
+    begun = threading.Event()
+    if not together:
+        begun.set()
+    with ExitStack() as stack:
+
+        def listener(messages: list[MessageExt]) -> Any:
+            tally.add(len(messages))
+            return success
+
+        def gated(messages: list[MessageExt]) -> Any:
+            begun.wait(options.timeout)
+            return listener(messages)
+
+        def started(group: str) -> PushConsumer:
+            consumer = stack.enter_context(
+                PushConsumer(
+                    group,
+                    namesrv_addr=options.namesrv,
+                    consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
+                    consume_message_batch_max_size=options.batch,
+                )
+            )
+            consumer.subscribe(options.topic)
+            call = gated if together else listener
+            consumer.register_message_listener(call, orderly=orderly)
+            consumer.start()
+            return consumer
+
+        names = [f"{options.group}-{number}" for number in range(max(1, options.groups))]
+        consumers = [started(name) for name in names for _ in range(max(1, options.members))]
+        if together:
+            _await_even_shares(consumers, options)
+            tally.begin_now()
+            begun.set()
+        return counted(options.count * len(names), tally.seconds(options.timeout))
 
 
-def drain_lite(options: argparse.Namespace) -> dict[str, float]:
-    """Poll a backlog out of a lite pull consumer, 32 a pull."""
+def _await_even_shares(consumers: list[PushConsumer], options: Options) -> None:
+    """Wait until the members of each group have divided the queues, so that none moves later."""
+    queues = len(consumers[0].fetch_subscribe_message_queues(options.topic))
+    end = time.monotonic() + options.timeout
+    while time.monotonic() < end:
+        shares = [
+            sum(each.topic == options.topic for each in consumer.assigned_queues())
+            for consumer in consumers
+        ]
+        if max(shares) - min(shares) <= 1 and sum(shares) == queues * max(1, options.groups):
+            return
+        time.sleep(0.05)
+    raise RuntimeError(f"queues were not divided evenly in {options.timeout} s: {shares}")
+
+
+@contextmanager
+def drain_lite(_: Options) -> Iterator[Round]:
+    """Poll a backlog out of a lite pull consumer, ``--polled`` messages a call."""
+    yield _drain_lite
+
+
+def _drain_lite(options: Options) -> dict[str, float]:
     consumer = LitePullConsumer(
         options.group,
         namesrv_addr=options.namesrv,
         consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
-        pull_batch_size=32,
+        pull_batch_size=options.polled,
     )
     consumer.subscribe(options.topic)
     tally = Tally(options.count)
@@ -114,19 +159,23 @@ def drain_lite(options: argparse.Namespace) -> dict[str, float]:
             if amount:
                 seen += amount
                 tally.add(amount)
-        return {"per_s": tally.per_s(0)}
+        return counted(options.count, tally.seconds(0))
 
 
 class LatencyListener:
-    """Takes messages that carry a number and the time they were sent."""
+    """Takes messages that carry a number and the time they were sent; one round after the other."""
 
-    def __init__(self, warm_up: int, count: int) -> None:
-        self.nanos = [0] * count
+    def __init__(self) -> None:
         self.awake = threading.Event()
+        self.arm(0, 0)
+
+    def arm(self, warm_up: int, count: int) -> None:
+        """Begin a round of ``count`` messages after ``warm_up`` that do not count."""
         self.complete = threading.Event()
+        self._lock = threading.Lock()
+        self._nanos = [0] * count
         self._warm_up = warm_up
         self._left = count
-        self._lock = threading.Lock()
 
     def __call__(self, messages: list[MessageExt]) -> ConsumeConcurrentlyStatus:
         """Note how long each message took."""
@@ -135,22 +184,28 @@ class LatencyListener:
             number, sent = _STAMP.unpack_from(message.body)
             self.awake.set()
             if number >= self._warm_up:
-                self.nanos[number - self._warm_up] = now - sent
                 with self._lock:
+                    self._nanos[number - self._warm_up] = now - sent
                     self._left -= 1
                     if not self._left:
                         self.complete.set()
         return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
 
-    def at(self, share: float) -> float:
-        """Microseconds that ``share`` of the messages took at most."""
-        ordered = sorted(self.nanos)
-        return ordered[min(len(ordered) - 1, int(share * len(ordered)))] / 1000
+    def figures(self) -> dict[str, float]:
+        """Microseconds that half, 99 % and all of the messages of the round took at most."""
+        ordered = sorted(self._nanos)
+        last = len(ordered) - 1
+        shares = {"p50_us": 0.5, "p99_us": 0.99, "max_us": 1.0}
+        return {
+            name: ordered[min(last, int(share * len(ordered)))] / 1000
+            for name, share in shares.items()
+        }
 
 
-def latency(options: argparse.Namespace) -> dict[str, float]:
+@contextmanager
+def latency(options: Options) -> Iterator[Round]:
     """Send at a steady rate and consume in one process; from before the send to the listener."""
-    listener = LatencyListener(options.warm_up, options.count)
+    listener = LatencyListener()
     consumer = PushConsumer(options.group, namesrv_addr=options.namesrv)
     consumer.subscribe(options.topic)
     consumer.register_message_listener(listener)
@@ -161,6 +216,14 @@ def latency(options: argparse.Namespace) -> dict[str, float]:
         stamp = _STAMP.pack(number, time.perf_counter_ns())
         producer.send(Message(options.topic, stamp + filler))
 
+    def once(now: Options) -> dict[str, float]:
+        listener.arm(now.warm_up, now.count)
+        start = time.perf_counter()
+        _pace(send, now.rate or 500, now.warm_up + now.count)
+        if not listener.complete.wait(30):
+            raise RuntimeError("not every message came within 30 s")
+        return {**counted(now.count, time.perf_counter() - start), **listener.figures()}
+
     with consumer, producer:
         consumer.start()
         for _ in range(_PROBES_MAX):
@@ -168,10 +231,7 @@ def latency(options: argparse.Namespace) -> dict[str, float]:
             if listener.awake.wait(0.1):
                 break
         time.sleep(1)  # all queues are taken before the clock counts, and none is behind
-        _pace(send, options.rate, options.warm_up + options.count)
-        if not listener.complete.wait(30):
-            raise RuntimeError("not every message came within 30 s")
-    return {"p50_us": listener.at(0.5), "p99_us": listener.at(0.99), "max_us": listener.at(1.0)}
+        yield once
 
 
 def _pace(send: Callable[[int], None], rate: int, count: int) -> None:
@@ -185,15 +245,20 @@ def _pace(send: Callable[[int], None], rate: int, count: int) -> None:
         send(number)
 
 
-def hold(options: argparse.Namespace) -> dict[str, float]:
+@contextmanager
+def hold(_: Options) -> Iterator[Round]:
     """Cache a backlog in a push consumer whose listener does not return; what that takes."""
+    before = resident_mib(os.getpid())
+    yield lambda now: {**_hold(now), "before_mib": before}
+
+
+def _hold(options: Options) -> dict[str, float]:
     never = threading.Event()
 
     def listener(_: list[MessageExt]) -> ConsumeConcurrentlyStatus:
         never.wait()
         return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
 
-    before = resident_mib(os.getpid())
     consumer = PushConsumer(
         options.group,
         namesrv_addr=options.namesrv,
@@ -204,16 +269,17 @@ def hold(options: argparse.Namespace) -> dict[str, float]:
     consumer.subscribe(options.topic)
     consumer.register_message_listener(listener)
     consumer.start()
-    end = time.monotonic() + options.timeout
+    start = time.monotonic()
     while (cached := _cached(consumer)) < options.count:
-        if time.monotonic() > end:
+        if time.monotonic() > start + options.timeout:
             raise RuntimeError(f"cached {cached} of {options.count} in {options.timeout} s")
         time.sleep(0.02)
+    seconds = time.monotonic() - start
     gc.collect()
     held = resident_mib(os.getpid())
     never.set()
     consumer.shutdown()
-    return {"resident_mib": held, "before_mib": before, "cached": cached}
+    return {**counted(cached, seconds), "resident_mib": held}
 
 
 def _cached(consumer: PushConsumer) -> int:

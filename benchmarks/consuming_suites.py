@@ -1,77 +1,96 @@
-"""What consuming costs, next to the Java client on the same Apache broker.
+"""What consuming costs, next to the Java client on the same Apache broker, in rounds.
 
-Law: as benchmarks.suites.
+Law: as benchmarks.suites. A round that drains is a consumer of its own in a group of its own, in
+the process that did the rounds before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.harness import Figure, embedded_server, in_turn, run_worker
+from benchmarks.comparing import compared, told_beside
+from benchmarks.harness import Figure, embedded_server
+from benchmarks.rounds import in_turn
 from benchmarks.setting import Settings, fill, fresh_group
+from benchmarks.sides import Side, Words, Worker
 
 if TYPE_CHECKING:
     from benchmarks.java import JavaPeer
 
 LATENCY_RATE = 500
-LATENCY_WARM_UP = 1_000
+HELD = 10_000
 
 
 @dataclass(frozen=True)
 class Backlog:
-    """A topic that holds ``count`` messages."""
+    """A topic that holds ``count`` messages, and the process that serves it."""
 
     namesrv: str
     topic: str
     count: int
+    server: int
+    asleep: tuple[int, ...] = ()
+    """Servers that are not asked while this one is."""
 
-    def run(self, job: str, **more: object) -> dict[str, Any]:
-        """Run a job of ours on it, in a group of its own."""
-        words = ["--namesrv", self.namesrv, "--topic", self.topic, "--count", str(self.count)]
-        words += ["--group", fresh_group(job)]
-        for name, value in more.items():
-            words += [f"--{name.replace('_', '-')}", str(value)]
-        return run_worker(job, *words)
+    @property
+    def words(self) -> Words:
+        """What a program that drains it is told."""
+        return {"namesrv": self.namesrv, "topic": self.topic, "count": self.count}
+
+    def ours(self, stack: ExitStack, job: str, key: str = "rate", **more: Any) -> Side:
+        """A job of ours that drains it, in a fresh group each round."""
+        worker = stack.enter_context(Worker(job, **self.words, **more))
+        return Side(worker, key, servers=[self.server], asleep=self.asleep, words=in_fresh_group)
+
+    def theirs(
+        self, stack: ExitStack, java: JavaPeer, program: str, key: str = "rate", **more: Any
+    ) -> Side:
+        """A Java program that drains it, in a fresh group each round."""
+        told = stack.enter_context(java.told(program, **self.words, track=False, **more))
+        return Side(told, key, servers=[self.server], asleep=self.asleep, words=in_fresh_group)
 
 
-def backlog_on(java: JavaPeer, count: int) -> Backlog:
+def in_fresh_group() -> Words:
+    """What a round is told that begins at the first message."""
+    return {"group": fresh_group("round")}
+
+
+def backlog_on(java: JavaPeer, count: int, size: int = 1024) -> Backlog:
     """Fill a fresh topic of Apache's broker."""
-    made = Backlog(java.cluster.namesrv_addr, java.topic(), count)
-    fill(made.namesrv, made.topic, count)
+    made = Backlog(java.cluster.namesrv_addr, java.topic(), count, java.broker_pid)
+    fill(made.namesrv, made.topic, count, size)
     return made
 
 
 def drain(settings: Settings) -> Iterator[Figure]:
     """A push consumer on a backlog, listener doing nothing, batch 1 and 32."""
-    count = settings.count(200_000)
+    count = settings.count(300_000)
     java = settings.peer()
     if java is not None:
-        held = backlog_on(java, count)
-        for batch in (1, 32):
-            yield drain_figure(settings, f"push drain batch {batch}, Apache broker", held, java,
-                               batch=batch)  # fmt: skip
+        yield from pushed(settings, "Apache broker", backlog_on(java, count), java)
     with embedded_server(settings.place("store")) as embedded:
-        own = Backlog(embedded.namesrv_addr, "Bench", count)
+        own = Backlog(embedded.namesrv_addr, "Bench", count, embedded.pid)
         fill(own.namesrv, own.topic, count)
-        for batch in (1, 32):
-            yield drain_figure(settings, f"push drain batch {batch}, embedded broker", own, None,
-                               batch=batch)  # fmt: skip
+        yield from pushed(settings, "embedded broker", own, None)
 
 
-def drain_figure(
-    settings: Settings, name: str, held: Backlog, java: JavaPeer | None, *, batch: int
-) -> Figure:
-    """Our push consumer, each run a new group, and the Java push consumer in turn."""
-
-    def theirs() -> float:
-        assert java is not None
-        return java.drain(held.topic, held.count, batch=batch)
-
-    ours: Callable[[], float] = lambda: float(held.run("drain", batch=batch)["per_s"])  # noqa: E731
-    mine, other = in_turn(settings.runs, ours, theirs if java else None)
-    return Figure(name, "msg/s", mine, "Java push consumer", other)
+def pushed(
+    settings: Settings, where: str, held: Backlog, java: JavaPeer | None
+) -> Iterator[Figure]:
+    """Our push consumer, and the Java push consumer in turn."""
+    for batch in (1, 32):
+        with ExitStack() as stack:
+            name = f"push drain batch {batch}"
+            ours = {f"{name}, {where}": held.ours(stack, "drain", batch=batch)}
+            if batch == 1:
+                ours[f"{name}, asyncio, {where}"] = held.ours(stack, "drain-aio", batch=batch)
+            peer = None
+            if java is not None:
+                peer = held.theirs(stack, java, "JavaPushConsumer", batch=batch)
+            yield from compared("msg/s", ours, settings.rule, "Java push consumer", peer)
 
 
 def orderly(settings: Settings) -> Iterator[Figure]:
@@ -79,29 +98,35 @@ def orderly(settings: Settings) -> Iterator[Figure]:
     java = settings.peer()
     if java is None:
         return
-    held = backlog_on(java, settings.count(60_000))
+    held = backlog_on(java, settings.count(100_000))
     for batch in (1, 32):
-        mine, other = in_turn(
-            settings.runs,
-            lambda batch=batch: float(held.run("drain-orderly", batch=batch)["per_s"]),  # type: ignore[misc]
-            lambda batch=batch: java.drain_orderly(held.topic, held.count, batch=batch),  # type: ignore[misc]
-        )
-        name = f"orderly drain batch {batch}, Apache broker"
-        yield Figure(name, "msg/s", mine, "Java push consumer, orderly", other)
+        with ExitStack() as stack:
+            name = f"orderly drain batch {batch}, Apache broker"
+            ours = {name: held.ours(stack, "drain-orderly", batch=batch)}
+            peer = held.theirs(stack, java, "JavaOrderlyDrain", batch=batch)
+            yield from compared("msg/s", ours, settings.rule, "Java push consumer, orderly", peer)
 
 
 def lite(settings: Settings) -> Iterator[Figure]:
-    """A lite pull consumer on a backlog, polled by one thread."""
+    """A lite pull consumer on a backlog, polled by one thread; bodies of 100 B and 1 KiB."""
     java = settings.peer()
     if java is None:
         return
-    held = backlog_on(java, settings.count(300_000))
-    mine, other = in_turn(
-        settings.runs,
-        lambda: float(held.run("drain-lite")["per_s"]),
-        lambda: java.drain_lite_pull(held.topic, held.count),
-    )
-    yield Figure("lite-pull drain, Apache broker", "msg/s", mine, "Java lite pull consumer", other)
+    for size in (100, 1024):
+        held = backlog_on(java, settings.count(300_000), size)
+        with ExitStack() as stack:
+            jobs = {"lite-pull drain": "drain-lite", "lite-pull drain, asyncio": "drain-lite-aio"}
+            ours = {
+                f"{name}, {size} B, Apache broker": held.ours(stack, job)
+                for name, job in jobs.items()
+            }
+            peer = held.theirs(stack, java, "JavaLitePullConsumer")
+            yield from compared("msg/s", ours, settings.rule, "Java lite pull consumer", peer)
+        with ExitStack() as stack:
+            name = f"lite-pull drain, asyncio, 1 a poll, {size} B, Apache broker"
+            ours = {name: held.ours(stack, "drain-lite-aio", polled=1)}
+            sync = held.ours(stack, "drain-lite", polled=1)
+            yield from compared("msg/s", ours, settings.rule, "the same, sync", sync)
 
 
 def latency(settings: Settings) -> Iterator[Figure]:
@@ -109,43 +134,37 @@ def latency(settings: Settings) -> Iterator[Figure]:
     java = settings.peer()
     if java is None:
         return
-    count = settings.count(4_000)
-    topic = Backlog(java.cluster.namesrv_addr, java.topic(4), count)
-    mine: list[dict[str, Any]] = []
-    other: list[dict[str, Any]] = []
-    for _ in range(settings.runs):
-        other.append(java.latency(topic.topic, count, LATENCY_RATE, LATENCY_WARM_UP))
-        mine.append(topic.run("latency", rate=LATENCY_RATE, warm_up=LATENCY_WARM_UP))
+    count = settings.count(2_000)
+    with ExitStack() as stack:
+        places = [Backlog(java.cluster.namesrv_addr, java.topic(4), count, 0) for _ in range(2)]
+        how: Words = {"rate": LATENCY_RATE, "group": fresh_group("latency")}
+        mine = Side(stack.enter_context(Worker("latency", **places[0].words, **how)), "p50_us")
+        how["group"] = fresh_group("latency")
+        other = Side(
+            stack.enter_context(java.told("JavaLatency", **places[1].words, **how)), "p50_us"
+        )
+        done = in_turn({"ours": mine, "theirs": other}, settings.rule)
     for share in ("p50", "p99"):
         yield Figure(
             f"end-to-end latency {share} at {LATENCY_RATE} msg/s, Apache broker",
-            "us",
-            [each[f"{share}_us"] for each in mine],
+            "ms",
+            mine.of(f"{share}_us", done["ours"]).times(0.001),
             "Java producer and push consumer",
-            [each[f"{share}_us"] for each in other],
+            other.of(f"{share}_us", done["theirs"]).times(0.001),
         )
 
 
 def memory(settings: Settings) -> Iterator[Figure]:
-    """What a push consumer takes that holds 10,000 cached messages."""
+    """What the process of a push consumer takes that holds 10,000 cached messages."""
     java = settings.peer()
     if java is None:
         return
-    held = backlog_on(java, 10_000)
-    mine: list[dict[str, Any]] = []
-    other: list[dict[str, float]] = []
-    for _ in range(settings.runs):
-        other.append(java.hold(held.topic, held.count))
-        mine.append(held.run("hold"))
-    notes = {
-        "ours_before_mib": round(min(each["before_mib"] for each in mine), 1),
-        "java_heap_in_use_mib": round(min(each["heap_mib"] for each in other), 1),
-    }
-    yield Figure(
-        "memory of a push consumer holding 10,000 messages",
-        "MiB",
-        [each["resident_mib"] for each in mine],
-        "Java push consumer, whole process",
-        [each["resident_mib"] for each in other],
-        notes,
-    )
+    held = backlog_on(java, HELD)
+    with ExitStack() as stack:
+        mine = held.ours(stack, "hold", "resident_mib")
+        other = held.theirs(stack, java, "JavaHoldingConsumer", "resident_mib")
+        done = in_turn({"ours": mine, "theirs": other}, settings.rule)
+    name, peer = f"memory of a push consumer holding {HELD:,} messages", "Java push consumer"
+    notes = {"java_heap_in_use_mib": other.median("heap_mib", done["theirs"])}
+    notes |= told_beside("ours", mine, done["ours"])
+    yield Figure(name, "MiB", done["ours"], peer, done["theirs"], notes)

@@ -18,54 +18,75 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from benchmarks.rounds import Rounds
+
 ROOT = Path(__file__).resolve().parents[1]
-LINE_TIMEOUT_S = 120
 
 
 @dataclass
 class Figure:
-    """One measured quantity: our runs, and the peer's runs taken in turn with them."""
+    """One measured quantity: our rounds, and the peer's taken in turn with them.
+
+    A list instead of `Rounds` holds launches: each value is of a process of its own.
+    """
 
     benchmark: str
     unit: str
-    ours: list[float]
+    ours: Rounds | list[float]
     peer_name: str = ""
-    peer: list[float] = field(default_factory=list)
+    peer: Rounds | list[float] = field(default_factory=list)
     notes: dict[str, Any] = field(default_factory=dict)
 
     @property
     def ratio(self) -> float | None:
         """Median of ours over median of the peer's, None without a peer."""
-        if not self.peer or not self.ours:
+        mine, other = values(self.ours), values(self.peer)
+        if not mine or not other:
             return None
-        return statistics.median(self.ours) / statistics.median(self.peer)
+        return statistics.median(mine) / statistics.median(other)
 
     def line(self) -> dict[str, Any]:
         """The figure as one JSON object."""
         found: dict[str, Any] = {"benchmark": self.benchmark, "unit": self.unit}
         found["ours"] = spread(self.ours)
-        if self.peer:
+        if values(self.peer):
             found["peer"] = {"name": self.peer_name, **spread(self.peer)}
             found["ratio"] = round(self.ratio or 0, 3)
         return {**found, **self.notes, "machine": machine_facts()}
 
 
-def spread(runs: Sequence[float]) -> dict[str, float | int]:
-    """Lowest, median and highest of some runs."""
-    if not runs:
+def values(runs: Rounds | Sequence[float]) -> Sequence[float]:
+    """What is reported: the last rounds, or all launches."""
+    return runs.kept if isinstance(runs, Rounds) else runs
+
+
+def spread(runs: Rounds | Sequence[float]) -> dict[str, float | int | bool]:
+    """Lowest, median and highest; of rounds also the cold one, how many, and whether steady."""
+    kept = values(runs)
+    if not kept:
         return {"runs": 0}
-    return {
-        "min": round(min(runs), 3),
-        "median": round(statistics.median(runs), 3),
-        "max": round(max(runs), 3),
-        "runs": len(runs),
+    found: dict[str, float | int | bool] = {
+        "min": round(min(kept), 3),
+        "median": round(statistics.median(kept), 3),
+        "max": round(max(kept), 3),
     }
+    if not isinstance(runs, Rounds):
+        return {**found, "runs": len(kept)}
+    return {**found, "cold": round(runs.cold, 3), "rounds": len(runs.all), "steady": runs.steady}
 
 
 def machine_facts() -> dict[str, Any]:
     """Versions and machine, without which a figure says nothing."""
     packages = {}
-    for name in ("rocketstream", "orjson", "uvloop", "pyspark", "pyarrow", "numpy"):
+    for name in (
+        "rocketstream",
+        "orjson",
+        "uvloop",
+        "pyspark",
+        "pyarrow",
+        "numpy",
+        "confluent-kafka",
+    ):
         try:
             packages[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
@@ -78,10 +99,10 @@ def machine_facts() -> dict[str, Any]:
     }
 
 
-def in_turn(
+def launched_in_turn(
     runs: int, ours: Callable[[], float], peer: Callable[[], float] | None
 ) -> tuple[list[float], list[float]]:
-    """Run ours and the peer alternately, so that a drifting machine hits both alike."""
+    """Launch ours and the peer alternately, where starting is part of what is measured."""
     mine: list[float] = []
     theirs: list[float] = []
     for _ in range(runs):
@@ -92,7 +113,7 @@ def in_turn(
 
 
 def run_worker(*words: str, timeout_s: int = 300) -> dict[str, Any]:
-    """Run ``python -m benchmarks.work …`` in a process of its own; return its JSON line."""
+    """Run ``python -m benchmarks.work …`` in a process of its own; return its last JSON line."""
     command = [sys.executable, "-m", "benchmarks.work", *words]
     done = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, timeout=timeout_s, check=False

@@ -21,7 +21,7 @@ from typing import Any
 
 from benchmarks.attacks import ISSUE, NAMED, Attack, Target, prepare
 from benchmarks.bombs import every_code
-from benchmarks.harness import ROOT, Figure, spread
+from benchmarks.harness import ROOT, Figure, spread, values
 from benchmarks.setting import Settings
 
 SAMPLES_MIN = 500
@@ -232,7 +232,8 @@ def _text(figure: Figure) -> str:
     notes = figure.notes
     neighbour, ratio = notes["neighbour"], notes.get("p99_ratio")
     return (
-        f"{figure.benchmark:44} busy {notes['busy_ms']:6.1f} ms  wall {figure.ours[0]:7.1f} ms"
+        f"{figure.benchmark:44} busy {notes['busy_ms']:6.1f} ms "
+        f" wall {values(figure.ours)[0]:7.1f} ms"
         f"  p50 {neighbour.get('p50_ms', 0):6.2f}  p99 {neighbour.get('p99_ms', 0):6.2f} ms"
         f" of {neighbour['count']:5}{'' if ratio is None else f'  x{ratio}'}"
         f"  RSS {notes['rss_mib']:5.0f} MiB ({notes.get('rss_more_mib', 0):+.1f},"

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.harness import run_worker
+from benchmarks.rounds import USUAL, Rule
 
 if TYPE_CHECKING:
     from benchmarks.java import JavaPeer
@@ -29,6 +30,10 @@ class Settings:
     runs: int
     scale: float
     with_peer: bool
+    rule: Rule = USUAL
+    """When rounds are enough."""
+    results: Path = Path()
+    """Where drawings go, beside the figures."""
     stack: ExitStack = field(default_factory=ExitStack)
     """What is ended after the last suite."""
     _peers: list[JavaPeer | None] = field(default_factory=list)
@@ -56,7 +61,7 @@ def fresh_group(word: str) -> str:
 
 
 @contextmanager
-def fresh_peer(settings: Settings) -> Iterator[JavaPeer | None]:
+def fresh_peer(settings: Settings, flush: str = "ASYNC_FLUSH") -> Iterator[JavaPeer | None]:
     """Apache's broker and Java client, or None with a line saying why not."""
     if not settings.with_peer:
         yield None
@@ -65,7 +70,7 @@ def fresh_peer(settings: Settings) -> Iterator[JavaPeer | None]:
 
     with ExitStack() as stack:
         try:
-            java = stack.enter_context(JavaPeer(settings.place("apache")))
+            java = stack.enter_context(JavaPeer(settings.place("apache"), flush=flush))
         except RefereeUnavailableError as reason:
             sys.stderr.write(f"  without the Java peer: {reason}\n")
             yield None
@@ -73,6 +78,7 @@ def fresh_peer(settings: Settings) -> Iterator[JavaPeer | None]:
             yield java
 
 
-def fill(namesrv: str, topic: str, count: int) -> None:
-    """Put a backlog of 1 KiB messages into a topic."""
-    run_worker("fill", "--namesrv", namesrv, "--topic", topic, "--count", str(count))
+def fill(namesrv: str, topic: str, count: int, size: int = 1024) -> None:
+    """Put a backlog of messages with bodies of ``size`` bytes into a topic."""
+    words = ["--namesrv", namesrv, "--topic", topic, "--count", str(count), "--size", str(size)]
+    run_worker("fill", *words, timeout_s=900)

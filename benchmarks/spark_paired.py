@@ -1,8 +1,7 @@
 """Spark's Kafka connector and ours, in turn in one session; each job prints one JSON line.
 
 Law: as benchmarks.spark_work. Runs on the Spark the Kafka connector belongs to. Both sources stand
-in one JVM, so that launch, heap and compiler are the same for both; what one launch hides, several
-launches of this program show.
+in one JVM, so that launch, heap and compiler are the same for both.
 """
 
 from __future__ import annotations
@@ -14,8 +13,11 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
+from benchmarks.rounds import USUAL, in_turn
 from benchmarks.spark_work import COLUMNS, noop, session
 from rocketstream import Message, Producer
 
@@ -121,16 +123,14 @@ def kafka_rows(
 
 
 def alternate(options: argparse.Namespace, sides: dict[str, Callable[[], float]]) -> dict[str, Any]:
-    """Rows a second of warm rounds taken in turn; the first ones of each side are apart."""
-    rates: dict[str, list[float]] = {side: [] for side in sides}
-    for _ in range(options.warm + options.rounds):
-        for side, seconds in sides.items():
-            rates[side].append(options.count / seconds())
-    found: dict[str, Any] = {}
-    for side, each in rates.items():
-        found[side] = each[options.warm :]
-        found[f"{side}_cold"] = each[: options.warm]
-    return found
+    """Rows a second of rounds taken in turn until all sides are steady."""
+
+    def per_s(seconds: Callable[[], float]) -> float:
+        return float(options.count / seconds())
+
+    rates = {side: partial(per_s, seconds) for side, seconds in sides.items()}
+    done = in_turn(rates, replace(USUAL, most=options.rounds_max))
+    return {side: list(rounds.all) for side, rounds in done.items()}
 
 
 def read(spark: Any, options: argparse.Namespace) -> dict[str, Any]:
@@ -208,8 +208,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=1_000_000)
     parser.add_argument("--batch", type=int, default=100_000)
     parser.add_argument("--columns", choices=["all", *COLUMNS], default="all")
-    parser.add_argument("--warm", type=int, default=3)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds-max", type=int, default=USUAL.most)
     parser.add_argument("--folder", required=True)
     options = parser.parse_args()
     spark = session(options.folder, jars=options.jars)

@@ -9,16 +9,19 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from functools import partial
+from contextlib import ExitStack
 from typing import Any
 
-from benchmarks.harness import ROOT, Figure, embedded_server, in_turn, last_json
+from benchmarks.comparing import compared
+from benchmarks.harness import ROOT, Figure, embedded_server, last_json
+from benchmarks.rounds import Rounds, Rule
 from benchmarks.setting import Settings, fill
+from benchmarks.sides import Side, Words, Worker
 
 _QUEUES = 8
 
 
-def spark_job(*words: str, program: str = "spark_work", packages: str = "") -> dict[str, Any]:
+def spark_job(*words: str, program: str, packages: str = "") -> dict[str, Any]:
     """Run a Spark job in a JVM of its own; ``packages`` come before the environment's."""
     command = [sys.executable, "-m", f"benchmarks.{program}", *words]
     path = os.pathsep.join(filter(None, [packages, os.environ.get("PYTHONPATH", "")]))
@@ -27,7 +30,7 @@ def spark_job(*words: str, program: str = "spark_work", packages: str = "") -> d
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=1200,
+        timeout=3600,
         check=False,
         env={**os.environ, "PYTHONPATH": path},
     )
@@ -39,58 +42,54 @@ def spark(settings: Settings) -> Iterator[Figure]:
     count = settings.count(1_000_000)
     folder = str(settings.place("spark"))
     with embedded_server(settings.place("store")) as embedded:
-        where = ["--namesrv", embedded.namesrv_addr, "--topic", "Bench", "--folder", folder]
+        words: Words = {"namesrv": embedded.namesrv_addr, "topic": "Bench", "folder": folder}
+        words["count"] = count
         fill(embedded.namesrv_addr, "Bench", count)
         for columns in ("all", "without-properties", "kafka", "body"):
-            words = [*where, "--count", str(count), "--columns", columns]
-            yield spark_figure(settings, columns, words)
-        yield from micro_batch_figures(settings, where, folder)
+            yield from spark_figure(settings, columns, words)
+        yield from micro_batch_figures(settings, words)
     with embedded_server(settings.place("written")) as embedded:
-        yield write_figure(settings, embedded.namesrv_addr, folder)
+        yield from write_figure(settings, embedded.namesrv_addr, folder)
 
 
-def spark_figure(settings: Settings, columns: str, words: list[str]) -> Figure:
-    """Our source and Parquet of the same rows, each run a JVM."""
-    mine, other = in_turn(
-        settings.runs,
-        lambda: float(spark_job("read-topic", *words)["per_s"]),
-        lambda: float(spark_job("read-parquet", *words)["per_s"]),
-    )
+def spark_figure(settings: Settings, columns: str, words: Words) -> Iterator[Figure]:
+    """Our source and Parquet of the same rows, in a session each."""
     name = f"Spark batch read, {columns.replace('-', ' ')}"
-    return Figure(name, "rows/s", mine, "Parquet", other)
+    more = {**words, "columns": columns}
+    yield from sessions(settings, name, "rows/s", "read-topic", more, "Parquet", "read-parquet")
 
 
-def write_figure(settings: Settings, namesrv_addr: str, folder: str) -> Figure:
+def write_figure(settings: Settings, namesrv_addr: str, folder: str) -> Iterator[Figure]:
     """Rows of 1 KiB written to a topic, and merely handed to Python."""
-    words = ["--count", str(settings.count(200_000)), "--folder", folder]
-    where = ["--namesrv", namesrv_addr, "--topic", "Written"]
-    mine, other = in_turn(
-        settings.runs,
-        lambda: float(spark_job("write-topic", *where, *words)["per_s"]),
-        lambda: float(spark_job("write-through", *words)["per_s"]),
-    )
-    return Figure("Spark batch write, 1 KiB", "rows/s", mine, "handed to Python only", other)
+    words: Words = {"count": settings.count(200_000), "folder": folder}
+    words |= {"namesrv": namesrv_addr, "topic": "Written"}
+    name, peer = "Spark batch write, 1 KiB", "handed to Python only"
+    yield from sessions(settings, name, "rows/s", "write-topic", words, peer, "write-through")
 
 
-def micro_batch_figures(settings: Settings, where: list[str], folder: str) -> Iterator[Figure]:
+def micro_batch_figures(settings: Settings, words: Words) -> Iterator[Figure]:
     """Milliseconds of a trigger with 20 rows: ours, and a source in Python or Scala that only
     counts."""
-    for peer, name in (("rate", "rate source"), ("python", "a Python source that only counts")):
-        mine, other = in_turn(
-            settings.runs,
-            lambda: float(spark_job("micro-batch-rocketmq", *where)["ms"]),
-            partial(micro_batch_ms, peer, folder),
+    for kind, peer in (("rate", "rate source"), ("python", "a Python source that only counts")):
+        job, name = f"micro-batch-{kind}", f"Spark micro-batch, next to {kind}"
+        yield from sessions(settings, name, "ms", "micro-batch-rocketmq", words, peer, job)
+
+
+def sessions(
+    settings: Settings, name: str, unit: str, job: str, words: Words, peer_name: str, peer_job: str
+) -> Iterator[Figure]:
+    """Two jobs of spark_work in turn, each in a session that stays."""
+    key = "ms" if unit == "ms" else "rate"
+    with ExitStack() as stack:
+        ours, peer = (
+            Side(stack.enter_context(Worker(each, module="benchmarks.spark_work", **words)), key)
+            for each in (job, peer_job)
         )
-        yield Figure("Spark micro-batch", "ms", mine, name, other)
-
-
-def micro_batch_ms(peer: str, folder: str) -> float:
-    """Milliseconds of a trigger of one of Spark's sources."""
-    return float(spark_job(f"micro-batch-{peer}", "--folder", folder)["ms"])
+        yield from compared(unit, {name: ours}, settings.rule, peer_name, peer)
 
 
 def spark_kafka(settings: Settings) -> Iterator[Figure]:
-    """Both connectors in turn in one session, in ``--runs`` launches of it, brokers beside it."""
+    """Both connectors in turn in one session, brokers beside it."""
     from benchmarks.kafka import (
         CONNECTOR_SPARK,
         KafkaBroker,
@@ -113,45 +112,40 @@ def spark_kafka(settings: Settings) -> Iterator[Figure]:
     with broker as kafka, embedded_server(settings.place("store")) as embedded:
         words = ["--kafka", kafka.address, "--jars", jars, "--folder", str(settings.place("spark"))]
 
-        def launches(name: str, count: int, *more: str, namesrv: str = "") -> list[dict[str, Any]]:
+        def launched(name: str, count: int, *more: str, namesrv: str = "") -> dict[str, Any]:
             where = ["--namesrv", namesrv or embedded.namesrv_addr, "--count", str(count)]
+            where += ["--rounds-max", str(settings.rule.most)]
             line = [name, *words, *where, *more]
-            runs = 1 if name == "fill" else settings.runs
-            return [
-                spark_job(*line, program="spark_paired", packages=packages) for _ in range(runs)
-            ]
+            return spark_job(*line, program="spark_paired", packages=packages)
 
         kafka.topic("Written", _QUEUES)
-        for count, rounds in ((usual, ()), (great, ("--warm", "2", "--rounds", "4"))):
+        for count in (usual, great):
             topic = ["--topic", f"Bench{count}"]
             kafka.topic(topic[1], _QUEUES)
-            launches("fill", count, *topic)
+            launched("fill", count, *topic)
             for columns in ("kafka", "all", "body") if count == usual else ("kafka", "all"):
-                found = launches("read", count, *topic, *rounds, "--columns", columns)
-                yield from paired(f"Spark batch read, {count:,} rows, {columns}", found)
-        found = launches("stream", usual, "--topic", f"Bench{usual}", "--columns", "kafka")
-        yield from paired("Spark stream, 100,000 rows a batch", found)
-        found = launches("write", usual // 5)
-        yield from paired("Spark batch write, embedded broker", found)
+                found = launched("read", count, *topic, "--columns", columns)
+                yield from paired(
+                    settings.rule, f"Spark batch read, {count:,} rows, {columns}", found
+                )
+        found = launched("stream", usual, "--topic", f"Bench{usual}", "--columns", "kafka")
+        yield from paired(settings.rule, "Spark stream, 100,000 rows a batch", found)
+        found = launched("write", usual // 5)
+        yield from paired(settings.rule, "Spark batch write, embedded broker", found)
         java = settings.peer()
         if java is not None:
             more = ["--our-topic", java.topic(_QUEUES)]
-            found = launches("write", usual, *more, namesrv=java.cluster.namesrv_addr)
-            yield from paired("Spark batch write, Apache broker", found)
+            found = launched("write", usual, *more, namesrv=java.cluster.namesrv_addr)
+            yield from paired(settings.rule, "Spark batch write, Apache broker", found)
 
 
-def paired(name: str, launches: list[dict[str, Any]]) -> Iterator[Figure]:
-    """Warm rounds of all launches next to each peer; the first of each side are told apart."""
-    mine = [rate for launch in launches for rate in launch["ours"]]
+def paired(rule: Rule, name: str, found: dict[str, Any]) -> Iterator[Figure]:
+    """Our rounds next to those of each peer."""
+    mine = Rounds(tuple(found["ours"]), rule)
     peers = {"kafka": "Spark's Kafka connector", "quick": "the same, fetch.max.wait.ms=20"}
     for side, peer in peers.items():
-        if side in launches[0]:
-            other = [rate for launch in launches for rate in launch[side]]
-            cold = {
-                f"{each}_cold": [round(launch[f"{each}_cold"][0]) for launch in launches]
-                for each in ("ours", side)
-            }
-            yield Figure(name, "rows/s", mine, peer, other, notes=cold)
+        if side in found:
+            yield Figure(name, "rows/s", mine, peer, Rounds(tuple(found[side]), rule))
 
 
 def spark_latency(settings: Settings) -> Iterator[Figure]:

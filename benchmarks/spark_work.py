@@ -1,20 +1,21 @@
-"""Spark jobs that measure themselves; each prints one JSON line.
+"""Spark jobs that measure themselves, round after round in one session.
 
-Law: as benchmarks.work. Every job runs in a JVM of its own: one JVM hides how much launches differ.
+Law: as benchmarks.work; a session, and with it a JVM, stays up for all rounds of a job.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+
+from benchmarks.jobs import Job, Options, Round, run_job
 
 COLUMNS = {
     "without-properties": "topic STRING, brokerName STRING, queueId INT, queueOffset LONG,"
@@ -72,7 +73,7 @@ def session(folder: str, jars: str = "", more: dict[str, str] | None = None) -> 
     return found
 
 
-def source(spark: Any, options: argparse.Namespace) -> Any:
+def source(spark: Any, options: Options) -> Any:
     """The topic as a DataFrame, all columns or a choice."""
     reader = spark.read.format("rocketmq")
     reader = reader.option("nameServer", options.namesrv).option("topic", options.topic)
@@ -88,28 +89,32 @@ def noop(frame: Any) -> float:
     return time.perf_counter() - start
 
 
-def read_topic(options: argparse.Namespace) -> dict[str, float]:
-    """Rows a second of a batch read, the best of a few warm runs of one JVM."""
+def rows_in(options: Options, seconds: float) -> dict[str, float]:
+    """What a round says that handled ``count`` rows."""
+    return {"rows": options.count, "seconds": seconds, "rate": options.count / seconds}
+
+
+@contextmanager
+def read_topic(options: Options) -> Iterator[Round]:
+    """Rows a second of a batch read."""
     spark = session(options.folder)
-    seconds = [noop(source(spark, options)) for _ in range(options.runs + 1)][1:]
+    yield lambda now: rows_in(now, noop(source(spark, now)))
     spark.stop()
-    return {"per_s": options.count / statistics.median(seconds)}
 
 
-def read_parquet(options: argparse.Namespace) -> dict[str, float]:
+@contextmanager
+def read_parquet(options: Options) -> Iterator[Round]:
     """The same rows from Parquet files, written from the topic first when missing."""
     spark = session(options.folder)
     path = os.path.join(options.folder, f"rows-{options.columns}.parquet")
     if not os.path.exists(path):
         source(spark, options).write.parquet(path)
-    frame = spark.read.parquet(path)
-    assert frame.count() == options.count
-    seconds = [noop(spark.read.parquet(path)) for _ in range(options.runs + 1)][1:]
+    assert spark.read.parquet(path).count() == options.count
+    yield lambda now: rows_in(now, noop(spark.read.parquet(path)))
     spark.stop()
-    return {"per_s": options.count / statistics.median(seconds)}
 
 
-def micro_batches(spark: Any, frame: Any, folder: str, amount: int) -> float:
+def micro_batches(frame: Any, folder: str, amount: int) -> float:
     """Median milliseconds of a trigger with little data, the first ones left out."""
     writer = frame.writeStream.format("noop").option("checkpointLocation", folder)
     query = writer.trigger(processingTime="0 seconds").start()
@@ -125,7 +130,18 @@ def micro_batches(spark: Any, frame: Any, folder: str, amount: int) -> float:
     return statistics.median(warm)
 
 
-def micro_batch_rocketmq(options: argparse.Namespace) -> dict[str, float]:
+def triggers(frame: Any, options: Options, word: str) -> Round:
+    """Rounds of a query each, with a checkpoint of its own."""
+
+    def once(now: Options) -> dict[str, float]:
+        folder = os.path.join(options.folder, f"{word}-{os.getpid()}-{time.monotonic_ns()}")
+        return {"ms": micro_batches(frame, folder, now.batches)}
+
+    return once
+
+
+@contextmanager
+def micro_batch_rocketmq(options: Options) -> Iterator[Round]:
     """Trigger time of our source over a topic cut into small batches."""
     spark = session(options.folder)
     frame = (
@@ -137,13 +153,12 @@ def micro_batch_rocketmq(options: argparse.Namespace) -> dict[str, float]:
         .option("minPartitions", "1")
         .load()
     )
-    folder = os.path.join(options.folder, f"checkpoint-{os.getpid()}")
-    found = micro_batches(spark, frame, folder, options.batches)
+    yield triggers(frame, options, "checkpoint")
     spark.stop()
-    return {"ms": found}
 
 
-def micro_batch_rate(options: argparse.Namespace) -> dict[str, float]:
+@contextmanager
+def micro_batch_rate(options: Options) -> Iterator[Round]:
     """Trigger time of Spark's own rate source in micro-batch form."""
     spark = session(options.folder)
     frame = (
@@ -152,10 +167,8 @@ def micro_batch_rate(options: argparse.Namespace) -> dict[str, float]:
         .option("numPartitions", "1")
         .load()
     )
-    folder = os.path.join(options.folder, f"rate-{os.getpid()}")
-    found = micro_batches(spark, frame, folder, options.batches)
+    yield triggers(frame, options, "rate")
     spark.stop()
-    return {"ms": found}
 
 
 class CountingSource(DataSource):  # type: ignore[misc]
@@ -201,18 +214,16 @@ class CountingReader(DataSourceStreamReader):  # type: ignore[misc]
         yield pa.record_batch({"id": pa.array(range(*partition.value), pa.int64())})
 
 
-def micro_batch_python(options: argparse.Namespace) -> dict[str, float]:
+@contextmanager
+def micro_batch_python(options: Options) -> Iterator[Round]:
     """Trigger time of a source in Python that does nothing."""
     spark = session(options.folder)
     spark.dataSource.register(CountingSource)
-    frame = spark.readStream.format("bench-counting").load()
-    folder = os.path.join(options.folder, f"python-{os.getpid()}")
-    found = micro_batches(spark, frame, folder, options.batches)
+    yield triggers(spark.readStream.format("bench-counting").load(), options, "python")
     spark.stop()
-    return {"ms": found}
 
 
-def rows_to_write(spark: Any, options: argparse.Namespace) -> Any:
+def rows_to_write(spark: Any, options: Options) -> Any:
     """Rows of 1 KiB with keys, in memory, so that making them costs neither side anything."""
     frame = spark.range(0, options.count, 1, 2).selectExpr(
         "binary(repeat('x', 1024)) AS body", "string(id) AS keys"
@@ -221,32 +232,36 @@ def rows_to_write(spark: Any, options: argparse.Namespace) -> Any:
     return frame
 
 
-def write_topic(options: argparse.Namespace) -> dict[str, float]:
-    """Rows a second of a batch write, every message acknowledged; the median of warm runs."""
+@contextmanager
+def write_topic(options: Options) -> Iterator[Round]:
+    """Rows a second of a batch write, every message acknowledged."""
     spark = session(options.folder)
     frame = rows_to_write(spark, options)
     writer = frame.write.format("rocketmq").option("nameServer", options.namesrv)
     writer = writer.option("topic", options.topic).mode("append")
-    seconds = []
-    for _ in range(options.runs + 1):
+
+    def once(now: Options) -> dict[str, float]:
         start = time.perf_counter()
         writer.save()
-        seconds.append(time.perf_counter() - start)
+        return rows_in(now, time.perf_counter() - start)
+
+    yield once
     spark.stop()
-    return {"per_s": options.count / statistics.median(seconds[1:])}
 
 
-def write_through(options: argparse.Namespace) -> dict[str, float]:
+@contextmanager
+def write_through(options: Options) -> Iterator[Round]:
     """What Spark hands over to Python at most: the same rows to a function that counts them."""
     spark = session(options.folder)
     frame = rows_to_write(spark, options)
-    seconds = []
-    for _ in range(options.runs + 1):
+
+    def once(now: Options) -> dict[str, float]:
         start = time.perf_counter()
-        assert frame.mapInArrow(counted, "rows LONG").groupBy().sum().first()[0] == options.count
-        seconds.append(time.perf_counter() - start)
+        assert frame.mapInArrow(counted, "rows LONG").groupBy().sum().first()[0] == now.count
+        return rows_in(now, time.perf_counter() - start)
+
+    yield once
     spark.stop()
-    return {"per_s": options.count / statistics.median(seconds[1:])}
 
 
 def counted(batches: Iterator[Any]) -> Iterator[Any]:
@@ -257,7 +272,7 @@ def counted(batches: Iterator[Any]) -> Iterator[Any]:
         yield pa.record_batch({"rows": pa.array([len(batch)])})
 
 
-JOBS: dict[str, Callable[[argparse.Namespace], dict[str, float]]] = {
+JOBS: dict[str, Job] = {
     "read-topic": read_topic,
     "read-parquet": read_parquet,
     "write-topic": write_topic,
@@ -271,16 +286,13 @@ JOBS: dict[str, Callable[[argparse.Namespace], dict[str, float]]] = {
 def main() -> None:
     """Run the job named on the command line."""
     parser = argparse.ArgumentParser(prog="benchmarks.spark_work")
-    parser.add_argument("job", choices=sorted(JOBS))
     parser.add_argument("--namesrv", default="")
     parser.add_argument("--topic", default="Bench")
     parser.add_argument("--count", type=int, default=100_000)
     parser.add_argument("--columns", choices=["all", *COLUMNS], default="all")
-    parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--batches", type=int, default=40)
+    parser.add_argument("--batches", type=int, default=25)
     parser.add_argument("--folder", required=True)
-    options = parser.parse_args()
-    sys.stdout.write("\n" + json.dumps(JOBS[options.job](options)) + "\n")
+    run_job(parser, JOBS)
 
 
 if __name__ == "__main__":

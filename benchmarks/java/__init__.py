@@ -1,26 +1,31 @@
 """The Java peer of the measurements: Apache's broker, and its client driven by our small programs.
 
 Law: measures only Apache; what is compared with it is chosen elsewhere. Every figure is counted
-inside the Java process, after a warm-up, so that starting a JVM is in none of them.
+inside the Java process, round after round, so that starting a JVM is in none of them.
 """
 
 from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from benchmarks.harness import resident_mib
+from benchmarks.sides import ROUND_TIMEOUT_S, as_line
 from tests.interop.cluster import ApacheCluster, JavaPrograms
 from tests.interop.jvm import Jvm
 from tests.interop.referee import REFEREES, Referee, RefereeUnavailableError
 
-__all__ = ["JavaPeer", "RefereeUnavailableError", "referee"]
+__all__ = ["JavaPeer", "JavaTold", "RefereeUnavailableError", "referee"]
 
 _DEFAULT_JVM: tuple[str, ...] = ()
 """Measured JVMs keep the collector and compiler they choose themselves."""
+_AS_SHIPPED = {"mappedFileSizeCommitLog": str(1024 * 1024 * 1024)}
+"""Tests make Apache's log files small; measured ones are as great as it makes them itself."""
 
 
 def referee(version: str = "4.9.7") -> Referee:
@@ -34,26 +39,46 @@ def referee(version: str = "4.9.7") -> Referee:
     return found
 
 
-class JavaPeer:
-    """Apache's name server and broker, and the Java client sending to any cluster.
+class JavaTold:
+    """A Java program that does a round each time it is told to; the JVM stays."""
 
-    Methods take ``namesrv``, so the Java client can also be measured against the embedded server;
-    without it they mean Apache's own.
+    def __init__(self, jvm: Jvm) -> None:
+        self._jvm = jvm
+
+    def round(self, **words: object) -> dict[str, Any]:
+        """Do one round with these arguments over the program's own."""
+        self._jvm.tell(as_line(words).rstrip("\n"))
+        return self._jvm.wait_event("round", timeout_s=ROUND_TIMEOUT_S)
+
+
+class JavaPeer:
+    """Apache's name server and broker, and Java clients for any cluster.
+
+    Args:
+        flush: ``SYNC_FLUSH`` acknowledges when on disk.
     """
 
-    def __init__(self, folder: Path, version: str = "4.9.7") -> None:
+    def __init__(self, folder: Path, version: str = "4.9.7", *, flush: str = "ASYNC_FLUSH") -> None:
         self.referee = referee(version)
         folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
         self.cluster = ApacheCluster(
-            self.referee, folder / "cluster", jvm_options=_DEFAULT_JVM, broker_heap="1g"
+            self.referee,
+            folder / "cluster",
+            flush=flush,
+            broker_settings=_AS_SHIPPED,
+            jvm_options=_DEFAULT_JVM,
+            broker_heap="1g",
         )
-        self.programs = JavaPrograms(self.referee, folder / "java")
         self.start_seconds = 0.0
-        self._serial = itertools.count()
 
     def __enter__(self) -> Self:
         began = time.perf_counter()
-        self.cluster.start()
+        try:
+            self.cluster.start()
+        except BaseException:
+            self.cluster.stop(kill=True)
+            raise
         self.start_seconds = time.perf_counter() - began
         return self
 
@@ -65,6 +90,11 @@ class JavaPeer:
     ) -> None:
         self.cluster.stop(kill=True)
 
+    @property
+    def broker_pid(self) -> int:
+        """Process id of the broker."""
+        return self.cluster.pids[-1]
+
     def topic(self, queues: int = 8) -> str:
         """Create a fresh topic on Apache's broker and return its name."""
         return self.cluster.create_topic(self.cluster.unique("bench"), queues)
@@ -73,76 +103,19 @@ class JavaPeer:
         """Memory name server and broker hold now, together, in MiB."""
         return sum(resident_mib(pid) for pid in self.cluster.pids)
 
-    def send_sync(
-        self, topic: str, count: int, *, size: int = 1024, threads: int = 1, namesrv: str = ""
-    ) -> float:
-        """Messages a second of the Java producer, each thread waiting for every answer."""
-        return self._send(topic, count, size, namesrv, mode="sync", threads=threads)
+    @contextmanager
+    def told(self, program: str, *, version: str = "", **arguments: object) -> Iterator[JavaTold]:
+        """Start a program of ``tests/interop/java`` that does rounds when told.
 
-    def send_in_flight(
-        self, topic: str, count: int, *, size: int = 1024, inflight: int = 64, namesrv: str = ""
-    ) -> float:
-        """Messages a second of the Java producer with ``inflight`` asynchronous sends under way."""
-        return self._send(topic, count, size, namesrv, mode="async", inflight=inflight)
+        ``version``: of the Java client, the broker's if not given.
+        """
+        given = referee(version) if version else self.referee
+        programs = JavaPrograms(given, self._folder / f"java-{next(_serial)}")
+        words = {"group": f"bench-java-{next(_serial)}", **arguments}
+        with programs.start(program, jvm_options=_DEFAULT_JVM, rounds=True, **words) as jvm:
+            yield JavaTold(jvm)
+            jvm.end_input()
+            jvm.wait()
 
-    def _send(self, topic: str, count: int, size: int, namesrv: str, **how: Any) -> float:
-        done = self.programs.produce(
-            namesrv=namesrv or self.cluster.namesrv_addr,
-            topic=topic,
-            group=f"bench-producer-{next(self._serial)}",
-            count=count,
-            size=size,
-            warmup=min(count, 20_000),
-            jvm_options=_DEFAULT_JVM,
-            **how,
-        )
-        return float(done["rate"])
 
-    def drain(self, topic: str, count: int, *, batch: int = 1, namesrv: str = "") -> float:
-        """Messages a second of the Java push consumer on a backlog, listener doing nothing."""
-        return self._consume("JavaPushConsumer", topic, count, namesrv, batch=batch)
-
-    def drain_lite_pull(self, topic: str, count: int, *, namesrv: str = "") -> float:
-        """Messages a second of the Java lite pull consumer on a backlog, 32 a pull."""
-        return self._consume("JavaLitePullConsumer", topic, count, namesrv)
-
-    def drain_orderly(self, topic: str, count: int, *, batch: int = 1) -> float:
-        """Messages a second of the Java push consumer with an orderly listener."""
-        return self._consume("JavaOrderlyDrain", topic, count, "", batch=batch)
-
-    def latency(self, topic: str, count: int, rate: int, warmup: int) -> dict[str, float]:
-        """Microseconds from before a send to the listener (p50_us, p99_us), in one Java process."""
-        with self._start("JavaLatency", topic, count, "", rate=rate, warmup=warmup) as process:
-            done = process.wait_event("done", timeout_s=120)
-            process.wait()
-        if not done["whole"]:
-            raise RuntimeError(f"not every message came: {done}")
-        return {name: float(done[name]) for name in ("p50_us", "p99_us", "max_us")}
-
-    def hold(self, topic: str, count: int) -> dict[str, float]:
-        """Memory of a Java push consumer once it has cached ``count`` messages."""
-        with self._start("JavaHoldingConsumer", topic, count, "") as process:
-            process.wait_event("held", timeout_s=120)
-            resident = resident_mib(process.pid)
-            heap = process.wait_event("heap", timeout_s=60)["heap_mib"]
-            process.end_input()
-            process.wait()
-        return {"resident_mib": resident, "heap_mib": float(heap)}
-
-    def _start(self, program: str, topic: str, count: int, namesrv: str, **how: object) -> Jvm:
-        return self.programs.start(
-            program,
-            jvm_options=_DEFAULT_JVM,
-            namesrv=namesrv or self.cluster.namesrv_addr,
-            topic=topic,
-            group=f"bench-consumer-{next(self._serial)}",
-            count=count,
-            **how,
-        )
-
-    def _consume(self, program: str, topic: str, count: int, namesrv: str, **how: object) -> float:
-        with self._start(program, topic, count, namesrv, track=False, **how) as process:
-            done = process.wait_event("done", timeout_s=120)
-            process.end_input()
-            process.wait()
-        return float(done["rate"])
+_serial = itertools.count()

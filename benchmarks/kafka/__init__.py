@@ -33,7 +33,7 @@ def connector_jars() -> list[Path]:
 
 
 class KafkaBroker:
-    """A Kafka broker that is its own controller, with the settings it ships with."""
+    """A Kafka broker that is its own controller, with the settings of the file it ships with."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -50,6 +50,7 @@ class KafkaBroker:
             "advertised.listeners": f"PLAINTEXT://{self.address}",
             "controller.listener.names": "CONTROLLER",
             "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            "group.initial.rebalance.delay.ms": "0",
             "log.dirs": str(folder / "logs"),
             "num.partitions": "8",
             "offsets.topic.replication.factor": "1",
@@ -69,6 +70,12 @@ class KafkaBroker:
         self._jvm = Jvm("kafka", words, self._folder / "kafka.log")
         self.topic("Ready", 1)  # the tool tries until the broker answers
         return self
+
+    @property
+    def pid(self) -> int:
+        """Process id of the broker."""
+        assert self._jvm is not None
+        return self._jvm.pid
 
     def topic(self, name: str, partitions: int = 8) -> str:
         """Create a topic and return its name."""

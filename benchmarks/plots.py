@@ -1,0 +1,107 @@
+"""One page of plots: how cost grows.
+
+Law: draws points that others measured; matplotlib is imported only to draw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+COLUMNS = 4
+
+
+@dataclass(frozen=True)
+class Point:
+    """A measured point: median and range of its rounds, and the broker's µs a message."""
+
+    panel: str
+    series: str
+    x: float
+    y: float
+    low: float
+    high: float
+    server_us: float | None = None
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One of the page's plots: what its axes are called."""
+
+    name: str
+    x: str
+    y: str
+    log: bool = False
+
+
+def drawn(points: Sequence[Point], panels: Sequence[Panel], file: Path) -> None:
+    """Draw the panels there are points for on one page; the ending of ``file`` is the format.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+    """
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    wanted = [panel for panel in panels if any(each.panel == panel.name for each in points)]
+    if not wanted:
+        return
+    columns = min(COLUMNS, len(wanted))
+    rows = -(-len(wanted) // columns)
+    page, axes = pyplot.subplots(
+        rows, columns, figsize=(4.4 * columns, 3.9 * rows), squeeze=False, layout="constrained"
+    )
+    try:
+        for place, panel in zip(axes.flat, wanted, strict=False):
+            _draw(place, panel, [each for each in points if each.panel == panel.name])
+        for place in axes.flat[len(wanted) :]:
+            place.set_visible(False)
+        page.suptitle("How cost grows: medians, ranges; dotted: µs of the broker a message")
+        page.savefig(file)
+    finally:
+        pyplot.close(page)
+
+
+def _draw(place: Any, panel: Panel, points: Sequence[Point]) -> None:
+    """One panel: rates as lines in their ranges, processor time of the broker dotted."""
+    dotted = None
+    for number, series in enumerate(dict.fromkeys(each.series for each in points)):
+        its = sorted((each for each in points if each.series == series), key=lambda each: each.x)
+        xs, color = [each.x for each in its], f"C{number}"
+        place.plot(xs, [each.y for each in its], "o-", color=color, label=series, markersize=3)
+        lows, highs = [each.low for each in its], [each.high for each in its]
+        place.fill_between(xs, lows, highs, color=color, alpha=0.15, linewidth=0)
+        if all(each.server_us is not None for each in its):
+            dotted = dotted or place.twinx()
+            dotted.plot(xs, [each.server_us for each in its], ":", color=color)
+    place.set_xscale("log")
+    xs = sorted({each.x for each in points})
+    place.set_xticks(xs, [short(x) for x in xs])
+    place.set_xticks([], minor=True)
+    place.set_xlabel(panel.x)
+    place.set_ylabel(panel.y)
+    if panel.log:
+        place.set_yscale("log")
+    else:
+        place.set_ylim(0, 1.3 * max(each.high for each in points))  # room for the legend
+        place.yaxis.set_major_formatter(lambda value, _: short(value))
+    if dotted is not None:
+        if panel.log:
+            dotted.set_yscale("log")
+        else:
+            dotted.set_ylim(bottom=0)
+        dotted.set_ylabel("µs a message (dotted)", fontsize=7)
+    place.grid(alpha=0.3)
+    place.legend(fontsize=6, loc="best" if panel.log else "upper left")
+
+
+def short(value: float) -> str:
+    """A number on an axis: 250, 10 k, 1.5 M."""
+    for unit, size in (("M", 1_000_000), ("k", 1_000)):
+        if value >= size:
+            return f"{value / size:.3g} {unit}"
+    return f"{value:.3g}"
