@@ -27,13 +27,8 @@ DELAY_LEVELS = " ".join(["100ms"] * 18)
 QUICK_CHECKS = {
     "transactionTimeOut": "500",
     "transactionCheckInterval": "1000",
-    "transactionOpBatchInterval": "100",  # 5.x: an end must be noted before it is asked about
 }
-"""Settings of a broker that asks early about undecided transactions.
-
-With so short an interval a thread of 5.5.0 now and then spins until the broker ends, so only the
-cases about checks have such a broker.
-"""
+"""Settings of a broker that asks early about undecided transactions."""
 _CONDITIONS = {"enablePropertyFilter": "true"}
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from rocketstream import ConsumeConcurrentlyStatus, MessageExt
-from rocketstream.admin import Admin
+from rocketstream.admin import Admin, ResetDone, ResetTarget
 from tests.behaviour.cluster import Cluster
 from tests.behaviour.conftest import Names
 from tests.behaviour.support import Seen, consumer_of, numbered, send_all
@@ -38,6 +38,10 @@ def is_consumed(admin: Admin, names: Names, group: str | None = None) -> bool:
     return [row.lag for row in rows if row.consumer_offset is not None] == [0] * QUEUES
 
 
+def move(admin: Admin, names: Names, target: ResetTarget) -> ResetDone:
+    return admin.reset_apply(admin.reset_plan(names.group, names.topic, target))
+
+
 def consume_all(cluster: Cluster, admin: Admin, names: Names) -> None:
     """Let a member consume everything and leave."""
     seen = Seen()
@@ -57,9 +61,11 @@ def test_connected_members_go_back_and_consume_again(
         consumer.start()
         seen.wait_consumed(COUNT)
         wait_until(lambda: is_consumed(admin, filled), "the offsets of everything")
-        rows = admin.group_reset(filled.group, filled.topic, 0)
-        assert {row.by for row in rows} == {"members"}
-        assert sum(row.again for row in rows) == COUNT
+        plan = admin.reset_plan(filled.group, filled.topic, ResetTarget.earliest())
+        assert plan.is_online
+        assert plan.repeated == COUNT
+        done = admin.reset_apply(plan)
+        assert done.differing == ()
         seen.wait_deliveries(2 * COUNT)
         wait_until(lambda: is_consumed(admin, filled), "the offsets of everything again")
     assert set(Counter(seen.bodies).values()) == {2}
@@ -70,12 +76,12 @@ def test_a_group_at_rest_goes_where_it_is_told(
 ) -> None:
     """Covers C-534, C-536: back to the start, or past everything."""
     consume_all(cluster, admin, filled)
-    rows = admin.group_reset(filled.group, filled.topic, 0)
-    assert {row.by for row in rows} == {"broker"}
-    assert sum(row.again for row in rows) == COUNT
+    done = move(admin, filled, ResetTarget.earliest())
+    assert done.plan.repeated == COUNT
+    assert {each.moved for each in done.rows} == {True}
     consume_all(cluster, admin, filled)
-    admin.group_reset(filled.group, filled.topic, 0)
-    assert sum(row.skipped for row in admin.skip_accumulated(filled.group, filled.topic)) == COUNT
+    move(admin, filled, ResetTarget.earliest())
+    assert move(admin, filled, ResetTarget.latest()).plan.skipped == COUNT
     assert is_consumed(admin, filled)
 
 
@@ -83,7 +89,9 @@ def test_a_copy_begins_where_its_source_is(cluster: Cluster, admin: Admin, fille
     """Covers C-537: the new group consumes only what came after."""
     consume_all(cluster, admin, filled)
     copy = f"{filled.group}-copy"
-    admin.group_clone(filled.group, copy)
+    copy_of = ResetTarget.copy_of(filled.group)
+    plan = admin.reset_plan(copy, filled.topic, copy_of, new_group=True)
+    admin.reset_apply(plan, force=True)
     assert is_consumed(admin, filled, copy)
     seen = Seen()
     with consumer_of(cluster.namesrv_addr, copy, filled.topic, seen) as consumer:
@@ -151,6 +159,6 @@ def test_time_spans_show_how_late_a_group_is(cluster: Cluster, admin: Admin, fil
     rows = admin.consume_time_span(filled.group, filled.topic)
     assert [row.delay_ms for row in rows] == [0] * QUEUES
     assert all(row.consumed_ms == row.max_store_ms for row in rows)
-    admin.group_reset(filled.group, filled.topic, 0)
+    move(admin, filled, ResetTarget.earliest())
     rows = admin.consume_time_span(filled.group, filled.topic)
     assert all(row.delay_ms > 0 for row in rows)

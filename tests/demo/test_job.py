@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import urllib.request
 import uuid
 from pathlib import Path
 
@@ -29,7 +30,7 @@ pytestmark = [
 class DemoRun:
     """A run of the demo in a session of its own, as a terminal would start it."""
 
-    def __init__(self, data: Path, flights: int) -> None:
+    def __init__(self, data: Path, flights: int, **environment: str) -> None:
         self.mark = uuid.uuid4().hex
         self.output = data.parent / "output.txt"
         with self.output.open("wb") as out:
@@ -39,7 +40,7 @@ class DemoRun:
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, MARK: self.mark},
+                env={**os.environ, **environment, MARK: self.mark},
                 start_new_session=True,
             )
 
@@ -110,6 +111,7 @@ def test_small_run_proves_its_figures_and_leaves_nothing_running(data: Path) -> 
         assert run.left_running() == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("moment", ["1. Start", "2. Send", "4. Land"])
 def test_ctrl_c_at_any_step_ends_quietly_and_leaves_nothing_running(
     data: Path, moment: str
@@ -122,6 +124,37 @@ def test_ctrl_c_at_any_step_ends_quietly_and_leaves_nothing_running(
     assert "Traceback" not in run.text()
     if Path("/proc/self/environ").exists():
         assert run.left_running() == []
+
+
+@pytest.mark.long
+def test_the_dashboard_at_its_end_shows_the_demos_data_until_ctrl_c(data: Path) -> None:
+    run = DemoRun(data, 2_000, DASHBOARD="1")
+
+    def address() -> str | None:
+        assert run.process.poll() is None, run.text()
+        found = re.search(r"(http://127\.0\.0\.1:\d+)/?  \(Ctrl-C ends it\)", run.text())
+        return found[1] if found else None
+
+    base = wait_until(address, "address of the dashboard", TIMEOUT_S)
+    groups = wait_until(lambda: seen_at(base, "/", "flight-totals-spark"), "groups on the page")
+    assert "flight-totals" in groups
+    assert "flight-table" in groups
+    assert seen_at(base, "/topics", "flights") is not None
+    run.press_ctrl_c()
+    assert run.wait() == 0, run.text()
+    assert "done in" in run.text()
+    assert "Traceback" not in run.text()
+    (place,) = data.iterdir()
+    assert (place / "history.db").stat().st_size > 0
+    if Path("/proc/self/environ").exists():
+        assert run.left_running() == []
+
+
+def seen_at(base: str, path: str, words: str) -> str | None:
+    """A page, where it has these words."""
+    with urllib.request.urlopen(base + path, timeout=30) as answer:
+        text: str = answer.read().decode()
+    return text if words in text else None
 
 
 def test_missing_java_is_one_line(tmp_path: Path) -> None:

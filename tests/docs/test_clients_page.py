@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from rocketstream import ClientConfig
-from rocketstream.client import config
+from rocketstream.client import config, credentials
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/clients.md").read_text(encoding="utf-8")
 CODE = re.compile(r"```python\n(.*?)```", re.DOTALL)
@@ -19,7 +19,8 @@ def test_every_setting_is_listed_and_nothing_else() -> None:
 
 
 def test_every_variable_is_listed() -> None:
-    variables = {value for name, value in vars(config).items() if name.endswith("_VARIABLE")}
+    named = vars(config) | vars(credentials)
+    variables = {value for name, value in named.items() if name.endswith("_VARIABLE")}
     assert set(re.findall(r"\b(?:NAMESRV_ADDR|ROCKETMQ_[A-Z_]+)\b", PAGE)) == variables
 
 

@@ -39,6 +39,11 @@ def run(words: list[str], folder: Path) -> str:
         ("aio_echo.py", "500 of 500 messages came back"),
         ("pull.py", "pulled 100 messages of 4 queues"),
         ("simulate_listener.py", "careful: 50 seeds, nothing found"),
+        pytest.param(
+            "traced.py",
+            "  send orders\n    process orders  ! LookupError\n      look up",
+            marks=pytest.mark.long,
+        ),
         ("transaction.py", "30 tickets for 50 customers: 27 committed at once, 3 when the broker"),
     ],
 )

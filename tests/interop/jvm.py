@@ -98,6 +98,12 @@ class Jvm:
         errors = self.log.read_text(errors="replace") if self.log.exists() else ""
         return ("\n".join(self.output[-40:]) + "\n--- stderr ---\n" + errors)[-characters:]
 
+    def tell(self, line: str) -> None:
+        """Write a line to its standard input: how a program is told its next round."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+
     def end_input(self) -> None:
         """Close its standard input: how our Java programs are told to shut down."""
         if self._process.stdin is not None and not self._process.stdin.closed:

@@ -122,7 +122,7 @@ def test_tools_reset_a_java_member(
 ) -> None:
     """Covers C-531, C-532, C-535: both ends unmodified; all messages come a second time."""
     with java_member(java, ours, tmp_path / "out"):
-        given = ours.broker.controller.group_gets[GROUP]
+        given = ours.broker.controller.statistics.gets
         before = given.total
         text = mqadmin("resetOffsetByTime", "-g", GROUP, "-t", TOPIC, "-s", "1", "-f", "true")
         assert TOPIC in text

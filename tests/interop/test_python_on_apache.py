@@ -8,9 +8,12 @@ from functools import partial
 
 import pytest
 
-from rocketstream import Message, Producer
+from rocketstream import LitePullConsumer, Message, Producer, PullConsumer
+from rocketstream.model import MessageQueue
+from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.transport.blocking import BlockingConnection
-from tests.interop.cluster import ApacheCluster
+from tests.interop.batches import send_as_one_record
+from tests.interop.cluster import BROKER_NAME, ApacheCluster
 from tests.interop.messages import body_of, message_of, per_queue
 from tests.interop.ours import Collector, push_consumer, send_many, sent
 from tests.interop.wire import members
@@ -184,3 +187,36 @@ def test_chosen_queue_and_delay_are_honoured(
     assert chosen.message_queue == queues[5]
     assert by_key["q"].queue_id == 5
     assert by_key["d"].topic == topic
+
+
+def test_batches_stored_as_one_record_are_consumed_message_by_message(
+    apache_cluster: ApacheCluster, group: str
+) -> None:
+    """Covers W 7.2: a BatchCQ topic of 5.x; also from within a batch, where somebody ended."""
+    if apache_cluster.referee.version.startswith("4."):
+        pytest.skip("4.x stores every message of a batch by itself")
+    topic = apache_cluster.unique("batchcq")
+    apache_cluster.create_topic(topic, queues=1, attributes="+queue.type=BatchCQ")
+    queue = MessageQueue(topic, BROKER_NAME, 0)
+    for batch in range(3):
+        bodies = [b"%d" % (batch * 5 + n) for n in range(5)]
+        send_as_one_record(apache_cluster.broker_addr, queue, bodies)
+    address = apache_cluster.namesrv_addr
+    collector = Collector()
+    with push_consumer(address, group, topic, collector):
+        collector.wait(15)
+    assert sorted(each.queue_offset for each in collector.consumed()) == list(range(15))
+    with PullConsumer("looks", namesrv_addr=address) as pull:
+        pull.start()
+        result = pull.pull(queue, "*", 7, 32)
+        found = [(each.queue_offset, bytes(each.body)) for each in result.msg_found_list]
+        assert found == [(n, b"%d" % n) for n in range(7, 7 + len(found))]
+        assert result.next_begin_offset == 7 + len(found)
+    lite = LitePullConsumer(group, namesrv_addr=address)
+    lite.assign([queue])
+    got: list[MessageExt] = []
+    with lite:
+        lite.start()
+        lite.seek(queue, 4)
+        wait_until(lambda: got.extend(lite.poll(500)) or len(got) >= 11, "the rest", 30)  # type: ignore[func-returns-value]
+    assert [int(each.body) for each in got][:11] == list(range(4, 15))

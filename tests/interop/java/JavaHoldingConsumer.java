@@ -1,4 +1,6 @@
 import java.lang.management.ManagementFactory;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.concurrent.CountDownLatch;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
@@ -7,7 +9,8 @@ import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 
 /**
  * Pulls {@code count} messages of a topic into the push consumer's cache, its listener never
- * returning, says so with the heap they leave in use, and ends when standard input does.
+ * returning, and says what memory that takes: the whole process (Linux), and the heap in use. Each
+ * line of standard input is a consumer of its own; give each a group.
  *
  * <p>Arguments: namesrv topic group count.
  */
@@ -16,7 +19,12 @@ public final class JavaHoldingConsumer {
     }
 
     public static void main(String[] args) throws Exception {
-        Peer peer = new Peer(args);
+        new Peer(args).eachRound(JavaHoldingConsumer::round);
+        System.exit(0);
+    }
+
+    private static Peer.Measured round(Peer peer) throws Exception {
+        long begin = System.nanoTime();
         int wanted = peer.number("count", 1);
         CountDownLatch never = new CountDownLatch(1);
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(peer.text("group"));
@@ -38,12 +46,22 @@ public final class JavaHoldingConsumer {
         while (cached(consumer) < wanted) {
             Thread.sleep(20);
         }
-        Peer.say("event", "held", "count", cached(consumer));
+        double resident = residentMib();
         System.gc();
         long heap = ManagementFactory.getMemoryMXBean().getHeapMemoryUsage().getUsed();
-        Peer.say("event", "heap", "heap_mib", heap / 1048576.0);
-        Peer.awaitEndOfInput();
-        System.exit(0);
+        never.countDown();
+        consumer.shutdown();
+        return new Peer.Measured(wanted, System.nanoTime() - begin,
+            "resident_mib", resident, "heap_mib", heap / 1048576.0);
+    }
+
+    private static double residentMib() throws Exception {
+        for (String line : Files.readAllLines(Path.of("/proc/self/status"))) {
+            if (line.startsWith("VmRSS:")) {
+                return Integer.parseInt(line.replaceAll("\\D+", "")) / 1024.0;
+            }
+        }
+        throw new IllegalStateException("no VmRSS in /proc/self/status");
     }
 
     private static int cached(DefaultMQPushConsumer consumer) {

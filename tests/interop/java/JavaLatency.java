@@ -18,21 +18,21 @@ import org.apache.rocketmq.common.message.MessageExt;
  * Sends at a steady rate and consumes in the same process; prints how long messages took from
  * before the send to the listener.
  *
- * <p>Arguments: namesrv topic group count rate warmup, and: size. Each body begins with a number
+ * <p>Arguments: namesrv topic group count rate warmup, and: size. With rounds=true it paces
+ * {@code count} messages for each line of standard input. Each body begins with a number
  * and the time it was sent; numbers below zero only find out that the consumer is there.
  */
 public final class JavaLatency implements MessageListenerConcurrently {
     private final Peer peer;
-    private final int warmup;
-    private final long[] nanos;
     private final AtomicInteger seen = new AtomicInteger();
     private final CountDownLatch awake = new CountDownLatch(1);
-    private final CountDownLatch complete = new CountDownLatch(1);
+    /** Numbers below this only warm up, or belong to an earlier round. */
+    private volatile int warmup;
+    private volatile long[] nanos;
+    private volatile CountDownLatch complete;
 
     private JavaLatency(Peer peer) {
         this.peer = peer;
-        warmup = peer.number("warmup", 0);
-        nanos = new long[peer.number("count", 1)];
     }
 
     public static void main(String[] args) throws Exception {
@@ -57,13 +57,36 @@ public final class JavaLatency implements MessageListenerConcurrently {
         }
         // All queues are taken before the clock counts, and none is behind.
         Thread.sleep(1000);
+        boolean whole = true;
+        if (peer.rounds()) {
+            peer.eachRound(its -> round(producer, its));
+        } else {
+            whole = measure(producer, peer);
+            Peer.say("event", "done", "count", seen.get(), "whole", whole, "p50_us", at(0.5),
+                "p99_us", at(0.99), "max_us", at(1.0));
+        }
+        producer.shutdown();
+        consumer.shutdown();
+        return whole;
+    }
+
+    private Peer.Measured round(DefaultMQProducer producer, Peer its) throws Exception {
+        long begin = System.nanoTime();
+        if (!measure(producer, its)) {
+            throw new IllegalStateException("only " + seen.get() + " came within 30 s");
+        }
+        return new Peer.Measured(nanos.length, System.nanoTime() - begin, "p50_us", at(0.5),
+            "p99_us", at(0.99), "max_us", at(1.0));
+    }
+
+    private boolean measure(DefaultMQProducer producer, Peer its) throws Exception {
+        warmup = its.number("warmup", 0);
+        seen.set(0);
+        nanos = new long[its.number("count", 1)];
+        complete = new CountDownLatch(1);
         pace(producer);
         boolean whole = complete.await(30, TimeUnit.SECONDS);
         Arrays.sort(nanos);
-        Peer.say("event", "done", "count", seen.get(), "whole", whole, "p50_us", at(0.5),
-            "p99_us", at(0.99), "max_us", at(1.0));
-        producer.shutdown();
-        consumer.shutdown();
         return whole;
     }
 

@@ -8,7 +8,8 @@ import org.apache.rocketmq.common.message.MessageExt;
 /**
  * Drains {@code count} messages of a topic with the Java lite pull consumer and prints the rate.
  *
- * <p>Arguments: namesrv topic group count, and: expression pullbatch track out.
+ * <p>Arguments: namesrv topic group count, and: expression pullbatch track out. With rounds=true
+ * each line of standard input is a consumer of its own; give each a group of its own.
  */
 public final class JavaLitePullConsumer {
     private JavaLitePullConsumer() {
@@ -16,6 +17,29 @@ public final class JavaLitePullConsumer {
 
     public static void main(String[] args) throws Exception {
         Peer peer = new Peer(args);
+        if (peer.rounds()) {
+            peer.eachRound(JavaLitePullConsumer::round);
+            System.exit(0);
+        }
+        DefaultLitePullConsumer consumer = started(peer);
+        Peer.say("event", "ready");
+        try (Peer.Rows rows = new Peer.Rows(peer.text("out", null))) {
+            Peer.Measured done = drain(consumer, peer, rows);
+            Peer.say("event", "done", "count", done.count(), "seconds", done.nanos() / 1e9,
+                "rate", Peer.rate(done.count(), done.nanos()));
+        }
+        consumer.shutdown();
+        System.exit(0);
+    }
+
+    private static Peer.Measured round(Peer peer) throws Exception {
+        DefaultLitePullConsumer consumer = started(peer);
+        Peer.Measured done = drain(consumer, peer, new Peer.Rows(null));
+        consumer.shutdown();
+        return done;
+    }
+
+    private static DefaultLitePullConsumer started(Peer peer) throws Exception {
         DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(peer.text("group"));
         consumer.setNamesrvAddr(peer.text("namesrv"));
         consumer.setInstanceName("peer-" + ProcessHandle.current().pid());
@@ -23,15 +47,11 @@ public final class JavaLitePullConsumer {
         consumer.setPullBatchSize(peer.number("pullbatch", 32));
         consumer.subscribe(peer.text("topic"), peer.text("expression", "*"));
         consumer.start();
-        Peer.say("event", "ready");
-        try (Peer.Rows rows = new Peer.Rows(peer.text("out", null))) {
-            drain(consumer, peer, rows);
-        }
-        consumer.shutdown();
-        System.exit(0);
+        return consumer;
     }
 
-    private static void drain(DefaultLitePullConsumer consumer, Peer peer, Peer.Rows rows) {
+    private static Peer.Measured drain(
+        DefaultLitePullConsumer consumer, Peer peer, Peer.Rows rows) {
         int wanted = peer.number("count", 1);
         boolean track = peer.flag("track", true);
         Set<String> unique = new HashSet<>();
@@ -49,9 +69,8 @@ public final class JavaLitePullConsumer {
                 consumed += unique.add(message.getMsgId()) ? 1 : 0;
             }
         }
-        consumer.commitSync();
         long nanos = System.nanoTime() - begin;
-        Peer.say("event", "done", "count", consumed, "seconds", nanos / 1e9,
-            "rate", Peer.rate(consumed, nanos));
+        consumer.commitSync();
+        return new Peer.Measured(consumed, nanos);
     }
 }

@@ -1,3 +1,5 @@
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
@@ -6,19 +8,25 @@ import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 
 /**
  * Drains {@code count} messages of a topic with the Java push consumer and an orderly listener that
- * does nothing, prints the rate, and shuts down when standard input ends.
+ * does nothing, for each line of standard input with a consumer of its own; give each a group.
  *
- * <p>Arguments: namesrv topic group count, and: batch.
+ * <p>Arguments: namesrv topic group count, and: batch timeout.
  */
 public final class JavaOrderlyDrain {
     private JavaOrderlyDrain() {
     }
 
     public static void main(String[] args) throws Exception {
-        Peer peer = new Peer(args);
+        new Peer(args).eachRound(JavaOrderlyDrain::round);
+        System.exit(0);
+    }
+
+    private static Peer.Measured round(Peer peer) throws Exception {
         int wanted = peer.number("count", 1);
         AtomicLong consumed = new AtomicLong();
         AtomicLong firstNanos = new AtomicLong();
+        AtomicLong lastNanos = new AtomicLong();
+        CountDownLatch complete = new CountDownLatch(1);
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(peer.text("group"));
         consumer.setNamesrvAddr(peer.text("namesrv"));
         consumer.setInstanceName("peer-" + ProcessHandle.current().pid());
@@ -29,16 +37,16 @@ public final class JavaOrderlyDrain {
             firstNanos.compareAndSet(0, System.nanoTime());
             long after = consumed.addAndGet(messages.size());
             if (after >= wanted && after - messages.size() < wanted) {
-                long nanos = System.nanoTime() - firstNanos.get();
-                Peer.say("event", "done", "count", after, "seconds", nanos / 1e9,
-                    "rate", Peer.rate(after, nanos));
+                lastNanos.set(System.nanoTime());
+                complete.countDown();
             }
             return ConsumeOrderlyStatus.SUCCESS;
         });
         consumer.start();
-        Peer.say("event", "ready");
-        Peer.awaitEndOfInput();
+        if (!complete.await(peer.number("timeout", 120), TimeUnit.SECONDS)) {
+            throw new IllegalStateException("consumed " + consumed.get() + " of " + wanted);
+        }
         consumer.shutdown();
-        System.exit(0);
+        return new Peer.Measured(wanted, lastNanos.get() - firstNanos.get());
     }
 }

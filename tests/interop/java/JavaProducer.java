@@ -15,20 +15,23 @@ import org.apache.rocketmq.common.message.Message;
  * Sends {@code count} messages with the Java client and prints what came of it.
  *
  * <p>Arguments: namesrv topic group count, and: mode=async|sync|oneway|batch size inflight threads
- * batch tags=A,B prefix compress delay warmup out timeout trace tracetopic.
+ * batch tags=A,B prefix compress delay warmup out timeout trace tracetopic traceparent autobatch
+ * batchdelay producers (a connection each, for mode=sync). With rounds=true it sends {@code count}
+ * messages for each line of standard input.
  */
 public final class JavaProducer {
-    private final Peer peer;
+    private Peer peer;
     private final DefaultMQProducer producer;
-    private final String topic;
-    private final int size;
+    private final List<DefaultMQProducer> others = new ArrayList<>();
+    private String topic;
+    private int size;
     private final String[] tags;
     private final int delay;
     private final AtomicLong acknowledged = new AtomicLong();
     private final AtomicLong failed = new AtomicLong();
     private final AtomicReference<Throwable> firstFailure = new AtomicReference<>();
 
-    private JavaProducer(Peer peer) {
+    private JavaProducer(Peer peer) throws Exception {
         this.peer = peer;
         topic = peer.text("topic");
         size = peer.number("size", 1024);
@@ -40,6 +43,18 @@ public final class JavaProducer {
         producer.setInstanceName("peer-" + ProcessHandle.current().pid());
         producer.setSendMsgTimeout(peer.number("timeout", 10000));
         producer.setCompressMsgBodyOverHowmuch(peer.number("compress", 4096));
+        if (peer.flag("autobatch", false)) {
+            gatherIntoBatches();
+        }
+    }
+
+    /** The 5.x client alone has it, and these programs are compiled for 4.9 too. */
+    private void gatherIntoBatches() throws Exception {
+        producer.getClass().getMethod("setAutoBatch", boolean.class).invoke(producer, true);
+        int delay = peer.number("batchdelay", 0);
+        if (delay > 0) {
+            producer.getClass().getMethod("batchMaxDelayMs", int.class).invoke(producer, delay);
+        }
     }
 
     public static void main(String[] args) throws Exception {
@@ -49,6 +64,12 @@ public final class JavaProducer {
 
     private boolean run() throws Exception {
         producer.start();
+        if (peer.rounds()) {
+            peer.eachRound(this::round);
+            producer.shutdown();
+            others.forEach(DefaultMQProducer::shutdown);
+            return true;
+        }
         int warmup = peer.number("warmup", 0);
         if (warmup > 0) {
             send("warmup", warmup, new Peer.Rows(null));
@@ -64,7 +85,20 @@ public final class JavaProducer {
             "seconds", nanos / 1e9, "rate", Peer.rate(acknowledged.get(), nanos),
             "failure", failure == null ? "" : failure.toString());
         producer.shutdown();
+        others.forEach(DefaultMQProducer::shutdown);
         return failed.get() == 0;
+    }
+
+    private Peer.Measured round(Peer its) throws Exception {
+        peer = its;
+        topic = its.text("topic");
+        size = its.number("size", 1024);
+        acknowledged.set(0);
+        long nanos = send(its.text("prefix", "m"), its.number("count", 1), new Peer.Rows(null));
+        if (failed.get() > 0) {
+            throw new IllegalStateException("sends failed", firstFailure.get());
+        }
+        return new Peer.Measured(acknowledged.get(), nanos);
     }
 
     private long send(String prefix, int count, Peer.Rows rows) throws Exception {
@@ -86,6 +120,10 @@ public final class JavaProducer {
         message.putUserProperty("index", String.valueOf(index));
         if (delay > 0) {
             message.setDelayTimeLevel(delay);
+        }
+        String context = peer.text("traceparent", null);
+        if (context != null) {
+            message.putUserProperty("traceparent", context);
         }
         return message;
     }
@@ -113,10 +151,24 @@ public final class JavaProducer {
         room.tryAcquire(inflight, 60, TimeUnit.SECONDS);
     }
 
+    /** A producer of its own for each of some threads: clients with a connection each. */
+    private DefaultMQProducer producer(int number) throws Exception {
+        while (others.size() < number) {
+            DefaultMQProducer other = new DefaultMQProducer(peer.text("group"));
+            other.setNamesrvAddr(peer.text("namesrv"));
+            other.setInstanceName("peer-" + ProcessHandle.current().pid() + "-" + others.size());
+            other.setSendMsgTimeout(peer.number("timeout", 10000));
+            other.start();
+            others.add(other);
+        }
+        return number == 0 ? producer : others.get(number - 1);
+    }
+
     private void sendSync(String prefix, int count, Peer.Rows rows) throws Exception {
         AtomicInteger next = new AtomicInteger();
         List<Thread> threads = new ArrayList<>();
         for (int t = 0; t < peer.number("threads", 1); t++) {
+            DefaultMQProducer producer = producer(t % peer.number("producers", 1));
             Thread thread = new Thread(() -> {
                 for (int i = next.getAndIncrement(); i < count; i = next.getAndIncrement()) {
                     Message message = message(prefix, i);

@@ -1,6 +1,8 @@
 import java.util.List;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.MessageSelector;
@@ -16,7 +18,8 @@ import org.apache.rocketmq.common.message.MessageExt;
  *
  * <p>Arguments: namesrv topic group, and: count expression from=first|last batch pullbatch threads
  * failmodulo failtimes maxreconsume track out sql trace tracetopic
- * instance broadcast. With failmodulo=M every message whose {@code index}
+ * instance broadcast. With rounds=true each line of standard input is a consumer of its own that
+ * consumes {@code count} messages; give each a group of its own. With failmodulo=M every message whose {@code index}
  * property is a multiple of M fails until it was reconsumed failtimes times.
  */
 public final class JavaPushConsumer implements MessageListenerConcurrently {
@@ -30,6 +33,8 @@ public final class JavaPushConsumer implements MessageListenerConcurrently {
     private final AtomicLong consumed = new AtomicLong();
     private final AtomicLong failures = new AtomicLong();
     private final AtomicLong firstNanos = new AtomicLong();
+    private final CountDownLatch complete = new CountDownLatch(1);
+    private volatile long tookNanos;
 
     private JavaPushConsumer(Peer peer) throws Exception {
         this.peer = peer;
@@ -41,11 +46,35 @@ public final class JavaPushConsumer implements MessageListenerConcurrently {
     }
 
     public static void main(String[] args) throws Exception {
-        new JavaPushConsumer(new Peer(args)).run();
+        Peer peer = new Peer(args);
+        if (peer.rounds()) {
+            peer.eachRound(its -> new JavaPushConsumer(its).round());
+        } else {
+            new JavaPushConsumer(peer).run();
+        }
         System.exit(0);
     }
 
     private void run() throws Exception {
+        DefaultMQPushConsumer consumer = started();
+        Peer.say("event", "ready");
+        Peer.awaitEndOfInput();
+        consumer.shutdown();
+        rows.close();
+        Peer.say("event", "closed", "count", consumed.get(), "unique", unique.size(),
+            "failures", failures.get());
+    }
+
+    private Peer.Measured round() throws Exception {
+        DefaultMQPushConsumer consumer = started();
+        if (!complete.await(peer.number("timeout", 120), TimeUnit.SECONDS)) {
+            throw new IllegalStateException("consumed " + consumed.get() + " of " + wanted);
+        }
+        consumer.shutdown();
+        return new Peer.Measured(wanted, tookNanos);
+    }
+
+    private DefaultMQPushConsumer started() throws Exception {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(
             peer.text("group"), peer.flag("trace", false), peer.text("tracetopic", null));
         consumer.setNamesrvAddr(peer.text("namesrv"));
@@ -75,12 +104,7 @@ public final class JavaPushConsumer implements MessageListenerConcurrently {
             ? MessageSelector.byTag(peer.text("expression", "*")) : MessageSelector.bySql(sql));
         consumer.registerMessageListener(this);
         consumer.start();
-        Peer.say("event", "ready");
-        Peer.awaitEndOfInput();
-        consumer.shutdown();
-        rows.close();
-        Peer.say("event", "closed", "count", consumed.get(), "unique", unique.size(),
-            "failures", failures.get());
+        return consumer;
     }
 
     @Override
@@ -117,9 +141,13 @@ public final class JavaPushConsumer implements MessageListenerConcurrently {
         }
         long after = consumed.addAndGet(fresh);
         if (after >= wanted && after - fresh < wanted) {
-            long nanos = System.nanoTime() - firstNanos.get();
-            Peer.say("event", "done", "count", after, "seconds", nanos / 1e9,
-                "rate", Peer.rate(after, nanos));
+            tookNanos = System.nanoTime() - firstNanos.get();
+            if (peer.rounds()) {
+                complete.countDown();
+                return;
+            }
+            Peer.say("event", "done", "count", after, "seconds", tookNanos / 1e9,
+                "rate", Peer.rate(after, tookNanos));
         }
     }
 }

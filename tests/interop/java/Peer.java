@@ -1,8 +1,13 @@
+import com.sun.management.OperatingSystemMXBean;
+import java.io.BufferedReader;
 import java.io.BufferedWriter;
 import java.io.IOException;
+import java.io.InputStreamReader;
+import java.lang.management.ManagementFactory;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -20,6 +25,16 @@ final class Peer {
     private final Map<String, String> values = new LinkedHashMap<>();
 
     Peer(String[] args) {
+        take(args);
+    }
+
+    /** The arguments of one round: those of the program, and over them what its line says. */
+    private Peer(Peer program, String[] words) {
+        values.putAll(program.values);
+        take(words);
+    }
+
+    private void take(String[] args) {
         for (String arg : args) {
             int equals = arg.indexOf('=');
             if (equals < 1) {
@@ -112,6 +127,55 @@ final class Peer {
         byte[] sink = new byte[256];
         while (System.in.read(sink) >= 0) {
             continue;
+        }
+    }
+
+    /** What a measured program does again and again in one JVM. */
+    interface Round {
+        /** Does one round with these arguments and returns what it measured. */
+        Measured run(Peer peer) throws Exception;
+    }
+
+    /** How many messages a round took, how long, and more names and values to say. */
+    record Measured(long count, long nanos, Object... more) {
+    }
+
+    /** Whether the program is told each of its rounds on standard input. */
+    boolean rounds() {
+        return flag("rounds", false);
+    }
+
+    /**
+     * Does a round for each line of standard input, whose name=value words go over the program's own
+     * arguments, and says what it measured; returns when standard input ends.
+     */
+    void eachRound(Round round) throws IOException {
+        OperatingSystemMXBean system =
+            (OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
+        BufferedReader lines =
+            new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        for (String line = lines.readLine(); line != null; line = lines.readLine()) {
+            String words = line.strip();
+            Peer peer = new Peer(this, words.isEmpty() ? new String[0] : words.split("\\s+"));
+            long before = system.getProcessCpuTime();
+            Measured done = orExit(round, peer);
+            double spent = (system.getProcessCpuTime() - before) / 1e3 / Math.max(1, done.count());
+            Object[] told = {"event", "round", "count", done.count(), "seconds",
+                done.nanos() / 1e9, "rate", rate(done.count(), done.nanos()), "cpu_us", spent};
+            Object[] all = Arrays.copyOf(told, told.length + done.more().length);
+            System.arraycopy(done.more(), 0, all, told.length, done.more().length);
+            say(all);
+        }
+    }
+
+    /** A round that fails ends the program, whatever threads the client still has. */
+    private static Measured orExit(Round round, Peer peer) {
+        try {
+            return round.run(peer);
+        } catch (Throwable e) {
+            e.printStackTrace();
+            System.exit(1);
+            throw new AssertionError("unreachable");
         }
     }
 

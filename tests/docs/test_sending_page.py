@@ -1,0 +1,32 @@
+"""The page on sending: its example runs as printed, and its settings are the producer's."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from rocketstream.client.core.producer_settings import ProducerSettings
+from rocketstream.server.embedded import EmbeddedCluster
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs/sending.md").read_text(encoding="utf-8")
+EXAMPLE = re.compile(r"<!-- test: \w+ -->\n```python\n(.*?)```", re.DOTALL)
+DEFAULT_ADDR = "127.0.0.1:9876"
+
+
+def test_the_example_gives_every_message_a_place_of_its_own(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (program,) = EXAMPLE.findall(PAGE)
+    with EmbeddedCluster() as cluster:
+        exec(program.replace(DEFAULT_ADDR, cluster.namesrv_addr), {})  # noqa: S102 - our own page
+    assert capsys.readouterr().out == "2000 places\n"
+
+
+def test_the_settings_have_the_defaults_told() -> None:
+    settings = ProducerSettings("group")
+    told = dict(re.findall(r"^\| `(\w+)` \| (\w+) \|", PAGE, re.MULTILINE))
+    assert len(told) == 4
+    for name, default in told.items():
+        assert getattr(settings, name) == (False if default == "off" else int(default))
