@@ -1,5 +1,6 @@
 # Every job of this repository. Each sets up what it needs on a fresh clone.
-#   make demo     the main job on real data: flights through RocketMQ into a table on Spark
+#   make demo     the main job on real data: flights through RocketMQ into a table on Spark;
+#                 DASHBOARD=1 make demo keeps it up at the end and shows it in a browser
 #   make test     every test that needs nothing beyond Python
 #   make test-long  the tests that take minutes, on real Spark mostly
 #   make spark-versions  the core of the Spark tests on Spark 4.0, 4.1 and 4.2, which it downloads
@@ -7,7 +8,8 @@
 #   make interop  the suites against the real Apache RocketMQ (needs Maven)
 #   make simulate  SEEDS=50000: RocketMQ in simulation, under faults drawn from each seed
 #   make simulate-mutants  plant two dozen defects, and find each in simulation
-#   make bench    the measurements, paired with their peers where Maven is available
+#   make bench    the measurements, paired with their peers where Maven is available;
+#                 SUITES="send drain" some of them, MORE="--scale 0.5 --markdown" as you like
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -71,7 +73,8 @@ simulate-mutants: $(STAMP)
 
 bench: $(STAMP)
 	@$(BIN)/python scripts/need_java.py
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m pip install -q --disable-pip-version-check -r benchmarks/requirements.txt -c constraints.txt
+	$(BIN)/python -m benchmarks $(SUITES) $(MORE)
 
 clean:
 	rm -rf $(VENV) .spark-versions demo-data dist build .pytest_cache .mypy_cache .ruff_cache

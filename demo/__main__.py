@@ -13,7 +13,7 @@ import sys
 signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 PYTHON_MIN = (3, 11)
-NEEDED = ("rocketstream", "typer", "rich", "pyspark", "pyarrow", "numpy", "matplotlib")
+NEEDED = ("rocketstream", "click", "rich", "pyspark", "pyarrow", "numpy", "matplotlib")
 
 
 def missing() -> str | None:

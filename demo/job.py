@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -30,6 +31,7 @@ from demo.trouble import expected
 from demo.watch import Letters
 from rocketstream import Producer
 from rocketstream.admin import Admin
+from rocketstream.cli.dashboard import Wishes, check_installed, serving
 from rocketstream.errors import RocketMQError
 from rocketstream.pipelines.local_session import check_environment, start_session, stop_session
 from rocketstream.pipelines.progress import IngestProgress
@@ -39,6 +41,8 @@ JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For a job of seconds on two cores, compiling thoroughly costs more than it gains."""
 GROUPS = (PUSH_GROUP, SPARK_GROUP)
 TITLES = {"push consumers": PUSH_GROUP, "Spark listener": SPARK_GROUP}
+DASHBOARD_VARIABLE = "DASHBOARD"
+"""Set to 1, the demo ends with the dashboard on its own data."""
 DIFFERENT = 1
 INTERRUPTED = 130
 
@@ -114,6 +118,9 @@ class Job:
 
     def run(self) -> int:
         """Do every step; whatever happens, everything started is ended."""
+        shows = os.environ.get(DASHBOARD_VARIABLE, "") not in ("", "0")
+        if shows:
+            check_installed()
         java = check_environment()
         place = fresh_place(self._data, time.strftime("%Y%m%d-%H%M%S"))
         with ExitStack() as cleanup:
@@ -128,6 +135,8 @@ class Job:
             if code == 0:
                 self._answer(spark, place)
                 code = self._show_progress(spark, addresses)
+            if code == 0 and shows:
+                self._show_dashboard(addresses, place)
         self._screen.say("")
         self._screen.say(f"done in {time.monotonic() - self._began:.0f} s; files in {place.root}")
         return code
@@ -271,6 +280,22 @@ class Job:
         self._screen.say(f"{order['aircraft']:,} aircraft, each in one queue and in the order sent")
         self._interrupts.check()
         return 0
+
+    def _show_dashboard(self, addresses: Addresses, place: Place) -> None:
+        """Keep the cluster up and show it in a browser, until Ctrl-C."""
+        self._screen.step(8, "Look at it in a browser")
+        wishes = Wishes(
+            addresses.namesrv,
+            port=0,
+            write=True,
+            interval_s=2.0,
+            history=place.root / "history.db",
+            audit_file=str(place.root / "audit.jsonl"),
+        )
+        with serving(wishes) as server:
+            self._screen.say(f"{server.url}  (Ctrl-C ends it)")
+            self._interrupts.stop.wait()
+        self._interrupts.stop.clear()  # it was the way to go on
 
     def _different(self, wrong: list[str]) -> bool:
         for line in wrong:

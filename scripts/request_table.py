@@ -22,14 +22,20 @@ response code 3 (`REQUEST_CODE_NOT_SUPPORTED`), never a made-up success.
 """
 
 REFUSED = {
-    (25, 318): "No setting of a running server can be changed over the network (code 16).",
-    (50, 51, 52, 53): "There is no access control on the embedded servers. Apache's broker, with "
-    "its own switched off, answers 52 not at all.",
-    (315,): "Figures by topic and group are not counted; 28 and 208 tell what is.",
+    (50, 51, 52, 53, 54): "Answered where the broker has accounts (`--acl`, docs/security.md). "
+    "Apache's broker without accounts answers 52 not at all.",
     (13, 22, 23, 27, 209, 210, 211, 212, 213, 214, 301, 302): "Defined, but answered with code 3 "
     "by Apache's 4.9 broker too.",
-    (370, 400, 901, 904): "Requests of 5.x clients and brokers: recall, server-side balance, "
-    "broker groups. A 4.9 server answers code 3, after which those clients do without.",
+    (
+        370,
+    ): "Of 5.x clients: taking a timed message back. Such messages are refused; docs/embedded.md "
+    "says why.",
+    (
+        400,
+        901,
+        904,
+    ): "Requests of 5.x clients and brokers: server-side balance, broker groups. A 4.9 "
+    "server answers code 3, after which those clients do without.",
 }
 
 
@@ -44,7 +50,7 @@ def refused() -> str:
 
 async def broker_codes(folder: Path) -> list[int]:
     """Start a broker without a name server and return the codes of its table."""
-    broker = Broker(BrokerConfig(port=0), folder)
+    broker = Broker(BrokerConfig(broker_port=0), folder)
     await broker.start()
     try:
         return broker.codes

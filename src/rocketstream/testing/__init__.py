@@ -1,4 +1,5 @@
-"""Tools for testing programs that talk to RocketMQ: a hand-moved clock, a faulty network, leaks.
+"""Tools for testing programs that talk to RocketMQ: a clock moved by hand, a faulty network, leaks,
+certificates.
 
 Law: never imported by the rest of the package. The pytest fixtures are in ``pytest_plugin``, which
 every pytest run of an environment loads: nothing heavy is imported before it is asked for.
@@ -10,17 +11,30 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rocketstream.server.certificates import CertificateFiles, make_test_certificates
     from rocketstream.testing.clock import ManualClock
     from rocketstream.testing.leaks import LeakCheck
     from rocketstream.testing.proxy import FaultProxy
 
-__all__ = ["FaultProxy", "LeakCheck", "ManualClock"]
+__all__ = [
+    "CertificateFiles",
+    "FaultProxy",
+    "LeakCheck",
+    "ManualClock",
+    "make_test_certificates",
+]
 
-_HOMES = {"FaultProxy": "proxy", "LeakCheck": "leaks", "ManualClock": "clock"}
+_HOMES = {
+    "CertificateFiles": "rocketstream.server.certificates",
+    "FaultProxy": "rocketstream.testing.proxy",
+    "LeakCheck": "rocketstream.testing.leaks",
+    "ManualClock": "rocketstream.testing.clock",
+    "make_test_certificates": "rocketstream.server.certificates",
+}
 
 
 def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{home}"), name)
+    return getattr(importlib.import_module(home), name)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,18 +22,24 @@ def rocketmq_cluster_factory(
 ) -> Iterator[Callable[..., EmbeddedCluster]]:
     """Return a function that starts a cluster with the given ``EmbeddedCluster`` arguments.
 
-    Every cluster gets a fresh directory unless ``store_dir`` is given, free ports, and is stopped
-    when the test ends (stopping it earlier is fine).
+    Every cluster gets a fresh directory unless ``store_dir`` is given, small files unless
+    ``store_config`` is, free ports, and is stopped when the test ends (stopping it earlier is
+    fine). ``settings`` may give an ``EmbeddedSettings`` to begin with.
     """
-    from rocketstream.server.embedded import SMALL_STORE, EmbeddedCluster
+    from rocketstream.server.embedded import SMALL_STORE, EmbeddedCluster, EmbeddedSettings
 
     with ExitStack() as stack:
 
-        def start(**arguments: Any) -> EmbeddedCluster:
-            if "store_dir" not in arguments:
-                arguments["store_dir"] = tmp_path_factory.mktemp("rocketmq") / "store"
-            arguments.setdefault("store_config", SMALL_STORE)
-            return stack.enter_context(EmbeddedCluster(**arguments))
+        def start(
+            store_dir: Path | str | None = None,
+            settings: EmbeddedSettings | None = None,
+            **changes: Any,
+        ) -> EmbeddedCluster:
+            if store_dir is None:
+                store_dir = tmp_path_factory.mktemp("rocketmq") / "store"
+            if settings is None or settings.store_config is None:
+                changes.setdefault("store_config", SMALL_STORE)
+            return stack.enter_context(EmbeddedCluster(store_dir, settings, **changes))
 
         yield start
 

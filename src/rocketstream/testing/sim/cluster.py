@@ -189,7 +189,7 @@ def broker_config(
     """Return the settings of a simulated broker."""
     settings: dict[str, Any] = {
         "host": host,
-        "port": BROKER_PORT,
+        "broker_port": BROKER_PORT,
         "namesrv_addrs": (namesrv_addr,),
         "flush": options.flush,
         "delay_levels": options.delay_levels,
@@ -200,8 +200,8 @@ def broker_config(
         "register_interval_ms": options.register_interval_ms,
         "transaction_timeout_ms": 2_000,
         "transaction_check_interval_ms": 3_000,
-        "repair_store": repair,
-        "store": StoreConfig(
+        "repair": repair,
+        "store_config": StoreConfig(
             commit_log_file_bytes=options.commit_log_file_bytes,
             consume_queue_file_bytes=options.consume_queue_units * 20,
             flush_interval_ms=options.flush_interval_ms,

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from rocketstream.errors import StoreLockedError
-from rocketstream.server.store.files import DiskUsage, FileMap, Files
+from rocketstream.server.store.files import DiskUsage, Entry, FileMap, Files
 
 SECTOR_BYTES = 512
 """What is written whole or not at all."""
@@ -496,6 +496,13 @@ class SimFiles(Files):
         except FileNotFoundError:
             return []
 
+    def entries(self, path: Path) -> list[Entry]:
+        """See ``Files``."""
+        return [
+            Entry(each.name, self.is_dir(each), self.is_file(each))
+            for each in self.list_directory(path)
+        ]
+
     def make_directory(self, path: Path) -> None:
         """See ``Files``."""
         self._check().make_directory(_name(path))
@@ -534,7 +541,8 @@ class SimFiles(Files):
     def disk_usage(self, path: Path) -> DiskUsage:
         """See ``Files``."""
         used = sum(inode.room for inode in self._check().files.values())
-        return DiskUsage(_DISK_BYTES, _DISK_BYTES if self._disk.trouble.full else used)
+        used = _DISK_BYTES if self._disk.trouble.full else used
+        return DiskUsage(_DISK_BYTES, used, _DISK_BYTES - used)
 
     def make_temporary_directory(self, prefix: str) -> Path:
         """See ``Files``."""
