@@ -446,7 +446,8 @@ def test_a_second_consumer_of_the_group_in_one_instance_is_refused(
     config = ClientConfig(namesrv_addr=cluster.namesrv_addr, instance_name=names.group)
     cluster.create_topic(names.topic, 1)
     seen = Seen()
-    with PushConsumer(names.group, config=config, listener=seen) as first:
+    start = ConsumeFromWhere.FIRST_OFFSET  # the messages below may come before the first look
+    with PushConsumer(names.group, config=config, listener=seen, consume_from_where=start) as first:
         first.subscribe(names.topic)
         first.start()
         second = PushConsumer(names.group, config=config, listener=Seen())

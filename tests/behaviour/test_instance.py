@@ -13,6 +13,7 @@ import pytest
 
 from rocketstream import (
     ClientConfig,
+    ConsumeFromWhere,
     ConsumeOrderlyStatus,
     Message,
     MessageExt,
@@ -399,7 +400,12 @@ def test_the_asyncio_clients_of_a_loop_share_an_instance(cluster: Cluster, names
             return SUCCESS
 
         config = ClientConfig(namesrv_addr=cluster.namesrv_addr, instance_name=names.topic)
-        consumer = aio.PushConsumer(names.group, config=config, listener=listener)
+        consumer = aio.PushConsumer(
+            names.group,
+            config=config,
+            listener=listener,
+            consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
+        )
         await consumer.subscribe(names.topic)
         async with consumer, aio.Producer("p", config=config) as producer:
             await consumer.start()
@@ -463,7 +469,12 @@ def test_name_servers_come_from_an_address_server(
     seen = Seen()
     with address_server(f"{cluster.namesrv_addr}\n") as domain:
         config = ClientConfig(namesrv_domain=domain)
-        consumer = PushConsumer(names.group, config=config, listener=seen)
+        consumer = PushConsumer(
+            names.group,
+            config=config,
+            listener=seen,
+            consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
+        )
         consumer.subscribe(names.topic)
         with consumer, Producer("p", config=config) as producer:
             consumer.start()
