@@ -23,8 +23,8 @@ SHARE_MIN = 0.95
 
 HEAD = """# Behaviours and the tests that show them
 
-Each numbered behaviour (C-n) of the consumer and producer reference that is in scope, with the
-tests that cite it, or the reason why none does. Generated from the tests by
+Each numbered behaviour (C-n) of [the catalogue](behaviours.md) that is in scope, with the tests
+that cite it, or the reason why none does. Generated from the tests by
 `python -m scripts.coverage_table`.
 """
 
@@ -181,7 +181,8 @@ def page() -> str:
         parts += [f"## {section.number} {section.title}", "", "| | tests |", "|---|---|"]
         for number in section.ids:
             shown = "<br>".join(f"`{place}`" for place in tests.get(number, []))
-            parts.append(f"| C-{number} | {shown or 'no test: ' + known.get(number, '')} |")
+            label = f"[C-{number}](behaviours.md#c-{number})"
+            parts.append(f"| {label} | {shown or 'no test: ' + known.get(number, '')} |")
         parts.append("")
     return "\n".join(parts)
 

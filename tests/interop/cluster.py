@@ -37,7 +37,11 @@ _LOGBACK = """<configuration>
 """
 MQADMIN_ATTEMPTS = 3
 """mqadmin gives a request 3 or 5 seconds, too few for a cold JVM on a loaded machine."""
-_OUT_OF_TIME = re.compile(r"RemotingTimeoutException|RemotingConnectException|timeout")
+_OUT_OF_TIME = re.compile(
+    r"Remoting(Timeout|Connect|SendRequest|TooMuchRequest)Exception|timeout"
+    # Java's client logs that a name server was too slow into a file of its own, and says only this:
+    r"|not matched route info|No topic route info|finished, but no message"
+)
 _serial = itertools.count()
 _STATUS_LINE = re.compile(r"^\d\d:\d\d:\d\d[,.]\d{3} \|-|^SLF4J|^RocketMQLog")
 

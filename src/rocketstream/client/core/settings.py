@@ -33,7 +33,7 @@ class PushConsumerSettings:
     """Settings of a push consumer (C-21 to C-43); names are upstream's, with their units.
 
     Attributes:
-        consumer_group: 1 to 255 of percent sign, bar, letters, digits, underscore, hyphen.
+        consumer_group: 1 to 248 of percent sign, bar, letters, digits, underscore, hyphen.
         message_model: CLUSTERING shares the messages, BROADCASTING gives every member all.
         consume_from_where: where a queue without a stored offset begins.
         consume_timestamp: where TIMESTAMP begins, ``yyyyMMddHHmmss`` local time.

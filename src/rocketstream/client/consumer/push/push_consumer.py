@@ -42,7 +42,7 @@ class PushConsumer(PushConsumerBase):
     What a listener fails comes back later, after ``max_reconsume_times`` into ``%DLQ%<group>``.
 
     Args:
-        group: consumer group, 1 to 255 characters of ``[%|a-zA-Z0-9_-]``.
+        group: consumer group, 1 to 248 characters of ``[%|a-zA-Z0-9_-]``.
         namesrv_addr: ``host:port``, several joined by ``;``; None takes NAMESRV_ADDR.
         config: settings shared by all clients; ``namesrv_addr`` overrides its address.
         listener: as ``register_message_listener``.
