@@ -7,6 +7,7 @@ Law: plain values without I/O, clock or wire knowledge. A received message is
 from __future__ import annotations
 
 import enum
+import reprlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -125,7 +126,8 @@ class Message:
 
     Args:
         topic: where it goes; 1 to 127 characters of ``[%|a-zA-Z0-9_-]``.
-        body: payload, 1 byte to 4 MiB; ``str`` is encoded as UTF-8.
+        body: payload, 1 byte to 4 MiB; ``str`` is encoded as UTF-8, all else is the caller's to
+            encode.
         tags: the one tag consumers filter by.
         keys: words the message can be found by; several are joined by spaces.
         properties: user properties; reserved names are refused (C-98).
@@ -134,10 +136,12 @@ class Message:
         delay_time_sec: deliver so many seconds after it is stored; a broker of 5.0 or later.
         delay_time_ms: the same in milliseconds.
         deliver_time_ms: deliver at this time, ms since 1970; a broker of 5.0 or later.
+        wait_store_msg_ok: whether the answer waits until the message is flushed and replicated as
+            the broker's settings say, not only stored (upstream's ``waitStoreMsgOK``, C-476).
 
     Raises:
-        ConfigurationError: a property that cannot be set, more than one of the ways to delay, or
-            a time that is not a positive whole number.
+        ConfigurationError: an argument of another type, a property that cannot be set, more than
+            one of the ways to delay, or a time that is not a positive whole number.
     """
 
     __slots__ = ("body", "flag", "properties", "topic")
@@ -155,22 +159,39 @@ class Message:
         delay_time_sec: int = 0,
         delay_time_ms: int = 0,
         deliver_time_ms: int = 0,
+        wait_store_msg_ok: bool = True,
     ) -> None:
-        self.topic = topic
-        self.body = body.encode() if isinstance(body, str) else body
-        self.flag = flag
-        self.properties: dict[str, str] = {PROPERTY_WAIT: "true"}
-        if tags:
-            self.properties[PROPERTY_TAGS] = tags
-        if keys:
-            self.properties[PROPERTY_KEYS] = keys if isinstance(keys, str) else " ".join(keys)
+        # One comparison each where all is usual: every send makes a message.
+        self.topic = topic if type(topic) is str else _text("topic", topic)
+        if type(body) is not bytes:
+            body = body.encode() if isinstance(body, str) else _body_bytes(body)
+        self.body = body
+        self.flag = _whole("flag", flag) if flag else 0
+        self.properties = own = {
+            PROPERTY_WAIT: "true" if wait_store_msg_ok is True else _wait(wait_store_msg_ok)
+        }
+        if tags is not None:
+            if type(tags) is not str:
+                _text("tags", tags)
+            if tags:
+                own[PROPERTY_TAGS] = tags
+        if keys is not None:
+            try:
+                words = keys if isinstance(keys, str) else " ".join(keys)
+            except TypeError as error:
+                raise _wrong("keys", keys, "a str, or several of them: a list, a tuple") from error
+            if words:
+                own[PROPERTY_KEYS] = words
         if delay_level:
-            self.properties[PROPERTY_DELAY] = str(delay_level)
+            own[PROPERTY_DELAY] = str(_whole("delay_level", delay_level))
         if delay_time_sec or delay_time_ms or deliver_time_ms:
             self._set_timer(delay_level, delay_time_sec, delay_time_ms, deliver_time_ms)
         if properties:
+            if not isinstance(properties, Mapping):
+                raise _wrong("properties", properties, "a dict of str to str")
+            put = self.put_user_property
             for name, value in properties.items():
-                self.put_user_property(name, value)
+                put(name, value)
 
     def _set_timer(self, level: int, delay_sec: int, delay_ms: int, deliver_ms: int) -> None:
         ways = {
@@ -200,7 +221,10 @@ class Message:
             raise ConfigurationError(
                 f"The Property<{name}> is used by system, input another please", property=name
             )
-        if not all(isinstance(text, str) and text.strip() for text in (name, value)):
+        # Not by all(...): a generator would take longer than everything else here.
+        if not (
+            isinstance(name, str) and isinstance(value, str) and name.strip() and value.strip()
+        ):
             raise ConfigurationError(
                 "The name or value of property can not be null or blank string! "
                 f"Both are str; given is {name!r}: {value!r}",
@@ -225,6 +249,11 @@ class Message:
         return int(self.properties.get(PROPERTY_DELAY, "0"))
 
     @property
+    def wait_store_msg_ok(self) -> bool:
+        """Whether the broker answers only when it is flushed and replicated as configured."""
+        return self.properties.get(PROPERTY_WAIT) != "false"
+
+    @property
     def is_timed(self) -> bool:
         """Whether it is to be delivered at a time of its own; only brokers from 5.0 on can."""
         return not TIMER_PROPERTIES.isdisjoint(self.properties)
@@ -244,6 +273,35 @@ class Message:
             f"Message(topic={self.topic!r}, body={len(self.body)} bytes, "
             f"properties={self.properties!r})"
         )
+
+
+def _text(name: str, given: object) -> str:
+    if isinstance(given, str):
+        return given
+    raise _wrong(name, given, "one str; keys may be several" if name == "tags" else "a str")
+
+
+def _body_bytes(given: object) -> bytes:
+    if isinstance(given, bytes | bytearray | memoryview):
+        return given  # type: ignore[return-value]  # copied when it is sent
+    raise _wrong("body", given, "bytes, or a str, sent as UTF-8; encode it, as json.dumps does")
+
+
+def _whole(name: str, given: object) -> int:
+    if isinstance(given, int) and not isinstance(given, bool):
+        return given
+    raise _wrong(name, given, "a whole number")
+
+
+def _wait(given: object) -> str:
+    if given is not False:
+        raise _wrong("wait_store_msg_ok", given, "True or False")
+    return "false"
+
+
+def _wrong(name: str, given: object, accepted: str) -> ConfigurationError:
+    shown = reprlib.repr(given)
+    return ConfigurationError(f"{name} must be {accepted}; given is {shown}", argument=name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -204,6 +204,74 @@ def test_a_property_that_is_no_text_is_named() -> None:
         Message(TOPIC, "x", properties=wrong)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"topic": 5}, "topic must be a str; given is 5"),
+        ({"topic": b"T"}, "topic must be a str; given is b'T'"),
+        ({"topic": None}, "topic must be a str; given is None"),
+        ({"body": 5}, "body must be bytes, or a str, sent as UTF-8; encode it.*; given is 5"),
+        ({"body": None}, "body must be bytes.*; given is None"),
+        ({"body": {"id": 7}}, "body must be bytes.* json.dumps .*; given is {'id': 7}"),
+        ({"tags": 5}, "tags must be one str; keys may be several; given is 5"),
+        ({"tags": 0}, "tags must be one str.*; given is 0"),
+        ({"tags": ["A", "B"]}, r"tags must be one str.*; given is \['A', 'B'\]"),
+        ({"keys": 5}, "keys must be a str, or several of them.*; given is 5"),
+        ({"keys": 0}, "keys must be a str.*; given is 0"),
+        ({"keys": [7, 8]}, r"keys must be a str.*; given is \[7, 8\]"),
+        ({"keys": b"k"}, "keys must be a str.*; given is b'k'"),
+        ({"flag": "1"}, "flag must be a whole number; given is '1'"),
+        ({"delay_level": "3"}, "delay_level must be a whole number; given is '3'"),
+        ({"wait_store_msg_ok": "false"}, "wait_store_msg_ok must be True or False; given is 'f"),
+        ({"wait_store_msg_ok": 0}, "wait_store_msg_ok must be True or False; given is 0"),
+        ({"properties": "a=b"}, "properties must be a dict of str to str; given is 'a=b'"),
+    ],
+)
+def test_an_argument_of_a_message_is_refused_where_it_is_made(
+    arguments: dict[str, Any], text: str
+) -> None:
+    """Not by the send, or worse by the consumer: the text names it, what was given, what may be."""
+    given: dict[str, Any] = {"topic": TOPIC, "body": b"x", **arguments}
+    with pytest.raises(ConfigurationError, match=text) as raised:
+        Message(given.pop("topic"), given.pop("body"), **given)
+    assert raised.value.parameters["argument"] in arguments
+
+
+def test_what_is_long_is_not_shown_whole() -> None:
+    """A body that is no bytes may be anything."""
+    wrong: Any = [["x" * 100_000] * 1_000]
+    with pytest.raises(ConfigurationError) as raised:
+        Message(TOPIC, wrong)
+    assert len(str(raised.value)) < 500
+
+
+class Text(str):
+    """A str of a user's own, as an enumeration of topics is."""
+
+    __slots__ = ()
+
+
+@pytest.mark.parametrize("keys", [["a", "b"], ("a", "b"), iter(["a", "b"]), "a b", Text("a b")])
+def test_keys_may_be_several(keys: Any) -> None:
+    """And text of a class of the user's own is text."""
+    message = Message(Text(TOPIC), Text("x"), keys=keys, tags=Text("A"))
+    assert (message.keys, message.tags, message.body) == ("a b", "A", b"x")
+
+
+@pytest.mark.parametrize("nothing", [{}, {"tags": None, "keys": None}, {"tags": "", "keys": []}])
+def test_a_message_has_no_empty_tag_and_no_empty_keys(nothing: dict[str, Any]) -> None:
+    """A property must not be empty."""
+    message = Message(TOPIC, b"x", **nothing)
+    assert message.properties == {"WAIT": "true"}
+
+
+def test_whether_to_wait_for_flush_and_replication_is_an_argument() -> None:
+    """Covers C-476: upstream's setWaitStoreMsgOK."""
+    assert Message(TOPIC, b"x").wait_store_msg_ok
+    message = Message(TOPIC, b"x", wait_store_msg_ok=False)
+    assert (message.wait_store_msg_ok, message.properties) == (False, {"WAIT": "false"})
+
+
 @pytest.mark.parametrize("timeout_ms", ["1", b"1", [], float("nan"), True])
 def test_a_timeout_that_is_no_number_is_refused(broker: FakeBroker, timeout_ms: Any) -> None:
     """By none of the three ways to wait."""

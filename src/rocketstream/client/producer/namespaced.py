@@ -57,8 +57,10 @@ class NamespacedPreparer(MessagePreparer):
     def _wrapped(self, message: Message) -> Message:
         # The properties are shared, so that the id given to the copy is the message's own.
         message.properties[PROPERTY_INSTANCE_ID] = self._namespace
-        copy = Message(self._config.with_namespace(message.topic), message.body, flag=message.flag)
-        copy.properties = message.properties
+        # Past the initialiser: what was assigned since is for the checks of sends to refuse.
+        copy = Message.__new__(Message)
+        copy.topic, copy.body = self._config.with_namespace(message.topic), message.body
+        copy.flag, copy.properties = message.flag, message.properties
         return copy
 
     def _with_unwrap(self, prepared: PreparedSend) -> PreparedSend:
