@@ -125,7 +125,7 @@ def test_consume_start_time_becomes_a_property() -> None:
 
 
 def test_messages_come_from_decoding_only() -> None:
-    with pytest.raises(TypeError, match="decode_messages"):
+    with pytest.raises(TypeError, match="received_message makes one"):
         MessageExt()
 
 

@@ -113,7 +113,10 @@ class MessageExt:
     reconsume_times: int
 
     def __init__(self) -> None:
-        raise TypeError("messages come from decode_messages")
+        raise TypeError(
+            "received messages come from a consumer; for a listener's unit test "
+            "rocketstream.testing.received_message makes one"
+        )
 
     @property
     def _fields(self) -> tuple[Any, ...]:

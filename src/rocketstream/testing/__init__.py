@@ -1,5 +1,5 @@
-"""Tools for testing programs that talk to RocketMQ: a clock moved by hand, a faulty network, leaks,
-certificates.
+"""Tools for testing programs that talk to RocketMQ: messages made by hand, a clock moved by hand, a
+faulty network, leaks, certificates.
 
 Law: never imported by the rest of the package. The pytest fixtures are in ``pytest_plugin``, which
 every pytest run of an environment loads: nothing heavy is imported before it is asked for.
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rocketstream.server.certificates import CertificateFiles, make_test_certificates
     from rocketstream.testing.clock import ManualClock
     from rocketstream.testing.leaks import LeakCheck
+    from rocketstream.testing.messages import received_message
     from rocketstream.testing.proxy import FaultProxy
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "LeakCheck",
     "ManualClock",
     "make_test_certificates",
+    "received_message",
 ]
 
 _HOMES = {
@@ -30,6 +32,7 @@ _HOMES = {
     "LeakCheck": "rocketstream.testing.leaks",
     "ManualClock": "rocketstream.testing.clock",
     "make_test_certificates": "rocketstream.server.certificates",
+    "received_message": "rocketstream.testing.messages",
 }
 
 
