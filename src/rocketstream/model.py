@@ -41,6 +41,9 @@ RESERVED_PROPERTIES = frozenset(
 )  # fmt: skip
 """Names user code may not set (C-98, C-629)."""
 
+_BODY_BYTES_SHOWN_MAX = 32
+_PROPERTIES_SHOWN_MAX = 8
+
 TIMER_PROPERTIES = frozenset(
     {PROPERTY_TIMER_DELAY_SEC, PROPERTY_TIMER_DELAY_MS, PROPERTY_TIMER_DELIVER_MS}
 )
@@ -269,10 +272,24 @@ class Message:
         return self.properties.get(PROPERTY_UNIQ_KEY)
 
     def __repr__(self) -> str:
+        own = {name: reprlib.repr(value) for name, value in list(self.properties.items())}
+        tags, keys = own.pop(PROPERTY_TAGS, None), own.pop(PROPERTY_KEYS, None)
+        named = "" if tags is None else f", tags={tags}"
+        named += "" if keys is None else f", keys={keys}"
+        rest = ", ".join(f"{name!r}: {own[name]}" for name in list(own)[:_PROPERTIES_SHOWN_MAX])
+        more = ", ..." if len(own) > _PROPERTIES_SHOWN_MAX else ""
         return (
-            f"Message(topic={self.topic!r}, body={len(self.body)} bytes, "
-            f"properties={self.properties!r})"
+            f"Message(topic={self.topic!r}, body={shown_body(self.body)}{named}, "
+            f"properties={{{rest}{more}}})"
         )
+
+
+def shown_body(body: object) -> str:
+    """Return a body as ``repr`` shows it: its first bytes, and how many there are."""
+    if not isinstance(body, bytes | bytearray | memoryview):
+        return reprlib.repr(body)
+    first = bytes(body[:_BODY_BYTES_SHOWN_MAX])
+    return repr(first) if len(first) == len(body) else f"{first!r}... {len(body)} bytes"
 
 
 def _text(name: str, given: object) -> str:
@@ -338,7 +355,7 @@ class MessageSelector:
         return cls(expression, expression_type)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class SendResult:
     """A message the broker has stored.
 
@@ -362,8 +379,20 @@ class SendResult:
     transaction_id: str | None = None
     recall_handle: str | None = None
 
+    def __repr__(self) -> str:
+        """One line; not the recall handle, which lets its holder take the message back."""
+        queue = self.message_queue
+        return (
+            f"{type(self).__name__}({self._shown_state()}, {queue.topic}@{queue.broker_name}:"
+            f"{queue.queue_id}, queue_offset={self.queue_offset}, msg_id={self.msg_id!r}, "
+            f"offset_msg_id={self.offset_msg_id!r})"
+        )
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+    def _shown_state(self) -> str:
+        return self.send_status.value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class TransactionSendResult(SendResult):
     """A half message the broker has stored, and how its local transaction ended.
 
@@ -371,6 +400,9 @@ class TransactionSendResult(SendResult):
     """
 
     local_transaction_state: LocalTransactionState = LocalTransactionState.UNKNOW
+
+    def _shown_state(self) -> str:
+        return f"{self.send_status.value}, {self.local_transaction_state.value}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ PURE_STDLIB = {
     "__future__", "abc", "ast", "base64", "binascii", "bisect", "codecs", "collections",
     "contextlib", "dataclasses", "datetime", "difflib", "enum", "fnmatch", "fractions",
     "functools", "hashlib", "heapq", "hmac", "ipaddress", "itertools", "json", "math",
-    "operator", "re", "string", "struct", "types", "typing", "zlib",
+    "operator", "re", "reprlib", "string", "struct", "types", "typing", "zlib",
 }  # fmt: skip
 PURE_THIRD_PARTY = {"isal", "orjson", "lz4", "zstandard"}
 # The rooms of the connector and of the operations. Each lists what it may import of ours besides

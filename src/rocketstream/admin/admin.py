@@ -100,6 +100,10 @@ class Admin(
             "ssl_context": ssl_context,
         }
 
+    def __repr__(self) -> str:
+        servers = self._producer_settings["namesrv_addr"]
+        return f"Admin(namesrv_addr={servers!r}, read_only={self._changes.read_only})"
+
     def __enter__(self) -> Self:
         return self
 

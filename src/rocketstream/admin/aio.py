@@ -88,6 +88,10 @@ class Admin:
         self._under_way: dict[Future[Any], Stop | None] = {}
         self._closed = False
 
+    def __repr__(self) -> str:
+        closed = ", closed" if self._closed else f", {len(self._under_way)} calls under way"
+        return f"aio.{self._admin!r}"[:-1] + f"{closed})"
+
     # Everything at one moment.
     cluster_state = _asks(_Admin.cluster_state)
     group_state = _asks(_Admin.group_state)

@@ -168,6 +168,13 @@ class ClientConfig:
             f"namesrv_addr='host:9876' or the environment variable {NAMESRV_ADDR_VARIABLE}"
         )
 
+    def shown_name_servers(self) -> str | None:
+        """Return where the name servers are, in words for people; None while nothing says so."""
+        text = self._namesrv_text()
+        if text or not self.namesrv_domain:
+            return text or None
+        return f"as {self.namesrv_domain} tells"
+
     def address_server_url(self) -> str | None:
         """Return where to ask for name server addresses when none is given (C-130)."""
         if self._namesrv_text() or not self.namesrv_domain:

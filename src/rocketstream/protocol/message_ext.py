@@ -6,12 +6,13 @@ everything else (body, properties, hosts, ids) on first use.
 
 from __future__ import annotations
 
+import reprlib
 import struct
 from collections.abc import Mapping
 from typing import Any, Final
 
 from rocketstream.errors import DamagedMessageError, LocalProtocolError, RemoteProtocolError
-from rocketstream.model import MessageQueue
+from rocketstream.model import MessageQueue, shown_body
 from rocketstream.protocol.codes import MessageSysFlag
 from rocketstream.protocol.compression import decompress
 from rocketstream.protocol.crc import crc32
@@ -332,10 +333,17 @@ class MessageExt:
             setattr(self, name, value)
 
     def __repr__(self) -> str:
+        body, tags, keys = self._body, self.tags, self.keys
+        if body is None and is_compressed(self):  # not inflated: it may be damaged, or great
+            shown = f"{self._body_size} bytes, compressed"
+        else:
+            shown = shown_body(self.stored_body if body is None else body)
+        words = "" if tags is None else f", tags={reprlib.repr(tags)}"
+        words += "" if keys is None else f", keys={reprlib.repr(keys)}"
         return (
             f"MessageExt(topic={self.topic!r}, broker_name={self.broker_name!r}, "
             f"queue_id={self.queue_id}, queue_offset={self.queue_offset}, "
-            f"reconsume_times={self.reconsume_times}, store_size={self.store_size})"
+            f"reconsume_times={self.reconsume_times}, msg_id={self.msg_id!r}{words}, body={shown})"
         )
 
 

@@ -114,6 +114,9 @@ class ProducerBase(StaysHere):
         """The id brokers know this producer by."""
         return self.config.client_id()
 
+    def _shown(self) -> dict[str, list[str]]:
+        return {"topics": sorted(map(self.config.without_namespace, self._preparer.topics))}
+
     # --- observers --------------------------------------------------------------------------------
 
     def register_send_message_hook(self, hook: SendMessageHook) -> None:

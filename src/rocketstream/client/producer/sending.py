@@ -274,6 +274,11 @@ class MessagePreparer:
         self._checked_topics: set[str] = set()
         self._plans: SendPlans = {}
 
+    @property
+    def topics(self) -> list[str]:
+        """The topics that messages were made ready for, as servers know them."""
+        return list(self._checked_topics)
+
     def one(self, message: Message) -> PreparedSend:
         """Make one message ready; gives it a UNIQ_KEY if it has none.
 

@@ -122,6 +122,14 @@ class LitePullConsumerBase(StaysHere):
 
     # --- for the faces ----------------------------------------------------------------------------
 
+    def _shown(self) -> dict[str, list[str]]:
+        plan, outside = self._plan, self.config.queue_without_namespace
+        queues = map(outside, sorted(plan.assigned or ()))
+        return {
+            "topics": sorted(map(self.config.without_namespace, plan.subscriptions)),
+            "assigned": [f"{mq.topic}@{mq.broker_name}:{mq.queue_id}" for mq in queues],
+        }
+
     def _check_process(self) -> None:
         """Refuse to change anything in a forked child."""
         if self._engine is not None:

@@ -87,6 +87,9 @@ class PullConsumerBase(StaysHere):
 
     # --- for the faces ----------------------------------------------------------------------------
 
+    def _shown(self) -> dict[str, list[str]]:
+        return {"topics": sorted(map(self.config.without_namespace, list(self._listeners)))}
+
     def _begin_start(self) -> None:
         if self.state is not ServiceState.CREATE_JUST:
             raise ClientStateError(

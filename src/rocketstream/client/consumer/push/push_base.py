@@ -172,6 +172,9 @@ class PushConsumerBase(StaysHere):
         """The id brokers and the other members know this consumer by."""
         return self.config.client_id()
 
+    def _shown(self) -> dict[str, list[str]]:
+        return {"topics": sorted(map(self.config.without_namespace, list(self._subscriptions)))}
+
     def register_message_listener(self, listener: object, *, orderly: bool = False) -> None:
         """Set what consumes the messages; before ``start``.
 
