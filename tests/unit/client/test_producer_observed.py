@@ -361,6 +361,44 @@ def test_a_selector_without_an_answer_is_an_error(broker: FakeBroker, send: Send
     assert raised.value.outcome is SendOutcome.NOT_SENT
 
 
+def no_queue_wanted(*_: Any) -> MessageQueue:
+    raise SendError("the selector wants none of them", SendOutcome.NOT_SENT)
+
+
+@pytest.mark.parametrize("auto_batch", [False, True])
+@pytest.mark.parametrize("send", [sync_send, future_send, oneway_send])
+def test_a_selectors_own_send_error_passes_as_it_is(
+    broker: FakeBroker, send: Send, auto_batch: bool
+) -> None:
+    """Covers C-470: in every form; anything else it raises is told as the selector's failure."""
+    with Producer("pg", namesrv_addr=broker.address, auto_batch=auto_batch) as producer:
+        with pytest.raises(SendError, match="^the selector wants none"):
+            send(producer, Message(TOPIC, b"x"), selector=no_queue_wanted)
+        with pytest.raises(SendError, match="^select message queue threw exception: ZeroDiv"):
+            send(producer, Message(TOPIC, b"x"), selector=lambda *_: 1 // 0)
+    assert not broker.asked(SEND)
+
+
+@pytest.mark.parametrize("auto_batch", [False, True])
+@pytest.mark.parametrize("form", ["send", "send_oneway"])
+def test_a_selectors_own_send_error_passes_the_asyncio_face(
+    broker: FakeBroker, form: str, auto_batch: bool
+) -> None:
+    """Covers C-470: as the other face."""
+
+    async def scenario() -> None:
+        settings: dict[str, Any] = {"namesrv_addr": broker.address, "auto_batch": auto_batch}
+        async with aio.Producer("pg", **settings) as producer:
+            send = getattr(producer, form)
+            with pytest.raises(SendError, match="^the selector wants none"):
+                await send(Message(TOPIC, b"x"), selector=no_queue_wanted)
+            with pytest.raises(SendError, match="^select message queue threw exception: ZeroDiv"):
+                await send(Message(TOPIC, b"x"), selector=lambda *_: 1 // 0)
+
+    asyncio.run(scenario())
+    assert not broker.asked(SEND)
+
+
 @pytest.mark.parametrize("send", [sync_send, future_send])
 def test_a_split_batch_that_fails_tells_what_was_stored(broker: FakeBroker, send: Send) -> None:
     """Covers C-477: three parts to one queue, one after the other; the second is refused."""

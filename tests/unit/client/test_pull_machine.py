@@ -302,6 +302,16 @@ def test_a_send_back_names_group_level_and_limit(broker: FakeBroker) -> None:
         assert (header.offset, header.origin_topic) == (0, TOPIC)
 
 
+@pytest.mark.parametrize("unit_mode", [False, True])
+def test_a_send_back_says_whether_it_comes_from_a_unit(broker: FakeBroker, unit_mode: bool) -> None:
+    """Covers C-11, C-498: as a push consumer's does."""
+    with puller(broker, unit_mode=unit_mode) as consumer:
+        (message, *_) = consumer.pull(MQ, None, 0, 32).msg_found_list
+        consumer.send_message_back(message, 3)
+    asked = broker.asked(RequestCode.CONSUMER_SEND_MSG_BACK)[-1]
+    assert ConsumerSendMsgBackRequestHeader.from_ext(asked.ext).unit_mode is unit_mode
+
+
 def test_a_refused_send_back_is_sent_anew(broker: FakeBroker) -> None:
     """Covers C-498: to the retry topic; if that fails too, the caller is told."""
     broker.topics[f"%RETRY%{GROUP}"] = 1

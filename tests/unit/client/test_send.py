@@ -30,8 +30,12 @@ from rocketstream.protocol.tag_hash import java_hash
 QUEUES = [MessageQueue("T", f"broker-{n}", i) for n in "ab" for i in range(2)]
 
 
-def attempts(tries: int = 3, timeout_ms: float = 3000) -> SendAttempts:
-    return SendAttempts("T", 0, timeout_ms, tries)
+def attempts(tries: int = 3, timeout_ms: float = 3000, *, elsewhere: bool = False) -> SendAttempts:
+    return SendAttempts("T", 0, timeout_ms, tries, elsewhere=elsewhere)
+
+
+def answer_of(status: SendStatus) -> SendResult:
+    return SendResult(status, "id", "offset id", MessageQueue("T", "broker-a", 0), 7)
 
 
 def test_queues_are_taken_in_turn() -> None:
@@ -128,16 +132,32 @@ def test_the_most_doubtful_try_decides_the_outcome(
 
 def test_a_repeat_of_a_stored_message_is_in_doubt() -> None:
     """Covers C-85, C-463: it is stored once already."""
-    tries = attempts(2)
-    assert tries.may_retry
-    mq = MessageQueue("T", "broker-a", 0)
-    stored = SendResult(SendStatus.FLUSH_DISK_TIMEOUT, "id", "offset id", mq, 7)
-    tries.not_stored_ok("broker-a", stored)
-    assert not tries.may_retry
+    tries = attempts(2, elsewhere=True)
+    stored = answer_of(SendStatus.FLUSH_DISK_TIMEOUT)
+    assert not tries.answered("broker-a", stored)
     assert tries.stored is stored
     with pytest.raises(SendError) as raised:
         tries.failed("broker-b", broker_error(1, ""), 0)
     assert raised.value.outcome is SendOutcome.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("status", "elsewhere", "tries", "ends"),
+    [
+        (SendStatus.SEND_OK, True, 2, True),
+        (SendStatus.FLUSH_DISK_TIMEOUT, True, 2, False),
+        (SendStatus.SLAVE_NOT_AVAILABLE, True, 2, False),
+        (SendStatus.FLUSH_DISK_TIMEOUT, False, 2, True),  # the default: stored is stored
+        (SendStatus.FLUSH_DISK_TIMEOUT, True, 1, True),  # no try is left
+    ],
+)
+def test_what_is_stored_is_repeated_only_on_request(
+    status: SendStatus, elsewhere: bool, tries: int, ends: bool
+) -> None:
+    """Covers C-85."""
+    book = attempts(tries, elsewhere=elsewhere)
+    assert book.answered("broker-a", answer_of(status)) is ends
+    assert (book.stored is None) is ends
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from rocketstream.errors import (
     SendOutcome,
     TooManyRequestsError,
 )
-from rocketstream.model import MessageQueue, SendResult
+from rocketstream.model import MessageQueue, SendResult, SendStatus
 from rocketstream.protocol.codes import ResponseCode
 from rocketstream.protocol.tag_hash import java_hash
 
@@ -74,10 +74,12 @@ class SendAttempts:
         timeout_ms: budget of all tries together (C-80).
         tries: most tries; 1 for a fixed queue or a selector (C-469, C-470).
         retry_codes: broker codes worth another try.
+        elsewhere: a message that is stored, but not as wished, is tried elsewhere too (C-85).
     """
 
     __slots__ = (
-        "_failed", "_retry_codes", "_started_ms", "_timeout_ms", "_topic", "_tries", "stored",
+        "_elsewhere", "_failed", "_retry_codes", "_started_ms", "_timeout_ms", "_topic", "_tries",
+        "stored",
     )  # fmt: skip
     stored: SendResult | None
     """What the last try brought that was stored, but not as wished (C-85, C-461)."""
@@ -89,7 +91,10 @@ class SendAttempts:
         timeout_ms: float,
         tries: int,
         retry_codes: Collection[int] = RETRY_RESPONSE_CODES,
+        *,
+        elsewhere: bool = False,
     ) -> None:
+        self._elsewhere = elsewhere
         self._topic = topic
         self._started_ms = started_ms
         self._timeout_ms = timeout_ms
@@ -97,11 +102,6 @@ class SendAttempts:
         self._retry_codes = retry_codes
         self._failed: list[Attempt] = []
         self.stored = None
-
-    @property
-    def may_retry(self) -> bool:
-        """Whether another try is left besides the one being made."""
-        return len(self._failed) + 1 < self._tries
 
     @property
     def outcome(self) -> SendOutcome:
@@ -138,15 +138,20 @@ class SendAttempts:
         if not self._worth_retry(error) or len(self._failed) >= self._tries:
             raise self._error(now_ms, "failed") from error
 
-    def not_stored_ok(self, broker_name: str, result: SendResult) -> None:
-        """Note a try that was stored but not as wished, and is repeated elsewhere (C-85).
+    def answered(self, broker_name: str, result: SendResult) -> bool:
+        """Tell whether a broker's answer ends the send; False: try once more (C-85).
 
-        If no other one brings a result this one is the answer: it is stored (C-461).
+        A message that is stored but not as wished may be repeated elsewhere. If no other try
+        brings a result this one is the answer: it is stored (C-461).
         """
+        ends = result.send_status is SendStatus.SEND_OK or not self._elsewhere
+        if ends or len(self._failed) + 1 >= self._tries:
+            return True
         self.stored = result
         # It is stored, so whatever the next try brings, the outcome is open.
         error = RequestTimeoutError(f"stored by {broker_name}, but flush or replication timed out")
         self._failed.append(Attempt(broker_name, error))
+        return False
 
     def _worth_retry(self, error: Exception) -> bool:
         if isinstance(error, BrokerError):

@@ -15,7 +15,7 @@ from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.core.send import queue_of_key
 from rocketstream.client.engine import loop_engine
-from rocketstream.client.producer.async_sender import AsyncSender, SendTarget, selector_failed
+from rocketstream.client.producer.async_sender import AsyncSender, OnewayTry, SendTarget
 from rocketstream.client.producer.base import (
     TIMER_MARK,
     Messages,
@@ -27,9 +27,8 @@ from rocketstream.client.producer.base import (
 from rocketstream.client.producer.gatherer import Ended, Gatherer, Held
 from rocketstream.client.producer.queries import AsyncQueries
 from rocketstream.client.producer.sending import PreparedSend, several
-from rocketstream.client.producer.try_watch import ONEWAY, Trial
 from rocketstream.client.service_state import ServiceState
-from rocketstream.errors import RocketMQError, SendError, SendOutcome
+from rocketstream.errors import SendError
 from rocketstream.model import Message, MessageQueue, SendResult
 from rocketstream.protocol.message_ext import MessageExt
 
@@ -182,25 +181,10 @@ class AsyncProducer(AsyncQueries):
         if watch is not None or TIMER_MARK in prepared.properties:
             await self._special(prepared, message, target)
         queues = await sender.publish_queues(prepared.topic)
-        try:
-            chosen = sender.turn.choose(queues, target, None)
-        except Exception as error:
-            raise selector_failed(error) from error
-        trial: Trial | None = None
-        try:
-            address = sender.addresses.master(chosen.broker_name)
-            if watch is not None:
-                trial = watch.begin(prepared, chosen, address, ONEWAY)
+        chosen = sender.turn.choose(queues, target, None)
+        with OnewayTry(sender.addresses, watch, prepared, chosen) as address:
             connection = await sender.instance.remoting.connection(address)
             connection.oneway(prepared.command(chosen))
-        except SendError:
-            raise
-        except RocketMQError as error:
-            if trial is not None:
-                trial.ended(None, error)
-            raise SendError(f"one-way send failed: {error}", SendOutcome.NOT_SENT) from error
-        if trial is not None:
-            trial.ended(None, None)
 
     async def _special(self, prepared: PreparedSend, message: Message, target: SendTarget) -> None:
         """Do what only watched and timed messages need."""
@@ -255,13 +239,7 @@ class AsyncProducer(AsyncQueries):
         sender = self._running()
         queue = target.queue
         if target.pick is not None:
-            queues = await sender.publish_queues(prepared.topic)
-            try:
-                queue = target.pick(queues)
-            except SendError:
-                raise
-            except Exception as error:
-                raise selector_failed(error) from error
+            queue = sender.turn.choose(await sender.publish_queues(prepared.topic), target, None)
         if self._is_full():
             await self._room()
         self._enter(len(prepared.body))

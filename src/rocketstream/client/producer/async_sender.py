@@ -65,11 +65,21 @@ class QueueTurn:
     def choose(
         self, queues: tuple[MessageQueue, ...], target: SendTarget, last_broker: str | None
     ) -> MessageQueue:
-        """Return the queue of the next try."""
+        """Return the queue of the next try.
+
+        Raises:
+            SendError: the user's selector raised (C-470); a ``SendError`` of its own as it is.
+        """
         if target.queue is not None:
             return target.queue
         if target.pick is not None:
-            return target.pick(queues)
+            try:
+                return target.pick(queues)
+            except SendError:
+                raise
+            except Exception as error:
+                text = f"select message queue threw exception: {error!r}"
+                raise SendError(text, SendOutcome.NOT_SENT) from error
         if last_broker is None:
             return queues[next(self._counter) % len(queues)]
         return choose_queue(queues, self._counter.__next__, last_broker)
@@ -144,14 +154,6 @@ class AsyncSender:
             raise SendRouteError(f"No route info of this topic: {topic}", topic=topic)
         return info.queues
 
-    def oneway(self, prepared: PreparedSend, queue: MessageQueue, address: str) -> bool:
-        """Write a one-way send if the broker is connected; tell whether it was."""
-        connection = self.instance.remoting.connected(address)
-        if connection is None:
-            return False
-        connection.oneway(prepared.command(queue))
-        return True
-
 
 class _Sending(StoredSink):
     """One message on its way, through its tries."""
@@ -193,6 +195,7 @@ class _Sending(StoredSink):
                 self._timeout_ms,
                 1 + again,
                 settings.retry_response_codes,
+                elsewhere=settings.retry_another_broker_when_not_store_ok,
             )
         return attempts
 
@@ -232,9 +235,6 @@ class _Sending(StoredSink):
             queue = self._sender.turn.choose(queues, self._target, last_broker)
         except SendError as error:
             self._give_up(error)
-            return
-        except Exception as error:
-            self._give_up(selector_failed(error))
             return
         self._ask(queue, remaining_ms)
 
@@ -301,15 +301,11 @@ class _Sending(StoredSink):
         if self._trial is not None:
             self._trial.ended(result, None)
             self._trial = None
-        if (
-            result.send_status is not SendStatus.SEND_OK
-            and self._sender.settings.retry_another_broker_when_not_store_ok
-            and self._attempts.may_retry
-        ):
-            self._attempts.not_stored_ok(queue.broker_name, result)
+        stored = result.send_status is SendStatus.SEND_OK  # the usual case needs no book of tries
+        if stored or self._attempts.answered(queue.broker_name, result):
+            self._on_done(result, None)
+        else:
             self._again()
-            return
-        self._on_done(result, None)
 
     def _failed(self, error: Exception) -> None:
         if self._trial is not None:
@@ -340,8 +336,48 @@ class _Sending(StoredSink):
         self._give_up(SendError(text, outcome, topic=self._prepared.topic))
 
 
-def selector_failed(error: Exception) -> SendError:
-    """Return the error of a queue selector that raised (C-470)."""
-    failure = SendError(f"select message queue threw exception: {error!r}", SendOutcome.NOT_SENT)
-    failure.__cause__ = error
-    return failure
+class OnewayTry:
+    """The one try of a one-way send, whichever face writes it: ``with OnewayTry(...) as address``.
+
+    Whatever keeps it from being written is a ``SendError``; a hook's own passes as it is.
+    """
+
+    __slots__ = ("_addresses", "_prepared", "_queue", "_trial", "_watch")
+
+    def __init__(
+        self,
+        addresses: BrokerAddresses,
+        watch: TryWatch | None,
+        prepared: PreparedSend,
+        queue: MessageQueue,
+    ) -> None:
+        self._addresses = addresses
+        self._watch = watch
+        self._prepared = prepared
+        self._queue = queue
+        self._trial: Trial | None = None
+
+    def __enter__(self) -> str:
+        """Return the broker's address.
+
+        Raises:
+            SendError: the broker has left the route, or a hook refuses the message.
+        """
+        try:
+            address = self._addresses.master(self._queue.broker_name)
+        except RocketMQError as error:
+            raise _unwritten(error) from error
+        if self._watch is not None:
+            self._trial = self._watch.begin(self._prepared, self._queue, address, "ONEWAY")
+        return address
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        """Tell what observes it how it ended."""
+        if self._trial is not None:
+            self._trial.ended(None, error)
+        if isinstance(error, RocketMQError) and not isinstance(error, SendError):
+            raise _unwritten(error) from error
+
+
+def _unwritten(error: RocketMQError) -> SendError:
+    return SendError(f"one-way send failed: {error}", SendOutcome.NOT_SENT)

@@ -17,10 +17,9 @@ from rocketstream.client.config import ClientConfig
 from rocketstream.client.core.send import SendAttempts, queue_of_key
 from rocketstream.client.engine import Engine, threaded_engine
 from rocketstream.client.producer.async_sender import (
-    ANY_QUEUE,
+    OnewayTry,
     QueueTurn,
     SendTarget,
-    selector_failed,
 )
 from rocketstream.client.producer.base import (
     TIMER_MARK,
@@ -35,15 +34,14 @@ from rocketstream.client.producer.queries import SyncQueries
 from rocketstream.client.producer.request_reply import hand_over
 from rocketstream.client.producer.send_future import SendFuture
 from rocketstream.client.producer.sending import PreparedSend, several
-from rocketstream.client.producer.try_watch import ONEWAY, SYNC, Trial
+from rocketstream.client.producer.try_watch import SYNC, Trial
 from rocketstream.client.rpc_hook import after_response_of, before_request_of
 from rocketstream.client.service_state import ServiceState
 from rocketstream.errors import (
     RocketMQError,
     SendError,
-    SendOutcome,
 )
-from rocketstream.model import Message, MessageQueue, SendResult, SendStatus
+from rocketstream.model import Message, MessageQueue, SendResult
 from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.transport.blocking import BlockingPool
 
@@ -257,21 +255,11 @@ class Producer(SyncQueries):
         watch = self._watch
         if watch is not None or TIMER_MARK in prepared.properties:
             self._special(prepared, message, target)
-        chosen = self._choose(self._queues(prepared.topic), target, None)
-        trial: Trial | None = None
-        try:
-            address = self._address(chosen)
-            if watch is not None:
-                trial = watch.begin(prepared, chosen, address, ONEWAY)
+        chosen = self._turn.choose(self._queues(prepared.topic), target, None)
+        sender = self._sender
+        assert sender is not None
+        with OnewayTry(sender.addresses, watch, prepared, chosen) as address:
             pool.oneway(address, prepared.command(chosen))
-        except SendError:
-            raise
-        except RocketMQError as error:
-            if trial is not None:
-                trial.ended(None, error)
-            raise SendError(f"one-way send failed: {error}", SendOutcome.NOT_SENT) from error
-        if trial is not None:
-            trial.ended(None, None)
 
     def _special(self, prepared: PreparedSend, message: Message, target: SendTarget) -> None:
         """Do what only watched and timed messages need."""
@@ -290,6 +278,7 @@ class Producer(SyncQueries):
             timeout_ms,
             tries,
             settings.retry_response_codes,
+            elsewhere=settings.retry_another_broker_when_not_store_ok,
         )
         try:
             return self._send_tries(pool, prepared, target, attempts)
@@ -307,7 +296,7 @@ class Producer(SyncQueries):
         while True:
             queues = self._queues(prepared.topic)
             remaining_ms = attempts.remaining_ms(now())
-            chosen = self._choose(queues, target, attempts.last_broker)
+            chosen = self._turn.choose(queues, target, attempts.last_broker)
             try:
                 address = self._address(chosen)
                 if watch is not None:
@@ -322,14 +311,8 @@ class Producer(SyncQueries):
                 continue
             if trial is not None:
                 trial.ended(result, None)
-            if (
-                result.send_status is not SendStatus.SEND_OK
-                and self.settings.retry_another_broker_when_not_store_ok
-                and attempts.may_retry
-            ):
-                attempts.not_stored_ok(chosen.broker_name, result)
-                continue
-            return result
+            if attempts.answered(chosen.broker_name, result):
+                return result
 
     # --- sending without waiting ------------------------------------------------------------------
 
@@ -393,7 +376,7 @@ class Producer(SyncQueries):
         queue = target.queue
         if target.pick is not None:
             try:
-                queue = self._choose(self._queues(prepared.topic), target, None)
+                queue = self._turn.choose(self._queues(prepared.topic), target, None)
             except SendError as error:
                 return outbox.failed(error, callback)
         return outbox.gather(prepared, message.properties, queue, timeout_ms, callback)
@@ -476,18 +459,6 @@ class Producer(SyncQueries):
     def _address(self, queue: MessageQueue) -> str:
         assert self._sender is not None
         return self._sender.addresses.master(queue.broker_name)
-
-    def _choose(
-        self, queues: tuple[MessageQueue, ...], target: SendTarget, last_broker: str | None
-    ) -> MessageQueue:
-        if target is ANY_QUEUE:
-            return self._turn.choose(queues, target, last_broker)
-        try:
-            return self._turn.choose(queues, target, last_broker)
-        except SendError:
-            raise
-        except Exception as error:
-            raise selector_failed(error) from error
 
     def _running(self) -> BlockingPool:
         pool, engine = self._pool, self._engine

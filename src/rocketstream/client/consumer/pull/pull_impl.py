@@ -82,7 +82,9 @@ class PullConsumerImpl:
             instance, group, filter_hooks, unit_mode=self._unit_mode, check_crc=settings.check_crc
         )
         self._teller = Teller(instance, threaded=threaded)
-        self._back = SingleSendBack(instance, settings.max_reconsume_times)
+        self._back = SingleSendBack(
+            instance, unit_mode=self._unit_mode, max_times=settings.max_reconsume_times
+        )
         self._running = False
         self._dividing = False
         self._started_ms = instance.clock.now_ms()

@@ -15,13 +15,14 @@ from collections.abc import Callable, Sequence
 from rocketstream.client.api import SEND_BACK_TIMEOUT_MS
 from rocketstream.client.consumer.blame import TIME_OUT, TOO_LONG, has_cause, tell_cause
 from rocketstream.client.consumer.consume.consume_run import ConsumeBook, PullRequest
+from rocketstream.client.consumer.send_back_form import (
+    FALLBACK_TIMEOUT_MS,
+    SendBackForm,
+    stored_at,
+)
 from rocketstream.client.core.orderly import orderly_max_reconsume_times
-from rocketstream.client.core.producer_settings import ProducerSettings
 from rocketstream.client.core.retry import (
     EXPIRED_DELAY_LEVEL,
-    RetryMessage,
-    dead_letter_message,
-    fallback_message,
     max_reconsume_times,
 )
 from rocketstream.client.core.settings import PushConsumerSettings
@@ -30,25 +31,20 @@ from rocketstream.client.producer.async_sender import ANY_QUEUE, AsyncSender
 from rocketstream.client.producer.sending import PreparedSend
 from rocketstream.errors import (
     RocketMQError,
-    RouteNotFoundError,
     SendError,
     SendOutcome,
     broker_error,
 )
 from rocketstream.model import SendResult
-from rocketstream.protocol.codes import MessageSysFlag, RequestCode, ResponseCode
+from rocketstream.protocol.codes import RequestCode, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
-from rocketstream.protocol.headers import ConsumerSendMsgBackRequestHeader
 from rocketstream.protocol.message_ext import MessageExt
-from rocketstream.protocol.names import CLIENT_INNER_PRODUCER_GROUP, dlq_topic
-from rocketstream.protocol.properties import encode_properties
+from rocketstream.protocol.names import dlq_topic
 
 logger = logging.getLogger("rocketstream.client")
 
-FALLBACK_TIMEOUT_MS = 3_000
 _SEND_BACK = ("sending back failed messages of group",)
 _SEND_ANEW = ("sending anew what could not be sent back, kept here meanwhile, of group",)
-_KEPT_SYS_FLAGS = MessageSysFlag.COMPRESSED | MessageSysFlag.COMPRESSION_MASK
 
 Resubmit = Callable[[PullRequest, list[MessageExt]], None]
 OnReturned = Callable[[bool, SendError | None], None]
@@ -76,8 +72,8 @@ class SendBack:
         self._book = book
         self._resubmit = resubmit
         self._loop = asyncio.get_running_loop()
-        self._inner_settings = ProducerSettings(CLIENT_INNER_PRODUCER_GROUP)
-        self._sender = AsyncSender(instance, self._inner_settings)
+        self._form = SendBackForm(unit_mode=instance.config.unit_mode, max_times=self._max_times)
+        self._sender = AsyncSender(instance, self._form.inner)
         self._inbox: deque[tuple[PullRequest, Sequence[MessageExt], int]] = deque()
         self._inbox_due = False
         self._pending = 0
@@ -239,67 +235,26 @@ class SendBack:
 
     def command(self, message: MessageExt, level: int, broker_name: str | None) -> RemotingCommand:
         """Return the request of a send-back (C-270)."""
-        header = ConsumerSendMsgBackRequestHeader(
-            message.commit_log_offset,
-            self._group,
-            level,
-            message.msg_id,
-            self._with_namespace(message.topic),
-            self._instance.config.unit_mode,
-            self._max_times,
-            broker_name or message.broker_name,
-        )
+        topic = self._with_namespace(message.topic)
+        header = self._form.header(message, topic, self._group, level, broker_name)
         return RemotingCommand.request(RequestCode.CONSUMER_SEND_MSG_BACK, header)
 
     def address(self, message: MessageExt, broker_name: str | None) -> str:
-        """Return the broker that stored the message: only it can find it again (C-400)."""
-        name = broker_name or message.broker_name
-        if not name:
-            return self._instance.api.channel(message.store_host)
-        address = self._instance.routes.master(name)
-        if address is None:
-            raise RouteNotFoundError(f"The broker[{name}] not exist")
-        return self._instance.api.channel(address)
+        """Return where a send-back is sent to (C-400).
+
+        Raises:
+            RouteNotFoundError: the broker that stored the message has left the routes.
+        """
+        return self._instance.api.channel(stored_at(self._instance, message, broker_name))
 
     def anew(self, message: MessageExt, level: int) -> PreparedSend:
         """Return the message that replaces a send-back the broker refused (C-271)."""
-        retry = fallback_message(
-            self._group,
-            self._with_namespace(message.topic),
-            message.properties,
-            origin_message_id=message.offset_msg_id,
-            reconsume_times=message.reconsume_times,
-            delay_level=level,
-            max_times=self._max_times,
-        )
-        return self._prepared(message, retry)
+        return self._form.anew(message, self._with_namespace(message.topic), self._group, level)
 
     def dead(self, message: MessageExt) -> PreparedSend:
         """Return what goes to the dead-letter topic in place of a message (C-289)."""
-        retry = dead_letter_message(
-            self._group,
-            self._with_namespace(message.topic),
-            message.properties,
-            origin_message_id=message.msg_id,
-            reconsume_times=message.reconsume_times,
-            max_times=self._orderly_max_times,
-        )
-        return self._prepared(message, retry)
-
-    def _prepared(self, message: MessageExt, retry: RetryMessage) -> PreparedSend:
-        prepared = PreparedSend(
-            self._inner_settings,
-            retry.topic,
-            message.stored_body,
-            encode_properties(retry.properties),
-            message.msg_id,
-            message.born_timestamp,
-            message.flag,
-            message.sys_flag & _KEPT_SYS_FLAGS,
-        )
-        prepared.reconsume_times = retry.reconsume_times
-        prepared.max_reconsume_times = retry.max_reconsume_times
-        return prepared
+        topic = self._with_namespace(message.topic)
+        return self._form.dead(message, topic, self._group, self._orderly_max_times)
 
 
 def _no_answer(message: MessageExt) -> SendError:
