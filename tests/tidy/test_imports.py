@@ -39,6 +39,8 @@ ALLOWED: dict[str, set[str]] = {
     "testing": GROUND | {"protocol", "transport", "client", "server", "admin", "aio"},
     "aio": GROUND | {"protocol", "client"},
     "otel": GROUND | {"client"},
+    # Brokers and transports of others' frameworks: the client in their terms.
+    "frameworks": GROUND | {"protocol", "client"},
     "__init__": GROUND | {"protocol", "client", "aio"},
     "__main__": {"cli"},
 }
@@ -221,6 +223,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "mcp": ("rocketstream.agents",),
     "pydantic": ("rocketstream.agents",),
     "opentelemetry": ("rocketstream.client.observe",),
+    "taskiq": ("rocketstream.frameworks.taskiq",),
     "pytest": ("rocketstream.testing",),
 }
 

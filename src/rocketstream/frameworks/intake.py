@@ -1,0 +1,184 @@
+"""Messages that a framework takes and settles later: a push consumer whose listener waits for it.
+
+Law: one event loop; hands out, waits, tells the consumer the answer. Knows no framework.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from rocketstream.client.config import ClientConfig
+from rocketstream.client.consumer.listener import ConsumeConcurrentlyContext
+from rocketstream.client.consumer.push.aio_push_consumer import AsyncPushConsumer
+from rocketstream.errors import ConfigurationError
+from rocketstream.model import ConsumeConcurrentlyStatus, ConsumeFromWhere
+from rocketstream.protocol.message_ext import MessageExt
+
+logger = logging.getLogger("rocketstream.frameworks")
+
+UNACKED_MAX = 1_000
+"""Most messages in a framework's hands at once: as many as listener calls there may be."""
+UNACKED_LIMIT_S = 15 * 60.0
+"""How long a framework may keep a message: the push consumer's own default."""
+
+_DONE, _BY_COUNT, _SOON, _DEAD = None, 0, 1, -1
+_NEVER_MINUTES = 60.0 * 24 * 365
+"""The consumer's own limit counts from another moment: only ours decides."""
+_SETTLING_MS = 500
+"""How long an end waits for the answers it gave itself."""
+
+
+class Delivery:
+    """A message for a framework; the first answer counts, later ones change nothing.
+
+    Use it on the loop of its intake.
+
+    Attributes:
+        message: the message.
+        begun: done when the framework has it: its time runs from then on.
+        answer: done when it is settled, with the delay level to come again at, None for done.
+    """
+
+    __slots__ = ("answer", "begun", "message")
+
+    def __init__(self, message: MessageExt, loop: asyncio.AbstractEventLoop) -> None:
+        self.message = message
+        self.begun: asyncio.Future[None] = loop.create_future()
+        self.answer: asyncio.Future[int | None] = loop.create_future()
+
+    def begin(self) -> None:
+        """The framework takes it now."""
+        if not self.begun.done():
+            self.begun.set_result(None)
+
+    def done(self) -> None:
+        """It is consumed."""
+        self._settle(_DONE)
+
+    def soon(self) -> None:
+        """It is to come again in a second (the first delay level), to anybody of the group."""
+        self._settle(_SOON)
+
+    def dead(self) -> None:
+        """It goes to the dead letters of the group."""
+        self._settle(_DEAD)
+
+    def _settle(self, level: int | None) -> None:
+        self.begin()
+        if not self.answer.done():
+            self.answer.set_result(level)
+
+
+class Intake:
+    """Consumes a topic as a member of a group; a message counts as consumed once it is settled.
+
+    What is not settled within the limit comes again later, at growing distances, and after
+    ``max_reconsume_times`` tries into ``%DLQ%<group>``.
+
+    Args:
+        group: consumer group.
+        topic: what to consume, from its first message on where the group has no offset.
+        config: settings of the client.
+        take: called on the loop with each delivery; must not block.
+        unacked_max: most deliveries at once, 1 to 1000.
+        unacked_limit_s: seconds between a delivery's ``begin`` and its answer.
+        settings: of the push consumer, by name.
+
+    Raises:
+        ConfigurationError: a value out of its range.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        topic: str,
+        config: ClientConfig,
+        take: Callable[[Delivery], object],
+        *,
+        unacked_max: int,
+        unacked_limit_s: float,
+        settings: dict[str, Any] | None = None,
+    ) -> None:
+        if not 1 <= unacked_max <= UNACKED_MAX:
+            raise ConfigurationError(
+                f"at most {UNACKED_MAX} messages may be unacknowledged, not {unacked_max!r}"
+            )
+        if unacked_limit_s <= 0:
+            raise ConfigurationError(
+                f"the limit for an acknowledgement is more than 0 s, not {unacked_limit_s!r}"
+            )
+        self._take = take
+        self._limit_s = unacked_limit_s
+        self._open: set[Delivery] = set()
+        self._closing = False
+        self._consumer = AsyncPushConsumer(
+            group,
+            config=config,
+            listener=self._hand_over,
+            subscription={topic: "*"},
+            **{
+                "consume_from_where": ConsumeFromWhere.FIRST_OFFSET,
+                "consume_thread_min": 1,
+                "consume_thread_max": unacked_max,
+                "consume_message_batch_max_size": 1,
+                "consume_timeout_minutes": _NEVER_MINUTES,
+                **(settings or {}),
+            },
+        )
+
+    async def start(self) -> None:
+        """Join the group.
+
+        Raises:
+            ConnectError: no name server answered.
+            ConfigurationError: no name server address.
+        """
+        await self._consumer.start()
+
+    def pause(self) -> None:
+        """Take nothing more in; what is here can still be settled."""
+        self._consumer.suspend()
+
+    def resume(self) -> None:
+        """Take messages in again."""
+        self._consumer.resume()
+
+    async def close(self) -> None:
+        """Leave the group. What is not settled comes again in a second, to anybody of the group.
+
+        It is sent back, not merely left: what was settled behind it would come again as well.
+        """
+        self._closing = True
+        for delivery in tuple(self._open):
+            delivery.soon()
+        await self._consumer.shutdown(_SETTLING_MS)
+
+    async def _hand_over(
+        self, messages: list[MessageExt], context: ConsumeConcurrentlyContext
+    ) -> ConsumeConcurrentlyStatus:
+        """Be the listener: return once the message is settled, or its time is up."""
+        delivery = Delivery(messages[0], asyncio.get_running_loop())
+        if self._closing:
+            await delivery.answer  # until it is cancelled: the queue's next owner gets the message
+        self._open.add(delivery)
+        try:
+            self._take(delivery)
+            await delivery.begun
+            level = await asyncio.wait_for(delivery.answer, self._limit_s)
+        except TimeoutError:
+            logger.warning(
+                "message %s of %s was not acknowledged within %g s and comes again",
+                delivery.message.msg_id,
+                delivery.message.topic,
+                self._limit_s,
+            )
+            level = _BY_COUNT
+        finally:
+            self._open.discard(delivery)
+        if level is None:
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+        context.delay_level_when_next_consume = level
+        return ConsumeConcurrentlyStatus.RECONSUME_LATER

@@ -1,0 +1,177 @@
+"""A Taskiq broker: ``RocketMQBroker("tasks", namesrv_addr="...")``; needs the extra ``taskiq``.
+
+Law: what Taskiq asks of a broker, said in RocketMQ's terms; consuming is the intake's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import bisect
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from rocketstream.client.config import ClientConfig
+from rocketstream.client.producer.aio_producer import AsyncProducer
+from rocketstream.errors import ClientStateError, ConfigurationError
+from rocketstream.frameworks.intake import UNACKED_LIMIT_S, UNACKED_MAX, Delivery, Intake
+from rocketstream.model import Message
+
+try:
+    from taskiq import AckableMessage, AsyncBroker, BrokerMessage
+except ImportError as error:
+    raise ImportError(
+        f"a Taskiq broker needs the package taskiq ({error}): pip install 'rocketstream[taskiq]'"
+    ) from error
+
+__all__ = ["DELAY_LEVELS_S", "RocketMQBroker"]
+
+# fmt: off
+DELAY_LEVELS_S = (
+    1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200,
+)
+# fmt: on
+"""What RocketMQ's delay levels 1 to 18 mean unless a broker is told otherwise, in seconds."""
+
+
+class RocketMQBroker(AsyncBroker):
+    """Tasks as messages of one topic, worked on by the members of one group.
+
+    A task is done at least once: its message is consumed when Taskiq acknowledges it, by default
+    after its result is saved. What a worker has not acknowledged within ``ack_limit_s``, or at its
+    orderly end, comes again, and after ``max_reconsume_times`` (16) tries goes to ``%DLQ%<group>``.
+    What a killed worker had is taken over by the others; so is what it had finished within the last
+    ``persist_consumer_offset_interval_ms`` (5 s). Workers that join or leave move queues, and tasks
+    that run meanwhile may be done twice: tasks should bear that.
+
+    A label ``delay`` has a task begin that many seconds later, rounded up to the next delay level;
+    ``delay_level`` names the level itself.
+
+    Args:
+        topic: topic of the tasks. It should have at least as many queues as there are workers.
+        namesrv_addr: ``host:port``, several joined by ``;``; None takes NAMESRV_ADDR.
+        group: consumer group of the workers; None takes ``<topic>-workers``.
+        config: settings shared by all clients; ``namesrv_addr`` overrides its address.
+        max_unacked: most tasks a worker process holds, running and waiting; 1 to 1000. More than
+            run at once, so that a task that takes long does not keep others from beginning.
+        ack_limit_s: seconds from when Taskiq has a task until it comes again if it is not
+            acknowledged; longer than any task takes.
+        delay_levels_s: the brokers' delay levels in seconds, if theirs are not the usual ones.
+        producer_settings: of the producer, by name.
+        consumer_settings: of the push consumer, by name.
+
+    Raises:
+        ConfigurationError: a value out of its range.
+    """
+
+    def __init__(
+        self,
+        topic: str = "taskiq",
+        *,
+        namesrv_addr: str | None = None,
+        group: str | None = None,
+        config: ClientConfig | None = None,
+        max_unacked: int = UNACKED_MAX,
+        ack_limit_s: float = UNACKED_LIMIT_S,
+        delay_levels_s: Sequence[float] = DELAY_LEVELS_S,
+        producer_settings: Mapping[str, Any] | None = None,
+        consumer_settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__()
+        self.topic = topic
+        self.group = group or f"{topic}-workers"
+        self._config = config or ClientConfig()
+        if namesrv_addr is not None:
+            self._config = replace(self._config, namesrv_addr=namesrv_addr)
+        self._max_unacked = max_unacked
+        self._ack_limit_s = ack_limit_s
+        self._delay_levels_s = tuple(delay_levels_s)
+        self._producer_settings = dict(producer_settings or {})
+        self._consumer_settings = dict(consumer_settings or {})
+        self._producer: AsyncProducer | None = None
+        self._intake: Intake | None = None
+        self._arrived: asyncio.Queue[Delivery] = asyncio.Queue()
+
+    async def startup(self) -> None:
+        """Open the producer; needs no network yet. Workers join the group when they listen.
+
+        Raises:
+            ConfigurationError: no name server address.
+        """
+        if self._producer is None:
+            producer = AsyncProducer(
+                f"{self.group}-producer", config=self._config, **self._producer_settings
+            )
+            await producer.start()
+            self._producer = producer
+        await super().startup()
+
+    async def shutdown(self) -> None:
+        """Leave the group and close; what is not acknowledged comes again in a second."""
+        try:
+            await super().shutdown()
+        finally:
+            intake, self._intake = self._intake, None
+            producer, self._producer = self._producer, None
+            self._arrived = asyncio.Queue()
+            try:
+                if intake is not None:
+                    await intake.close()
+            finally:
+                if producer is not None:
+                    await producer.shutdown()
+
+    async def kick(self, message: BrokerMessage) -> None:
+        """Send a task; returns once the broker has stored it.
+
+        Its id becomes the message's key.
+
+        Raises:
+            SendError: no broker took it. Taskiq raises ``SendTaskError`` from it.
+            ConfigurationError: a delay that no level reaches.
+            ClientStateError: ``startup`` was not awaited.
+        """
+        if self._producer is None:
+            raise ClientStateError("the broker is not started; await broker.startup() first")
+        level = self._delay_level(message.labels)
+        await self._producer.send(
+            Message(self.topic, message.message, keys=message.task_id, delay_level=level)
+        )
+
+    async def listen(self) -> AsyncGenerator[bytes | AckableMessage, None]:
+        """Yield tasks as they come, until it is closed; joins the group first.
+
+        Raises:
+            ConnectError: no name server answered.
+        """
+        if self._intake is None:
+            intake = Intake(
+                self.group,
+                self.topic,
+                self._config,
+                self._arrived.put_nowait,
+                unacked_max=self._max_unacked,
+                unacked_limit_s=self._ack_limit_s,
+                settings=self._consumer_settings,
+            )
+            await intake.start()
+            self._intake = intake
+        while True:
+            delivery = await self._arrived.get()
+            delivery.begin()
+            yield AckableMessage(data=delivery.message.body, ack=delivery.done)
+
+    def _delay_level(self, labels: Mapping[str, Any]) -> int:
+        """Return the delay level labels ask for, 0 for none."""
+        if "delay_level" in labels:
+            return int(labels["delay_level"])
+        delay_s = float(labels.get("delay") or 0)
+        if delay_s <= 0:
+            return 0
+        index = bisect.bisect_left(self._delay_levels_s, delay_s)
+        if index == len(self._delay_levels_s):
+            raise ConfigurationError(
+                f"a delay of {delay_s:g} s is more than the longest of the brokers, "
+                f"{self._delay_levels_s[-1]:g} s; use a schedule of Taskiq instead"
+            )
+        return index + 1

@@ -1,0 +1,1 @@
+"""Other frameworks over RocketMQ: what each promises its users, kept by our client."""
