@@ -245,7 +245,9 @@ def test_bounds_can_be_changed_while_running(cluster: Cluster, names: Names) -> 
         # Four pass the bound of three: it is looked at before a pull, not after it.
         gate.arrived.wait_deliveries(4)
         assert len(gate.arrived.deliveries) == 4
-        with pytest.raises(ConfigurationError, match="pullThresholdForQueue Out of range"):
+        with pytest.raises(
+            ConfigurationError, match="pull_threshold_for_queue must be a whole number from 1"
+        ):
             consumer.pull_threshold_for_queue = 0
         with pytest.raises(ClientStateError, match="consume_thread_max is set before start"):
             consumer.consume_thread_max = 2

@@ -11,13 +11,12 @@ import secrets
 import socket
 import uuid
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
-from rocketstream.client.core.kinds import check_kinds
 from rocketstream.client.rpc_hook import STREAM, RPCHook
 from rocketstream.errors import ConfigurationError
 from rocketstream.model import MessageQueue
@@ -28,6 +27,7 @@ from rocketstream.protocol.namespace import (
     without_scheme,
     wrap_namespace,
 )
+from rocketstream.settings import check_values, setting
 from rocketstream.transport.addresses import parse_addresses
 from rocketstream.transport.tls import TLS_VARIABLE, settings_context
 
@@ -49,15 +49,20 @@ _CALLBACK_THREADS_FALLBACK = 4
 _instance_numbers = itertools.count(1)
 
 
-def _text(variable: str, default: str) -> Callable[[], str]:
-    return lambda: os.environ.get(variable) or default
+def _text(variable: str, default: str, **about: Any) -> Any:
+    shown = f"{variable}, else {default!r}"
+    return setting(factory=lambda: os.environ.get(variable) or default, shown=shown, **about)
 
 
-def _flag(variable: str) -> Callable[[], bool]:
-    return lambda: os.environ.get(variable, "").strip().lower() == "true"
+def _flag(variable: str, **about: Any) -> Any:
+    return setting(
+        factory=lambda: os.environ.get(variable, "").strip().lower() == "true",
+        shown=f"{variable}, else False",
+        **about,
+    )
 
 
-def _milliseconds(variable: str, default: int) -> Callable[[], int]:
+def _milliseconds(variable: str, default: int, **about: Any) -> Any:
     def read() -> int:
         text = os.environ.get(variable, "").strip()
         if text and not (text.isascii() and text.isdigit()):
@@ -66,7 +71,7 @@ def _milliseconds(variable: str, default: int) -> Callable[[], int]:
             )
         return int(text) if text else default
 
-    return read
+    return setting(factory=read, shown=f"{variable}, else {default}", low=1, **about)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,33 +120,33 @@ class ClientConfig:
     """
 
     namesrv_addr: str | None = None
-    client_ip: str | None = None
-    instance_name: str = field(default_factory=_text(CLIENT_NAME_VARIABLE, DEFAULT_INSTANCE_NAME))
+    client_ip: str | None = setting(None, java="clientIP")
+    instance_name: str = _text(CLIENT_NAME_VARIABLE, DEFAULT_INSTANCE_NAME)
     unit_name: str | None = None
-    poll_name_server_interval_ms: int = 30_000
-    heartbeat_broker_interval_ms: int = 30_000
-    persist_consumer_offset_interval_ms: int = 5_000
-    rebalance_interval_ms: int = field(
-        default_factory=_milliseconds(REBALANCE_INTERVAL_VARIABLE, 20_000)
+    poll_name_server_interval_ms: int = setting(30_000, low=1)
+    heartbeat_broker_interval_ms: int = setting(30_000, low=1)
+    persist_consumer_offset_interval_ms: int = setting(5_000, low=1)
+    rebalance_interval_ms: int = _milliseconds(REBALANCE_INTERVAL_VARIABLE, 20_000, java="")
+    pull_time_delay_ms_when_exception: int = setting(
+        1_000, low=1, java="pullTimeDelayMillsWhenException"
     )
-    pull_time_delay_ms_when_exception: int = 1_000
-    vip_channel_enabled: bool = field(default_factory=_flag(VIP_CHANNEL_VARIABLE))
-    access_key: str | None = None
-    secret_key: str | None = None
-    security_token: str | None = None
-    ssl_context: ssl.SSLContext | None = None
-    api_timeout_ms: int = 3_000
-    connect_timeout_ms: int = 3_000
+    vip_channel_enabled: bool = _flag(VIP_CHANNEL_VARIABLE)
+    access_key: str | None = setting(None, java="", secret=True)
+    secret_key: str | None = setting(None, java="", secret=True)
+    security_token: str | None = setting(None, java="", secret=True)
+    ssl_context: ssl.SSLContext | None = setting(None, java="")
+    api_timeout_ms: int = setting(3_000, low=1, java="mqClientApiTimeout")
+    connect_timeout_ms: int = setting(3_000, low=1, java="")
     namespace: str | None = None
-    use_tls: bool = field(default_factory=_flag(TLS_VARIABLE))
+    use_tls: bool = _flag(TLS_VARIABLE, java="useTLS")
     unit_mode: bool = False
     access_channel: str = LOCAL
     enable_stream_request_type: bool = False
     client_callback_executor_threads: int = 0
     rpc_hook: RPCHook | Sequence[RPCHook] | None = None
-    namesrv_domain: str | None = field(default_factory=_text(NAMESRV_DOMAIN_VARIABLE, ""))
-    namesrv_domain_subgroup: str = field(
-        default_factory=_text(NAMESRV_DOMAIN_SUBGROUP_VARIABLE, DEFAULT_DOMAIN_SUBGROUP)
+    namesrv_domain: str | None = _text(NAMESRV_DOMAIN_VARIABLE, "", java="")
+    namesrv_domain_subgroup: str = _text(
+        NAMESRV_DOMAIN_SUBGROUP_VARIABLE, DEFAULT_DOMAIN_SUBGROUP, java=""
     )
 
     def __repr__(self) -> str:
@@ -246,19 +251,12 @@ class ClientConfig:
     # --- checks and identity ----------------------------------------------------------------------
 
     def checked(self) -> ClientConfig:
-        """Return this configuration if its numbers can be used.
+        """Return this configuration if its values can be used.
 
         Raises:
-            ConfigurationError: an interval or timeout that is not positive.
+            ConfigurationError: one that cannot; the text names it and what is accepted.
         """
-        for name in _POSITIVE:
-            value = getattr(self, name)
-            if type(value) is not int or value <= 0:
-                raise ConfigurationError(
-                    f"{name} must be a positive number of milliseconds, not {value!r}",
-                    **{name: value},
-                )
-        check_kinds(self)
+        check_values(self)
         if self.ssl_context is not None:
             import ssl
 
@@ -300,18 +298,6 @@ def _is_set(text: str | None) -> bool:
 
 
 _HOOK_METHODS = ("before_request", "after_response")
-
-_POSITIVE = (
-    "poll_name_server_interval_ms",
-    "heartbeat_broker_interval_ms",
-    "persist_consumer_offset_interval_ms",
-    "rebalance_interval_ms",
-    "pull_time_delay_ms_when_exception",
-    "api_timeout_ms",
-    "connect_timeout_ms",
-)
-
-
 _FIELDS = frozenset(each.name for each in fields(ClientConfig))
 
 
@@ -326,7 +312,7 @@ def client_config(
         settings: keywords of a client; those that are fields of ``ClientConfig`` are taken out.
 
     Raises:
-        ConfigurationError: a number in it cannot be used.
+        ConfigurationError: a value in it cannot be used.
     """
     own = {name: settings.pop(name) for name in list(settings) if name in _FIELDS}
     if namesrv_addr is not None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self, Unpack
 
 from rocketstream._util.loops import LoopThread, new_event_loop
 from rocketstream.errors import ClientStateError
@@ -21,6 +21,7 @@ from rocketstream.protocol.names import check_topic
 from rocketstream.server.broker import Broker
 from rocketstream.server.broker.config import is_wildcard
 from rocketstream.server.collector import Collector
+from rocketstream.server.keywords import EmbeddedKeywords
 from rocketstream.server.nameserver import NameServer
 from rocketstream.server.settings import SMALL_STORE, EmbeddedSettings
 from rocketstream.server.store import Files
@@ -70,7 +71,7 @@ class EmbeddedCluster:
         self,
         store_dir: Path | str | None = None,
         settings: EmbeddedSettings | None = None,
-        **changes: Any,
+        **changes: Unpack[EmbeddedKeywords],
     ) -> None:
         settings = (settings or EmbeddedSettings()).changed(**changes)
         settings.check()

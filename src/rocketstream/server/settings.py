@@ -7,15 +7,16 @@ Law: values and their checks; nothing is opened here. What a broker is set up wi
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self, Unpack
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream._util.workers import Workers
 from rocketstream.errors import ConfigurationError
-from rocketstream.server.broker.config import BrokerConfig, check_port, is_loopback
+from rocketstream.server.broker.config import BrokerConfig, is_loopback
+from rocketstream.server.keywords import EmbeddedKeywords
 from rocketstream.server.store import Files, StoreConfig
+from rocketstream.settings import setting, unknown_setting
 from rocketstream.transport.addresses import parse_address
 
 BROKERS_MAX = 26
@@ -53,13 +54,13 @@ class EmbeddedSettings(BrokerConfig):
         workers: who works in the background; None takes threads.
     """
 
-    broker_port: int = 0
-    namesrv_port: int = 0
-    brokers: int = 1
-    insecure: bool = False
-    clock: Clock = SYSTEM_CLOCK
-    files: Files | None = None
-    workers: Workers | None = None
+    broker_port: int = setting(0, low=0, high=65_535, java="listenPort")
+    namesrv_port: int = setting(0, low=0, high=65_535, java="")
+    brokers: int = setting(1, low=0, high=BROKERS_MAX, java="")
+    insecure: bool = setting(False, java="")
+    clock: Clock = setting(SYSTEM_CLOCK, java="", shown="the machine's")
+    files: Files | None = setting(None, java="")
+    workers: Workers | None = setting(None, java="")
 
     def check(self) -> None:
         """Check what can be checked before anything is opened.
@@ -68,13 +69,6 @@ class EmbeddedSettings(BrokerConfig):
             ConfigurationError: the text names the value and what is accepted.
         """
         BrokerConfig.check(self)
-        check_port("namesrv_port", self.namesrv_port)
-        if not 0 <= self.brokers <= BROKERS_MAX:
-            raise ConfigurationError(
-                f"brokers {self.brokers} is not accepted: give 0 (the name server alone) to "
-                f"{BROKERS_MAX}",
-                brokers=self.brokers,
-            )
         if self.namesrv_addrs and not self.brokers:
             raise ConfigurationError(
                 "namesrv_addrs and brokers=0 leave nothing to start: a name server that is joined "
@@ -104,19 +98,17 @@ class EmbeddedSettings(BrokerConfig):
             namesrv_addrs=namesrv_addrs,
         )
 
-    def changed(self, **changes: Any) -> Self:
+    def changed(self, **changes: Unpack[EmbeddedKeywords]) -> Self:
         """Return settings like these with some changed.
 
         Raises:
             ConfigurationError: a name that is no setting; the text names those like it.
         """
-        known = [field.name for field in dataclasses.fields(self)]
+        known = {field.name for field in dataclasses.fields(self)}
         for name in changes:
             if name not in known:
-                like = difflib.get_close_matches(name, known, 3) or sorted(known)
-                raise ConfigurationError(
-                    f"{name!r} is no setting of an embedded cluster: there is {', '.join(like)}",
-                    setting=name,
+                raise unknown_setting(
+                    "EmbeddedCluster", name, (type(self),), ("store_dir", "settings")
                 )
         return dataclasses.replace(self, **changes)
 

@@ -310,10 +310,13 @@ def test_asyncio_senders_share_batches_too(broker: Batching) -> None:
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        ({"batch_max_delay_ms": 0}, "batch_max_delay_ms must be at least 1, not 0"),
-        ({"batch_max_delay_ms": 30_001}, "batch_max_delay_ms must be at most 30000, not 30001"),
-        ({"batch_max_bytes": 1 << 22}, "batch_max_bytes must be at most 2097152"),
-        ({"total_batch_max_bytes": 0}, "total_batch_max_bytes must be at least 1"),
+        (
+            {"batch_max_delay_ms": 0},
+            "batch_max_delay_ms must be a whole number from 1 to 30000, not 0",
+        ),
+        ({"batch_max_delay_ms": 30_001}, "from 1 to 30000, not 30001"),
+        ({"batch_max_bytes": 1 << 22}, "batch_max_bytes must be a whole number from 1 to 2097152"),
+        ({"total_batch_max_bytes": 0}, "total_batch_max_bytes must be a whole number from 1 on"),
         ({"batch_max_delay_ms": 3_000}, r"must be less than send_msg_timeout_ms \(3000\)"),
         ({"auto_batch": "yes"}, "auto_batch"),
     ],

@@ -152,7 +152,7 @@ def test_no_broker_is_avoided_for_longer_than_it_should_be(
         ({"latency_max": (), "not_available_duration": ()}, "at least one"),
         ({"latency_max": (2, 1), "not_available_duration": (0, 0)}, "ascending"),
         ({"latency_max": (1, 2), "not_available_duration": (0, -1)}, "from 0 on"),
-        ({"detect_interval_ms": 0}, "detect_interval_ms must be at least 1"),
+        ({"detect_interval_ms": 0}, "detect_interval_ms must be a whole number from 1"),
         ({"send_latency_fault_enable": 1}, "must be True or False"),
     ],
 )

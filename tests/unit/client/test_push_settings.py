@@ -65,21 +65,39 @@ def test_every_setting_is_an_attribute_too() -> None:
 
 
 UPSTREAMS_ORDER: list[tuple[dict[str, Any], str]] = [
-    ({"message_model": None}, "messageModel is null"),
-    ({"consume_from_where": None}, "consumeFromWhere is null"),
-    ({"consume_timestamp": "now"}, "consumeTimestamp is invalid, the valid format is yyyyMMddHHmm"),
-    ({"allocate_message_queue_strategy": None}, "allocateMessageQueueStrategy is null"),
+    ({"message_model": None}, "^message_model must be a MessageModel"),
+    ({"consume_from_where": None}, "^consume_from_where must be a ConsumeFromWhere"),
+    ({"consume_timestamp": "now"}, "^consume_timestamp must be a local time as yyyyMMddHHmm"),
+    (
+        {"allocate_message_queue_strategy": None},
+        "^allocate_message_queue_strategy must be an object with",
+    ),
     ({"_listener": None}, "messageListener is null"),
-    ({"consume_thread_min": 0}, r"consumeThreadMin Out of range \[1, 1000\]"),
-    ({"consume_thread_max": 1_001}, r"consumeThreadMax Out of range \[1, 1000\]"),
-    ({"consume_concurrently_max_span": 65_536}, "consumeConcurrentlyMaxSpan Out of range"),
-    ({"pull_threshold_for_queue": 0}, "pullThresholdForQueue Out of range"),
-    ({"pull_threshold_for_topic": 6_553_501}, "pullThresholdForTopic Out of range"),
-    ({"pull_threshold_size_for_queue": 0}, "pullThresholdSizeForQueue Out of range"),
-    ({"pull_threshold_size_for_topic": 102_401}, "pullThresholdSizeForTopic Out of range"),
-    ({"pull_interval_ms": 65_536}, "pullInterval Out of range"),
-    ({"consume_message_batch_max_size": 0}, "consumeMessageBatchMaxSize Out of range"),
-    ({"pull_batch_size": 0}, "pullBatchSize Out of range"),
+    ({"consume_thread_min": 0}, "consume_thread_min must be a whole number from 1 to 1000"),
+    ({"consume_thread_max": 1_001}, "consume_thread_max must be a whole number from 1 to 1000"),
+    (
+        {"consume_concurrently_max_span": 65_536},
+        "consume_concurrently_max_span must be a whole number from ",
+    ),
+    ({"pull_threshold_for_queue": 0}, "pull_threshold_for_queue must be a whole number from "),
+    (
+        {"pull_threshold_for_topic": 6_553_501},
+        "pull_threshold_for_topic must be a whole number from ",
+    ),
+    (
+        {"pull_threshold_size_for_queue": 0},
+        "pull_threshold_size_for_queue must be a whole number from ",
+    ),
+    (
+        {"pull_threshold_size_for_topic": 102_401},
+        "pull_threshold_size_for_topic must be a whole number from ",
+    ),
+    ({"pull_interval_ms": 65_536}, "pull_interval_ms must be a whole number from "),
+    (
+        {"consume_message_batch_max_size": 0},
+        "consume_message_batch_max_size must be a whole number from ",
+    ),
+    ({"pull_batch_size": 0}, "pull_batch_size must be a whole number from "),
 ]
 
 
@@ -102,13 +120,16 @@ def test_start_checks_everything_in_upstreams_order() -> None:
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        ({"message_model": "CLUSTERING"}, r"messageModel must be a MessageModel \(CLUSTERING, BRO"),
-        ({"consume_from_where": "FIRST"}, "consumeFromWhere must be a ConsumeFromWhere"),
+        (
+            {"message_model": "CLUSTERING"},
+            r"^message_model must be a MessageModel \(\w+, \w+\), not 'CLUSTERING'",
+        ),
+        ({"consume_from_where": "FIRST"}, "^consume_from_where must be a ConsumeFromWhere"),
         (
             {"allocate_message_queue_strategy": "AVG"},
-            r"must have a method allocate\(consumer_group",
+            r"a method allocate\(consumer_group.*, not 'AVG'",
         ),
-        ({"pull_batch_size": True}, "pullBatchSize Out of range"),
+        ({"pull_batch_size": True}, "pull_batch_size must be a whole number from "),
         ({"offset_store": object()}, "offset_store must be a rocketstream.OffsetStore"),
     ],
 )

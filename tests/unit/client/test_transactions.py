@@ -231,7 +231,7 @@ def test_without_a_listener_nothing_is_sent(broker: FakeBroker) -> None:
         producer.transaction_listener = Answers()
         assert producer.send_message_in_transaction(Message(TOPIC, b"x"))
     with pytest.raises(ConfigurationError, match="no method execute_local_transaction"):
-        TransactionProducer("pg", transaction_listener=object())
+        TransactionProducer("pg", transaction_listener=object())  # type: ignore[arg-type]
 
 
 def test_a_timed_message_cannot_be_half(broker: FakeBroker) -> None:
@@ -247,9 +247,12 @@ def test_a_timed_message_cannot_be_half(broker: FakeBroker) -> None:
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        ({"check_thread_pool_min_size": 0}, "check_thread_pool_min_size must be at least 1"),
+        (
+            {"check_thread_pool_min_size": 0},
+            "check_thread_pool_min_size must be a whole number from 1 on",
+        ),
         ({"check_thread_pool_min_size": 2}, "must not be more than"),
-        ({"check_request_hold_max": 0}, "check_request_hold_max must be at least 1"),
+        ({"check_request_hold_max": 0}, "check_request_hold_max must be a whole number from 1 on"),
     ],
 )
 def test_check_settings_are_checked(settings: dict[str, Any], text: str) -> None:

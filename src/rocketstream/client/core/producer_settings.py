@@ -1,4 +1,4 @@
-"""Settings of producers, checked in upstream's order with upstream's texts.
+"""Settings of producers, and their checks.
 
 Law: pure values and their checks.
 """
@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from rocketstream import limits
 from rocketstream.client.core.fault_latency import LATENCY_MAX_MS, NOT_AVAILABLE_DURATION_MS
-from rocketstream.client.core.kinds import check_kinds
 from rocketstream.client.core.send import RETRY_RESPONSE_CODES
 from rocketstream.errors import ConfigurationError
 from rocketstream.protocol.compression import COMPRESSION_TYPES
@@ -19,6 +18,7 @@ from rocketstream.protocol.names import (
     check_group,
     check_topic,
 )
+from rocketstream.settings import check_values, refused_value, setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,33 +27,67 @@ class ProducerSettings:
 
     The table of ``latency_max`` and ``not_available_duration`` is 5.x's (C-603), and so is
     ``auto_batch`` with its bounds.
+
+    Attributes:
+        producer_group: the group; 1 to 255 of percent sign, bar, letters, digits, underscore,
+            hyphen.
+        create_topic_key: the topic whose settings one takes that a send creates.
+        default_topic_queue_nums: queues of a topic that a send creates.
+        send_msg_timeout_ms: how long a send may take, all its tries together.
+        compress_msg_body_over_howmuch: bodies of at least so many bytes are compressed.
+        compress_type: ZLIB, LZ4 or ZSTD.
+        compress_level: 0 is fastest, 9 smallest.
+        retry_times_when_send_failed: further tries of a send that fails.
+        retry_times_when_send_async_failed: the same for sends that are not waited for.
+        retry_another_broker_when_not_store_ok: try again too when a message is stored but not yet
+            flushed or copied.
+        max_message_size: most bytes of a body.
+        retry_response_codes: answers of brokers after which a send is tried again.
+        send_latency_fault_enable: avoid brokers that are slow or fail.
+        latency_max: sends that take so long make a broker be avoided, ascending.
+        not_available_duration: for how long, one entry for each of ``latency_max``.
+        start_detector_enable: look whether avoided brokers can be reached again.
+        detect_interval_ms: how often.
+        detect_timeout_ms: how long an answer is waited for.
+        unit_mode: the same as of ``ClientConfig``.
+        topics: topics whose brokers are to know this producer from the start.
+        busy_wait: ``send`` looks for its answer for some tens of microseconds before it sleeps,
+            while answers come that soon and nobody else sends.
+        auto_batch: gather single messages into batches.
+        batch_max_delay_ms: how long a gathered message waits for others.
+        batch_max_bytes: bodies of one batch.
+        total_batch_max_bytes: bodies gathered or on their way; more callers wait.
     """
 
     producer_group: str
     create_topic_key: str = AUTO_CREATE_TOPIC
-    default_topic_queue_nums: int = 4
-    send_msg_timeout_ms: int = 3_000
-    compress_msg_body_over_howmuch: int = 4_096
+    default_topic_queue_nums: int = setting(4, low=1, unit="queues")
+    send_msg_timeout_ms: int = setting(3_000, low=1)
+    compress_msg_body_over_howmuch: int = setting(4_096, low=0, unit="bytes")
     compress_type: str = "ZLIB"
-    compress_level: int = 5
-    retry_times_when_send_failed: int = 2
-    retry_times_when_send_async_failed: int = 2
-    retry_another_broker_when_not_store_ok: bool = False
-    max_message_size: int = limits.MESSAGE_BODY_BYTES_MAX
-    retry_response_codes: frozenset[int] = RETRY_RESPONSE_CODES
+    compress_level: int = setting(5, low=0, high=9)
+    retry_times_when_send_failed: int = setting(2, low=0, unit="tries")
+    retry_times_when_send_async_failed: int = setting(2, low=0, unit="tries")
+    retry_another_broker_when_not_store_ok: bool = setting(
+        False, java="retryAnotherBrokerWhenNotStoreOK"
+    )
+    max_message_size: int = setting(limits.MESSAGE_BODY_BYTES_MAX, low=1, unit="bytes")
+    retry_response_codes: frozenset[int] = setting(RETRY_RESPONSE_CODES, typed="Numbers")
     send_latency_fault_enable: bool = False
-    latency_max: tuple[int, ...] = LATENCY_MAX_MS
-    not_available_duration: tuple[int, ...] = NOT_AVAILABLE_DURATION_MS
+    latency_max: tuple[int, ...] = setting(LATENCY_MAX_MS, unit="ms", typed="Sequence[int]")
+    not_available_duration: tuple[int, ...] = setting(
+        NOT_AVAILABLE_DURATION_MS, unit="ms", typed="Sequence[int]"
+    )
     start_detector_enable: bool = True
-    detect_interval_ms: int = 2_000
-    detect_timeout_ms: int = 200
+    detect_interval_ms: int = setting(2_000, low=1)
+    detect_timeout_ms: int = setting(200, low=1)
     unit_mode: bool = False
-    topics: tuple[str, ...] = ()
-    busy_wait: bool = True
+    topics: tuple[str, ...] = setting((), typed="Names")
+    busy_wait: bool = setting(True, java="")
     auto_batch: bool = False
-    batch_max_delay_ms: int = 10
-    batch_max_bytes: int = 32 * 1024
-    total_batch_max_bytes: int = limits.ASYNC_SEND_BYTES_IN_FLIGHT_MAX
+    batch_max_delay_ms: int = setting(10, low=1, high=30_000, java="batchMaxDelayMs")
+    batch_max_bytes: int = setting(32 * 1024, low=1, high=2 * 1024 * 1024)
+    total_batch_max_bytes: int = setting(limits.ASYNC_SEND_BYTES_IN_FLIGHT_MAX, low=1)
 
     def check(self) -> None:
         """Check every value.
@@ -66,42 +100,19 @@ class ProducerSettings:
             raise ConfigurationError(
                 f"producerGroup can not equal {DEFAULT_PRODUCER_GROUP}, please specify another one."
             )
-        for name, low in _PRODUCER_MINIMA:
-            value = getattr(self, name)
-            if type(value) is not int or value < low:
-                raise ConfigurationError(f"{name} must be at least {low}, not {value!r}")
-        self._check_compression()
-        check_kinds(self)
+        check_values(self)
+        if self.compress_type.upper() not in COMPRESSION_TYPES:
+            raise refused_value(self, "compress_type", f"one of {', '.join(COMPRESSION_TYPES)}")
         self._check_auto_batch()
         for topic in self.topics:
             check_topic(topic)
-        self._check_codes()
         self._check_latency_table()
 
-    def _check_compression(self) -> None:
-        if str(self.compress_type).upper() not in COMPRESSION_TYPES:
-            raise ConfigurationError(
-                f"compress_type {self.compress_type!r} is unknown; accepted are "
-                f"{', '.join(COMPRESSION_TYPES)}"
-            )
-        if type(self.compress_level) is not int or not 0 <= self.compress_level <= 9:
-            raise ConfigurationError(f"compress_level must be 0 to 9, not {self.compress_level!r}")
-
     def _check_auto_batch(self) -> None:
-        for name, high in _BATCH_MAXIMA:
-            value = getattr(self, name)
-            if value > high:
-                raise ConfigurationError(f"{name} must be at most {high}, not {value!r}")
         if self.auto_batch and self.batch_max_delay_ms >= self.send_msg_timeout_ms:
             raise ConfigurationError(
                 f"batch_max_delay_ms ({self.batch_max_delay_ms}) must be less than "
                 f"send_msg_timeout_ms ({self.send_msg_timeout_ms}), which covers the waiting too"
-            )
-
-    def _check_codes(self) -> None:
-        if not all(type(code) is int for code in self.retry_response_codes):
-            raise ConfigurationError(
-                f"retry_response_codes must be numbers, not {self.retry_response_codes!r}"
             )
 
     def _check_latency_table(self) -> None:
@@ -112,25 +123,8 @@ class ProducerSettings:
                 "latency_max and not_available_duration must have the same number of entries, "
                 f"at least one; they have {len(bounds)} and {len(durations)}"
             )
-        if any(type(n) is not int or n < 0 for n in numbers) or list(bounds) != sorted(set(bounds)):
+        if any(n < 0 for n in numbers) or list(bounds) != sorted(set(bounds)):
             raise ConfigurationError(
                 "latency_max must be ascending and both tables milliseconds from 0 on, not "
                 f"{bounds!r} and {durations!r}"
             )
-
-
-_PRODUCER_MINIMA = (
-    ("default_topic_queue_nums", 1),
-    ("send_msg_timeout_ms", 1),
-    ("compress_msg_body_over_howmuch", 0),
-    ("retry_times_when_send_failed", 0),
-    ("retry_times_when_send_async_failed", 0),
-    ("max_message_size", 1),
-    ("detect_interval_ms", 1),
-    ("detect_timeout_ms", 1),
-    ("batch_max_delay_ms", 1),
-    ("batch_max_bytes", 1),
-    ("total_batch_max_bytes", 1),
-)
-_BATCH_MAXIMA = (("batch_max_delay_ms", 30_000), ("batch_max_bytes", 2 * 1024 * 1024))
-"""As upstream's ProduceAccumulator."""

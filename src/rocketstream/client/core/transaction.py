@@ -22,6 +22,7 @@ from rocketstream.protocol.headers import (
 )
 from rocketstream.protocol.message_id import decode_offset_msg_id
 from rocketstream.protocol.properties import PROPERTY_PGROUP, PROPERTY_TRAN_MSG
+from rocketstream.settings import check_values, setting
 
 _END_FLAGS = {
     LocalTransactionState.COMMIT_MESSAGE: MessageSysFlag.TRANSACTION_COMMIT,
@@ -32,11 +33,17 @@ _END_FLAGS = {
 
 @dataclass(frozen=True, slots=True)
 class TransactionSettings:
-    """Settings of a transaction producer besides those of a producer (C-91, C-92)."""
+    """Settings of a transaction producer besides those of a producer (C-91, C-92).
 
-    check_thread_pool_min_size: int = 1
-    check_thread_pool_max_size: int = 1
-    check_request_hold_max: int = 2_000
+    Attributes:
+        check_thread_pool_min_size: only checked; threads are started when they are needed.
+        check_thread_pool_max_size: most threads that answer brokers' questions.
+        check_request_hold_max: questions that may wait; more are dropped and asked again.
+    """
+
+    check_thread_pool_min_size: int = setting(1, low=1, unit="threads")
+    check_thread_pool_max_size: int = setting(1, low=1, unit="threads")
+    check_request_hold_max: int = setting(2_000, low=1, unit="questions")
 
     def check(self) -> None:
         """Check every value.
@@ -44,10 +51,7 @@ class TransactionSettings:
         Raises:
             ConfigurationError: a value that cannot be used; the text names it.
         """
-        for name in self.__slots__:
-            value = getattr(self, name)
-            if type(value) is not int or value < 1:
-                raise ConfigurationError(f"{name} must be at least 1, not {value!r}")
+        check_values(self)
         if self.check_thread_pool_min_size > self.check_thread_pool_max_size:
             raise ConfigurationError(
                 f"check_thread_pool_min_size ({self.check_thread_pool_min_size}) must not be more "

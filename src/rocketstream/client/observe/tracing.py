@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from rocketstream._util.clock import Clock
@@ -19,7 +20,8 @@ from rocketstream.client.observe.trace_hooks import (
     EndTransactionTraceHook,
     SendMessageTraceHook,
 )
-from rocketstream.errors import ConfigurationError, RocketMQError
+from rocketstream.errors import RocketMQError
+from rocketstream.settings import check_values
 
 logger = logging.getLogger("rocketstream.client")
 
@@ -68,6 +70,19 @@ class Tracing:
             logger.warning("trace dispatcher shutdown failed: %s", error)
 
 
+@dataclass(frozen=True, slots=True)
+class TraceSettings:
+    """Settings of a client's message trace.
+
+    Attributes:
+        enable_msg_trace: tell the trace topic of every send, consumption and end of a transaction.
+        customized_trace_topic: that topic; None takes the brokers' own, RMQ_SYS_TRACE_TOPIC.
+    """
+
+    enable_msg_trace: bool = False
+    customized_trace_topic: str | None = None
+
+
 TRACE_SETTINGS = ("enable_msg_trace", "customized_trace_topic")
 
 
@@ -86,12 +101,11 @@ def tracing_of(
     Raises:
         ConfigurationError: not a flag, or not a topic.
     """
-    enabled = settings.pop("enable_msg_trace", False)
-    topic = settings.pop("customized_trace_topic", None)
-    if not isinstance(enabled, bool):
-        raise ConfigurationError(f"enable_msg_trace must be True or False, not {enabled!r}")
-    if topic is not None and not isinstance(topic, str):
-        raise ConfigurationError(f"customized_trace_topic must be a topic, not {topic!r}")
-    if not enabled:
+    asked = TraceSettings(
+        **{each: settings.pop(each) for each in TRACE_SETTINGS if each in settings}
+    )
+    check_values(asked)
+    if not asked.enable_msg_trace:
         return Tracing()
+    topic = asked.customized_trace_topic
     return Tracing(AsyncTraceDispatcher(group, kind, config, topic, clock))

@@ -8,13 +8,14 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from rocketstream import limits
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.core.send import queue_of_key
 from rocketstream.client.engine import loop_engine
+from rocketstream.client.keywords import ProducerKeywords
 from rocketstream.client.producer.async_sender import AsyncSender, OnewayTry, SendTarget
 from rocketstream.client.producer.base import (
     TIMER_MARK,
@@ -47,7 +48,7 @@ class AsyncProducer(AsyncQueries):
         namesrv_addr: str | None = None,
         config: ClientConfig | None = None,
         clock: Clock = SYSTEM_CLOCK,
-        **settings: Any,
+        **settings: Unpack[ProducerKeywords],
     ) -> None:
         super().__init__(group, namesrv_addr=namesrv_addr, config=config, clock=clock, **settings)
         self._in_flight = 0

@@ -26,7 +26,7 @@ from rocketstream.client.observe.hooks import (
 )
 from rocketstream.client.observe.instruments import INSTRUMENTS
 from rocketstream.client.observe.trace import PRODUCE
-from rocketstream.client.observe.tracing import tracing_of
+from rocketstream.client.observe.tracing import TRACE_SETTINGS, tracing_of
 from rocketstream.client.producer.async_sender import ANY_QUEUE, AsyncSender, SendTarget
 from rocketstream.client.producer.calls import ProducerCalls
 from rocketstream.client.producer.fault import FaultStrategy
@@ -42,6 +42,7 @@ from rocketstream.errors import (
 )
 from rocketstream.model import Message, MessageQueue, SendResult, SendStatus
 from rocketstream.protocol.message_ext import MessageExt
+from rocketstream.settings import unknown_setting
 
 logger = logging.getLogger("rocketstream.client")
 
@@ -52,11 +53,14 @@ TIMER_MARK = "TIMER_DE"
 """Part of every timer property's name, quick to look for in the properties' text."""
 _STATUS_ORDER = list(SendStatus)
 _SETTINGS = frozenset(ProducerSettings.__slots__) - {"producer_group", "unit_mode"}
+_NAMED = ("config", "clock", *TRACE_SETTINGS)
 _OF_TRANSACTIONS = frozenset({"transaction_listener", *TransactionSettings.__slots__})
 
 
 class ProducerBase(StaysHere):
     """Settings and state of a producer; see ``rocketstream.Producer`` for the arguments."""
+
+    _settings_classes: tuple[type[Any], ...] = (ProducerSettings, ClientConfig)
 
     def __init__(
         self,
@@ -98,11 +102,12 @@ class ProducerBase(StaysHere):
         if not wrong:
             return
         kind = type(self).__name__.removeprefix("Async")
-        hint = "; that is for a TransactionProducer" if wrong[0] in _OF_TRANSACTIONS else ""
-        raise ConfigurationError(
-            f"{kind} has no setting {wrong[0]!r}{hint}; settings are "
-            f"{', '.join(sorted(_SETTINGS))}, and those of ClientConfig"
-        )
+        if wrong[0] in _OF_TRANSACTIONS:
+            raise ConfigurationError(
+                f"{kind} has no setting {wrong[0]!r}; that is for a TransactionProducer",
+                setting=wrong[0],
+            )
+        raise unknown_setting(kind, wrong[0], self._settings_classes, _NAMED)
 
     @property
     def group(self) -> str:

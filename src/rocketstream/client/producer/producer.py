@@ -10,12 +10,13 @@ import concurrent.futures
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.core.send import SendAttempts, queue_of_key
 from rocketstream.client.engine import Engine, threaded_engine
+from rocketstream.client.keywords import ProducerKeywords
 from rocketstream.client.producer.async_sender import (
     OnewayTry,
     QueueTurn,
@@ -81,7 +82,7 @@ class Producer(SyncQueries):
         namesrv_addr: str | None = None,
         config: ClientConfig | None = None,
         clock: Clock = SYSTEM_CLOCK,
-        **settings: Any,
+        **settings: Unpack[ProducerKeywords],
     ) -> None:
         super().__init__(group, namesrv_addr=namesrv_addr, config=config, clock=clock, **settings)
         self._lock = threading.Lock()  # start and shutdown only

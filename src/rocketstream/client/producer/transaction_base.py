@@ -6,11 +6,15 @@ Law: no waiting.
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import Any, Unpack
 
+from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream.client.config import ClientConfig
+from rocketstream.client.core.producer_settings import ProducerSettings
 from rocketstream.client.core.transaction import TransactionSettings, end_header, mark_half
 from rocketstream.client.engine import Engine
 from rocketstream.client.groups import ProducerInner
+from rocketstream.client.keywords import TransactionProducerKeywords
 from rocketstream.client.observe.hooks import (
     EndTransactionContext,
     EndTransactionHook,
@@ -39,14 +43,26 @@ _SETTINGS = tuple(TransactionSettings.__slots__)
 class TransactionBase(ProducerBase):
     """Arguments and state of a transaction producer; see ``rocketstream.TransactionProducer``."""
 
-    def __init__(self, group: str, *, transaction_listener: Any = None, **settings: Any) -> None:
-        own = {name: settings.pop(name) for name in _SETTINGS if name in settings}
+    _settings_classes = (TransactionSettings, ProducerSettings, ClientConfig)
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        transaction_listener: TransactionListener | None = None,
+        namesrv_addr: str | None = None,
+        config: ClientConfig | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        **settings: Unpack[TransactionProducerKeywords],
+    ) -> None:
+        others: dict[str, Any] = {**settings}
+        own = {name: others.pop(name) for name in _SETTINGS if name in others}
         self.transaction_settings = TransactionSettings(**own)
         self.transaction_settings.check()
         self._listener = checked_listener(transaction_listener)
         self.end_transaction_hooks = EndTransactionHooks()
         self._checks: TransactionChecks | None = None
-        super().__init__(group, **settings)
+        super().__init__(group, namesrv_addr=namesrv_addr, config=config, clock=clock, **others)
         self._tracing.watch_ends(self.end_transaction_hooks)
 
     @property

@@ -20,6 +20,7 @@ from rocketstream.server.broker.core.schedule import DEFAULT_DELAY_LEVELS, parse
 from rocketstream.server.broker.core.transactions import CheckRules
 from rocketstream.server.store import RetentionConfig, StoreConfig
 from rocketstream.server.tls import ServerTls
+from rocketstream.settings import check_values, refused_value, setting
 from rocketstream.transport.tls import TlsMode
 
 
@@ -28,6 +29,8 @@ class BrokerConfig:
     """Names, addresses and behaviour of one broker; defaults are upstream's.
 
     Attributes:
+        broker_name: what it is called; its queues are told apart by it.
+        cluster_name: the cluster it belongs to.
         broker_id: 0 is the master, the only one clients write to.
         host: address to listen on.
         broker_port: port to listen on; 0 takes a free one.
@@ -48,6 +51,10 @@ class BrokerConfig:
         delay_persist_interval_ms: the same for the progress of delayed messages.
         filter_persist_interval_ms: the same for the conditions of SQL92 subscribers.
         repair: set damage of the store aside and go on, instead of refusing to start.
+        region: told to clients, who add it to message trace.
+        message_body_bytes_max: most bytes of a body.
+        flush_timeout_ms: with ``flush`` sync: how long a send waits for the disk; then its answer
+            is FLUSH_DISK_TIMEOUT.
         trace_topic: make the topic of message trace at start (traceTopicEnable).
         trace_topic_name: what it is called (msgTraceTopicName).
         enable_property_filter: take SQL92 subscriptions; upstream does not unless told to.
@@ -67,41 +74,43 @@ class BrokerConfig:
     """
 
     broker_name: str = "broker-a"
-    cluster_name: str = "DefaultCluster"
-    broker_id: int = 0
-    host: str = "127.0.0.1"
-    broker_port: int = 10911
-    advertise_host: str | None = None
-    namesrv_addrs: tuple[str, ...] = ()
-    flush: Literal["async", "sync"] = "async"
-    delay_levels: str = DEFAULT_DELAY_LEVELS
-    auto_create_topics: bool = True
-    auto_create_groups: bool = True
-    default_topic_queue_nums: int = 8
-    trace_topic: bool = False
-    trace_topic_name: str = names.TRACE_TOPIC
-    store_config: StoreConfig | None = None
-    commit_log_file_bytes: int | None = None
-    retention: RetentionConfig | None = None
-    region: str = "DefaultRegion"
-    message_body_bytes_max: int = limits.MESSAGE_BODY_BYTES_MAX
-    offset_persist_interval_ms: int = 5_000
-    delay_persist_interval_ms: int = 10_000
-    filter_persist_interval_ms: int = 10_000
-    register_interval_ms: int = 30_000
-    flush_timeout_ms: int = limits.SYNC_FLUSH_TIMEOUT_MS
-    store_reply_message: bool = True
+    cluster_name: str = setting("DefaultCluster", java="brokerClusterName")
+    broker_id: int = setting(0, low=0)
+    host: str = setting("127.0.0.1", java="")
+    broker_port: int = setting(10911, low=0, high=65_535, java="listenPort")
+    advertise_host: str | None = setting(None, java="brokerIP1")
+    namesrv_addrs: tuple[str, ...] = setting((), java="namesrvAddr")
+    flush: Literal["async", "sync"] = setting("async", java="flushDiskType")
+    delay_levels: str = setting(DEFAULT_DELAY_LEVELS, java="messageDelayLevel")
+    auto_create_topics: bool = setting(True, java="autoCreateTopicEnable")
+    auto_create_groups: bool = setting(True, java="autoCreateSubscriptionGroup")
+    default_topic_queue_nums: int = setting(8, low=1, unit="queues")
+    trace_topic: bool = setting(False, java="traceTopicEnable")
+    trace_topic_name: str = setting(names.TRACE_TOPIC, java="msgTraceTopicName")
+    store_config: StoreConfig | None = setting(None, java="")
+    commit_log_file_bytes: int | None = setting(None, low=4096, java="mappedFileSizeCommitLog")
+    retention: RetentionConfig | None = setting(None, java="")
+    region: str = setting("DefaultRegion", java="regionId")
+    message_body_bytes_max: int = setting(
+        limits.MESSAGE_BODY_BYTES_MAX, low=1, unit="bytes", java="maxMessageSize"
+    )
+    offset_persist_interval_ms: int = setting(5_000, low=1, java="flushConsumerOffsetInterval")
+    delay_persist_interval_ms: int = setting(10_000, low=1, java="flushDelayOffsetInterval")
+    filter_persist_interval_ms: int = setting(10_000, low=1, java="")
+    register_interval_ms: int = setting(30_000, low=1, java="registerNameServerPeriod")
+    flush_timeout_ms: int = setting(limits.SYNC_FLUSH_TIMEOUT_MS, low=1, java="syncFlushTimeout")
+    store_reply_message: bool = setting(True, java="storeReplyMessageEnable")
     reject_transaction_message: bool = False
-    transaction_timeout_ms: int = 6_000
-    transaction_check_interval_ms: int = 60_000
-    transaction_check_max: int = 15
+    transaction_timeout_ms: int = setting(6_000, low=0, java="transactionTimeOut")
+    transaction_check_interval_ms: int = setting(60_000, low=1)
+    transaction_check_max: int = setting(15, low=0, unit="questions")
     enable_property_filter: bool = True
     filter_support_retry: bool = False
-    vip_port: bool = False
-    repair: bool = False
-    ssl_context: ssl.SSLContext | None = None
-    tls: ServerTls | None = None
-    acl: Path | str | None = None
+    vip_port: bool = setting(False, java="")
+    repair: bool = setting(False, java="")
+    ssl_context: ssl.SSLContext | None = setting(None, java="")
+    tls: ServerTls | None = setting(None, java="")
+    acl: Path | str | None = setting(None, java="aclEnable")
 
     def listening_with(self) -> tuple[ssl.SSLContext | None, TlsMode]:
         """Return what servers listen with.
@@ -142,6 +151,10 @@ class BrokerConfig:
         Raises:
             ConfigurationError: the text names the value and what is accepted.
         """
+        check_values(self)
+        for name, kind in _OBJECTS:
+            if not isinstance(getattr(self, name), kind | None):
+                raise refused_value(self, name, f"a {kind.__name__} or None")
         parse_delay_levels(self.delay_levels)
         for what, name in (("broker name", self.broker_name), ("cluster name", self.cluster_name)):
             try:
@@ -150,16 +163,7 @@ class BrokerConfig:
             except ConfigurationError as error:
                 raise ConfigurationError(f"the {what} {name!r} is not accepted: {error}") from None
         if self.flush not in ("async", "sync"):
-            raise ConfigurationError(
-                f"flush {self.flush!r} is not accepted: give 'async' or 'sync'", flush=self.flush
-            )
-        for name, least in _LEAST.items():
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise ConfigurationError(
-                    f"{name} {value} is not accepted: give {least} or more", **{name: value}
-                )
-        check_port("broker_port", self.broker_port)
+            raise refused_value(self, "flush", "'async' or 'sync'")
         if self.tls is not None:
             self.tls.check()
             if self.ssl_context is not None:
@@ -167,32 +171,12 @@ class BrokerConfig:
         self.store.retention.check()
 
 
-_LEAST = {
-    "broker_id": 0,
-    "commit_log_file_bytes": 4096,
-    "default_topic_queue_nums": 1,
-    "delay_persist_interval_ms": 1,
-    "filter_persist_interval_ms": 1,
-    "flush_timeout_ms": 1,
-    "message_body_bytes_max": 1,
-    "offset_persist_interval_ms": 1,
-    "register_interval_ms": 1,
-    "transaction_check_interval_ms": 1,
-    "transaction_check_max": 0,
-    "transaction_timeout_ms": 0,
-}
-
-
-def check_port(name: str, port: int) -> None:
-    """Refuse what is no port to listen on.
-
-    Raises:
-        ConfigurationError: the text names the setting and the value.
-    """
-    if not 0 <= port <= 65_535:
-        raise ConfigurationError(
-            f"{name} {port} is not accepted: give 0 (a free one) to 65535", **{name: port}
-        )
+_OBJECTS: tuple[tuple[str, type], ...] = (
+    ("store_config", StoreConfig),
+    ("retention", RetentionConfig),
+    ("ssl_context", ssl.SSLContext),
+    ("tls", ServerTls),
+)
 
 
 def is_loopback(host: str) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rocketstream import aio
+from rocketstream.client.producer.transaction import TransactionListener
 from rocketstream.errors import RocketMQError
 from rocketstream.model import LocalTransactionState, Message
 from rocketstream.protocol.message_ext import MessageExt
@@ -167,7 +168,7 @@ class SimProducer(Sender):
             sending.acknowledged(result if has_place else None)
 
 
-class _LocalTransactions:
+class _LocalTransactions(TransactionListener):
     """Local transactions in a table that outlives processes: what is decided stays decided."""
 
     def __init__(self, decided: dict[str, bool], recorder: Recorder, chance: random.Random) -> None:

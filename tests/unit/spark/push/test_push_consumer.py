@@ -54,7 +54,10 @@ def test_settings_have_the_push_consumers_names_and_defaults() -> None:
             {"batch_size": 5},
             "is no setting; settings are await_termination_ms",
         ),
-        ({"consume_message_batch_max_size": 0}, "consumeMessageBatchMaxSize Out of range"),
+        (
+            {"consume_message_batch_max_size": 0},
+            "consume_message_batch_max_size must be a whole number from ",
+        ),
         ({"options": {"topic": "t"}}, "unknown option 'topic'"),
         ({"options": {"MODE": "permissive"}}, "filter.'error IS NULL'"),
         ({"options": {"useTsl": "true"}}, "did you mean 'useTls'"),

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Collection
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.config import ClientConfig
@@ -19,6 +19,7 @@ from rocketstream.client.consumer.pull.pull_base import Expression
 from rocketstream.client.consumer.queue_listener import QueueListener
 from rocketstream.client.core.lite_pull import LiteQueue
 from rocketstream.client.engine import Engine, loop_engine
+from rocketstream.client.keywords import LitePullConsumerKeywords
 from rocketstream.client.service_state import ServiceState
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.message_ext import MessageExt
@@ -41,7 +42,7 @@ class AsyncLitePullConsumer(LitePullConsumerBase):
         namesrv_addr: str | None = None,
         config: ClientConfig | None = None,
         clock: Clock = SYSTEM_CLOCK,
-        **settings: Any,
+        **settings: Unpack[LitePullConsumerKeywords],
     ) -> None:
         super().__init__(group, namesrv_addr=namesrv_addr, config=config, clock=clock, **settings)
         self._impl: LitePullConsumerImpl | None = None

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Sequence
-from datetime import datetime
 from typing import Any
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
@@ -16,11 +15,11 @@ from rocketstream.client.consumer.lite.lite_pull_impl import LitePullConsumerImp
 from rocketstream.client.consumer.offsets.user_offsets import checked_store, open_store
 from rocketstream.client.consumer.pull.pull_base import Expression, own_config
 from rocketstream.client.consumer.queue_listener import QueueListener, listener_function
+from rocketstream.client.consumer.settings_of import settings_of
 from rocketstream.client.consumer.subscribing import subscription_of
 from rocketstream.client.core.kinds import check_offset, check_time
 from rocketstream.client.core.lite_plan import LitePlan
-from rocketstream.client.core.pull_settings import LitePullConsumerSettings, settings_of
-from rocketstream.client.core.settings import TIMESTAMP_FORMAT
+from rocketstream.client.core.pull_settings import LitePullConsumerSettings
 from rocketstream.client.engine import Engine
 from rocketstream.client.observe.hooks import (
     CONSUME_CONTEXT_TYPE,
@@ -43,8 +42,6 @@ from rocketstream.protocol.names import check_topic
 
 logger = logging.getLogger("rocketstream.client")
 
-_TIMESTAMP_BACK_MS = 30 * 60_000
-
 
 class LitePullConsumerBase(StaysHere):
     """Settings, subscriptions and state; see ``rocketstream.LitePullConsumer``."""
@@ -59,10 +56,15 @@ class LitePullConsumerBase(StaysHere):
         **settings: Any,
     ) -> None:
         shared = client_config(config, namesrv_addr, settings)
-        half_an_hour_ago = datetime.fromtimestamp((clock.now_ms() - _TIMESTAMP_BACK_MS) / 1000)
-        settings.setdefault("consume_timestamp", half_an_hour_ago.strftime(TIMESTAMP_FORMAT))
         trace = {name: settings.pop(name) for name in TRACE_SETTINGS if name in settings}
-        self.settings = settings_of(LitePullConsumerSettings, "LitePullConsumer", group, settings)
+        self.settings = settings_of(
+            LitePullConsumerSettings,
+            "LitePullConsumer",
+            group,
+            settings,
+            clock,
+            ("config", "clock", *TRACE_SETTINGS),
+        )
         self.settings.check()
         checked_store(self.settings.offset_store)
         if self.settings.message_queue_listener is not None:
@@ -235,7 +237,7 @@ class LitePullConsumerBase(StaysHere):
             return timeout_ms
         check_time("timeout_ms", timeout_ms)
         if timeout_ms < 0:
-            raise ConfigurationError("Timeout must not be negative", timeout_ms=timeout_ms)
+            raise ConfigurationError(f"timeout_ms must be 0 or more, not {timeout_ms!r}")
         return timeout_ms
 
     def _inside(self, mq: MessageQueue) -> MessageQueue:

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Collection, Coroutine, Iterator
 from threading import TIMEOUT_MAX
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.config import ClientConfig
@@ -20,6 +20,7 @@ from rocketstream.client.consumer.pull.pull_base import Expression
 from rocketstream.client.consumer.queue_listener import QueueListener
 from rocketstream.client.core.lite_pull import LiteQueue
 from rocketstream.client.engine import Engine, threaded_engine
+from rocketstream.client.keywords import LitePullConsumerKeywords
 from rocketstream.client.service_state import ServiceState
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.message_ext import MessageExt
@@ -68,7 +69,7 @@ class LitePullConsumer(LitePullConsumerBase):
         namesrv_addr: str | None = None,
         config: ClientConfig | None = None,
         clock: Clock = SYSTEM_CLOCK,
-        **settings: Any,
+        **settings: Unpack[LitePullConsumerKeywords],
     ) -> None:
         super().__init__(group, namesrv_addr=namesrv_addr, config=config, clock=clock, **settings)
         self._lock = threading.Lock()  # start and shutdown only

@@ -5,7 +5,7 @@ Law: checks arguments and forwards; the same rules as the sync one.
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Self, Unpack
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.config import ClientConfig
@@ -13,6 +13,7 @@ from rocketstream.client.consumer.pull.pull_base import Expression, PullConsumer
 from rocketstream.client.consumer.pull.pull_impl import PullConsumerImpl
 from rocketstream.client.consumer.queue_listener import QueueListener
 from rocketstream.client.engine import Engine, loop_engine
+from rocketstream.client.keywords import PullConsumerKeywords
 from rocketstream.client.service_state import ServiceState
 from rocketstream.model import MessageQueue, PullResult
 from rocketstream.protocol.message_ext import MessageExt
@@ -32,7 +33,7 @@ class AsyncPullConsumer(PullConsumerBase):
         namesrv_addr: str | None = None,
         config: ClientConfig | None = None,
         clock: Clock = SYSTEM_CLOCK,
-        **settings: Any,
+        **settings: Unpack[PullConsumerKeywords],
     ) -> None:
         super().__init__(group, namesrv_addr=namesrv_addr, config=config, clock=clock, **settings)
         self._engine: Engine | None = None

@@ -14,8 +14,9 @@ from rocketstream.client.consumer.offsets.offset_store import Offsets
 from rocketstream.client.consumer.offsets.user_offsets import checked_store, open_store
 from rocketstream.client.consumer.pull.pull_impl import PullConsumerImpl
 from rocketstream.client.consumer.queue_listener import QueueListener, listener_function
+from rocketstream.client.consumer.settings_of import settings_of
 from rocketstream.client.core.kinds import check_time
-from rocketstream.client.core.pull_settings import PullConsumerSettings, settings_of
+from rocketstream.client.core.pull_settings import PullConsumerSettings
 from rocketstream.client.engine import Engine
 from rocketstream.client.observe.hooks import (
     ConsumeHooks,
@@ -47,7 +48,7 @@ class PullConsumerBase(StaysHere):
         **settings: Any,
     ) -> None:
         shared = client_config(config, namesrv_addr, settings)
-        self.settings = settings_of(PullConsumerSettings, "PullConsumer", group, settings)
+        self.settings = settings_of(PullConsumerSettings, "PullConsumer", group, settings, clock)
         self.settings.check()
         checked_store(self.settings.offset_store)
         self.config = own_config(shared, self.settings.message_model, clock)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future
-from typing import Any, Final, Protocol, Self, TypeVar
+from typing import Any, Final, Protocol, Self, TypeVar, Unpack
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.callbacks import CallbackExecutor
@@ -18,6 +18,7 @@ from rocketstream.client.consumer.pull.pull_base import Expression, PullConsumer
 from rocketstream.client.consumer.pull.pull_impl import PullConsumerImpl
 from rocketstream.client.consumer.queue_listener import QueueListener
 from rocketstream.client.engine import Engine, threaded_engine
+from rocketstream.client.keywords import PullConsumerKeywords
 from rocketstream.client.service_state import ServiceState
 from rocketstream.errors import ClientStateError, ConfigurationError
 from rocketstream.model import MessageQueue, PullResult
@@ -72,7 +73,7 @@ class PullConsumer(PullConsumerBase):
         namesrv_addr: str | None = None,
         config: ClientConfig | None = None,
         clock: Clock = SYSTEM_CLOCK,
-        **settings: Any,
+        **settings: Unpack[PullConsumerKeywords],
     ) -> None:
         super().__init__(group, namesrv_addr=namesrv_addr, config=config, clock=clock, **settings)
         self._lock = threading.Lock()  # start and shutdown only

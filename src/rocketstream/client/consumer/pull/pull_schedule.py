@@ -13,12 +13,15 @@ import logging
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
+from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.callbacks import CallbackExecutor
+from rocketstream.client.config import ClientConfig
 from rocketstream.client.consumer.pull.aio_pull_consumer import AsyncPullConsumer
 from rocketstream.client.consumer.pull.pull_base import PullConsumerBase
 from rocketstream.client.consumer.pull.pull_consumer import PullConsumer
+from rocketstream.client.keywords import PullConsumerKeywords
 from rocketstream.client.service_state import ServiceState
 from rocketstream.errors import (
     BrokerError,
@@ -128,12 +131,19 @@ class MQPullConsumerScheduleService(_Schedule):
         *,
         consumer: PullConsumer | None = None,
         pull_thread_nums: int = PULL_THREADS,
-        **settings: Any,
+        namesrv_addr: str | None = None,
+        config: ClientConfig | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        **settings: Unpack[PullConsumerKeywords],
     ) -> None:
-        self.consumer = consumer or PullConsumer(group, **settings)
+        self.consumer = consumer or PullConsumer(
+            group, namesrv_addr=namesrv_addr, config=config, clock=clock, **settings
+        )
         super().__init__(self.consumer)
         if pull_thread_nums < 1:
-            raise ConfigurationError(f"pullThreadNums must be 1 or more, not {pull_thread_nums!r}")
+            raise ConfigurationError(
+                f"pull_thread_nums must be 1 or more, not {pull_thread_nums!r}"
+            )
         self.pull_thread_nums = pull_thread_nums
         self._executor: CallbackExecutor | None = None
 
@@ -224,9 +234,18 @@ class AsyncMQPullConsumerScheduleService(_Schedule):
     """
 
     def __init__(
-        self, group: str, *, consumer: AsyncPullConsumer | None = None, **settings: Any
+        self,
+        group: str,
+        *,
+        consumer: AsyncPullConsumer | None = None,
+        namesrv_addr: str | None = None,
+        config: ClientConfig | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        **settings: Unpack[PullConsumerKeywords],
     ) -> None:
-        self.consumer = consumer or AsyncPullConsumer(group, **settings)
+        self.consumer = consumer or AsyncPullConsumer(
+            group, namesrv_addr=namesrv_addr, config=config, clock=clock, **settings
+        )
         super().__init__(self.consumer)
         self._running: dict[MessageQueue, asyncio.Task[None]] = {}
 

@@ -6,7 +6,7 @@ Law: starts, stops and forwards; the same rules as the sync one.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Self, Unpack
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.config import ClientConfig
@@ -25,6 +25,7 @@ from rocketstream.client.consumer.push.push_calls import PushCalls
 from rocketstream.client.consumer.push.push_impl import PushConsumerImpl, start_push
 from rocketstream.client.core.settings import PushConsumerSettings
 from rocketstream.client.engine import Engine, loop_engine
+from rocketstream.client.keywords import PushConsumerKeywords
 from rocketstream.client.service_state import ServiceState
 from rocketstream.model import MessageQueue, MessageSelector
 from rocketstream.protocol.message_ext import MessageExt
@@ -57,7 +58,7 @@ class AsyncPushConsumer(PushConsumerBase):
         subscription: Mapping[str, str | MessageSelector | None] | None = None,
         offset_store: OffsetStore | None = None,
         clock: Clock = SYSTEM_CLOCK,
-        **settings: Any,
+        **settings: Unpack[PushConsumerKeywords],
     ) -> None:
         super().__init__(
             group,

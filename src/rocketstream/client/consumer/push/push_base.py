@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import fields, replace
-from datetime import datetime
+from dataclasses import replace
 from typing import Any, Generic, Self, TypeVar, overload
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
@@ -18,9 +17,10 @@ from rocketstream.client.consumer.listener import Listener, listener_of
 from rocketstream.client.consumer.offsets.offset_store import OffsetStore
 from rocketstream.client.consumer.offsets.user_offsets import checked_store
 from rocketstream.client.consumer.push.push_impl import PushPlan
+from rocketstream.client.consumer.settings_of import settings_of
 from rocketstream.client.consumer.subscribing import subscription_of
 from rocketstream.client.core.allocate import AllocateMessageQueueStrategy
-from rocketstream.client.core.settings import TIMESTAMP_FORMAT, PushConsumerSettings
+from rocketstream.client.core.settings import PushConsumerSettings
 from rocketstream.client.observe.hooks import (
     ConsumeHooks,
     ConsumeMessageHook,
@@ -29,7 +29,7 @@ from rocketstream.client.observe.hooks import (
 )
 from rocketstream.client.observe.instruments import INSTRUMENTS
 from rocketstream.client.observe.trace import CONSUME
-from rocketstream.client.observe.tracing import tracing_of
+from rocketstream.client.observe.tracing import TRACE_SETTINGS, tracing_of
 from rocketstream.client.service_state import ServiceState, StaysHere, not_running
 from rocketstream.errors import ClientStateError, ConfigurationError
 from rocketstream.model import ConsumeFromWhere, MessageModel, MessageSelector
@@ -39,7 +39,7 @@ from rocketstream.protocol.subscription import EXPRESSION_TAG
 
 logger = logging.getLogger("rocketstream.client")
 
-_TIMESTAMP_BACK_MS = 30 * 60_000
+_NAMED = ("config", "clock", "listener", "subscription", "offset_store")
 
 CHANGEABLE = frozenset(
     {
@@ -126,16 +126,9 @@ class PushConsumerBase(StaysHere):
         self._shared_config = client_config(config, namesrv_addr, settings)
         self._tracing = tracing_of(settings, group, CONSUME, self._shared_config, clock)
         self._own_config = self._shared_config.with_own_instance(clock)
-        known = {field.name for field in fields(PushConsumerSettings)} - {"consumer_group"}
-        wrong = sorted(set(settings) - known)
-        if wrong:
-            raise ConfigurationError(
-                f"PushConsumer has no setting {wrong[0]!r}; settings are {', '.join(sorted(known))}"
-            )
-        # Upstream's default: half an hour before the consumer was made (C-24).
-        half_an_hour_ago = datetime.fromtimestamp((clock.now_ms() - _TIMESTAMP_BACK_MS) / 1000)
-        settings.setdefault("consume_timestamp", half_an_hour_ago.strftime(TIMESTAMP_FORMAT))
-        self.settings = PushConsumerSettings(group, **settings)
+        self.settings = settings_of(
+            PushConsumerSettings, "PushConsumer", group, settings, clock, (*_NAMED, *TRACE_SETTINGS)
+        )
         self.settings.check()
         self._user_store = checked_store(offset_store)
         self.state = ServiceState.CREATE_JUST

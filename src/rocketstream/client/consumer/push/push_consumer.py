@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.config import ClientConfig
@@ -24,6 +24,7 @@ from rocketstream.client.consumer.push.push_calls import PushCalls
 from rocketstream.client.consumer.push.push_impl import PushConsumerImpl, start_push
 from rocketstream.client.core.settings import PushConsumerSettings
 from rocketstream.client.engine import Engine, threaded_engine
+from rocketstream.client.keywords import PushConsumerKeywords
 from rocketstream.client.service_state import ServiceState
 from rocketstream.errors import ConfigurationError
 from rocketstream.model import MessageQueue, MessageSelector
@@ -81,7 +82,7 @@ class PushConsumer(PushConsumerBase):
         subscription: Mapping[str, str | MessageSelector | None] | None = None,
         offset_store: OffsetStore | None = None,
         clock: Clock = SYSTEM_CLOCK,
-        **settings: Any,
+        **settings: Unpack[PushConsumerKeywords],
     ) -> None:
         super().__init__(
             group,

@@ -22,6 +22,7 @@ from rocketstream.protocol.bodies import (
     ProcessQueueInfo,
 )
 from rocketstream.protocol.message_ext import MessageExt
+from rocketstream.settings import camel_case, java_name
 
 if TYPE_CHECKING:
     from rocketstream.client.consumer.push.push_impl import PushConsumerImpl
@@ -30,14 +31,6 @@ logger = logging.getLogger("rocketstream.client")
 
 NO_OFFSET = -1
 _MIB = 1024 * 1024
-_JAVA_NAMES = {
-    "client_ip": "clientIP",
-    "use_tls": "useTLS",
-    "api_timeout_ms": "mqClientApiTimeout",
-    "pull_time_delay_ms_when_exception": "pullTimeDelayMillsWhenException",
-    "suspend_current_queue_time_ms": "suspendCurrentQueueTimeMillis",
-    "await_termination_ms_when_shutdown": "awaitTerminationMillisWhenShutdown",
-}
 _NOT_TOLD = frozenset({"access_key", "secret_key", "security_token", "ssl_context", "rpc_hook"})
 """Secrets, and objects whose text says nothing."""
 
@@ -161,18 +154,12 @@ def _add_orderly(info: ProcessQueueInfo, queue: OrderlyProcessQueue, began_ms: f
 def properties_of(settings: Any) -> dict[str, str]:
     """Return settings by the names Java's consumers tell them by; secrets are left out."""
     return {
-        _java_name(each.name): _java_text(each.name, getattr(settings, each.name), settings)
+        java_name(each) or camel_case(each.name): _java_text(
+            each.name, getattr(settings, each.name), settings
+        )
         for each in fields(settings)
         if each.name not in _NOT_TOLD
     }
-
-
-def _java_name(name: str) -> str:
-    known = _JAVA_NAMES.get(name)
-    if known is not None:
-        return known
-    first, *rest = name.removesuffix("_ms").removesuffix("_minutes").split("_")
-    return first + "".join(part.capitalize() for part in rest)
 
 
 def _java_text(name: str, value: Any, settings: Any) -> str:

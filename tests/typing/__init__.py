@@ -1,0 +1,1 @@
+"""What type checkers find, and what they let pass."""
