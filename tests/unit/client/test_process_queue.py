@@ -147,7 +147,7 @@ def test_pull_expiry_spares_a_queue_that_waits_for_flow_control(ledger: ProcessQ
     """Covers C-176: only a silent loop is dead, strictly after 120 s."""
     assert not ledger.is_pull_expired(PULL_MAX_IDLE_MS)
     assert ledger.is_pull_expired(PULL_MAX_IDLE_MS + 1)
-    ledger.flow_controlled = True
+    ledger.hold_pull()
     assert not ledger.is_pull_expired(PULL_MAX_IDLE_MS + 1)
 
 

@@ -372,9 +372,9 @@ def test_a_selectors_own_send_error_passes_as_it_is(
 ) -> None:
     """Covers C-470: in every form; anything else it raises is told as the selector's failure."""
     with Producer("pg", namesrv_addr=broker.address, auto_batch=auto_batch) as producer:
-        with pytest.raises(SendError, match="^the selector wants none"):
+        with pytest.raises(SendError, match=r"^the selector wants none"):
             send(producer, Message(TOPIC, b"x"), selector=no_queue_wanted)
-        with pytest.raises(SendError, match="^select message queue threw exception: ZeroDiv"):
+        with pytest.raises(SendError, match=r"^select message queue threw exception: ZeroDiv"):
             send(producer, Message(TOPIC, b"x"), selector=lambda *_: 1 // 0)
     assert not broker.asked(SEND)
 
@@ -390,9 +390,9 @@ def test_a_selectors_own_send_error_passes_the_asyncio_face(
         settings: dict[str, Any] = {"namesrv_addr": broker.address, "auto_batch": auto_batch}
         async with aio.Producer("pg", **settings) as producer:
             send = getattr(producer, form)
-            with pytest.raises(SendError, match="^the selector wants none"):
+            with pytest.raises(SendError, match=r"^the selector wants none"):
                 await send(Message(TOPIC, b"x"), selector=no_queue_wanted)
-            with pytest.raises(SendError, match="^select message queue threw exception: ZeroDiv"):
+            with pytest.raises(SendError, match=r"^select message queue threw exception: ZeroDiv"):
                 await send(Message(TOPIC, b"x"), selector=lambda *_: 1 // 0)
 
     asyncio.run(scenario())

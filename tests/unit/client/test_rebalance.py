@@ -48,7 +48,7 @@ def test_other_topics_are_left_alone() -> None:
 def test_a_dropped_entry_is_treated_as_absent() -> None:
     """Covers C-180, C-557: the queue comes back at once instead of after 120 s."""
     queues = table(mq(0))
-    queues[mq(0)].dropped = True
+    queues[mq(0)].drop()
     assert plan(queues, "T", [mq(0)], 0) == [
         Revoke(mq(0), 1, RevokeReason.DROPPED),
         Assign(mq(0)),
@@ -58,7 +58,7 @@ def test_a_dropped_entry_is_treated_as_absent() -> None:
 def test_a_queue_on_its_way_out_is_finished_before_it_comes_back() -> None:
     """Covers C-556, C-557: it leaves first, whoever gets it then."""
     queues = table(mq(0))
-    queues[mq(0)].leaving = True
+    queues[mq(0)].leave()
     assert plan(queues, "T", [mq(0)], 0) == [
         Revoke(mq(0), 1, RevokeReason.DROPPED),
         Assign(mq(0)),
@@ -68,9 +68,9 @@ def test_a_queue_on_its_way_out_is_finished_before_it_comes_back() -> None:
 def test_a_queue_held_by_flow_control_is_not_dead() -> None:
     """Covers C-176: it is pulled again when messages are finished, however late."""
     queues = table(mq(0))
-    queues[mq(0)].flow_controlled = True
+    queues[mq(0)].hold_pull()
     assert plan(queues, "T", [mq(0)], PULL_MAX_IDLE_MS + 1) == []
-    queues[mq(0)].flow_controlled = False
+    queues[mq(0)].release_pull()
     assert plan(queues, "T", [mq(0)], PULL_MAX_IDLE_MS) == [], "the limit itself still counts"
 
 

@@ -267,7 +267,7 @@ class RebalanceImpl:
             return True
         requests = [self._table[effect.message_queue] for effect in effects]
         for request in requests:
-            request.process_queue.leaving = True
+            request.process_queue.leave()
         ready = set(await self._owner.give_up(requests))
         gone = [effect for effect in effects if effect.message_queue in ready]
         await self._drop([effect.message_queue for effect in gone])
@@ -281,7 +281,7 @@ class RebalanceImpl:
         for mq in mqs:
             request = self._table.pop(mq)
             with request.lock:
-                request.process_queue.dropped = True
+                request.process_queue.drop()
         await self._store.settle(mqs)
         for mq in mqs:
             self._store.remove_offset(mq)
@@ -381,7 +381,7 @@ class RebalanceImpl:
             if generation is not None and request.process_queue.generation != generation:
                 return False
             with request.lock:
-                request.process_queue.dropped = True
+                request.process_queue.drop()
             self._store.update_offset(mq, offset, increase_only=False)
             await self._store.settle([mq])
             fresh = self._enter(mq, offset)

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Protocol, TypeVar
 
+from rocketstream.client.core.queue_state import Change, Standing, after
 from rocketstream.model import MessageQueue
 
 PULL_MAX_IDLE_MS = 120_000
@@ -39,8 +40,9 @@ class ProcessQueue:
 
     Attributes:
         message_queue: the queue.
-        generation: number of this assignment; late replies of older ones are discarded.
-        dropped: no longer ours: no result counts any more (C-549).
+        generation: number of this assignment, for whoever has only the queue's name.
+        dropped: no longer ours: no result counts any more (C-549). Each assignment has a ledger of
+            its own, so whatever comes late carries a dropped one.
         leaving: about to be given up: nothing new is pulled or handed to a listener, but what a
             running listener finishes still counts (C-556).
         body_bytes: sum of the cached messages' stored body lengths.
@@ -50,11 +52,15 @@ class ProcessQueue:
         last_pull_ms: monotonic time of the last pull sent.
         last_consume_ms: monotonic time of the last finished message.
         flow_controlled: the next pull waits for messages to be finished.
+
+    ``dropped``, ``leaving`` and ``flow_controlled`` are to be read; ``queue_state`` says how they
+    change, by ``leave``, ``drop``, ``hold_pull`` and ``release_pull``.
     """
 
     __slots__ = (
         "_messages",
         "_order",
+        "_standing",
         "backlog",
         "body_bytes",
         "dropped",
@@ -71,18 +77,39 @@ class ProcessQueue:
     def __init__(self, message_queue: MessageQueue, generation: int, now_ms: float) -> None:
         self.message_queue = message_queue
         self.generation = generation
-        self.dropped = False
-        self.leaving = False
+        self._become(Standing.PULLED)
         self.body_bytes = 0
         self.queue_offset_max = 0
         self.passed_to = 0
         self.backlog = 0
         self.last_pull_ms = now_ms
         self.last_consume_ms = now_ms
-        self.flow_controlled = False
         self._messages: dict[int, Queued] = {}
         # Ascending offsets; finished ones leave lazily from the front, so the smallest is O(1).
         self._order: deque[int] = deque()
+
+    def leave(self) -> None:
+        """Be given up once its listeners have returned; see ``leaving``."""
+        self._become(after(self._standing, Change.LEAVE))
+
+    def drop(self) -> None:
+        """Be no longer ours; see ``dropped``."""
+        self._become(after(self._standing, Change.DROP))
+
+    def hold_pull(self) -> None:
+        """Have the next pull wait for messages to be finished; see ``flow_controlled``."""
+        self._become(after(self._standing, Change.HOLD))
+
+    def release_pull(self) -> None:
+        """Let the next pull go; see ``flow_controlled``."""
+        self._become(after(self._standing, Change.RELEASE))
+
+    def _become(self, standing: Standing) -> None:
+        """Keep what readers ask for with every message as plain attributes."""
+        self._standing = standing
+        self.dropped = standing is Standing.DROPPED
+        self.leaving = standing is Standing.LEAVING
+        self.flow_controlled = standing is Standing.HELD
 
     @property
     def message_count(self) -> int:

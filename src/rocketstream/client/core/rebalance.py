@@ -1,7 +1,7 @@
 """What changes when a member is allotted other queues: which to give up, which to take.
 
-Law: pure. Each assignment has a generation number; whatever an older one still brings (a late
-pull reply, a listener's result) is recognised by it and discarded.
+Law: pure. Each assignment makes a new ledger; whatever an older one still brings (a late pull
+reply, a listener's result) comes with its own ledger, which is dropped, and is discarded.
 """
 
 from __future__ import annotations

@@ -234,7 +234,7 @@ class ConsumeBook:
         if offset >= 0:
             self._store.update_offset(queue.message_queue, offset)
         if queue.flow_controlled and flow_control(queue, self._thresholds()) is None:
-            queue.flow_controlled = False
+            queue.release_pull()
             return True
         return False
 

@@ -303,7 +303,7 @@ class OrderlyService(ABC):
                 # Somebody else has consumed it meanwhile: what is cached here may be done there.
                 logger.warning("%s was locked by somebody else; it has to be taken anew", mq)
                 queue.lease.lose()
-                queue.dropped = True
+                queue.drop()
                 self._rebalance_soon()
         return answers
 
@@ -317,7 +317,7 @@ class OrderlyService(ABC):
             return False
         if overtaken and not queue.dropped:
             logger.warning("%s was consumed by somebody else meanwhile; it is taken anew", mq)
-            queue.dropped = True
+            queue.drop()
             self._rebalance_soon()
         return not overtaken
 

@@ -126,7 +126,10 @@ class PullService:
         if queue.message_count:
             with request.lock:
                 held = flow_control(queue, self._owner.thresholds)
-                queue.flow_controlled = held is not None
+                if held is not None:
+                    queue.hold_pull()
+                elif queue.flow_controlled:
+                    queue.release_pull()
             if held is not None:
                 self._note_flow_control(held, queue.message_queue)
                 return
@@ -158,7 +161,7 @@ class PullService:
         def answered(answer: RemotingCommand | None, error: Exception | None) -> None:
             queue = request.process_queue
             if queue.dropped or queue.leaving or self._stopped:
-                return  # of an earlier generation: discarded
+                return  # a late answer, for a ledger that no longer counts
             try:
                 if answer is None:
                     raise error or RouteNotFoundError("a pull ended without answer")

@@ -324,7 +324,7 @@ class PushConsumerImpl:
     def repair_soon(self, request: PullRequest, offset: int) -> None:
         """Start a queue anew at ``offset``: the broker has less than was consumed (C-228)."""
         with request.lock:
-            request.process_queue.dropped = True
+            request.process_queue.drop()
         self.instance.run_soon(self._repair(request, offset))
 
     async def _repair(self, request: PullRequest, offset: int) -> None:
