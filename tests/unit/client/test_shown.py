@@ -31,7 +31,11 @@ from rocketstream.testing import received_message
 from tests.unit.client.fake_broker import GROUP, TOPIC, FakeBroker
 
 NAMESRV = "127.0.0.1:9"
-SECRETS = {"access_key": "the-key", "secret_key": "the-secret", "security_token": "the-token"}
+SECRETS: dict[str, Any] = {
+    "access_key": "the-key",
+    "secret_key": "the-secret",
+    "security_token": "the-token",
+}
 MQ = MessageQueue("orders", "broker-a", 3)
 CLIENTS: list[tuple[Callable[..., Any], str]] = [
     (Producer, "Producer"),
@@ -113,7 +117,7 @@ def test_without_a_name_server_there_is_none_to_show(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("client", [Producer, PushConsumer, PullConsumer, LitePullConsumer])
-def test_a_client_that_was_never_made_can_be_shown(client: type) -> None:
+def test_a_client_that_was_never_made_can_be_shown(client: Any) -> None:
     """A debugger shows it while its constructor raises."""
     assert repr(client.__new__(client)).startswith(client.__name__)
     with pytest.raises(ConfigurationError):
