@@ -1,4 +1,4 @@
-"""Land a closed range of topics as a table, in one batch: from brokers, or from a store directory.
+"""Land a closed range of topics as a table in one batch: from brokers, or from a store directory.
 
 Law: the range is resolved once, to offsets, before Spark starts; Spark reads exactly those. It
 prints nothing.
@@ -76,18 +76,18 @@ class BackfillPlan:
 
 @dataclass(frozen=True, slots=True)
 class BackfillResult:
-    """What a run landed.
+    """What a run has landed.
 
     Attributes
     ----------
     offsets : int
         Offsets of the range.
     rows : int
-        Rows read; fewer than offsets behind tags, or where something was left out.
+        Rows read; fewer than offsets where tags filter, or where something was left out.
     malformed : int
         Of these, rows whose body did not decode.
     schema : str or None
-        The schema bodies were read with, also an inferred one.
+        The schema bodies were read with, given or inferred.
     """
 
     offsets: int
@@ -97,16 +97,16 @@ class BackfillResult:
 
 
 def resolve_ranges(plan: BackfillPlan) -> list[QueueRange]:
-    """Return the offsets a plan means now, one range for every queue that holds something.
+    """Return the offsets a plan covers now, one range for every queue that holds something.
 
-    Blocks on the network, or reads the store's index; without Spark.
+    Blocks on the network, or reads the store's index. Needs no Spark.
 
     Raises
     ------
     ConfigurationError, SubscriptionError
         An option cannot be used.
     DataLossError
-        Offsets named are not there, and ``failOnDataLoss`` is not ``false``.
+        Offsets the plan names no longer exist, and ``failOnDataLoss`` is not ``false``.
     TransportError, BrokerError, RouteNotFoundError
         The cluster does not answer, or does not know a topic.
     StoreDamagedError
@@ -124,15 +124,15 @@ def resolve_ranges(plan: BackfillPlan) -> list[QueueRange]:
 def check_target(
     plan: BackfillPlan, ranges: Sequence[QueueRange], session: SparkSession | None = None
 ) -> None:
-    """Refuse a directory that must not be written to; tables that are none are asked by Spark.
+    """Refuse a directory that must not be written to; Spark itself checks targets that are tables.
 
     Without a session a directory that is not on this machine is left to :func:`backfill`.
 
     Raises
     ------
     ConfigurationError
-        It holds something and the mode is ``new``, or it holds some of the ranges already, or it
-        cannot be reached.
+        The directory holds something and the mode is ``new``, or it holds some of the ranges
+        already, or it cannot be reached.
     """
     place = _place(plan, session)
     if place is None or plan.mode == "overwrite":
@@ -219,7 +219,8 @@ def backfill(
             table = session.sql(plan.sql)
         _check_columns(plan, table)
         _note(plan, ranges, _WRITING, session)
-        # Whether a directory was new has been looked at; by now the marker is in it.
+        # By now the marker is in the directory, so ``new`` would fail; that mode was checked
+        # before.
         added = plan.mode == "new" and plan.target.is_path
         plan.target.batch(table, "append" if added else plan.mode, plan.partition_by)
         _note(plan, ranges, _DONE, session)
@@ -246,7 +247,7 @@ def _read(session: SparkSession, plan: BackfillPlan, ranges: Sequence[QueueRange
 
 
 def _other_ends(plan: BackfillPlan, named: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
-    """Return an offset for every queue that is not read, at which nothing is read of it."""
+    """Return, for every queue that is not read, an end offset at which nothing of it is read."""
     if "storePath" in plan.source:
         options = store_options(plan.options)
         return {
@@ -280,7 +281,7 @@ def _check_columns(plan: BackfillPlan, table: DataFrame) -> None:
 def _note(
     plan: BackfillPlan, ranges: Sequence[QueueRange], state: str, session: SparkSession
 ) -> None:
-    """Write down in a directory what is being landed; an overwrite throws earlier notes away."""
+    """Record in a directory what is being landed; an overwrite removes earlier records."""
     place = _place(plan, session)
     if place is None or (state == _WRITING and plan.mode == "overwrite"):
         return

@@ -1,7 +1,7 @@
 """From bodies to columns: JSON, variant, CSV, Avro, Protobuf or text; nothing is thrown away.
 
-Law: what is said of a format is checked without Spark; the rest are expressions of Spark. No row is
-ever left out here: what does not decode has its raw body in ``_malformed``.
+Law: the settings of a format are checked without Spark; everything else builds Spark expressions.
+No row is ever left out here: a body that does not decode is kept raw in ``_malformed``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SOURCE_SCHEMA = (
     "topic string, brokerName string, queueId int, queueOffset bigint, msgId string, "
     "tags string, keys string, body binary, storeTimestamp timestamp"
 )
-"""The source's columns these pipelines use: naming them spares decoding the others."""
+"""The source's columns these pipelines use: naming them spares decoding the other columns."""
 FORMATS: Final = ("json", "variant", "csv", "avro", "protobuf", "text")
 INFER: Final = "infer"
 _BYTES: Final = "bytes"
@@ -68,16 +68,16 @@ class Bodies:
     descriptor: bytes = b""
 
     def copied(self) -> Bodies:
-        """Return how to read bodies nobody looks into: text is carried as the bytes it is."""
+        """Return settings that leave bodies undecoded: text is carried as the bytes it is."""
         return dataclasses.replace(self, format=_BYTES) if self.format == "text" else self
 
     @property
     def inferred(self) -> bool:
-        """Whether the schema is still to be found in a sample."""
+        """Whether the schema still has to be inferred from a sample."""
         return self.schema == INFER
 
     def columns(self) -> list[str] | None:
-        """Return the names of the table's columns, None where only Spark can tell."""
+        """Return the names of the table's columns; None where only Spark can tell them."""
         if self.format in ("text", "variant"):
             return ["body", MALFORMED, *METADATA]
         if self.format == "avro" or self.schema is None or self.inferred:
@@ -89,12 +89,12 @@ class Bodies:
         return [*names, MALFORMED, *METADATA]
 
     def identity(self) -> dict[str, Any]:
-        """Return what makes two landings the same, as JSON values."""
+        """Return, as JSON values, what two landings must share to count as the same."""
         found: dict[str, Any] = {"format": self.format, "schema": self.schema}
         if self.options:
             found["options"] = dict(sorted(self.options.items()))
         if self.message is not None:
-            # Numbers of fields count too, which the columns do not show.
+            # The numbers of fields count too; the columns do not show them.
             digest = hashlib.sha256(self.descriptor).hexdigest()
             found |= {"message": self.message, "descriptor": f"sha256:{digest}"}
         return found
@@ -115,7 +115,8 @@ def bodies_of(
         One of ``FORMATS``; None is ``json`` with a schema, ``protobuf`` with a descriptor, else
         ``text``.
     schema : str or None
-        What the format needs, the path of a file with it, ``infer``, or ``variant`` (the format).
+        The schema the format needs, the path of a file that holds it, ``infer``, or ``variant``
+        (the format).
     options : mapping, optional
         Spark's options of the format.
     descriptor : str, optional
@@ -126,7 +127,7 @@ def bodies_of(
     Raises
     ------
     ConfigurationError
-        One of these cannot be used; the text says what can.
+        One of these cannot be used; the error says what can.
     """
     if format == "protobuf" or (format is None and (descriptor or message) and schema is None):
         return _protobuf_bodies(schema, options, descriptor, message)
@@ -242,7 +243,7 @@ def read_schema(text: str) -> str:
     Raises
     ------
     ConfigurationError
-        Neither a schema nor a readable file.
+        The text is neither a schema nor the path of a readable file.
     """
     word = text.strip()
     if word.startswith("{") or (" " in word and not os.path.exists(word)):
@@ -258,7 +259,7 @@ def read_schema(text: str) -> str:
 
 
 def parse_schema(text: str) -> StructType:
-    """Return the schema a text stands for; as DDL it needs a running Spark.
+    """Return the schema a text describes; reading DDL needs a running Spark.
 
     Parameters
     ----------
@@ -269,7 +270,7 @@ def parse_schema(text: str) -> StructType:
     Raises
     ------
     ConfigurationError
-        Neither, or a column name these pipelines use themselves.
+        The text is neither of the two, or it uses a column name these pipelines need themselves.
     """
     from pyspark.sql.types import StructType
 
@@ -328,7 +329,7 @@ _Shaped = tuple["DataFrame", "list[Column]", "Column"]
 
 
 def _text_and_raw() -> tuple[Column, Column, Column]:
-    """Return the body as text, whether it is UTF-8, and how a malformed one is kept."""
+    """Return the body as text, whether it is UTF-8, and how a malformed body is kept."""
     from pyspark.sql import functions as F  # noqa: N812
 
     text = F.col("body").cast("string")
@@ -406,10 +407,10 @@ def _as_protobuf(messages: DataFrame, bodies: Bodies) -> _Shaped:
 
 
 def avro_reader_schema(text: str) -> str:
-    """Return an Avro schema with one field more, by which a record that was decoded is known.
+    """Return an Avro schema with one more field, which shows that a record was really decoded.
 
-    Spark makes a record of nulls of a body it cannot decode, which another one may be rightly; the
-    default of a field the writer did not have is there in decoded records alone.
+    Spark turns a body it cannot decode into a record of nulls, and a body may rightly hold one. The
+    added field is unknown to the writer, so its default appears in decoded records only.
     """
     tree = json.loads(text)
     known = {"name": _DECODED, "type": "boolean", "default": True}
@@ -444,12 +445,12 @@ def _fields(record: Column, schema: StructType) -> list[Column]:
 
 
 def _no_object(text: Any) -> Any:
-    """Tell bodies from_json takes for a record although they are not one JSON object.
+    """Return whether ``from_json`` takes a text for a record although it is not one JSON object.
 
-    It reads ``null`` and blanks as an empty record and stops at the end of the first object,
-    whatever follows. What follows shows when the text is put inside an array and inside an
-    object: one of the two then ends early or gets a second member. Only texts with a brace
-    before the last one can have such a tail, so flat records are not parsed again.
+    ``from_json`` reads ``null`` and blanks as an empty record and stops at the end of the first
+    object, whatever follows. What follows shows when the text is put inside an array and inside an
+    object: one of the two then ends early or gets a second member. Only texts with a brace before
+    the last one can have such a tail, so flat records are not parsed again.
     """
     from pyspark.sql import functions as F  # noqa: N812
 

@@ -1,7 +1,7 @@
-"""Whether a text is Spark DDL for columns, told without Spark.
+"""Whether a text is Spark DDL for columns, found out without Spark.
 
-Law: pure; it refuses what Spark would refuse half a minute later, and names the place. What it lets
-through Spark parses itself.
+Law: pure; it refuses what Spark would refuse half a minute later, and names the place. Spark still
+parses what it lets through.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def check_ddl(text: str) -> list[str]:
     """Return the names of the columns a text declares, as in ``id INT, name STRING NOT NULL``.
 
     Raises:
-        ConfigurationError: it declares none; the text says what was found where.
+        ConfigurationError: the text declares no columns; the error says what was found where.
     """
     parser = _Parser(text)
     names = parser.struct() or parser.columns(end="")
@@ -67,7 +67,7 @@ class _Parser:
         return names
 
     def struct(self) -> list[str]:
-        """Read ``STRUCT<…>`` where that is the whole text; else nothing."""
+        """Read ``STRUCT<…>`` if that is the whole text; otherwise read nothing."""
         if self._word() != "struct" or [sign for _, sign, _ in self._tokens[1:2]] != ["<"]:
             return []
         self._at = 2

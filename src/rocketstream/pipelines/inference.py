@@ -1,7 +1,7 @@
-"""The schema of bodies from a sample of them.
+"""Infers the schema of bodies from a sample of them.
 
-Law: looks at a bounded number of messages; what it finds is text for ``Bodies``, to be shown before
-anything is landed.
+Law: reads a bounded number of messages; the schema it finds is text for ``Bodies``, which can be
+shown before anything is landed.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ SAMPLE_ROWS: Final = 1_000
 
 
 def infer_bodies(session: SparkSession, messages: DataFrame, bodies: Bodies) -> Bodies:
-    """Return the bodies with the schema of a sample, as DDL.
+    """Return the bodies with the schema inferred from a sample, as DDL.
 
     Parameters
     ----------
     session : SparkSession
         Not of Spark Connect.
     messages : DataFrame
-        A batch read with a column ``body``; its first rows are looked at.
+        A batch read with a column ``body``; its first rows are the sample.
     bodies : Bodies
-        JSON or CSV; without a schema to infer they are returned as they are.
+        Bodies of JSON or CSV. Where there is no schema to infer they are returned unchanged.
 
     Raises
     ------
     ConfigurationError
-        There is no message to look at, or none that tells columns.
+        There is no message to sample, or no sampled message shows any columns.
     """
     if not bodies.inferred:
         return bodies

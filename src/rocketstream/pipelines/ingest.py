@@ -1,7 +1,7 @@
 """Land topics as a table: read stream, decode bodies, append, with a checkpoint.
 
-Law: the pipeline behind ``rocketstream ingest`` and the demo; it prints nothing. What can be wrong
-without Spark is found before Spark starts (``prepare_target``).
+Law: the pipeline behind ``rocketstream ingest`` and the demo; it prints nothing. Mistakes that can
+be found without Spark are found before Spark starts (``prepare_target``).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _POLL_S = 0.2
 _DEAD_LETTERS = "_dead_letters"
 _OWN_KEY = "_ownKey"
 VIEW: Final = "messages"
-"""What a query given as ``sql`` selects from."""
+"""The name of the view that a query given as ``sql`` selects from."""
 _CALLING: Final = "An error occurred while calling"
 _DELAY: Final = re.compile(
     r"\s*(\d+(\.\d+)?\s+(millisecond|second|minute|hour|day|week|month|year)s?\s*)+", re.IGNORECASE
@@ -60,17 +60,17 @@ class IngestPlan:
     bodies : Bodies
         How to read bodies.
     once : bool
-        Land what is there and end; else go on until stopped.
+        Land what is there now and end; False goes on until stopped.
     partition_by : tuple of str
         Columns that become directories of the table.
     checkpoint_at : str or None
-        Where Spark keeps what is already landed; None keeps it in the table, as ``_checkpoint``.
+        Where Spark keeps how far it has landed; None keeps that in the table, as ``_checkpoint``.
     sql : str or None
         A query over the view ``messages`` whose result is landed instead.
     watermark : tuple of str or None
-        Column of event time, and how late rows may come, like ``10 minutes``.
+        The column of event time, and how late rows may arrive, such as ``10 minutes``.
     dedup_keys : tuple of str
-        Columns that tell a message sent twice; repeats within the watermark are left out.
+        Columns that identify a message: rows that repeat them within the watermark are left out.
     dead_letters : Target or None
         Where messages that do not decode go, as they came; None keeps them in the table.
     """
@@ -94,17 +94,18 @@ class IngestPlan:
 
     @property
     def checkpoint(self) -> str:
-        """Where Spark keeps what is already landed."""
+        """Where Spark keeps how far it has landed."""
         return self.target.checkpoint(self.checkpoint_at)
 
     @property
     def resumes(self) -> bool:
-        """Whether there is a checkpoint on this machine to continue from (then where to start is
-        not used)."""
+        """Whether a checkpoint on this machine is continued from; where to start is then
+        ignored.
+        """
         return resumes(self)
 
     def identity(self) -> dict[str, Any]:
-        """Return what must stay the same as long as the checkpoint is used, as JSON values."""
+        """Return, as JSON values, what must stay the same as long as the checkpoint is used."""
         return {
             "topics": list(self.topics),
             "bodies": self.bodies.identity(),
@@ -117,7 +118,7 @@ class IngestPlan:
 
 
 def resumes(plan: IngestPlan, session: SparkSession | None = None) -> bool:
-    """Whether there is a checkpoint to continue from; one elsewhere is not seen without a session.
+    """Whether a checkpoint exists to continue from; one elsewhere is seen only with a session.
 
     Raises
     ------
@@ -125,22 +126,22 @@ def resumes(plan: IngestPlan, session: SparkSession | None = None) -> bool:
         Its directory cannot be reached.
     """
     place = place_of(plan.checkpoint, session)
-    # Spark keeps the last hundred: the first one is not there for ever.
+    # Spark keeps the last hundred commits: the first one does not stay for ever.
     return place is not None and any(name.isdigit() for name in place.under("offsets").names())
 
 
 def _marked(plan: IngestPlan, session: SparkSession | None) -> Place | None:
-    """Return where the marker is: in a table that is a directory, else in the checkpoint."""
+    """Return where the marker is: in a table that is a directory, otherwise in the checkpoint."""
     return place_of(plan.target.place if plan.target.is_path else plan.checkpoint, session)
 
 
 def check_plan(plan: IngestPlan) -> None:
-    """Refuse what Spark would refuse after it has started.
+    """Refuse a plan that Spark would refuse only after it has started.
 
     Raises
     ------
     ConfigurationError
-        A column, delay or combination that cannot be.
+        A column, a delay or a combination cannot be used.
     """
     if plan.watermark is not None and not _DELAY.fullmatch(plan.watermark[1]):
         raise ConfigurationError(
@@ -164,7 +165,7 @@ def check_plan(plan: IngestPlan) -> None:
 
 
 def check_columns(what: str, names: tuple[str, ...], columns: list[str] | None) -> None:
-    """Refuse names that are no columns; None says that only Spark can tell."""
+    """Refuse names that are not columns; ``columns`` is None where only Spark can tell."""
     if columns is None:
         return
     known = {column.lower() for column in columns}
@@ -177,18 +178,18 @@ def check_columns(what: str, names: tuple[str, ...], columns: list[str] | None) 
 
 
 def prepare_target(plan: IngestPlan, session: SparkSession | None = None) -> IngestPlan:
-    """Create a table's directory, or check that it is these topics'; return what to run.
+    """Create the table's directory, or check that it is of these topics; return the plan to run.
 
-    A schema that was inferred when the table was begun stays the one it has. Without a session a
-    directory that is not on this machine is left to a later call with one.
+    A schema that was inferred when the table was begun is kept. Without a session a directory that
+    is not on this machine is left to a later call with one.
 
     Raises
     ------
     ConfigurationError
-        The directory holds something else, was landed with other settings, cannot be reached, or
-        the plan cannot be.
+        The directory holds something else, was landed with other settings or cannot be reached, or
+        the plan cannot be carried out.
     OSError
-        It cannot be written.
+        The directory cannot be written.
     """
     check_plan(plan)
     place = _marked(plan, session)
@@ -209,7 +210,7 @@ def prepare_target(plan: IngestPlan, session: SparkSession | None = None) -> Ing
 
 
 def _as_begun(plan: IngestPlan, found: dict[str, Any]) -> IngestPlan:
-    """Return a plan with the schema its table was begun with; refuse one that is another."""
+    """Return a plan with the schema its table was begun with; refuse a different one."""
     if plan.bodies.inferred and found["bodies"]["format"] == plan.bodies.format:
         bodies = dataclasses.replace(plan.bodies, schema=found["bodies"]["schema"])
         plan = dataclasses.replace(plan, bodies=bodies)
@@ -239,7 +240,7 @@ def _read_marker(text: str, place: Place) -> dict[str, Any]:
         found: dict[str, Any] = dict(json.loads(text))
     except (ValueError, TypeError) as error:
         raise ConfigurationError(f"{place}/{_MARKER} is damaged: {error}") from error
-    if "topic" in found:  # as written when there was one topic and JSON only
+    if "topic" in found:  # as written when only one topic and JSON were possible
         schema = found.pop("schema")
         found["topics"] = [found.pop("topic")]
         found["bodies"] = {"format": "text" if schema is None else "json", "schema": schema}
@@ -252,14 +253,14 @@ def _write_marker(plan: IngestPlan, place: Place) -> None:
 
 
 def resolve_bodies(session: SparkSession, plan: IngestPlan) -> IngestPlan:
-    """Return the plan with the schema that was to be inferred; reads up to a thousand messages.
+    """Return the plan with its schema inferred where it asks for that; reads up to 1,000 messages.
 
     Raises
     ------
     ConfigurationError
-        Nothing to infer it from.
+        There is nothing to infer the schema from.
     SparkQueryError
-        They cannot be read.
+        The messages cannot be read.
     """
     if not plan.bodies.inferred:
         return plan
@@ -286,7 +287,7 @@ def start_query(session: SparkSession, plan: IngestPlan) -> StreamingQuery:
     Raises
     ------
     ConfigurationError
-        A partition column is not there.
+        A partition column does not exist.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -312,9 +313,9 @@ def start_query(session: SparkSession, plan: IngestPlan) -> StreamingQuery:
 
 
 def _without_repeats(table: DataFrame, keys: tuple[str, ...]) -> DataFrame:
-    """Return the rows without repeats by key; a row that has none of the keys repeats no other.
+    """Return the rows without repeats by key; rows in which every key is null are all kept.
 
-    To Spark two nulls are the same key: of the bodies that do not decode it would keep one.
+    To Spark two nulls are the same key: of all bodies that do not decode it would keep only one.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -325,9 +326,10 @@ def _without_repeats(table: DataFrame, keys: tuple[str, ...]) -> DataFrame:
 
 
 def start_dead_letters(session: SparkSession, plan: IngestPlan) -> StreamingQuery | None:
-    """Start the query that keeps what does not decode, None where the table keeps it.
+    """Start the query that keeps bodies that do not decode; None where the table keeps them.
 
-    It reads the topics by itself: each of the two tables is then exact by its own checkpoint.
+    It reads the topics a second time, so that each of the two tables is exact by its own
+    checkpoint.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -406,7 +408,7 @@ def ingest(
             _follow(queries, totals, on_progress, stopping)
             failures = [str(failure) for query in queries if (failure := query.exception())]
     except AtOnceError:
-        queries.clear()  # Spark is ended, and is not to be asked anything
+        queries.clear()  # Spark has been ended and must not be called
         raise
     finally:
         for query in queries:
@@ -423,7 +425,7 @@ def _follow(
     on_progress: Callable[[IngestProgress], None] | None,
     stopping: threading.Event,
 ) -> None:
-    """Wait for the queries to end, or stop them between two micro-batches when asked to."""
+    """Wait for the queries to end, or stop them between two micro-batches if asked to."""
     while not stopping.wait(_POLL_S) and any(query.isActive for query in queries):
         _collect(queries[0], totals, on_progress)
         if any(query.exception() for query in queries):
@@ -436,7 +438,7 @@ def _follow(
 
 
 def _finish_batch(query: StreamingQuery) -> None:
-    """Wait until the micro-batch under way is done, or there is none."""
+    """Wait until the micro-batch under way is done; return at once where there is none."""
     last = query.lastProgress
     before = -1 if last is None else last.batchId
     pause = threading.Event()
@@ -459,7 +461,7 @@ def _collect(
 
 @contextmanager
 def spark_errors() -> Iterator[None]:
-    """Raise what Spark raises as the error behind it, ``query_error``."""
+    """Turn what Spark raises inside the block into the error behind it, see ``query_error``."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -477,7 +479,7 @@ def query_error(text: str) -> RocketMQError:
         kind = getattr(errors, name, None)
         if isinstance(kind, type) and issubclass(kind, RocketMQError):
             return SparkQueryError(f"{message} ({name})", spark_text=text)
-    # Py4J says which of its calls it was first; what went wrong comes after a colon.
+    # Py4J first names the call that failed; what went wrong comes after a colon.
     lines = [line.strip(" \t:") for line in text.splitlines() if not line.startswith(_CALLING)]
     lines = list(filter(None, lines))
     return SparkQueryError(

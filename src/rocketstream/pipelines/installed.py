@@ -1,6 +1,6 @@
-"""Which Spark is installed here, told before it is started.
+"""Which Spark is installed here, found out before it is started.
 
-Law: looks at files; imports nothing of Spark, and does not need it to be there.
+Law: looks at files; imports nothing of Spark, and works where Spark is not installed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _LIMITS_SINCE: Final = (4, 2)
 
 
 def spark_version() -> str | None:
-    """Return the version of PySpark, None where there is none or it does not say."""
+    """Return the version of PySpark; None where it is missing or names no version."""
     spec = importlib.util.find_spec("pyspark")
     for home in (spec.submodule_search_locations or []) if spec else []:
         says = Path(home, "version.py")
@@ -31,7 +31,7 @@ def spark_line(version: str | None) -> str | None:
 
 
 def limits_batches(version: str | None) -> bool:
-    """Whether this Spark asks a source in Python for a part of what there is."""
+    """Whether this Spark can ask a Python source for only a part of what is available."""
     if version is None:
         return True
     return tuple(int(part) for part in version.split(".")[:2]) >= _LIMITS_SINCE

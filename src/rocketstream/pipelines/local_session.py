@@ -1,4 +1,4 @@
-"""A quiet Spark session for programs that are not notebooks: checks, start and a full stop.
+"""A quiet Spark session for programs that are not notebooks: checks, a start and a complete stop.
 
 Law: knows nothing of messages; ``ingest`` and the demo use it.
 """
@@ -37,28 +37,28 @@ _JVM_SAYS = re.compile(
     r'^(?:Exception in thread "main" |Error: |(?=Invalid |Unrecognized ))(.+)$', re.MULTILINE
 )
 _scratch_of: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
-"""Directories of sessions that are here, for when Spark cannot be asked any more."""
+"""Directories of this process's sessions, needed when Spark can no longer be asked for them."""
 
 
 class AtOnceError(KeyboardInterrupt):
     """The user will not wait: Spark is to be ended without another call into it.
 
-    The exception may have come in the middle of a call, whose answer the next one would read.
+    The exception may have interrupted a call, whose answer the next call would read as its own.
     """
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
         self.number = number
-        """The signal that asked for it."""
+        """The signal that asked for the end."""
 
 
 def check_environment() -> Java:
-    """Return the Java Spark will run on, if pyspark and pyarrow are there too; takes about 0.1 s.
+    """Return the Java Spark will run on, after checking pyspark and pyarrow; takes about 0.1 s.
 
     Raises
     ------
     ConfigurationError
-        One is missing or too old; the text says what to install.
+        One of the three is missing or too old; the error says what to install.
     """
     missing = [name for name in ("pyspark", "pyarrow", "numpy") if not _importable(name)]
     if missing:
@@ -83,7 +83,7 @@ def start_session(
     jvm_options: str = "",
     on_interrupt: Callable[[], None] | None = None,
 ) -> SparkSession:
-    """Start Spark with everything its processes write to the console going to a file.
+    """Start Spark with all console output of its processes going to a file.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ def start_session(
     master : str
         Spark master URL.
     config : dict, optional
-        More settings; they win over the ones set here.
+        More settings; they override the ones set here.
     jvm_options : str
         Options of Spark's JVM, such as ``-Xmx2g``.
     on_interrupt : callable, optional
@@ -110,7 +110,7 @@ def start_session(
     Raises
     ------
     ConfigurationError
-        Spark does not start: a package it cannot fetch, a setting it does not take.
+        Spark does not start, because it cannot fetch a package or rejects a setting.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -118,7 +118,7 @@ def start_session(
 
     use_java()
     python = this_python()
-    # Workers must be this Python: it is the one that has the package.
+    # Workers must run this Python: it is the one that has the package.
     os.environ["PYSPARK_PYTHON"] = python
     os.environ["PYSPARK_DRIVER_PYTHON"] = python
     settings = {
@@ -131,7 +131,8 @@ def start_session(
         "spark.sql.shuffle.partitions": "4",
     }
     scratch = tempfile.mkdtemp(prefix=_SCRATCH_PREFIX)
-    # Sockets, artifacts and spilled blocks that Spark leaves behind go away with it.
+    # Sockets, artifacts and spilled blocks that Spark leaves behind are removed with this
+    # directory.
     settings |= {
         _SCRATCH_SETTING: scratch,
         "spark.local.dir": scratch,
@@ -152,7 +153,7 @@ def start_session(
             stop_session(started)
         raise
     except (PySparkException, Py4JError) as error:
-        reason = _start_failure(error, log_file)  # asks the JVM
+        reason = _start_failure(error, log_file)  # this calls the JVM
         _end_gateway()
         shutil.rmtree(scratch, ignore_errors=True)
         raise ConfigurationError(f"Spark did not start: {reason} (details: {log_file})") from error
@@ -161,27 +162,27 @@ def start_session(
 
 
 def _start_failure(error: Exception, log_file: Path) -> str:
-    """Return why Spark did not start: what Java raised, else what its JVM said last."""
+    """Return why Spark did not start: the error Java raised, or else the last words of its JVM."""
     raised = getattr(error, "java_exception", None)
     if raised is not None:
         return str(raised.toString()).splitlines()[0]
     text = log_file.read_text("utf-8", "replace") if log_file.exists() else ""
     found = _JVM_SAYS.findall(text)
-    # JVMs tell the cause first, and then that they could not be created.
+    # JVMs name the cause first, and then say that they could not be created.
     return found[0].strip() if found else str(error)
 
 
 def expect_no_answers() -> None:
-    """Have Py4J tell nothing of calls that end without an answer, from here on.
+    """Stop Py4J, from here on, from logging calls that end without an answer.
 
-    What interrupts a call, and what other threads were asking when Spark ended, is no news to a
-    user who will not wait.
+    A user who will not wait need not hear which calls were interrupted, nor what other threads were
+    asking when Spark ended.
     """
     logging.getLogger().addFilter(lambda record: "py4j" not in record.pathname)
 
 
 def abandon_session(session: SparkSession) -> None:
-    """End Spark's JVM as it stands, asking it nothing; a checkpoint says how far it was.
+    """End Spark's JVM at once without calling it; the checkpoint tells how far it was.
 
     Call ``expect_no_answers`` before.
     """
@@ -206,7 +207,7 @@ def stop_session(session: SparkSession) -> None:
 
 
 def _end_gateway() -> None:
-    """End the JVM this process has started, if it has one."""
+    """End the JVM this process has started, if there is one."""
     from pyspark import SparkContext
 
     gateway: Any = SparkContext._gateway
@@ -246,7 +247,7 @@ def _stderr_to(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _interrupts_deferred(on_interrupt: Callable[[], None] | None = None) -> Iterator[None]:
-    """Hold SIGINT and SIGTERM back until the block is done, in the main thread; others get none."""
+    """Hold SIGINT and SIGTERM back until the block is done; in the main thread only."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -261,7 +262,8 @@ def _interrupts_deferred(on_interrupt: Callable[[], None] | None = None) -> Iter
     try:
         yield
     finally:
-        # Spark puts its own handler in place while starting; the program's is the one that counts.
+        # Spark installs its own handler while starting; the program's handler is the one that
+        # counts.
         for number, handler in before.items():
             signal.signal(number, handler)
     if arrived:

@@ -1,6 +1,7 @@
-"""Whether a Spark master can be one, told before Spark is started.
+"""Whether a Spark master can be used, found out before Spark is started.
 
-Law: the text, the environment, and whether a standalone master's port is open; nothing of Spark.
+Law: looks at the text, the environment, and whether a standalone master's port is open; uses
+nothing of Spark.
 """
 
 from __future__ import annotations
@@ -24,12 +25,13 @@ _YARN_SETTINGS: Final = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
 
 
 def check_master(master: str) -> None:
-    """Refuse a master Spark would refuse, or wait for, half a minute later.
+    """Refuse a master that Spark would refuse half a minute later, or would wait for.
 
     Raises
     ------
     ConfigurationError
-        Not a master's URL, nobody listens at a standalone one, or YARN's settings are nowhere.
+        The text is not the URL of a master, nobody listens where a standalone one should, or the
+        settings of YARN are not found.
     """
     if master == "yarn" and not any(os.environ.get(name) for name in _YARN_SETTINGS):
         raise ConfigurationError(

@@ -1,6 +1,7 @@
-"""Rows as messages: what a topic as target is given.
+"""Rows as messages: what is written where the target is a topic.
 
-Law: builds Spark columns; nothing is left out here, and what brokers refuse is put so they take it.
+Law: builds Spark columns. No row is left out here; a value that brokers refuse is changed into one
+they accept.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 EMPTY_BODY: Final = "_emptyBody"
-"""Property of a message in a topic that had no bytes where it came from: its body is one blank,
-for brokers take bodies from 1 byte on."""
+"""Property of a message whose body was empty where it came from: its body here is one blank,
+because brokers accept bodies from 1 byte on.
+"""
 _COLUMNS: Final = frozenset(
     {
         "body", "tags", "keys", "properties", "shardingKey", "queueId", "brokerName", "delayLevel",
@@ -25,7 +27,7 @@ _ORIGIN: Final = ("_topic", "_brokerName", "_queueId", "_queueOffset", "_msgId")
 
 
 def as_messages(frame: DataFrame) -> DataFrame:
-    """Return rows as messages: those with a ``body`` by their columns, others as one JSON each.
+    """Return rows as messages: rows with a ``body`` by their columns, other rows as one JSON each.
 
     Parameters
     ----------
@@ -38,7 +40,8 @@ def as_messages(frame: DataFrame) -> DataFrame:
         return frame.select(F.to_json(F.struct("*")).alias("body"))
     body = F.col("body").cast("binary")
     if MALFORMED in frame.columns:
-        # A field of that name in bodies that do not decode: what came goes on instead of nothing.
+        # Bodies that do not decode may have a field of that name: the body is then sent on as it
+        # came.
         body = F.coalesce(body, F.col(MALFORMED).cast("binary"))
     named = [name for name in frame.columns if name in _COLUMNS and name != "body"]
     given = F.col("properties") if "properties" in named else None
@@ -47,7 +50,7 @@ def as_messages(frame: DataFrame) -> DataFrame:
 
 
 def as_dead_letters(dead: DataFrame) -> DataFrame:
-    """Return messages that say where they came from.
+    """Return dead letters as messages that say where they came from.
 
     Parameters
     ----------
@@ -60,7 +63,8 @@ def as_dead_letters(dead: DataFrame) -> DataFrame:
     return dead.select(
         F.col("_tags").alias("tags"),
         F.col("_keys").alias("keys"),
-        # A blank is no JSON either: whoever lands the dead letters again finds it malformed again.
+        # A blank is not JSON either: whoever lands the dead letters again finds the body malformed
+        # again.
         *_never_empty(F.col("body"), F.create_map(*named)),
     )
 
@@ -72,7 +76,7 @@ def _never_empty(body: Column, properties: Column | None) -> tuple[Column, Colum
     is_empty = F.length(body) == 0
     marked = F.create_map(F.lit(EMPTY_BODY), F.lit("true"))
     none = F.lit(None).cast("map<string,string>")
-    # A message that is copied twice has the mark already, which a map takes only once.
+    # A message that is copied twice already has the mark, and a map takes each key only once.
     others = none if properties is None else F.map_filter(properties, lambda k, _: k != EMPTY_BODY)
     told = marked if properties is None else F.coalesce(F.map_concat(others, marked), marked)
     return (

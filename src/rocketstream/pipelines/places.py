@@ -1,6 +1,6 @@
-"""Directories Spark can reach, as far as the pipelines keep small files of their own in them.
+"""Directories Spark can reach, for the small files of their own that pipelines keep in them.
 
-Law: names of entries and small texts, nothing of what they mean. A directory of this machine is
+Law: knows names of entries and small texts, not what they mean. A directory of this machine is
 reached without Spark; any other one by Hadoop's file systems, in the JVM of a session.
 """
 
@@ -20,20 +20,20 @@ class Place(Protocol):
     """A directory, which need not exist."""
 
     def names(self) -> list[str]:
-        """Return the names of its entries, none where there is no such directory."""
+        """Return the names of its entries; none where the directory does not exist."""
 
     def read(self, name: str) -> str | None:
-        """Return the text of a file, None where there is none."""
+        """Return the text of a file; None where it does not exist."""
 
     def write(self, name: str, text: str) -> None:
-        """Write a file, and the directory where it is missing."""
+        """Write a file, and make the directory where it is missing."""
 
     def under(self, name: str) -> Place:
-        """Return a directory in it."""
+        """Return a directory inside this one."""
 
 
 def local_path(path: str) -> Path | None:
-    """Return a path as one of this machine, None where it is elsewhere."""
+    """Return a path as one of this machine; None where it is elsewhere."""
     parts = urlsplit(path)
     if parts.scheme == "file":
         return Path(unquote(parts.path))
@@ -41,12 +41,12 @@ def local_path(path: str) -> Path | None:
 
 
 def place_of(path: str, session: SparkSession | None) -> Place | None:
-    """Return the directory of a path as Spark takes it; None where a session is needed for it.
+    """Return the directory a path names as Spark reads it; None where a session is needed for it.
 
     Raises
     ------
     ConfigurationError
-        It is not on this machine, and the session is one of Spark Connect.
+        The directory is not on this machine, and the session is one of Spark Connect.
     """
     local = local_path(path)
     if local is not None:
@@ -84,14 +84,14 @@ class LocalPlace:
             return None
 
     def write(self, name: str, text: str) -> None:
-        """Write a file, whole or not at all."""
+        """Write a file, completely or not at all."""
         self._path.mkdir(parents=True, exist_ok=True)
         partial = self._path / f".{name}.new"
         partial.write_text(text, "utf-8")
         partial.replace(self._path / name)
 
     def under(self, name: str) -> Place:
-        """Return a directory in it."""
+        """Return a directory inside this one."""
         return LocalPlace(self._path / name)
 
 
@@ -114,7 +114,7 @@ class HadoopPlace:
         Raises
         ------
         ConfigurationError
-            Hadoop cannot reach it; the text says why.
+            Hadoop cannot reach the directory; the error says why.
         """
 
         def listed(system: Any, path: Any) -> list[str]:
@@ -142,7 +142,7 @@ class HadoopPlace:
         return found
 
     def write(self, name: str, text: str) -> None:
-        """Write a file over the one there is; raises as :meth:`names` does."""
+        """Write a file, replacing an existing one; raises as :meth:`names` does."""
 
         def written(system: Any, path: Any) -> None:
             stream = system.create(path, True)
@@ -152,7 +152,7 @@ class HadoopPlace:
         self._reached(written, name)
 
     def under(self, name: str) -> Place:
-        """Return a directory in it."""
+        """Return a directory inside this one."""
         return HadoopPlace(self._session, f"{self._path}/{name}")
 
     @property

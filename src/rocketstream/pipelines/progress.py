@@ -11,7 +11,7 @@ from typing import Any, Final
 
 READ: Final = "rocketstream_read"
 LANDED: Final = "rocketstream_landed"
-"""Names of the two observations: rows as decoded, and rows as written."""
+"""Names of Spark's two observations: rows as decoded, and rows as written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,19 +21,19 @@ class BatchMetrics:
     Attributes
     ----------
     batch : int
-        Spark's number of it.
+        The number Spark gave it.
     rows : int
         Messages read.
     landed : int
-        Rows written; others were dead letters, repeats, or left out by the query.
+        Rows written; the other messages were dead letters, repeats, or left out by the query.
     malformed : int
         Messages whose body did not decode.
     seconds : float
-        How long it took.
+        How long the micro-batch took.
     rows_per_second : float
         Messages read a second.
     behind : int or None
-        Messages in the topics that are not read yet; None where Spark does not tell.
+        Messages in the topics that are not read yet; None where Spark does not report them.
     """
 
     batch: int
@@ -76,7 +76,7 @@ class IngestProgress:
         return self.last.rows_per_second if self.last is not None else 0.0
 
     def add(self, progress: Mapping[str, Any]) -> bool:
-        """Take a query's progress (its JSON) over; tell whether it was a new batch with rows."""
+        """Add a query's progress (Spark's JSON); return whether it is a new batch with rows."""
         batch = int(progress["batchId"])
         observed = progress.get("observedMetrics") or {}
         read, landed = observed.get(READ) or {}, observed.get(LANDED) or {}

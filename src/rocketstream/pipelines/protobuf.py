@@ -1,7 +1,7 @@
 """Protobuf bodies: a message of a descriptor set as columns, and bodies as rows of them.
 
-Law: Protobuf and Arrow, nothing of Spark. It travels to Spark's workers, so what it needs is
-imported at its head; it is imported only where bodies are Protobuf.
+Law: knows Protobuf and Arrow, nothing of Spark. The module travels to Spark's workers, so it
+imports what it needs at its head; it is itself imported only where bodies are Protobuf.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from rocketstream.errors import ConfigurationError
 
 _HOW: Final = "protoc --include_imports --descriptor_set_out=FILE YOUR.proto"
 _UNDECODABLE: Final = (DecodeError, json_format.Error, ValueError, TypeError, OverflowError)
-"""What bytes that are no such message raise; text that is not UTF-8 is a ValueError."""
+"""What bytes that are not such a message raise; ValueError: text that is not UTF-8.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """A type in Spark's words and Arrow's, and how a value of Protobuf becomes one of it."""
+    """A type as Spark and as Arrow name it, and how a value of Protobuf is converted to it."""
 
     ddl: str
     arrow: pa.DataType
@@ -69,7 +70,7 @@ def read_descriptor(path: str, message: str | None) -> tuple[bytes, str]:
     Parameters
     ----------
     path : str
-        A file ``protoc`` made, with everything the message refers to.
+        A file written by ``protoc``, with everything the message refers to.
     message : str or None
         Full name of the message, like ``shop.Order``.
 
@@ -81,7 +82,8 @@ def read_descriptor(path: str, message: str | None) -> tuple[bytes, str]:
     Raises
     ------
     ConfigurationError
-        No such file, no descriptor set, no such message, or one without columns.
+        The file does not exist or is not a descriptor set, the message is not in it, or the message
+        has no columns.
     """
     try:
         content = Path(path).read_bytes()
@@ -209,7 +211,7 @@ def _field_kind(field: Any, inside: tuple[str, ...]) -> _Kind:
 
 
 def _repeated(field: Any) -> bool:
-    # Newer releases of the package ask by a property and warn of the label.
+    # Newer releases of the package offer a property for this and warn when the label is used.
     found = getattr(field, "is_repeated", None)
     return bool(field.label == _FIELD.LABEL_REPEATED if found is None else found)
 
@@ -235,7 +237,7 @@ def _plan(content: bytes, message: str) -> tuple[Any, _Kind]:
 
 
 def decode(content: bytes, message: str, bodies: list[bytes | None]) -> pa.Array:
-    """Return bodies as records, null for each that is no such message.
+    """Return bodies as records, null for each body that is not such a message.
 
     Parameters
     ----------
@@ -270,7 +272,7 @@ def batch_decoder(
     message : str
         As for :func:`decode`.
     name : str
-        Of the column that is added: a record, null where the body did not decode.
+        Name of the column that is added: a record, null where the body did not decode.
     """
 
     def decode_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

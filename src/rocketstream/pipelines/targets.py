@@ -1,7 +1,7 @@
 """Where rows go: files and tables Spark can append to, a database, a topic.
 
-Law: what is said of a target is checked without Spark; then it only configures Spark's own writers.
-Paths are handed on as they are given.
+Law: the settings of a target are checked without Spark; after that the module only configures
+Spark's own writers. Paths are handed on unchanged.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _EXTRAS: Final = {
     "iceberg": ("iceberg", "org.apache.iceberg:iceberg-spark-runtime-{line}_2.13"),
     "avro": ("spark-avro", "org.apache.spark:spark-avro_2.13"),
 }
-"""What is in the names of the jars a target or format needs, and where they come from."""
+"""Parts of the names of the jars that a target or format needs, and where to get them."""
 _MADE_FOR: Final = re.compile(r"((?:delta-spark_|iceberg-spark-runtime-)(\d+\.\d+)_[\d.]+)")
 _EXTENSIONS: Final = "spark.sql.extensions"
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A place rows are appended to.
+    """A place that rows are appended to.
 
     Attributes
     ----------
@@ -71,16 +71,16 @@ class Target:
 
     @property
     def local(self) -> Path | None:
-        """The directory on this machine, None where it is no directory or elsewhere."""
+        """The directory on this machine; None for any other kind of target."""
         return local_path(self.place) if self.is_path else None
 
     def checkpoint(self, given: str | None) -> str:
-        """Return where a stream into it keeps its checkpoint.
+        """Return where a stream into this target keeps its checkpoint.
 
         Raises
         ------
         ConfigurationError
-            None is given, and the target has no place for one.
+            No place is given, and the target itself has none.
         """
         if given:
             return given
@@ -99,7 +99,8 @@ class Target:
         frame : DataFrame
             The rows.
         mode : str
-            ``new`` fails where there is something, ``append`` adds, ``overwrite`` replaces.
+            ``new`` fails where the target holds something, ``append`` adds to it, ``overwrite``
+            replaces it.
         partition_by : sequence of str
             Columns that become directories or partitions.
         """
@@ -126,9 +127,9 @@ class Target:
             writer.create()
 
     def stream(self, frame: DataFrame) -> DataStreamWriter:
-        """Return a stream writer into it; Spark's own exactly-once sinks where there is one.
+        """Return a stream writer into this target: Spark's own exactly-once sink if any.
 
-        Into JDBC and topics, which have none, a batch that is tried again is written again.
+        JDBC and topics have none: there a batch that is tried again is written again.
         """
         if self.kind == "jdbc":
 
@@ -155,12 +156,12 @@ class Target:
 def parse_target(
     text: str, table: str | None = None, options: Mapping[str, str] | None = None
 ) -> Target:
-    """Return the target a text stands for, ``KIND:PLACE``.
+    """Return the target that a text ``KIND:PLACE`` names.
 
     Raises
     ------
     ConfigurationError
-        Not one of ``ACCEPTED``.
+        The text is not of a form in ``ACCEPTED``.
     """
     kind, separator, place = text.partition(":")
     if kind not in KINDS or not separator or not place:
@@ -180,7 +181,7 @@ def check_extras(kind: str, config: Mapping[str, str]) -> None:
     Parameters
     ----------
     kind : str
-        Of the target, or the format of bodies.
+        The kind of the target, or the format of bodies.
     config : mapping
         Spark settings.
 
@@ -205,9 +206,9 @@ def check_extras(kind: str, config: Mapping[str, str]) -> None:
 
 
 def misfits(config: Mapping[str, str]) -> list[str]:
-    """Return a sentence for each package that is made for another Spark than this one.
+    """Return a sentence for each package that was built for another Spark than this one.
 
-    Table formats reach into Spark, which changes there with every second number of its version.
+    Table formats use internals of Spark that change with every minor version.
 
     Parameters
     ----------
@@ -239,21 +240,21 @@ def _spark_jars() -> list[str]:
 
 
 def with_extras(target: Target, config: Mapping[str, str]) -> dict[str, str]:
-    """Return Spark settings with those a target needs besides its package; given ones stay."""
+    """Return Spark settings plus those a target needs besides its package; given settings stay."""
     if target.kind != "delta":
         return dict(config)
     needed = {
         _EXTENSIONS: "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     }
-    # Extensions are a list: those of another format do not stand in for Delta's.
+    # Extensions are a list: those of another format do not replace the ones of Delta.
     given = [name.strip() for name in config.get(_EXTENSIONS, "").split(",") if name.strip()]
     extensions = ",".join(dict.fromkeys([*given, needed[_EXTENSIONS]]))
     return needed | dict(config) | {_EXTENSIONS: extensions}
 
 
 def prepare_stream(frame: DataFrame, target: Target, partition_by: Sequence[str] = ()) -> None:
-    """Create the table of a target that Spark's stream writer expects to be there."""
+    """Create the target's table where Spark's stream writer expects it to exist."""
     session: SparkSession = frame.sparkSession
     if target.kind == "iceberg" and not session.catalog.tableExists(target.place):
         target.batch(session.createDataFrame([], frame.schema), "new", partition_by)
