@@ -1,6 +1,6 @@
-"""What keeps looking at a cluster: collection, history, metrics and notices, shared by every face.
+"""The part that keeps watching a cluster: collection, history, metrics and notices, for every face.
 
-Law: one collection for all readers; no reader's request makes a broker call.
+Law: one collection serves all readers; no request of a reader calls a broker.
 """
 
 from __future__ import annotations

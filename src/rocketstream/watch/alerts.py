@@ -1,6 +1,6 @@
-"""Notices of verdicts that changed, sent as a file says.
+"""Sends notices of verdicts that changed, to the webhooks a configuration file names.
 
-Law: joins a collector's updates, what ``core.alerting`` decides, and the webhooks.
+Law: connects a collector's updates with the decisions of ``core.alerting`` and the webhooks.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _log = logging.getLogger(__name__)
 
 
 def load_config(path: str | Path) -> AlertConfig:
-    """Return what a file (TOML) says; variables it names are taken from the environment.
+    """Return the settings of a TOML file; variables it names are taken from the environment.
 
     Raises:
-        ConfigurationError: it cannot be read, or says what is not accepted.
+        ConfigurationError: the file cannot be read, or a setting in it is not accepted.
     """
     try:
         document = tomllib.loads(Path(path).read_text(encoding="utf-8"))
@@ -44,7 +44,7 @@ def load_config(path: str | Path) -> AlertConfig:
 
 
 def send_test(config: AlertConfig, where: str, clock: Clock = SYSTEM_CLOCK) -> dict[str, Sent]:
-    """Send a test to every webhook, once, and return how each went; blocks."""
+    """Send a test notice to every webhook, once, and return how each attempt went; blocks."""
     text = "This is a test: notices of groups whose verdict changes arrive here."
     notice = Notice(Event.TEST, clock.now_ms(), text, tuple(config.webhooks))
     return {
@@ -54,7 +54,7 @@ def send_test(config: AlertConfig, where: str, clock: Clock = SYSTEM_CLOCK) -> d
 
 
 def default_memory(config: str | Path, namesrv: str) -> Path:
-    """Return where what was told is kept over a restart, unless the file names another place.
+    """Return the file that keeps sent notices over a restart, unless the configuration names one.
 
     Below ``$XDG_STATE_HOME/rocketstream`` (``~/.local/state`` without it), one for each file and
     cluster.
@@ -64,14 +64,15 @@ def default_memory(config: str | Path, namesrv: str) -> Path:
 
 
 class Alerts:
-    """Tells webhooks of what a collector finds; to be closed.
+    """Tells webhooks of the changes a collector finds; to be closed.
 
     Args:
-        config: who is told of what.
-        where: names the cluster where the file does not.
-        clock: what holding and repeating are counted by.
-        memory: the file that keeps what was told over a restart, where ``config`` names none; None
-            forgets. What no webhook has taken yet is not kept: it is told again.
+        config: which webhooks are told of which changes.
+        where: the cluster's name, used where the file gives none.
+        clock: measures how long a verdict holds and when a notice is repeated.
+        memory: the file that keeps sent notices over a restart, where ``config`` names none; with
+            None a restart forgets them. A notice no webhook has accepted yet is not kept: it is
+            sent again.
     """
 
     def __init__(
@@ -108,15 +109,15 @@ class Alerts:
 
     @property
     def senders(self) -> dict[str, Sender]:
-        """Who sends, by webhook: how many notices were sent and given up."""
+        """The senders by webhook; each counts the notices it sent and gave up."""
         return dict(self._senders)
 
     def follow(self, collector: Collector) -> None:
-        """Tell of every sweep of a collector from now on."""
+        """Send notices for every sweep of a collector from now on."""
         self._leave.append(collector.subscribe(self.tell))
 
     def tell(self, update: Update) -> None:
-        """Tell of one sweep; returns at once."""
+        """Send the notices of one sweep; returns at once."""
         notices = self._alerting.step(
             update.state, update.verdicts, update.outage, self._clock.now_ms()
         )
@@ -127,7 +128,7 @@ class Alerts:
         self._keep()
 
     def close(self) -> None:
-        """Follow nobody any more; what waits is tried once."""
+        """Stop following collectors; notices that still wait are tried once more."""
         for leave in self._leave:
             leave()
         self._leave = []
@@ -142,12 +143,12 @@ class Alerts:
         return sum(sender.given_up for sender in self._senders.values())
 
     def _keep(self) -> None:
-        """Write down what was told, once webhooks have taken it, or eight tries have failed."""
+        """Write down the sent notices once webhooks have taken them, or eight tries have failed."""
         path = self._memory
         if path is None or not self._is_new:
             return
         if any(sender.is_busy for sender in self._senders.values()):
-            return  # with the next sweep, or at the end
+            return  # written with the next sweep, or at the end
         self._is_new = False
         temporary = path.with_name(path.name + ".tmp")
         try:
@@ -159,11 +160,11 @@ class Alerts:
 
 
 def _remembered(path: Path) -> dict[str, tuple[str | None, int]]:
-    """Return what was told before a restart; nothing where the file does not say it."""
+    """Return the notices sent before a restart; nothing where the file does not hold them."""
     try:
         told = json.loads(path.read_text(encoding="utf-8"))
         found = {str(group): (verdict, int(at)) for group, (verdict, at) in told.items()}
-        Alerting([]).remember(found)  # refuses what is no verdict
+        Alerting([]).remember(found)  # raises for a text that is not a verdict
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, TypeError, AttributeError) as error:

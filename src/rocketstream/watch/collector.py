@@ -1,7 +1,7 @@
-"""One collection of a cluster's state that everybody reads: swept again and again, kept, judged.
+"""One collection of a cluster's state for all readers: swept again and again, kept and judged.
 
-Law: the only place of the watch that asks brokers, on one thread, one sweep at a time. Readers take
-what the last sweep left.
+Law: the only place of the watch that asks brokers, on one thread, one sweep at a time. Readers get
+the result of the last sweep.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ INTERVAL_S_MIN: Final = 1.0
 
 
 class Asked(Protocol):
-    """What a sweep needs of ``Admin``."""
+    """The operations of ``Admin`` that a sweep uses."""
 
     def cluster_state(self) -> ClusterState:
         """Return everything one sweep finds."""
         ...
 
     def pinned_messages(self, window: Sequence[GroupState]) -> Sequence[PinnedMessage]:
-        """Return the messages that hold back queues which stand; asks the group's members."""
+        """Return the messages that hold back queues that stand still; asks the group's members."""
         ...
 
     def close(self) -> None:
@@ -56,16 +56,16 @@ class Record(Protocol):
         verdicts: Mapping[str, GroupVerdict],
         changes: Sequence[VerdictChange],
     ) -> None:
-        """Write a sweep down. Raises nothing: what cannot be written is logged."""
+        """Write a sweep down. Raises nothing: a failure to write is logged."""
         ...
 
     def past(self) -> Past | None:
-        """Return what the collection before left; None where there was none. Raises nothing."""
+        """Return what the previous collection left; None where there was none. Raises nothing."""
         ...
 
 
 class Judge(Protocol):
-    """Makes a verdict of a window; see ``rocketstream.admin.core.verdicts.judge``."""
+    """Derives a verdict from a window; see ``rocketstream.admin.core.verdicts.judge``."""
 
     def __call__(
         self,
@@ -83,13 +83,13 @@ class Cost:
     """What the collection costs the brokers.
 
     Attributes:
-        requests_per_s: over the last sweeps, pauses between them included; None before a second
-            sweep.
+        requests_per_s: the mean over the last sweeps and the pauses between them; None before a
+            second sweep.
         sweep_ms: how long the last sweep took; None before the first.
-        requests: of the last sweep; None before the first.
-        interval_s: from the beginning of a sweep to that of the next as it is now: longer than
-            wanted where sweeps take long or brokers fail.
-        sweeps: how many there were.
+        requests: how many requests the last sweep made; None before the first.
+        interval_s: the present time from the beginning of a sweep to that of the next, in seconds:
+            longer than configured where sweeps take long or brokers fail.
+        sweeps: how many sweeps there were.
         failed_sweeps: how many of them found nothing.
     """
 
@@ -103,16 +103,16 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """What one sweep brought, handed to every subscriber.
+    """The result of one sweep, handed to every subscriber.
 
     Attributes:
         state: the newest state that was found; None as long as no sweep found one.
-        verdicts: of every group, UNKNOWN while ``outage`` lasts.
-        changes: verdicts that are others than before this sweep.
+        verdicts: the verdict of every group, UNKNOWN while ``outage`` lasts.
+        changes: the verdicts this sweep changed.
         outage: since when nothing answers; None when this sweep was answered.
-        before: what the sweep before found, for rates; None where it was not answered.
-        gap: the time nobody watched before this collection began, where that was too long to go on
-            from what was known; None where it goes on, or where nothing was known.
+        before: the state the previous sweep found, for rates; None where it was not answered.
+        gap: the unwatched time before this collection began, where it was too long to continue from
+            the previous collection; None where this one continues, or where there was none before.
     """
 
     state: ClusterState | None
@@ -133,23 +133,24 @@ class _Counts:
 
 
 RECENT_SWEEPS: Final = 20
-"""Sweeps the stated cost is taken over."""
+"""How many sweeps the reported cost is averaged over."""
 
 
 class Collector:
-    """Sweeps a cluster in the background and keeps what it found.
+    """Sweeps a cluster in the background and keeps the results.
 
     Args:
         admin_factory: makes the ``Admin`` that is asked; called on the collector's thread, again
             after a sweep that found nothing.
-        interval_s: from the beginning of one sweep to the next, 1 s at least. A sweep takes a
-            quarter of the time at most, so a slow one stretches it; so do failing brokers.
-        history: where sweeps are written down; what the collection before it left there is gone on
-            from, so that a restart changes neither verdicts nor since when they hold.
-        judge: makes a verdict of a group's window.
+        interval_s: seconds from the beginning of one sweep to the next, at least 1. Sweeps take at
+            most a quarter of the time, so a slow sweep lengthens the interval; failing brokers do
+            too.
+        history: where sweeps are written down. The collection continues from what the previous one
+            left there, so that a restart changes neither verdicts nor since when they hold.
+        judge: derives a verdict from a group's window.
         clock: where times come from.
-        workers: runs the sweeps; a thread unless handed in.
-        windows: what is kept of each group; bounded.
+        workers: runs the sweeps; by default on a thread.
+        windows: the states kept of each group; bounded.
 
     Reading never blocks on a broker. Thread safe. To be closed, or used in ``with``.
     """
@@ -190,7 +191,7 @@ class Collector:
         self._took_s = 0.0
         self._pause_s = 0.0
         self._due_s = 0.0
-        # What readers see, replaced as a whole under the lock.
+        # What readers see; replaced as a whole under the lock.
         self._lock = threading.Condition()
         self._windows = Windows() if windows is None else windows
         self._update = Update(None, MappingProxyType({}))
@@ -218,7 +219,7 @@ class Collector:
         """Begin sweeping, at once; returns without waiting. Calling it again does nothing.
 
         Raises:
-            ClientStateError: closed.
+            ClientStateError: the collector is closed.
         """
         with self._lock:
             if self._closed:
@@ -229,7 +230,7 @@ class Collector:
     def close(self) -> None:
         """End the sweeps and close the connections; waits for the sweep under way.
 
-        May be called twice. What was found stays readable.
+        May be called twice. The last results stay readable.
         """
         with self._lock:
             if self._closed:
@@ -244,9 +245,9 @@ class Collector:
     # --- reading ------------------------------------------------------------------------------
 
     def latest(self) -> ClusterState | None:
-        """Return what the newest answered sweep found; None before the first.
+        """Return the state the newest answered sweep found; None before the first.
 
-        While nothing answers it stays what it was: ``outage`` says since when.
+        While nothing answers, the state stays the same; ``outage`` says since when.
         """
         return self.update().state
 
@@ -255,7 +256,7 @@ class Collector:
         return self.update().outage
 
     def update(self) -> Update:
-        """Return state, verdicts and outage of one and the same sweep."""
+        """Return state, verdicts and outage, all from the same sweep."""
         with self._lock:
             return self._update
 
@@ -264,7 +265,7 @@ class Collector:
         return self.update().verdicts
 
     def window(self, group: str) -> list[GroupState]:
-        """Return the last minutes of a group, oldest first; empty for one nobody knows."""
+        """Return the last minutes of a group, oldest first; empty for an unknown group."""
         with self._lock:
             return self._windows.window(group)
 
@@ -274,7 +275,8 @@ class Collector:
             recent = self._counts.recent
             rate = None
             if len(recent) >= 2:
-                # The last sweep's requests belong to the time that follows it.
+                # The last sweep's requests count for the time until the next one, which is not
+                # over.
                 spent = sum(requests for _, requests in recent[:-1])
                 rate = spent / max(recent[-1][0] - recent[0][0], 0.001)
             return Cost(
@@ -289,7 +291,7 @@ class Collector:
     def subscribe(self, callback: Callable[[Update], object]) -> Callable[[], None]:
         """Have ``callback`` called after every sweep, on the collector's thread; it must not block.
 
-        An error it raises is logged. Returns what ends the subscription.
+        An error it raises is logged. Returns a function that ends the subscription.
         """
         with self._lock:
             number = self._next_id
@@ -303,15 +305,17 @@ class Collector:
         return unsubscribe
 
     def refresh(self, timeout_s: float | None = None) -> bool:
-        """Ask for a sweep now, as after a change; however many ask, one sweep serves them all.
+        """Ask for a sweep now, as after a change; one sweep serves all callers that ask meanwhile.
 
-        Sweeps begin a second apart at least, and a slow one is followed by as long a pause.
+        Sweeps begin at least a second apart, and a pause at least as long as a slow sweep follows
+        it.
 
         Args:
-            timeout_s: wait so long for a sweep that began after this call; None returns at once.
+            timeout_s: how many seconds to wait for a sweep that began after this call; None returns
+                at once.
 
         Returns:
-            Whether such a sweep is done.
+            Whether such a sweep was completed in that time.
         """
         with self._lock:
             wanted = self._begun + 1
@@ -327,7 +331,7 @@ class Collector:
     # --- sweeping -----------------------------------------------------------------------------
 
     def _step(self) -> float:
-        """Sweep if it is time to; return the pause until the next look, in seconds."""
+        """Sweep if it is time to; return the pause until the next check, in seconds."""
         now_s = self._clock.monotonic_ms() / 1000
         with self._lock:
             asked = self._wanted > self._begun
@@ -340,7 +344,7 @@ class Collector:
         try:
             self._sweep()
         except Exception:
-            # A mistake of ours must end neither the collection nor, unseen, the faces' picture.
+            # An error of our own must neither end the collection nor go unnoticed on the pages.
             _log.exception("INTERNAL a sweep failed")
             self._counts.failed_in_a_row += 1
         finally:
@@ -362,7 +366,7 @@ class Collector:
 
     def _sweep(self) -> None:
         if self._history is not None and not self._counts.sweeps:
-            self._past = self._history.past()  # before this sweep is written over it
+            self._past = self._history.past()  # read before this sweep overwrites it
         state = self._ask()
         counts = self._counts
         with self._lock:
@@ -401,7 +405,7 @@ class Collector:
         return state
 
     def _go_on(self, state: ClusterState) -> None:
-        """Take over what the collection before left, at the first sweep that is answered."""
+        """Take over what the previous collection left, at the first sweep that is answered."""
         past, self._past = self._past, None
         if past is None:
             return
@@ -425,7 +429,7 @@ class Collector:
             self._windows.add(state.groups)
             windows = {group: self._windows.window(group) for group in state.groups}
         self._look(windows, state.taken_ms)
-        # An outage in between is no verdict: what was known before it counts.
+        # An outage in between is not a verdict: the verdicts known before it count.
         known = self._judged
         self._judged = {
             group: self._judge(window, self._looks.found(group), before=known.get(group))
@@ -442,7 +446,7 @@ class Collector:
         )
 
     def _look(self, windows: Mapping[str, list[GroupState]], now_ms: int) -> None:
-        """Ask the members of one group, where one has a queue that stands, what they do."""
+        """Ask the members of one group that has a queue standing still what they are doing."""
         group = self._looks.next_group(windows, now_ms)
         if group is None or self._admin is None:
             return

@@ -1,6 +1,6 @@
 """Serves the metrics of a collector over HTTP.
 
-Law: hands out what the last sweep left; a scrape asks no broker and renders nothing twice.
+Law: serves the result of the last sweep; a scrape asks no broker and renders nothing twice.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from rocketstream.watch.collector import Collector
 from rocketstream.watch.metrics import CONTENT_TYPE, scrape
 
 DEFAULT_PORT: Final = 5557
-"""rocketmq-exporter's."""
+"""The port of rocketmq-exporter."""
 REQUESTS_AT_ONCE_MAX: Final = 16
-"""More connections at once are closed unanswered."""
+"""Most connections at once; further ones are closed unanswered."""
 SILENT_S: Final = 10.0
-"""A scraper that says nothing, or takes nothing, for so long is left."""
+"""A scraper that sends nothing, or reads nothing, for this long is disconnected."""
 CLOSE_LOOK_S: Final = 0.05
-"""So often it is looked whether the server is to end."""
+"""How often the server checks whether it is to end."""
 
 _PAGE: Final = b"rocketstream: the metrics are at /metrics\n"
 
@@ -35,15 +35,16 @@ class Exporter:
     """An HTTP server with ``/metrics``, on a thread of its own; to be closed.
 
     Args:
-        collector: whose figures are told.
-        host: address to listen on; others than loopback need ``insecure``.
+        collector: the collector whose figures are served.
+        host: the address to listen on; an address other than loopback needs ``insecure``.
         port: 0 takes a free one.
         insecure: allow an address others can reach: there is no login, and metrics name groups,
             topics and the addresses of members.
-        queues: tell lag per queue; False sums it per topic and broker.
+        queues: report lag per queue; False sums it per topic and broker.
 
     Raises:
-        ConfigurationError: an address others can reach without ``insecure``; one that is none.
+        ConfigurationError: others can reach the address and ``insecure`` is not set, or it is not
+            an address.
         PortInUseError: the port is taken.
     """
 
@@ -103,7 +104,7 @@ class Exporter:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where it listens."""
+        """The host and port it listens on."""
         host, port = self._server.server_address[:2]
         return str(host), int(port)
 
@@ -114,7 +115,7 @@ class Exporter:
         self._thread.join()
 
     def body(self, *, zipped: bool) -> bytes:
-        """Return the metrics of the last sweep, rendered once for all who ask."""
+        """Return the metrics of the last sweep, rendered once for all scrapers."""
         with self._lock:
             update = self._collector.update()
             if self._of is not update:
@@ -129,7 +130,7 @@ class Exporter:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine reaches the address."""
+    """Return whether only this machine can reach the address."""
     if host == "localhost":
         return True
     try:
@@ -149,7 +150,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(address, handler)
 
     def server_bind(self) -> None:
-        # HTTPServer's own looks the host's name up, which may take seconds and serves nobody.
+        # HTTPServer looks the host's name up here, which may take seconds and which nothing needs.
         socketserver.TCPServer.server_bind(self)
         host, port = self.server_address[:2]
         self.server_name, self.server_port = str(host), int(port)

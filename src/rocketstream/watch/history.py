@@ -1,6 +1,6 @@
 """Lag, time lag, rates and verdicts over a month, in one bounded SQLite file.
 
-Law: one writer; several readers, in this process or others. Unknown is NULL. What is wrong with the
+Law: one writer; several readers, in this process or others. Unknown is NULL. A problem with the
 file is logged and never ends the collection.
 """
 
@@ -35,9 +35,9 @@ BYTES_MAX: Final = 256 * 1024 * 1024
 BYTES_MAX_MIN: Final = 1024 * 1024
 READERS_KEPT: Final = 4
 VERDICTS_MAX: Final = 50_000
-"""Changes of verdict kept; the oldest go first."""
+"""Most changes of verdict kept; the oldest are deleted first."""
 POINTS_MAX: Final = 10_000
-"""Of one answer."""
+"""Most points of one answer."""
 
 _COLUMNS = "lag, time_lag_ms, consume_rate, arrival_rate, retrying, dead_letters, queues_unknown"
 _ROLLED = (
@@ -49,7 +49,7 @@ _ROLLED = (
 
 @dataclass(frozen=True, slots=True)
 class PastVerdict:
-    """A change of verdict as it was written down; ``before`` is None for a first sight."""
+    """A recorded change of verdict; ``before`` is None when the group was first seen."""
 
     group: str
     at_ms: int
@@ -63,18 +63,19 @@ class History:
     10 minutes for 30 days.
 
     Args:
-        path: the file. One that is damaged, of another program or of another version is renamed
-            (``….aside-TIME``), said so in the log, and a new one begins.
-        bytes_max: bound of the file, 1 MiB at least; beside it stands a log of up to 8 MiB. Where
-            it is reached each resolution gives up the oldest tenth of what it has.
-        read_only: look at what another process writes.
-        clock: what is too old is seen by it.
+        path: the file. A file that is damaged, or of another program or version, is renamed
+            (``….aside-TIME``), the log says so, and a new one is begun.
+        bytes_max: the largest size of the file, at least 1 MiB; a log of up to 8 MiB comes beside
+            it. When the file is full, each resolution gives up the oldest tenth of its points.
+        read_only: only read what another process writes.
+        clock: decides what is too old.
 
-    A coarser point has the worst lag and the mean rates of its stretch. The last verdicts and the
-    states of the last 20 minutes are kept too, for ``past``. Thread safe; to be closed.
+    A coarser point has the worst lag and the mean rates of its stretch. The file also keeps the
+    last verdicts and the states of the last 20 minutes, for ``past``. Thread safe; to be closed.
 
     Raises:
-        ConfigurationError: no file can be there; another process writes it; there is none to read.
+        ConfigurationError: no file can be made there, another process writes it, or there is no
+            file to read.
     """
 
     def __init__(
@@ -152,17 +153,17 @@ class History:
         verdicts: Mapping[str, GroupVerdict] | None = None,
         changes: Sequence[VerdictChange] = (),
     ) -> None:
-        """Write one sweep down, in one transaction; raises nothing that is the file's fault.
+        """Write one sweep down, in one transaction; a problem with the file raises nothing.
 
-        A sweep that found nothing is written as a moment at which nothing was known.
+        A sweep that found nothing is written as a moment with unknown figures.
 
         Args:
-            state: what it found.
-            verdicts: of every group, for ``past``; None keeps none.
-            changes: verdicts that are others than before.
+            state: what the sweep found.
+            verdicts: the verdicts of every group, for ``past``; None keeps none.
+            changes: the verdicts that changed.
 
         Raises:
-            ClientStateError: closed, or opened to read.
+            ClientStateError: the history is closed, or opened only for reading.
         """
         with self._lock:
             if self._closed or self._read_only:
@@ -223,7 +224,7 @@ class History:
         return known
 
     def _prune(self, connection: sqlite3.Connection, now_ms: int) -> None:
-        """Give up what is too old, and the oldest tenth of each level where the file is full."""
+        """Delete what is too old, and the oldest tenth of each level where the file is full."""
         for level in LEVELS:
             _forget(connection, level, (now_ms - level.keep_ms) // level.step_ms)
         connection.execute(
@@ -237,7 +238,7 @@ class History:
             connection.execute("PRAGMA incremental_vacuum(256)").fetchall()
 
     def _keep_last(self) -> None:
-        """Keep the last state for who goes on from it."""
+        """Write the last state, so that the next collection can continue from it."""
         if self._writer is None or self._before is None or self._before.error is not None:
             return
         try:
@@ -269,7 +270,7 @@ class History:
         self._past.forget()
 
     def _mend(self, error: sqlite3.Error) -> bool:
-        """Do what can be done about an error of the file; return whether to write again."""
+        """Repair an error of the file as far as possible; return whether to write again."""
         if history_file.is_damage(error):
             self._drop_connections()
             try:
@@ -320,16 +321,16 @@ class History:
         """Return the figures of a group, or of one of its topics, over time; oldest first.
 
         Args:
-            topic: None takes all topics and the retry topic together.
-            since_ms: begin, ms since 1970.
-            until_ms: end, not included.
-            points: at most so many, 1 to 10,000; several moments become one point with the worst
-                lag and the mean rates.
+            topic: the topic; None takes all topics and the retry topic together.
+            since_ms: the beginning, ms since 1970.
+            until_ms: the end, not included, ms since 1970.
+            points: the most points to return, 1 to 10,000; several moments are merged into one
+                point with the worst lag and the mean rates.
 
-        Moments nothing was known at are points of Nones, breaks in a line.
+        A moment at which nothing was known is a point whose figures are None: a break in the line.
 
         Raises:
-            ConfigurationError: no such stretch of time, or too many points.
+            ConfigurationError: the stretch of time is empty, or too many points are asked for.
         """
         if until_ms <= since_ms or not 1 <= points <= POINTS_MAX:
             raise ConfigurationError(
@@ -363,7 +364,7 @@ class History:
         """Return changes of verdict, the newest first.
 
         Args:
-            group: of one group; None takes all.
+            group: the group whose changes are returned; None takes all.
         """
         conditions = "at_ms >= ?" + (" AND at_ms < ?" if until_ms is not None else "")
         values: list[object] = [since_ms, *([until_ms] if until_ms is not None else [])]
@@ -385,16 +386,16 @@ class History:
         return self._read(read, [])
 
     def past(self) -> Past | None:
-        """Return what the collection before left to go on from; None where there was none.
+        """Return what the previous collection left to continue from; None where there was none.
 
-        Only of a history that is written to: who only looks goes on from nothing.
+        Always None of a history opened only for reading: a reader does not continue a collection.
         """
         if self._read_only:
             return None
         return self._read(read_past, None)
 
     def size_bytes(self) -> int:
-        """Return how large the file is, without SQLite's log beside it."""
+        """Return the size of the file in bytes, without SQLite's log beside it."""
         return self._path.stat().st_size
 
     def _read(self, read: Callable[[sqlite3.Connection], T], nothing: T) -> T:
@@ -405,7 +406,7 @@ class History:
         try:
             if connection is None:
                 connection = history_file.connect(self._path, read_only=True)
-            connection.execute("BEGIN")  # one moment for all that is read
+            connection.execute("BEGIN")  # everything is read as of one moment
             try:
                 found = read(connection)
             finally:
@@ -413,7 +414,7 @@ class History:
         except sqlite3.Error as error:
             if connection is not None:
                 connection.close()
-            # The writer puts a damaged file aside when it comes upon the damage.
+            # The writer sets a damaged file aside when it meets the damage.
             _log.warning("HISTORY_NOT_READ history %s: %s", self._path, error)
             return nothing
         with self._lock:
@@ -428,7 +429,7 @@ class History:
 def _transaction(
     connection: sqlite3.Connection, ids: dict[tuple[str, str], int], past: PastWriter
 ) -> Iterator[None]:
-    """Write all of it or nothing; ``ids`` handed out in what is rolled back are forgotten."""
+    """Write all of it or nothing; a rollback also forgets the ``ids`` handed out meanwhile."""
     known = len(ids)
     connection.execute("BEGIN IMMEDIATE")
     try:
@@ -471,11 +472,12 @@ def _thousandths(rate: float | None) -> int | None:
 
 
 def _roll(connection: sqlite3.Connection, fine: Level, coarse: Level, now_ms: int) -> bool:
-    """Make the coarse slots that are over, of the fine ones; return whether there were any."""
+    """Make coarse slots of the fine ones whose time is over; return whether there were any."""
     f, c = fine.step_ms, coarse.step_ms
     row = connection.execute(f"SELECT max(slot) FROM slots_{c}").fetchone()
     last = row[0]
-    # Only what the fine level still has: an older stretch would be made of its rest.
+    # Only while the fine level still has the whole stretch: a coarse slot must not be made of a
+    # rest.
     first = connection.execute(f"SELECT min(slot) FROM slots_{f}").fetchone()[0]
     if first is None:
         return False
@@ -503,7 +505,7 @@ def _forget(connection: sqlite3.Connection, level: Level, before_slot: int) -> N
 
 
 def _pages(connection: sqlite3.Connection) -> tuple[int, int]:
-    """Return the pages in use and the free ones of the file."""
+    """Return how many pages of the file are in use, and how many are free."""
     (all_pages,) = connection.execute("PRAGMA page_count").fetchone()
     (free,) = connection.execute("PRAGMA freelist_count").fetchone()
     return all_pages - free, free
@@ -512,7 +514,7 @@ def _pages(connection: sqlite3.Connection) -> tuple[int, int]:
 def _found(
     connection: sqlite3.Connection, series: int, since_ms: int, until_ms: int
 ) -> tuple[list[Point], list[int]]:
-    """Return the points of a stretch, each moment from the finest level that has it, with steps."""
+    """Return the points of a stretch with their steps, each from the finest level that has it."""
     parts: list[tuple[list[Point], int]] = []
     end_ms = until_ms
     for level in LEVELS:

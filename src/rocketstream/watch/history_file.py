@@ -1,6 +1,6 @@
-"""The file of the history: its tables, opening it, and putting aside what is none or is damaged.
+"""The file of the history: its tables, opening it, and setting aside a file that cannot be used.
 
-Law: SQLite and the file system; knows nothing of what the figures mean.
+Law: knows SQLite and the file system, not what the figures mean.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rocketstream.watch.core.series import Level
 _log = logging.getLogger(__name__)
 
 APPLICATION_ID: Final = 0x524B5348
-"""Says in the file's header that it is ours."""
+"""The number in the file's header that marks it as ours."""
 VERSION: Final = 1
 PAGE_BYTES: Final = 4096
 BUSY_S: Final = 5.0
@@ -39,15 +39,15 @@ CREATE TABLE verdicts (
 CREATE INDEX verdicts_of_group ON verdicts (grp, at_ms);
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 """
-# What a restart goes on from: made where it is missing, so a file of before has its past still.
+# What a restart continues from. Made where it is missing, so that an older file keeps its past.
 _GOING_ON = """
 CREATE TABLE IF NOT EXISTS standing (
   grp TEXT PRIMARY KEY, verdict TEXT NOT NULL, since_ms INTEGER
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS moments (at_ms INTEGER PRIMARY KEY, states BLOB NOT NULL);
 """
-# Rates in thousandths of a message a second: SQLite keeps small whole numbers in few bytes.
-# Ordered by time, so that a sweep is written in one place and what is too old is cut off in one.
+# Rates are in thousandths of a message a second: SQLite keeps small integers in few bytes. Ordered
+# by time, so that a sweep is written in one place and old rows are deleted in one place.
 _LEVEL = """
 CREATE TABLE slots_{n} (slot INTEGER PRIMARY KEY);
 CREATE TABLE points_{n} (
@@ -60,11 +60,11 @@ CREATE TABLE points_{n} (
 
 
 class _NotOursError(Exception):
-    """A database of somebody else, or of another version."""
+    """The database belongs to another program, or to another version."""
 
 
 def is_damage(error: sqlite3.Error) -> bool:
-    """Return whether the file itself is broken, as opposed to locked, full or out of reach."""
+    """Return whether the file itself is broken, not only locked, full or out of reach."""
     return getattr(error, "sqlite_errorcode", None) in (
         sqlite3.SQLITE_CORRUPT,
         sqlite3.SQLITE_NOTADB,
@@ -84,10 +84,10 @@ def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
 
 
 def hold(path: Path) -> sqlite3.Connection:
-    """Return what keeps every other writer away until it is closed, or this process ends.
+    """Return a lock that keeps every other writer away until it is closed or this process ends.
 
     Raises:
-        ConfigurationError: another process writes this history; or the place cannot be written.
+        ConfigurationError: another process writes this history, or the place cannot be written.
     """
     lock = path.with_name(path.name + ".lock")
     try:
@@ -106,7 +106,7 @@ def hold(path: Path) -> sqlite3.Connection:
 
 
 def unusable(path: Path, error: Exception) -> ConfigurationError:
-    """Return the error of a place where no history can be."""
+    """Return the error for a place where no history can be kept."""
     return ConfigurationError(
         f"history {path}: {error}; give a file in a directory that exists and can be written",
         path=str(path),
@@ -114,10 +114,10 @@ def unusable(path: Path, error: Exception) -> ConfigurationError:
 
 
 def open_writer(path: Path, clock: Clock) -> sqlite3.Connection:
-    """Open the file to write to it, made anew where there is none or none of ours.
+    """Open the file for writing; make a new one where there is none, or it is not ours.
 
     Raises:
-        ConfigurationError: no history can be there.
+        ConfigurationError: no history can be kept there.
     """
     for _ in range(2):
         connection: sqlite3.Connection | None = None
@@ -135,7 +135,7 @@ def open_writer(path: Path, clock: Clock) -> sqlite3.Connection:
 
 
 def _prepare(connection: sqlite3.Connection) -> None:
-    """Check that the database is ours, or empty, and make what is missing."""
+    """Check that the database is ours or empty, and make the tables that are missing."""
     (ours,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
@@ -147,7 +147,7 @@ def _prepare(connection: sqlite3.Connection) -> None:
         connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
     connection.execute("PRAGMA journal_mode = WAL")
-    # A kill loses nothing; a power failure the last seconds, and never the file.
+    # A kill loses nothing; a power failure loses the last seconds, never the file.
     connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute("PRAGMA journal_size_limit = 8388608")
     if tables:
@@ -161,10 +161,10 @@ def _prepare(connection: sqlite3.Connection) -> None:
 
 
 def set_aside(path: Path, clock: Clock, why: str) -> Path:
-    """Rename the file, with what SQLite keeps beside it, and say so.
+    """Rename the file, with the files SQLite keeps beside it, and log that.
 
     Raises:
-        ConfigurationError: it cannot be renamed.
+        ConfigurationError: the file cannot be renamed.
     """
     kept = path.with_name(f"{path.name}.aside-{clock.now_ms()}")
     try:

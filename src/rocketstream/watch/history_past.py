@@ -1,7 +1,7 @@
-"""What the history keeps so that the collection goes on after a restart: verdicts and a window.
+"""What the history keeps for the collection after a restart: verdicts and a window of states.
 
-Law: SQLite and bytes, inside the transactions of ``History``; whether it is taken over is decided
-in ``core.takeover``.
+Law: knows SQLite and bytes, inside the transactions of ``History``; ``core.takeover`` decides
+whether they are taken over.
 """
 
 from __future__ import annotations
@@ -20,16 +20,18 @@ from rocketstream.watch.core.windows import SPAN_MS
 _log = logging.getLogger(__name__)
 
 MOMENT_STEP_MS: Final = 60_000
-"""From one moment kept to the next; the last one is kept when the history is closed."""
+"""The time from one kept moment to the next; the last moment is kept when the history is closed."""
 MOMENT_SHARE: Final = 256
-"""One moment may take so much of the file's bound: some 50,000 queues of 1 MiB."""
+"""The part of the file's bound that one moment may take: 1/256, which is 1 MiB or some 50,000
+queues.
+"""
 
 
 class PastWriter:
-    """Writes what a restart goes on from; not thread safe.
+    """Writes what a restart continues from; not thread safe.
 
     Args:
-        bytes_max: bound of the whole file.
+        bytes_max: the largest size of the whole file.
     """
 
     def __init__(self, bytes_max: int) -> None:
@@ -39,7 +41,7 @@ class PastWriter:
         self._said = False
 
     def forget(self) -> None:
-        """Take nothing for written any more: what was written last was rolled back, or lost."""
+        """Count nothing as written any more: the last write was rolled back, or lost."""
         self._standing = self._moment_ms = None
 
     def write(
@@ -67,7 +69,7 @@ class PastWriter:
             self.write_moment(connection, state)
 
     def write_moment(self, connection: sqlite3.Connection, state: ClusterState) -> None:
-        """Keep a whole state, and give up those that no window reaches back to."""
+        """Write a whole state, and delete those that no window reaches back to."""
         self._moment_ms = state.taken_ms
         data = encoded(state)
         if len(data) > self._moment_bytes_max:
@@ -87,14 +89,14 @@ class PastWriter:
 
 
 def shorten(connection: sqlite3.Connection) -> None:
-    """Give up the older half of the window: the file is full."""
+    """Delete the older half of the window, because the file is full."""
     connection.execute(
         "DELETE FROM moments WHERE at_ms < (SELECT (min(at_ms) + max(at_ms)) / 2 FROM moments)"
     )
 
 
 def read_past(connection: sqlite3.Connection) -> Past | None:
-    """Return what the collection before left; None where there was none."""
+    """Return what the previous collection left; None where there was none."""
     meta = dict(connection.execute("SELECT name, value FROM meta").fetchall())
     if "swept_ms" not in meta:
         return None

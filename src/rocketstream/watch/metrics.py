@@ -1,7 +1,7 @@
-"""What a sweep found, as metrics: rocketmq-exporter's names, a 5.x broker's, and ours.
+"""The findings of a sweep as metrics: rocketmq-exporter's names, a 5.x broker's, and ours.
 
-Law: values in, text out; asks nobody. What is not known is absent, and counted in a metric of its
-own.
+Law: values in, text out; asks no broker. An unknown figure is absent, and is counted in a metric of
+its own.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _MODES: Final = {"CONSUME_ACTIVELY": "pull", "CONSUME_PASSIVELY": "push", "CONSU
 
 
 def scrape(collector: Collector, *, queues: bool = True) -> str:
-    """Return what a collector knows; no broker is asked.
+    """Return the metrics of what a collector knows; no broker is asked.
 
     Args:
-        queues: tell lag per queue; False sums it per topic and broker, as a 5.x broker does.
+        queues: report lag per queue; False sums it per topic and broker, as a 5.x broker does.
     """
     update = collector.update()
     return render(
@@ -62,13 +62,13 @@ def render(
     """Return metrics in Prometheus' text format.
 
     Args:
-        state: what the last answered sweep found; None before the first.
-        verdicts: of the groups.
-        before: the sweep before; without it rates are absent.
-        outage: while it lasts only the outage itself and the cost are told: figures of before
-            would look like those of now.
-        cost: of the collection.
-        queues: tell lag per queue instead of per topic and broker.
+        state: the state the last answered sweep found; None before the first.
+        verdicts: the verdicts of the groups.
+        before: the state the previous sweep found; without it rates are absent.
+        outage: while it lasts only the outage itself and the cost are reported, because older
+            figures would look like present ones.
+        cost: the cost of the collection.
+        queues: report lag per queue instead of per topic and broker.
     """
     out = Exposition(families(queues=queues))
     _add_collection(out, state, outage, cost)
@@ -138,7 +138,7 @@ def _add_broker(out: Exposition, broker: BrokerState) -> None:
 
 
 def _figure(facts: Mapping[str, str], name: str) -> float | None:
-    """Return a figure a broker told, None where it told none; ``name[1]``: second of a list."""
+    """Return a figure a broker reported, or None; ``name[1]`` is the second of a list."""
     fact, _, place = name.partition("[")
     words = facts.get(fact, "").split()
     index = int(place.rstrip("]")) if place else 0
@@ -159,7 +159,7 @@ def _add_topic(
     clusters: Mapping[str, str],
 ) -> None:
     if topic.errors:
-        return  # a sum over some of its queues would look like messages that went away
+        return  # the sum over only some of its queues would look as if messages had gone away
     ends = _ends(topic)
     was = {} if before is None or before.errors else _ends(before)
     for broker, end in ends.items():
@@ -209,14 +209,14 @@ def _add_group(out: Exposition, state: GroupState, verdict: GroupVerdict | None)
 
 
 def _add_diffs(out: Exposition, state: GroupState) -> None:
-    """Add what rocketmq-exporter tells of a group: for all brokers together."""
+    """Add the figures rocketmq-exporter reports for a group: the sum over all brokers."""
     members = state.members
     if members is not None:
         addresses = ",".join(member.address for member in members)
         ids = ",".join(member.client_id for member in members)
         out.add("rocketmq_group_count", len(members), addresses, ids, state.group)
     if state.message_model == "BROADCASTING":
-        return  # each member has its own progress, and the exporter tells none
+        return  # each member has its own progress, and the exporter reports none
     count = "" if members is None else str(len(members))
     model = _MODELS[state.message_model or "CLUSTERING"]
     for (topic, kind), queues in _by_topic(state.queues).items():
@@ -255,7 +255,7 @@ def _add_group_at_brokers(
         if kind is QueueKind.DEAD_LETTER:
             continue
         labels = (clusters.get(broker, ""), broker, topic, state.group)
-        # A queue nobody ever committed in adds nothing; one that is not known leaves no sum.
+        # A queue in which nobody ever committed adds nothing; an unknown one makes the sum unknown.
         committed = _committed(queues)
         out.add("rocketmq_consumer_offset", committed, *labels)
         former = _committed(was.get(place, []))
@@ -283,7 +283,7 @@ def _committed(queues: Iterable[QueueState]) -> int | None:
 
 
 def _worst(queues: Iterable[QueueState], now_ms: int) -> int | None:
-    """Return the greatest time lag; None where one queue's is not known: it may be greater."""
+    """Return the greatest time lag; None where that of a queue is unknown and may be greater."""
     lags = [queue.time_lag_ms(now_ms) for queue in queues]
     known = [lag for lag in lags if lag is not None]
     return max(known) if known and len(known) == len(lags) else None
@@ -292,7 +292,7 @@ def _worst(queues: Iterable[QueueState], now_ms: int) -> int | None:
 def _add_lag(
     out: Exposition, state: GroupState, clusters: Mapping[str, str], by_queue: bool
 ) -> None:
-    """Add what a 5.x broker tells of a group, by queue where wanted."""
+    """Add the figures a 5.x broker reports for a group, by queue where wanted."""
     system = _bool(is_system_group(state.group))
     for (broker, topic, kind), queues in _by_place(state.queues).items():
         if kind is QueueKind.DEAD_LETTER:

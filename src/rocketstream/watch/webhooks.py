@@ -1,6 +1,6 @@
 """Sends notices to webhooks: each on a thread of its own, in order, tried again for a while.
 
-Law: bodies in, HTTP out. Neither an address nor a secret is ever logged: both are keys.
+Law: bodies in, HTTP out. Neither an address nor a secret is ever logged: both give access.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from rocketstream.watch.core.formats import body, refusal, signature
 _log = logging.getLogger(__name__)
 
 QUEUE_MAX: Final = 200
-"""Notices that wait for one webhook; more forget the oldest."""
+"""Most notices that wait for one webhook; beyond that the oldest is dropped."""
 TRIES_MAX: Final = 8
 TIMEOUT_S: Final = 10.0
 PAUSE_MAX_S: Final = 120.0
@@ -33,7 +33,7 @@ ANSWER_BYTES_MAX: Final = 65_536
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """A redirect would send names of groups somewhere nobody named."""
+    """Refuses redirects: one would send names of groups to a place nobody named."""
 
     def redirect_request(
         self, req: Any, fp: IO[bytes], code: int, msg: str, headers: Any, newurl: str
@@ -43,12 +43,12 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """How a try went.
+    """The outcome of one try.
 
     Attributes:
-        error: why it failed; None where the notice was taken.
+        error: why the try failed; None where the notice was accepted.
         again: whether another try may help.
-        pause_s: how long the service wants to be left alone; None where it did not say.
+        pause_s: how many seconds the service asks to wait; None where it did not say.
     """
 
     error: str | None = None
@@ -57,7 +57,7 @@ class Sent:
 
 
 def send(webhook: Webhook, notice: Notice, where: str, clock: Clock = SYSTEM_CLOCK) -> Sent:
-    """Send one notice, once; blocks for 10 s at most, and raises nothing."""
+    """Send one notice, once; blocks for at most 10 s, and raises nothing."""
     query, more = (
         ({}, {})
         if webhook.secret is None
@@ -90,7 +90,7 @@ def _seconds(text: str | None) -> float | None:
 
 
 def backing_off(tries: int) -> float:
-    """Return how long to wait after so many failed tries, in seconds: 1, 2, 4 … 120."""
+    """Return how long to wait after this many failed tries, in seconds: 1, 2, 4 … 120."""
     return min(2.0 ** (tries - 1), PAUSE_MAX_S)
 
 
@@ -98,9 +98,9 @@ class Sender:
     """Sends to one webhook in the background; to be closed.
 
     Args:
-        webhook: who is told.
-        where: names the cluster.
-        pause_s: how long to wait after so many failed tries.
+        webhook: the webhook that is told.
+        where: the cluster's name.
+        pause_s: returns how many seconds to wait after a number of failed tries.
     """
 
     def __init__(
@@ -120,9 +120,9 @@ class Sender:
         self._closed = False
         self._sending = False
         self.sent = 0
-        """Notices that were taken."""
+        """How many notices were accepted."""
         self.given_up = 0
-        """Notices nobody took, or that did not fit the queue."""
+        """How many notices nobody accepted, or did not fit the queue."""
         self._thread = threading.Thread(
             target=self._run, name=f"rocketstream-webhook-{webhook.name}", daemon=True
         )
@@ -130,12 +130,12 @@ class Sender:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a notice waits, or is being sent."""
+        """Whether a notice waits or is being sent."""
         with self._condition:
             return self._sending or bool(self._waiting)
 
     def put(self, notice: Notice) -> None:
-        """Have a notice sent; returns at once."""
+        """Queue a notice for sending; returns at once."""
         with self._condition:
             if len(self._waiting) >= QUEUE_MAX:
                 self._waiting.popleft()
@@ -144,7 +144,7 @@ class Sender:
             self._condition.notify()
 
     def close(self, wait_s: float = TIMEOUT_S) -> None:
-        """Try once what waits, and end; waits so long at most."""
+        """Try waiting notices once and end; waits at most ``wait_s`` seconds."""
         with self._condition:
             self._closed = True
             self._condition.notify()

@@ -1,7 +1,7 @@
-"""The file that says who is told of what.
+"""Reads the file that says who is told of which changes.
 
-Law: PURE. A parsed TOML document and an environment in, settings out; a mistake is named with its
-place, never with a secret.
+Law: PURE. A parsed TOML document and an environment in, settings out. An error names the place of
+the mistake, never a secret.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _RULE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Webhook:
-    """Who is told; ``repr`` shows neither address nor secret, for they are the key to it."""
+    """A receiver of notices; ``repr`` hides address and secret, because they give access."""
 
     name: str
     kind: Kind
@@ -44,16 +44,16 @@ class Webhook:
 
 @dataclass(frozen=True, slots=True)
 class AlertConfig:
-    """What a file says.
+    """The settings in a file.
 
     Attributes:
-        cluster: names the cluster in notices; None takes its name servers.
-        remember: the file that keeps what was told over a restart; empty forgets, None leaves the
-            place to who reads this.
-        webhooks: by name.
-        rules: in the file's order.
-        outage_webhooks: who is told that nothing answers.
-        outage_hold_ms: after how long.
+        cluster: the cluster's name in notices; None takes the addresses of its name servers.
+        remember: the file that keeps sent notices over a restart; empty keeps none, None leaves the
+            place to the reader of these settings.
+        webhooks: the webhooks by name.
+        rules: the rules in the file's order.
+        outage_webhooks: the webhooks that are told when no broker answers.
+        outage_hold_ms: how long an outage must last before they are told.
     """
 
     webhooks: Mapping[str, Webhook]
@@ -65,10 +65,11 @@ class AlertConfig:
 
 
 def read_config(document: Mapping[str, Any], environment: Mapping[str, str]) -> AlertConfig:
-    """Return what a document says.
+    """Return the settings of a document.
 
     Raises:
-        ConfigurationError: something in it is not accepted; the text says what, where, and what is.
+        ConfigurationError: a setting is not accepted; the error says which, where, and what would
+            be accepted.
     """
     _only(document, _TOP, "the file")
     tables = _tables(document, "webhook")
@@ -109,7 +110,7 @@ def _webhook(table: Mapping[str, Any], place: str, environment: Mapping[str, str
     if not name or url is None:
         raise ConfigurationError(f"alerts: {place} needs a name, and url or url_env")
     if not url.startswith(("https://", "http://")) or any(c <= " " or c > "~" for c in url):
-        # Not shown: the address is the key to the chat.
+        # Not shown in the error: the address gives access to the chat.
         raise ConfigurationError(f"alerts: url of {place} is no http:// or https:// address")
     headers = dict(_mapping(table, "headers", place))
     for header, variable in _mapping(table, "headers_env", place).items():
@@ -204,7 +205,7 @@ def _milliseconds(table: Mapping[str, Any], name: str, place: str, default: int)
 def _secret(
     table: Mapping[str, Any], name: str, place: str, environment: Mapping[str, str]
 ) -> str | None:
-    """Return a value that stands in the file, or in a variable the file names."""
+    """Return a value that is in the file itself, or in a variable the file names."""
     value, variable = _text(table, name, place), _text(table, f"{name}_env", place)
     if value is not None and variable is not None:
         raise ConfigurationError(f"alerts: {place} has both {name} and {name}_env; give one")

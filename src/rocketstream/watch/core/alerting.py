@@ -1,4 +1,4 @@
-"""What is told of a group's verdicts, and when: changes that last, each once.
+"""Which notices of a group's verdicts are sent, and when: changes that last, each once.
 
 Law: PURE. Verdicts and times in, notices out.
 """
@@ -21,14 +21,14 @@ BAD: Final = (
     Verdict.FALLING_BEHIND,
     Verdict.REWOUND,
 )
-"""Verdicts told of unless a rule names others."""
+"""The verdicts that are told unless a rule names others."""
 GOOD: Final = (Verdict.OK, Verdict.CATCHING_UP)
-"""Verdicts that end what was told; UNKNOWN ends nothing."""
+"""The verdicts that end a trouble that was told; UNKNOWN ends nothing."""
 HOLD_MS: Final = 60_000
 SETTLE_MS: Final = 300_000
-"""No recovery is told in the first minutes: a window that is only beginning shows no trouble."""
+"""No recovery is told in the first minutes: a window that has only begun shows no trouble."""
 THE_CLUSTER: Final = ""
-"""Stands where a group's name would, in what is remembered of the cluster itself."""
+"""Used in place of a group's name for notices about the cluster itself."""
 
 
 class Event(StrEnum):
@@ -45,16 +45,16 @@ class Event(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Which groups are told of, and how.
+    """Which groups are told about, and how.
 
     Attributes:
         groups: patterns (``billing-*``) a name must match one of.
-        but: patterns it must not match.
-        verdicts: which verdicts are told of.
+        but: patterns the name must not match.
+        verdicts: the verdicts that are told.
         webhooks: names of the webhooks that are told.
-        hold_ms: how long a verdict must stand before it is told of.
-        repeat_ms: told again so often while it stands; 0 never.
-        recovered: also tell when it is over.
+        hold_ms: how long a verdict must hold before it is told.
+        repeat_ms: how often the notice is repeated while the verdict holds; 0 never repeats it.
+        recovered: also tell when the trouble is over.
     """
 
     webhooks: tuple[str, ...]
@@ -66,7 +66,7 @@ class Rule:
     recovered: bool = True
 
     def is_for(self, group: str) -> bool:
-        """Return whether the rule is for a group."""
+        """Return whether the rule applies to a group."""
         return any(fnmatchcase(group, p) for p in self.groups) and not any(
             fnmatchcase(group, p) for p in self.but
         )
@@ -74,16 +74,16 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """One thing to tell.
+    """One notice to send.
 
     Attributes:
-        group: None where it is about the cluster.
-        before: the verdict told last; None where none was.
-        verdict: the verdict now; None where it is about the cluster.
-        sentence: explains it.
-        since_ms: since when it is so.
-        lag, time_lag_ms: of the group; None where not known.
-        webhooks: who is told.
+        group: the group it is about; None for the cluster.
+        before: the verdict told last; None where none was told.
+        verdict: the verdict now; None for the cluster.
+        sentence: explains the verdict.
+        since_ms: since when the verdict holds, ms since 1970.
+        lag, time_lag_ms: of the group, in messages and in ms; None where not known.
+        webhooks: names of the webhooks that are told.
     """
 
     event: Event
@@ -105,11 +105,12 @@ class _Told:
 
 
 class Alerting:
-    """Decides what is told; not thread safe.
+    """Decides which notices are sent; not thread safe.
 
     Args:
-        rules: the first that is for a group counts.
-        outage_webhooks: who is told that nothing answers, and that it does again.
+        rules: the first rule that applies to a group counts.
+        outage_webhooks: the webhooks that are told when no broker answers, and when they answer
+            again.
         outage_hold_ms: how long an outage must last before it is told.
     """
 
@@ -127,14 +128,14 @@ class Alerting:
         self._began_ms: int | None = None
 
     def remembered(self) -> dict[str, tuple[str | None, int]]:
-        """Return what was told, to be given to ``remember`` after a restart."""
+        """Return what was told, to be passed to ``remember`` after a restart."""
         return {
             group: (None if told.verdict is None else told.verdict.value, told.at_ms)
             for group, told in self._told.items()
         }
 
     def remember(self, told: Mapping[str, tuple[str | None, int]]) -> None:
-        """Take what was told before a restart: it is not told again."""
+        """Take over what was told before a restart, so that it is not told again."""
         self._told = {
             group: _Told(None if verdict is None else Verdict(verdict), at_ms)
             for group, (verdict, at_ms) in told.items()
@@ -147,9 +148,10 @@ class Alerting:
         outage: Outage | None,
         now_ms: int,
     ) -> list[Notice]:
-        """Take what a sweep found and return what is to be told now.
+        """Take the findings of a sweep and return the notices to send now.
 
-        During an outage nothing is told of groups: that nothing is known of them follows.
+        During an outage nothing is told of groups: the outage already says that nothing is known of
+        them.
         """
         if self._began_ms is None:
             self._began_ms = now_ms
@@ -157,7 +159,7 @@ class Alerting:
         if outage is not None or state is None:
             return found
         for group in [group for group in self._told if group and group not in verdicts]:
-            del self._told[group]  # deleted: nobody waits for its recovery
+            del self._told[group]  # The group was deleted: nobody waits for its recovery.
         self._seen = {g: seen for g, seen in self._seen.items() if g in verdicts}
         for group, verdict in verdicts.items():
             rule = next((rule for rule in self._rules if rule.is_for(group)), None)

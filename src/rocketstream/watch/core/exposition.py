@@ -1,6 +1,6 @@
 """Prometheus' text format, version 0.0.4.
 
-Law: PURE. Families of samples in, text out; every name, label and value is made fit for it here.
+Law: PURE. Families of samples in, text out; every name, label and value is escaped here.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Family(NamedTuple):
-    """What a metric is.
+    """The declaration of a metric.
 
     Attributes:
         kind: ``gauge`` or ``counter``.
-        text: its help.
-        labels: the names of its labels, in the order values are given in.
+        text: its help text.
+        labels: the names of its labels, in the order their values are passed.
     """
 
     kind: str
@@ -27,17 +27,17 @@ class Family(NamedTuple):
 
 
 class Exposition:
-    """Collects samples by family and writes them out."""
+    """Collects samples by family and renders them."""
 
     def __init__(self, families: Mapping[str, Family]) -> None:
         self._families = families
         self._samples: dict[str, dict[tuple[str, ...], int | float]] = {}
 
     def add(self, name: str, value: int | float | None, *labels: str) -> None:
-        """Take a sample; None is not known, and leaves it out. Of the same labels the last counts.
+        """Add a sample; None adds nothing. The last sample of the same labels counts.
 
         Raises:
-            KeyError: no such family.
+            KeyError: there is no such family.
         """
         family = self._families[name]
         if value is None:
@@ -79,7 +79,7 @@ def _help(text: str) -> str:
 def _value(text: str) -> str:
     if text.isascii() and text.isprintable() and "\\" not in text and '"' not in text:
         return text
-    # A scraper that meets bytes that are no UTF-8 throws the whole answer away.
+    # A scraper that meets bytes that are not UTF-8 discards the whole answer.
     whole = text.encode("utf-8", "replace").decode("utf-8")
     return (
         whole.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\\\r")

@@ -1,7 +1,7 @@
-"""Every metric there is: name, kind, help and labels.
+"""Every metric: name, kind, help and labels.
 
-Law: PURE. A table. Names that begin with ``rocketmq_`` are rocketmq-exporter's or a 5.x broker's
-and mean what they mean there; those that begin with ``rocketstream_`` are ours.
+Law: PURE. A table. Names that begin with ``rocketmq_`` are taken from rocketmq-exporter or a 5.x
+broker, with their meaning there; names that begin with ``rocketstream_`` are ours.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ EXPORTER: Final[dict[str, Family]] = {
     "rocketmq_broker_tps": Family("gauge", "Messages a second stored, over a minute.", _BROKER),
     "rocketmq_broker_qps": Family("gauge", "Messages a second handed out, over a minute.", _BROKER),
 }
-# Of rocketmq-exporter too: what a broker tells of itself, by the name it tells it under. A number
-# in brackets is the place of the figure in the broker's list of averages over 10, 60 and 600 s.
+# Of rocketmq-exporter too: figures a broker reports about itself, under the broker's own names. A
+# number in brackets is the position in the broker's list of averages over 10, 60 and 600 s.
 FACTS: Final[dict[str, str]] = {
     "msg_put_total_today_now": "msgPutTotalTodayNow",
     "msg_gettotal_today_now": "msgGetTotalTodayNow",
@@ -114,7 +114,7 @@ def _lag(queues: bool) -> tuple[str, ...]:
 
 
 def _of_5x(queues: bool) -> dict[str, Family]:
-    """Return a 5.x broker's names; ``queues`` adds the queue to what is known of each."""
+    """Return the metrics of a 5.x broker; ``queues`` adds the queue to each metric that has one."""
     return {
         "rocketmq_consumer_lag_messages": Family(
             "gauge", "Messages a group has not consumed.", _lag(queues)
@@ -192,5 +192,5 @@ OURS: Final[dict[str, Family]] = {
 
 
 def families(*, queues: bool) -> dict[str, Family]:
-    """Return every metric by name, in the order they are written in."""
+    """Return every metric by name, in the order they are rendered."""
     return {**OURS, **_of_5x(queues), **EXPORTER, **RUNTIME}

@@ -1,6 +1,6 @@
-"""Notices as the chat services take them.
+"""Notices in the formats of the chat services.
 
-Law: PURE. A notice in, a body and what signs it out. Names are shown as text, never as markup.
+Law: PURE. A notice in, a body and its signature out. Names are shown as text, never as markup.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Any, Final
 from rocketstream.watch.core.alerting import Event, Notice
 
 TEXT_BYTES_MAX: Final = 3_800
-"""Of one message: WeCom refuses more than 4,096."""
+"""Most bytes of one message: WeCom refuses more than 4,096."""
 
 
 class Kind(StrEnum):
-    """Who takes a notice."""
+    """The service that receives a notice."""
 
     GENERIC = "generic"
     SLACK = "slack"
@@ -31,7 +31,7 @@ class Kind(StrEnum):
 
 
 def title(notice: Notice) -> str:
-    """Return a notice in a few words."""
+    """Return the title of a notice, a few words."""
     group = notice.group
     verdict = "" if notice.verdict is None else notice.verdict.value
     if notice.event is Event.TEST:
@@ -48,7 +48,7 @@ def title(notice: Notice) -> str:
 
 
 def lines(notice: Notice, where: str) -> list[str]:
-    """Return the lines below the title."""
+    """Return the lines of a notice below its title."""
     found = [notice.sentence]
     figures: list[str] = []
     if notice.group is not None:
@@ -66,16 +66,16 @@ def lines(notice: Notice, where: str) -> list[str]:
 
 
 def body(kind: Kind, notice: Notice, where: str) -> dict[str, Any]:
-    """Return the JSON a service takes.
+    """Return the JSON body a service expects.
 
     Args:
-        where: names the cluster.
+        where: the cluster's name.
     """
     return _BODIES[kind](notice, where)
 
 
 def signature(kind: Kind, secret: str, now_ms: int) -> tuple[dict[str, str], dict[str, str]]:
-    """Return what a secret adds: to the query, and to the body."""
+    """Return what the secret adds to the query, and what it adds to the body."""
     if kind is Kind.DINGTALK:
         stamp = str(now_ms)
         digest = hmac.new(secret.encode(), f"{stamp}\n{secret}".encode(), hashlib.sha256).digest()
@@ -88,7 +88,7 @@ def signature(kind: Kind, secret: str, now_ms: int) -> tuple[dict[str, str], dic
 
 
 def refusal(kind: Kind, answer: bytes) -> str | None:
-    """Return why a service refused a message although it answered 200; None where it took it."""
+    """Return why a service that answered 200 refused a message; None where it took it."""
     if kind in (Kind.GENERIC, Kind.SLACK):
         return None
     try:
@@ -123,7 +123,7 @@ def _generic(notice: Notice, where: str) -> dict[str, Any]:
 
 
 def _slack(notice: Notice, where: str) -> dict[str, Any]:
-    # Slack's own three; everything else is plain where mrkdwn is off.
+    # The three characters Slack escapes; everything else is plain text where mrkdwn is off.
     escape = _escaper({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
     rest = "\n".join(escape(line) for line in lines(notice, where))
     return {
@@ -141,7 +141,7 @@ def _dingtalk(notice: Notice, where: str) -> dict[str, Any]:
 
 
 def _feishu(notice: Notice, where: str) -> dict[str, Any]:
-    # The one tag its texts know is <at …>, which would call people.
+    # The only tag its texts know is <at …>, which would notify people.
     escape = _escaper({"<": "＜", ">": "＞"})
     text = "\n".join(escape(line) for line in [title(notice), *lines(notice, where)])
     return {"msg_type": "text", "content": {"text": _short(text)}}
@@ -169,7 +169,7 @@ def _escaper(table: Mapping[str, str]) -> Callable[[str], str]:
 
 
 def _short(text: str) -> str:
-    """Return a text that is not too long for any service; an end that is cut says so."""
+    """Return a text short enough for every service; a text that was cut says so at its end."""
     data = text.encode("utf-8", "replace")
     if len(data) <= TEXT_BYTES_MAX:
         return data.decode()

@@ -1,6 +1,6 @@
-"""Whose members are asked what they do, so that a pinned message is found, and how often.
+"""Which group's members are asked what they are doing, and how often, to find pinned messages.
 
-Law: PURE. Windows and times in, a group out. A look costs members a dump of their threads.
+Law: PURE. Windows and times in, a group out. Each look makes members dump their threads.
 """
 
 from __future__ import annotations
@@ -13,21 +13,22 @@ from rocketstream.admin.core.windows import relevant
 from rocketstream.admin.state import GroupState, PinnedMessage, QueueState
 
 STANDS_MS: Final = HELD_MS
-"""A queue that stood for less is no reason to ask: what its member holds may just be in work, and a
-look that finds nothing puts the next one off."""
+"""A queue that stood still for less is no reason to ask: its member may simply be working on a
+message, and a look that finds nothing delays the next one.
+"""
 AGAIN_MS: Final = 60_000
-"""A group is looked into this often at most."""
+"""The least time between two looks into the same group."""
 
 
 class Looks:
-    """Keeps what looks into members found; one group's members at a time. Not thread safe."""
+    """Keeps the results of looks into members, one group at a time. Not thread safe."""
 
     def __init__(self) -> None:
         self._looked_ms: dict[str, int] = {}
         self._found: dict[str, tuple[PinnedMessage, ...]] = {}
 
     def next_group(self, windows: Mapping[str, Sequence[GroupState]], now_ms: int) -> str | None:
-        """Return the group to look into now, of those with a queue that stands; None for none."""
+        """Return the group to look into now, one with a queue standing still; None for none."""
         self._looked_ms = {g: at for g, at in self._looked_ms.items() if g in windows}
         self._found = {g: found for g, found in self._found.items() if g in windows}
         standing = [
@@ -38,7 +39,7 @@ class Looks:
         return min(standing, key=lambda group: self._looked_ms.get(group, 0), default=None)
 
     def note(self, group: str, found: Sequence[PinnedMessage], now_ms: int) -> None:
-        """Keep what a look found, nothing too."""
+        """Keep the result of a look, also an empty one."""
         self._looked_ms[group] = now_ms
         self._found[group] = tuple(found)
 
@@ -48,7 +49,7 @@ class Looks:
 
 
 def has_standing(window: Sequence[GroupState]) -> bool:
-    """Return whether members are there and a queue of theirs stood still with messages waiting."""
+    """Return whether members are there, and a queue of theirs stood still with messages waiting."""
     if not window or not window[-1].members:
         return False
     now = window[-1]

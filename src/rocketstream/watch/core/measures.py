@@ -1,6 +1,6 @@
-"""What is written down of a sweep: a handful of figures per group, and per group and topic.
+"""What is recorded of a sweep: a handful of figures per group, and per group and topic.
 
-Law: PURE. Two sweeps in, rows out. What is not known is None.
+Law: PURE. Two sweeps in, rows out. An unknown figure is None.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 from rocketstream.admin.state import GroupState, QueueKind, QueueState
 
 WHOLE_GROUP: Final = ""
-"""Stands for all topics of a group together, its retry topic included."""
+"""Names all topics of a group together, its retry topic included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,13 +21,14 @@ class Measures:
     """The figures of one group, or of one topic of a group, at one moment.
 
     Attributes:
-        lag: messages waiting in the queues whose lag is known; None if none is.
-        time_lag_ms: how long the oldest waiting one has waited.
-        consume_rate: messages a second the committed offsets moved on by since the sweep before;
-            None without one, where an offset is not known, or where the group was moved back.
-        arrival_rate: messages a second that arrived.
-        retrying: messages due for another try; of the whole group only.
-        dead_letters: messages given up and kept; of the whole group only.
+        lag: messages waiting in the queues whose lag is known; None if no queue's lag is known.
+        time_lag_ms: how long the oldest waiting message has waited.
+        consume_rate: messages a second by which the committed offsets advanced since the previous
+            sweep; None without a previous sweep, where an offset is not known, or where the group
+            was moved back.
+        arrival_rate: messages a second that arrived since the previous sweep.
+        retrying: messages due for another try; only for the whole group.
+        dead_letters: messages given up and kept; only for the whole group.
         queues_unknown: queues not counted in ``lag``.
     """
 
@@ -44,7 +45,7 @@ def measures_of(state: GroupState, before: GroupState | None) -> dict[str, Measu
     """Return the figures of a group: under ``WHOLE_GROUP`` and under each of its topics.
 
     Args:
-        before: the same group at the sweep before; None leaves the rates unknown.
+        before: the same group at the previous sweep; None leaves the rates unknown.
     """
     seconds = 0.0 if before is None else (state.taken_ms - before.taken_ms) / 1000
     was = {} if before is None else _by_key(before.queues)
@@ -85,7 +86,7 @@ def _by_key(queues: Iterable[QueueState]) -> dict[_Key, QueueState]:
 def _rates(
     queues: Iterable[QueueState], was: Mapping[_Key, QueueState], seconds: float
 ) -> tuple[float | None, float | None]:
-    """Return messages a second consumed and arrived; None where one queue does not tell."""
+    """Return messages a second consumed and arrived; None where a queue's offsets are not known."""
     if seconds <= 0:
         return None, None
     consumed: int | None = 0
@@ -94,7 +95,7 @@ def _rates(
     for queue in queues:
         old = was.get((queue.topic, queue.broker_name, queue.queue_id))
         if old is None:
-            consumed = arrived = None  # a queue that is new: nobody knows since when
+            consumed = arrived = None  # a new queue: nobody knows since when it has existed
             break
         asked += 1
         consumed = _plus(consumed, old.committed_offset, queue.committed_offset, queue)
@@ -111,7 +112,7 @@ def _plus(
     total: int | None, before: int | None, after: int | None, empty: QueueState | None
 ) -> int | None:
     if empty is not None and before is None and after is None and empty.max_offset == 0:
-        return total  # nothing to consume in it, so nothing was
+        return total  # nothing to consume in it, so nothing was consumed
     if total is None or before is None or after is None or after < before:
         return None
     return total + after - before

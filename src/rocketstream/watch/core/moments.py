@@ -1,7 +1,7 @@
-"""What the groups of a cluster were at one moment, as bytes, so that a window outlives a restart.
+"""The groups of a cluster at one moment, as bytes, so that a window survives a restart.
 
 Law: PURE. States in, bytes out, and back. Fields this release does not know are left out; bytes
-that are none of ours give nothing.
+that were not written here give None.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rocketstream.admin.rows import MemberRow, SubscriptionRow
 from rocketstream.admin.state import BrokerState, ClusterState, GroupState, QueueKind, QueueState
 
 BYTES_MAX: Final = 64 << 20
-"""Of what is unpacked: a damaged file must not fill the memory."""
+"""Most bytes that are unpacked: a damaged file must not fill the memory."""
 _QUEUE: Final = tuple(each.name for each in fields(QueueState))
 _MEMBER: Final = tuple(each.name for each in fields(MemberRow))
 _SUBSCRIPTION: Final = tuple(each.name for each in fields(SubscriptionRow))
@@ -32,8 +32,8 @@ class Moment:
     """The groups of a cluster at one moment.
 
     Attributes:
-        taken_ms: when, ms since 1970.
-        groups: by name.
+        taken_ms: when the groups were in these states, ms since 1970.
+        groups: the groups by name.
     """
 
     taken_ms: int
@@ -64,7 +64,7 @@ def decoded(data: bytes) -> Moment | None:
 
 
 def places(brokers: tuple[BrokerState, ...]) -> frozenset[str]:
-    """Return where a cluster's brokers are, by which one is told from another."""
+    """Return the addresses of a cluster's brokers, which tell it from another cluster."""
     return frozenset(
         f"{broker.broker_name} {address}"
         for broker in brokers

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """Nothing of the cluster answers.
+    """No broker or name server of the cluster answers.
 
     Attributes:
-        since_ms: when the first sweep failed that no other success followed, ms since 1970.
-        error: what the last one failed with.
-        sweeps: how many failed in a row.
+        since_ms: when the first failed sweep after the last success was made, ms since 1970.
+        error: the error of the last failed sweep.
+        sweeps: how many sweeps failed in a row.
     """
 
     since_ms: int

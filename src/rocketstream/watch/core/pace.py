@@ -1,6 +1,6 @@
 """When the next sweep begins.
 
-Law: PURE. What the last sweep cost in, a pause out.
+Law: PURE. The cost of the last sweep in, a pause out.
 """
 
 from __future__ import annotations
@@ -8,13 +8,13 @@ from __future__ import annotations
 from typing import Final
 
 SHARE_MAX: Final = 0.25
-"""Of the time, spent sweeping: a sweep of 5 s is followed by a pause of 15 s at least."""
+"""The largest share of the time spent sweeping: at least 15 s of pause follow a sweep of 5 s."""
 STRETCH_MAX: Final = 4
-"""While some brokers fail the interval grows to so many times itself."""
+"""While some brokers fail, the interval grows to at most this many times its length."""
 OUTAGE_INTERVAL_S: Final = 30.0
-"""While nothing answers the interval grows to this, or stays what it is if that is longer."""
+"""While nothing answers, the interval grows to this, or stays as it is if it is longer."""
 BETWEEN_S: Final = 1.0
-"""However often a refresh is asked for, sweeps begin this far apart at least."""
+"""The least time between the beginnings of two sweeps, however often a refresh is asked for."""
 
 
 def pause_s(
@@ -23,10 +23,10 @@ def pause_s(
     """Return how long to wait after a sweep until the next begins.
 
     Args:
-        interval_s: wanted from one beginning to the next.
+        interval_s: the configured time from the beginning of one sweep to that of the next.
         took_s: how long the sweep took.
-        failed_sweeps: how many sweeps in a row found nothing at all.
-        failing_sweeps: how many in a row found brokers that did not answer.
+        failed_sweeps: how many sweeps in a row got no answer at all.
+        failing_sweeps: how many sweeps in a row found some brokers that did not answer.
     """
     interval = interval_s
     if failed_sweeps:
@@ -38,10 +38,10 @@ def pause_s(
 
 
 def early_pause_s(since_begin_s: float, took_s: float) -> float:
-    """Return how long a sweep that was asked for still has to wait: 0 when it may begin now.
+    """Return how long a requested sweep still has to wait, in seconds: 0 when it may begin now.
 
     Args:
         since_begin_s: how long ago the last sweep began.
-        took_s: how long it took.
+        took_s: how long that sweep took.
     """
     return max(BETWEEN_S - since_begin_s, took_s * 2 - since_begin_s, 0.0)

@@ -1,6 +1,7 @@
-"""Figures over time, as many points as asked for.
+"""Figures over time, reduced to the number of points asked for.
 
-Law: PURE. Points in, fewer points out. Of several the worst lag is kept, so that no peak gets lost.
+Law: PURE. Points in, fewer points out. Of points that are merged the worst lag is kept, so that no
+peak gets lost.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ class Point:
     """The figures of a group, or of one of its topics, in one stretch of time.
 
     Attributes:
-        at_ms: where the stretch begins, ms since 1970.
-        lag: the most messages that waited; None when not known, as while nothing answered.
-        time_lag_ms: the longest the oldest of them had waited.
-        consume_rate: messages a second, the mean.
-        arrival_rate: messages a second, the mean.
-        retrying: the most that were due for another try; None for a topic.
-        dead_letters: the most that were kept; None for a topic.
-        queues_unknown: the most queues ``lag`` left out.
+        at_ms: when the stretch begins, ms since 1970.
+        lag: the highest number of waiting messages; None when not known, for example in an outage.
+        time_lag_ms: the longest time the oldest of them had waited.
+        consume_rate: messages consumed a second, the mean.
+        arrival_rate: messages that arrived a second, the mean.
+        retrying: the highest number of messages due for another try; None for a topic.
+        dead_letters: the highest number of dead letters; None for a topic.
+        queues_unknown: the highest number of queues not counted in ``lag``.
     """
 
     at_ms: int
@@ -48,9 +49,9 @@ class Point:
 
 
 def thinned(found: Sequence[Point], since_ms: int, until_ms: int, points: int) -> list[Point]:
-    """Return at most ``points`` points, made of those found where there are more.
+    """Return at most ``points`` points, merging those found where there are more.
 
-    What comes before the first known figure is left out.
+    Points before the first known figure are left out.
     """
     first = next((n for n, point in enumerate(found) if not _is_blank(point)), len(found))
     if len(found) - first <= points:
@@ -63,10 +64,10 @@ def thinned(found: Sequence[Point], since_ms: int, until_ms: int, points: int) -
 
 
 def with_breaks(found: Sequence[Point], steps_ms: Sequence[int]) -> list[Point]:
-    """Return the points with one of Nones wherever three steps or more are missing.
+    """Return the points with an empty point (all None) wherever three steps or more are missing.
 
     Args:
-        steps_ms: the step of each point's level.
+        steps_ms: the step of the level each point comes from.
     """
     whole: list[Point] = []
     for index, point in enumerate(found):
@@ -80,7 +81,7 @@ def with_breaks(found: Sequence[Point], steps_ms: Sequence[int]) -> list[Point]:
 
 
 BREAK_MS = 150_000
-"""Sweeps may lie further apart than a step; less than this is no break."""
+"""Sweeps may be further apart than a step; a gap shorter than this is not a break."""
 
 
 def _is_blank(point: Point) -> bool:

@@ -1,7 +1,7 @@
-"""What a collection takes over from the one before it, and when it must not.
+"""What a collection takes over from the previous one, and when it must not.
 
-Law: PURE. What was written down and the first sweep in, a decision out. Nothing is taken over that
-was not watched: what happened in a gap nobody knows.
+Law: PURE. The records and the first sweep in, a decision out. Nothing is taken over across a gap in
+which nobody watched: what happened there is unknown.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from rocketstream.watch.core.series import BREAK_MS
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What the collection before left.
+    """What the previous collection left.
 
     Attributes:
-        swept_ms: when its last answered sweep was, ms since 1970.
-        brokers: where the brokers were, as ``places`` says it.
-        verdicts: the last of each group, with since when it held.
-        moments: states of the last minutes, oldest first; empty where they were not kept.
+        swept_ms: when its last answered sweep was made, ms since 1970.
+        brokers: the brokers' addresses, as ``places`` returns them.
+        verdicts: the last verdict of each group, with the time since when it held.
+        moments: the states of the last minutes, oldest first; empty where they were not kept.
     """
 
     swept_ms: int
@@ -33,12 +33,12 @@ class Past:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A time before a collection of which nothing is known: its verdicts hold since the end of it.
+    """A time before a collection in which nobody watched: the verdicts hold since its end.
 
     Attributes:
-        from_ms: the last sweep before it, ms since 1970.
-        until_ms: the first sweep after it.
-        reason: why what was known before is not taken over.
+        from_ms: when the last sweep before the gap was made, ms since 1970.
+        until_ms: when the first sweep after the gap was made, ms since 1970.
+        reason: why the earlier records are not taken over.
     """
 
     from_ms: int
@@ -47,12 +47,12 @@ class Gap:
 
 
 def gap_before(past: Past, state: ClusterState, interval_s: float) -> Gap | None:
-    """Return what parts a first sweep from the past; None where it goes on from there.
+    """Return the gap between the past and a first sweep; None where the collection continues.
 
     Args:
-        past: what was written down.
+        past: what the previous collection left.
         state: the first sweep that was answered.
-        interval_s: from one sweep to the next, in seconds.
+        interval_s: the time from one sweep to the next, in seconds.
     """
     away_ms = state.taken_ms - past.swept_ms
     if away_ms < 0:

@@ -1,4 +1,4 @@
-"""Which verdict a group has, since when, and what changed.
+"""The verdict of each group, since when it holds, and which verdicts changed.
 
 Law: PURE. Verdicts and times in, verdicts and changes out.
 """
@@ -14,12 +14,12 @@ from rocketstream.admin.state import GroupVerdict, Verdict
 
 @dataclass(frozen=True, slots=True)
 class VerdictChange:
-    """A group's verdict became another one.
+    """The verdict of a group changed.
 
     Attributes:
-        at_ms: when it was seen, ms since 1970.
-        before: what it was; None when the group was seen for the first time.
-        after: what it is. A group that is gone makes no change.
+        at_ms: when the change was seen, ms since 1970.
+        before: the verdict before; None when the group was seen for the first time.
+        after: the verdict now. A group that is gone makes no change.
     """
 
     group: str
@@ -35,9 +35,9 @@ class VerdictLog:
         self._verdicts: dict[str, GroupVerdict] = {}
 
     def add(self, verdicts: Mapping[str, GroupVerdict], at_ms: int) -> list[VerdictChange]:
-        """Take the verdicts of a sweep and return what changed; others are forgotten.
+        """Take the verdicts of a sweep and return the changes; groups not in it are forgotten.
 
-        A verdict that says nothing of since when it holds does so since it was first seen.
+        A verdict that does not say since when it holds is taken to hold since it was first seen.
         """
         changes: list[VerdictChange] = []
         now: dict[str, GroupVerdict] = {}
@@ -55,7 +55,7 @@ class VerdictLog:
         return changes
 
     def go_on(self, verdicts: Mapping[str, GroupVerdict]) -> None:
-        """Begin with the verdicts of the collection before; those that stay are no change."""
+        """Begin with the verdicts of the previous collection; one that stays is no change."""
         self._verdicts = dict(verdicts)
 
     def verdicts(self) -> dict[str, GroupVerdict]:
@@ -66,7 +66,7 @@ class VerdictLog:
 def unanswered(
     verdicts: Mapping[str, GroupVerdict], error: str, since_ms: int
 ) -> dict[str, GroupVerdict]:
-    """Return the verdicts of an outage: nothing is known of any group."""
+    """Return the verdicts during an outage: UNKNOWN for every group."""
     return {
         group: GroupVerdict(
             group, Verdict.UNKNOWN, f"the cluster does not answer: {error}", since_ms=since_ms

@@ -1,6 +1,6 @@
-"""The last minutes of every group, in bounded memory.
+"""The states of every group over the last minutes, in bounded memory.
 
-Law: PURE. Old and new states in, what is kept out; equal values are kept once.
+Law: PURE. Old and new states in, the states to keep out; equal values are kept once.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from rocketstream.admin.state import GroupState, QueueKind, QueueState
 SPAN_MS: Final = 20 * 60_000
 """How far back a window reaches: older states change no verdict."""
 RECENT_MS: Final = 5 * 60_000
-"""The last minutes get two thirds of a window's states, the rest of the span the others."""
+"""The last minutes get two thirds of a window's states, the rest of the span gets the others."""
 STATES_MAX: Final = 45
 SLACK_MS: Final = 1_500
 STATES_MIN: Final = 6
-"""Of one group, whatever the bound of all."""
+"""Every group may keep this many states, whatever the bound of all groups together."""
 QUEUES_MAX: Final = 120_000
-"""Queue states of all windows together, some 300 bytes each; more queues mean fewer states."""
+"""Most queue states of all windows, some 300 bytes each; more queues mean fewer states.
+"""
 
 
 class Windows:
@@ -28,9 +29,9 @@ class Windows:
 
     Args:
         span_ms: how far back it reaches.
-        states_max: most states of one group.
-        queues_max: queue states of all groups; where the cluster has more queues, states are
-            kept at a greater distance, so that the span stays.
+        states_max: how many states of one group are kept at most.
+        queues_max: how many queue states of all groups are kept at most; in a cluster with more
+            queues states are kept further apart in time, so that the span stays.
 
     States are closer together in the last quarter of the span than before it.
     """
@@ -48,7 +49,7 @@ class Windows:
         self._windows: dict[str, list[GroupState]] = {}
 
     def add(self, groups: Mapping[str, GroupState]) -> None:
-        """Take what a sweep found; groups it did not find are forgotten."""
+        """Add the groups a sweep found; groups it did not find are forgotten."""
         queues = sum(len(state.queues) for state in groups.values())
         count = self._states_max
         if queues:
@@ -66,7 +67,7 @@ class Windows:
         }
 
     def window(self, group: str) -> list[GroupState]:
-        """Return the states of a group, oldest first; empty for a group nobody knows."""
+        """Return the states of a group, oldest first; empty for an unknown group."""
         return list(self._windows.get(group, ()))
 
     def newest(self) -> dict[str, GroupState]:
@@ -75,14 +76,14 @@ class Windows:
 
     @property
     def queue_states(self) -> int:
-        """Queue states kept that differ from each other: what the windows take in memory."""
+        """How many different queue states are kept, which is what the windows take in memory."""
         return len(
             {id(queue) for w in self._windows.values() for state in w for queue in state.queues}
         )
 
 
 class _Pace(NamedTuple):
-    """How far back states are kept, and how far apart: recent ones, and older ones."""
+    """How far back states are kept and how far apart: the recent ones, and the older ones."""
 
     span_ms: int
     recent_ms: int
@@ -92,14 +93,15 @@ class _Pace(NamedTuple):
 
 def _added(window: list[GroupState], state: GroupState, pace: _Pace) -> list[GroupState]:
     if window and state.taken_ms < window[-1].taken_ms:
-        # The clock was set back: what is older cannot be compared with what comes.
+        # The clock was set back: older states cannot be compared with those to come.
         window = []
     if not window:
         return [state]
     now_ms = state.taken_ms
     kept: list[GroupState] = []
-    # Oldest first: each is kept that is far enough from the one kept before it, so that what stays
-    # does not depend on how many come later. A little less will do: no sweep comes to the second.
+    # Oldest first: a state is kept that is far enough from the one kept before it, so that the
+    # choice does not depend on how many states come later. A little less is enough, because sweeps
+    # are not exact to the second.
     for old in window:
         age_ms = now_ms - old.taken_ms
         distance_ms = pace.near_ms if age_ms <= pace.recent_ms else pace.far_ms
@@ -111,7 +113,7 @@ def _added(window: list[GroupState], state: GroupState, pace: _Pace) -> list[Gro
 
 
 def _sharing(state: GroupState, before: GroupState) -> GroupState:
-    """Return the state made of the former one's values wherever they are equal."""
+    """Return a state that reuses the values of the previous one wherever they are equal."""
     known = {(q.topic, q.broker_name, q.queue_id, q.kind): q for q in before.queues}
     queues = tuple(_same(known, queue) for queue in state.queues)
     return dataclasses.replace(
