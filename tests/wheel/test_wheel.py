@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import email
+import email.policy
 import os
 import subprocess
 import sys
@@ -12,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from scripts import doc_links
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 300
@@ -141,6 +145,19 @@ def test_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     }
     assert "rocketstream/py.typed" in names
     assert any(name.endswith("licenses/LICENSE") for name in names)
+
+
+def test_the_package_index_shows_links_that_work(wheel: Path) -> None:
+    """The index shows the README, but has none of the files its links mean."""
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        metadata = email.message_from_bytes(archive.read(name), policy=email.policy.default)
+    urls = dict(line.split(", ", 1) for line in metadata.get_all("Project-URL", []))
+    assert {"Repository", "Documentation", "Changelog", "Issues"} <= urls.keys()
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    shown = doc_links.links(metadata.get_content())
+    assert [link for link in shown if doc_links.is_relative(link)] == []
+    assert sum(link.startswith(urls["Repository"]) for link in shown) > 30
 
 
 def test_core_install_imports_and_says_what_the_command_line_needs(core: Environment) -> None:
