@@ -127,6 +127,10 @@ class PullStatus(enum.Enum):
 class Message:
     """A message to send.
 
+    Its first send gives it an id, ``msg_id``, and it keeps that: sent again, the same object is
+    stored a second time under the same id, as with the original. Make a new one for each thing
+    that is told.
+
     Args:
         topic: where it goes; 1 to 127 characters of ``[%|a-zA-Z0-9_-]``.
         body: payload, 1 byte to 4 MiB; ``str`` is encoded as UTF-8, all else is the caller's to

@@ -41,6 +41,8 @@ class PushConsumer(PushConsumerBase):
 
     The members of a group divide the queues of a topic; each message is consumed at least once.
     What a listener fails comes back later, after ``max_reconsume_times`` into ``%DLQ%<group>``.
+    One that returns None, for want of a ``return``, has failed its messages. Success is
+    ``ConsumeConcurrentlyStatus.CONSUME_SUCCESS``, in order ``ConsumeOrderlyStatus.SUCCESS``.
 
     Args:
         group: consumer group, 1 to 248 characters of ``[%|a-zA-Z0-9_-]``.
