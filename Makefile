@@ -8,6 +8,7 @@
 #   make interop  the suites against the real Apache RocketMQ (needs Maven)
 #   make simulate  SEEDS=50000: RocketMQ in simulation, under faults drawn from each seed
 #   make simulate-mutants  plant two dozen defects, and find each in simulation
+#   make docs     the pages as a site, in site/; every link of it checked
 #   make bench    the measurements, paired with their peers where Maven is available;
 #                 SUITES="send drain" some of them, MORE="--scale 0.5 --markdown" as you like
 PYTHON ?= python3
@@ -21,7 +22,7 @@ PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 SEEDS ?= 2000
 
-.PHONY: demo test test-long spark-versions check lint interop simulate simulate-mutants bench env clean format
+.PHONY: demo test test-long spark-versions check lint interop simulate simulate-mutants bench docs env clean format
 
 env: $(STAMP)
 
@@ -76,5 +77,10 @@ bench: $(STAMP)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -r benchmarks/requirements.txt -c constraints.txt
 	$(BIN)/python -m benchmarks $(SUITES) $(MORE)
 
+docs: $(STAMP)
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -r docs/requirements.txt -c constraints.txt
+	$(BIN)/python -m mkdocs build --strict --quiet
+	$(BIN)/python -m scripts.check_site
+
 clean:
-	rm -rf $(VENV) .spark-versions demo-data dist build .pytest_cache .mypy_cache .ruff_cache
+	rm -rf site $(VENV) .spark-versions demo-data dist build .pytest_cache .mypy_cache .ruff_cache

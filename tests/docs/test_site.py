@@ -1,0 +1,66 @@
+"""What `make docs` holds the site to: planted faults are found, and a sound site is not blamed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from scripts.check_site import problems, read, shown_otherwise
+
+SOUND = """
+<html><head><link rel="stylesheet" href="style.css"><script src="main.js"></script></head>
+<body><a href="other.html#place">there</a><a href="https://example.org">outside</a></body></html>
+"""
+
+
+def made(site: Path, page: str, style: str = "body { color: black }") -> Path:
+    (site / "other.html").write_text('<h1 id="place">Other</h1>', encoding="utf-8")
+    (site / "style.css").write_text(style, encoding="utf-8")
+    (site / "page-of-no-source.html").write_text(page, encoding="utf-8")
+    return site
+
+
+def test_a_sound_site_is_not_blamed(tmp_path: Path) -> None:
+    assert problems(made(tmp_path, SOUND)) == []
+
+
+@pytest.mark.parametrize(
+    ("was", "planted"),
+    [
+        ("main.js", "https://cdn.example.org/main.js"),
+        ("style.css", "//cdn.example.org/style.css"),
+        ("<body>", '<body><img src="http://example.org/picture.png">'),
+        ('<a href="other', '<a data-md-component="source" href="//git.org/x">1</a><a href="other'),
+        ("other.html#place", "other.html#gone"),
+        ("other.html#place", "gone.html"),
+    ],
+)
+def test_a_planted_fault_of_a_page_is_found(was: str, planted: str, tmp_path: Path) -> None:
+    found = problems(made(tmp_path, SOUND.replace(was, planted)))
+    assert len(found) == 1
+    assert "page-of-no-source.html" in found[0]
+
+
+@pytest.mark.parametrize(
+    "style",
+    ["@import 'https://example.org/a.css';", "p { src: url(//example.org/font.woff2) }"],
+)
+def test_a_style_that_fetches_is_found(style: str, tmp_path: Path) -> None:
+    assert len(problems(made(tmp_path, SOUND, style))) == 1
+
+
+def test_an_empty_site_is_a_fault(tmp_path: Path) -> None:
+    assert problems(tmp_path) != []
+
+
+def test_a_list_that_became_a_paragraph_is_found() -> None:
+    """As Python-Markdown makes of a list that no empty line precedes."""
+    text = "# Head\n\nsome:\n- one\n- two\n"
+    sound = "<article><h1>Head</h1><p>some:</p><ul><li>one</li><li>two</li></ul></article>"
+    assert shown_otherwise("page", text, read(sound)) == []
+    found = shown_otherwise(
+        "page", text, read("<article><h1>Head</h1><p>some: - one - two</p></article>")
+    )
+    assert found[0] == "page: 2 <li> in the repository, 0 on the site"
+    assert len(found) == 2
