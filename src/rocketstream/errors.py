@@ -420,6 +420,20 @@ class ReplyTimeoutError(SendError, RequestTimeoutError):
         self.sent = sent
 
 
+class FlushTimeoutError(RocketMQError, TimeoutError):
+    """Messages begun before a ``flush`` are still on their way; each tells its own sender.
+
+    Attributes:
+        under_way: how many.
+    """
+
+    condition = "FLUSH_TIMEOUT"
+
+    def __init__(self, message: str, *, under_way: int, **parameters: Any) -> None:
+        super().__init__(message, under_way=under_way, **parameters)
+        self.under_way = under_way
+
+
 class MessageInvalidError(SendError, ValueError):
     """The message itself is not acceptable (C-453); nothing was sent."""
 

@@ -11,17 +11,18 @@ from rocketstream.client.core.producer_settings import ProducerSettings
 from rocketstream.server.embedded import EmbeddedCluster
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/sending.md").read_text(encoding="utf-8")
-EXAMPLE = re.compile(r"<!-- test: \w+ -->\n```python\n(.*?)```", re.DOTALL)
+EXAMPLE = re.compile(r"<!-- test: (\w+) -->\n```python\n(.*?)```", re.DOTALL)
+SAID = {"gather": "2000 places\n", "flush": "100 stored\n"}
 DEFAULT_ADDR = "127.0.0.1:9876"
 
 
-def test_the_example_gives_every_message_a_place_of_its_own(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    (program,) = EXAMPLE.findall(PAGE)
-    with EmbeddedCluster() as cluster:
-        exec(program.replace(DEFAULT_ADDR, cluster.namesrv_addr), {})  # noqa: S102 - our own page
-    assert capsys.readouterr().out == "2000 places\n"
+def test_every_example_says_what_it_promises(capsys: pytest.CaptureFixture[str]) -> None:
+    examples = dict(EXAMPLE.findall(PAGE))
+    assert examples.keys() == SAID.keys()
+    for name, program in examples.items():
+        with EmbeddedCluster() as cluster:
+            exec(program.replace(DEFAULT_ADDR, cluster.namesrv_addr), {})  # noqa: S102 - our own page
+        assert capsys.readouterr().out == SAID[name]
 
 
 def test_the_settings_have_the_defaults_told() -> None:

@@ -253,7 +253,7 @@ def test_a_window_that_stays_full_is_an_error_not_a_pile() -> None:
     window.enter(10, 1, waits=False)
     assert not window.wait_empty(1)
     for _ in range(3):
-        window.leave(10)
+        window.leave(10, 0)
     assert window.wait_empty(1)
     window.enter(100, 1)
     with pytest.raises(SendError):

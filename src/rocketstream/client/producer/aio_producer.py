@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any, Self, Unpack
 
 from rocketstream import limits
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.config import ClientConfig
+from rocketstream.client.core.begun import Begun
 from rocketstream.client.core.send import queue_of_key
 from rocketstream.client.engine import loop_engine
 from rocketstream.client.keywords import ProducerKeywords
@@ -23,6 +24,7 @@ from rocketstream.client.producer.base import (
     QueueSelector,
     is_timed,
     joined,
+    not_flushed,
     target_of,
 )
 from rocketstream.client.producer.gatherer import Ended, Gatherer, Held
@@ -57,6 +59,9 @@ class AsyncProducer(AsyncQueries):
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._gatherer: Gatherer | None = None
         self._empty: asyncio.Future[None] | None = None
+        self._under_way = 0
+        self._begun = Begun()
+        self._flushing: list[asyncio.Future[None]] = []
 
     async def start(self) -> None:
         """Begin; needs no network yet.
@@ -124,12 +129,13 @@ class AsyncProducer(AsyncQueries):
         if isinstance(message, Message):
             target = target_of(message, queue, selector, arg, sharding_key, self._unwrap)
             prepared = self._preparer.one(message)
-            if self._watch is not None or TIMER_MARK in prepared.properties:
-                await self._special(prepared, message, target)
             timeout = self._timeout(timeout_ms)
+            begun = self._begin()
+            if self._watch is not None or TIMER_MARK in prepared.properties:
+                await self._or_end(begun, self._special(prepared, message, target))
             if self.settings.auto_batch:
-                return await self._gather(prepared, message, target, timeout)
-            return await self._send(prepared, target, timeout)
+                return await self._gather(prepared, message, target, timeout, begun)
+            return await self._send(prepared, target, timeout, begun)
         return joined(
             await self.send_batch(
                 several(message),
@@ -154,15 +160,19 @@ class AsyncProducer(AsyncQueries):
         """Send messages of one topic to one queue, in order; one result per batch it took."""
         parts = self._preparer.batches(messages)
         target = target_of(messages[0], queue, selector, arg, sharding_key, self._unwrap)
+        timeout = self._timeout(timeout_ms)
         results: list[SendResult] = []
-        for part in parts:
-            part.message = messages
-            try:
-                results.append(await self._send(part, target, self._timeout(timeout_ms)))
-            except SendError as error:
-                error.parameters["sent"] = results
-                raise
-            target = SendTarget(queue=results[0].message_queue)
+        begun = self._begin()  # one for all parts, which go one after the other
+        try:
+            for part in parts:
+                part.message = messages
+                results.append(await self._send(part, target, timeout, self._begin()))
+                target = SendTarget(queue=results[0].message_queue)
+        except SendError as error:
+            error.parameters["sent"] = results
+            raise
+        finally:
+            self._end(begun)
         return results
 
     async def send_oneway(
@@ -175,6 +185,20 @@ class AsyncProducer(AsyncQueries):
         sharding_key: str | None = None,
     ) -> None:
         """Write one message to its broker and do not wait: it may be lost without a trace."""
+        begun = self._begin()
+        try:
+            await self._oneway(message, queue, selector, arg, sharding_key)
+        finally:
+            self._end(begun)
+
+    async def _oneway(
+        self,
+        message: Message,
+        queue: MessageQueue | None,
+        selector: QueueSelector | None,
+        arg: Any,
+        sharding_key: str | None,
+    ) -> None:
         sender = self._running()
         target = target_of(message, queue, selector, arg, sharding_key, self._unwrap)
         prepared = self._preparer.one(message)
@@ -211,54 +235,105 @@ class AsyncProducer(AsyncQueries):
         """Return the queue that messages of a sharding key go to."""
         return queue_of_key(await self.fetch_publish_message_queues(topic), sharding_key)
 
+    async def flush(self, timeout_ms: float | None = None) -> None:
+        """Wait until every send that was begun before has its outcome.
+
+        A task begins its send when it runs first: those made before are let run first. What
+        ``auto_batch`` has gathered leaves at once. A message that failed raises nothing here, its
+        ``send`` does; one whose sender was cancelled is waited for too. One-way messages are waited
+        for until they are written. Requests are not: their callers have the replies.
+
+        Args:
+            timeout_ms: how long to wait; by default as long as it takes, which the timeouts of the
+                sends bound.
+
+        Raises:
+            FlushTimeoutError: some are still on their way, and go on; it tells how many.
+            ClientStateError: not running.
+        """
+        timeout = self._flush_timeout(timeout_ms)
+        self._running()
+        await asyncio.sleep(0)
+        if self._gatherer is not None:
+            self._gatherer.hurry()
+        begun = self._begun
+        flush = begun.flush(self._under_way)
+        try:
+            async with asyncio.timeout(None if timeout is None else timeout / 1000):
+                while begun.left(flush):
+                    turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+                    self._flushing.append(turn)
+                    await turn
+        except TimeoutError:
+            raise not_flushed(begun.left(flush), timeout) from None
+
     async def _send(
-        self, prepared: PreparedSend, target: SendTarget, timeout_ms: float
+        self, prepared: PreparedSend, target: SendTarget, timeout_ms: float, begun: int
     ) -> SendResult:
-        sender = self._running()
+        try:
+            sender = self._running()
+            if self._is_full():
+                await self._room()
+        except BaseException:
+            self._end(begun)
+            raise
         size = len(prepared.body)
-        if self._is_full():
-            await self._room()
         self._enter(size)
         future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
 
         def done(result: SendResult | None, error: SendError | None) -> None:
             self._leave(size)
-            if future.done():
-                return  # the caller was cancelled; the message is on its way all the same
-            if error is not None:
-                future.set_exception(error)
-            elif result is not None:
-                future.set_result(result)
+            # The caller may have been cancelled; the message is on its way all the same.
+            if not future.done():
+                if error is not None:
+                    future.set_exception(error)
+                elif result is not None:
+                    future.set_result(result)
+            self._end(begun)
 
         sender.send(prepared, target, timeout_ms, done)
         return await future
 
     async def _gather(
-        self, prepared: PreparedSend, message: Message, target: SendTarget, timeout_ms: float
+        self,
+        prepared: PreparedSend,
+        message: Message,
+        target: SendTarget,
+        timeout_ms: float,
+        begun: int,
     ) -> SendResult:
         """Have a message sent with others of its topic, or of its queue, if it must go to one."""
-        sender = self._running()
-        queue = target.queue
-        if target.pick is not None:
-            queue = sender.turn.choose(await sender.publish_queues(prepared.topic), target, None)
-        if self._is_full():
-            await self._room()
+        try:
+            queue = await self._queue_for(prepared, target)
+            if self._is_full():
+                await self._room()
+        except BaseException:
+            self._end(begun)
+            raise
         self._enter(len(prepared.body))
         gatherer = self._gatherer
         assert gatherer is not None
         future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
-        gatherer.put(prepared, message.properties, queue, timeout_ms, future)
+        gatherer.put(prepared, message.properties, queue, timeout_ms, (future, begun))
         return await future
 
+    async def _queue_for(self, prepared: PreparedSend, target: SendTarget) -> MessageQueue | None:
+        """Return the queue a message must go to; None for any of its topic."""
+        sender = self._running()
+        if target.pick is None:
+            return target.queue
+        return sender.turn.choose(await sender.publish_queues(prepared.topic), target, None)
+
     def _gathered_ended(self, held: Sequence[Held], ends: Ended, _: int) -> None:
-        for (prepared, future), end in zip(held, ends, strict=True):
+        for (prepared, (future, begun)), end in zip(held, ends, strict=True):
             self._leave(len(prepared.body))
-            if future.done():
-                continue  # the caller was cancelled; the message was sent all the same
-            if isinstance(end, SendError):
-                future.set_exception(end)
-            else:
-                future.set_result(end)
+            # The caller may have been cancelled; the message was sent all the same.
+            if not future.done():
+                if isinstance(end, SendError):
+                    future.set_exception(end)
+                else:
+                    future.set_result(end)
+            self._end(begun)
 
     async def _gathered_sent(self) -> None:
         """Send what is gathered without delay and wait for it, as long as a send may take."""
@@ -288,6 +363,27 @@ class AsyncProducer(AsyncQueries):
                 if turn.done() and not turn.cancelled():
                     self._wake_next()  # the turn was given and is not used
                 raise
+
+    def _begin(self) -> int:
+        """Note that a send begins; ``_end`` is to be told what is returned, once."""
+        self._under_way += 1
+        return self._begun.now
+
+    def _end(self, begun: int) -> None:
+        self._under_way -= 1
+        if self._begun.waits and self._begun.ended(begun):
+            flushing, self._flushing = self._flushing, []
+            for turn in flushing:
+                if not turn.done():
+                    turn.set_result(None)
+
+    async def _or_end(self, begun: int, step: Coroutine[Any, Any, None]) -> None:
+        """Await a step of a send, which ends with it if it fails."""
+        try:
+            await step
+        except BaseException:
+            self._end(begun)
+            raise
 
     def _enter(self, size: int) -> None:
         self._in_flight += 1

@@ -38,7 +38,7 @@ class AsyncTransactionProducer(TransactionBase, AsyncProducer):
         """
         engine, _ = self._open_calls()
         listener, prepared = self._half(message)
-        result = await self._send(prepared, ANY_QUEUE, self._timeout(timeout_ms))
+        result = await self._send(prepared, ANY_QUEUE, self._timeout(timeout_ms), self._begin())
         self._half_stored(engine, result)
         outcome = await self._execute(listener, message, arg, result)
         try:

@@ -38,6 +38,7 @@ from rocketstream.client.service_state import ServiceState, StaysHere, not_runni
 from rocketstream.errors import (
     ClientStateError,
     ConfigurationError,
+    FlushTimeoutError,
     MessageInvalidError,
 )
 from rocketstream.model import Message, MessageQueue, SendResult, SendStatus
@@ -219,6 +220,11 @@ class ProducerBase(StaysHere):
         check_time("timeout_ms", timeout_ms)
         return timeout_ms
 
+    def _flush_timeout(self, timeout_ms: float | None) -> float | None:
+        if timeout_ms is not None:
+            check_time("timeout_ms", timeout_ms)
+        return timeout_ms
+
     # --- on the loop ------------------------------------------------------------------------------
 
     async def _request(self, message: Message, target: SendTarget, timeout_ms: float) -> MessageExt:
@@ -234,6 +240,15 @@ class ProducerBase(StaysHere):
         reply = await requests.send(prepared, target, correlation_id, timeout_ms)
         reply.topic = self.config.without_namespace(reply.topic)
         return reply
+
+
+def not_flushed(under_way: int, timeout_ms: float | None) -> FlushTimeoutError:
+    """Return the error of a flush whose time is over."""
+    return FlushTimeoutError(
+        f"{under_way} messages are still on their way after {timeout_ms or 0:g} ms; each ends "
+        "within the timeout of its own send",
+        under_way=under_way,
+    )
 
 
 def is_timed(prepared: PreparedSend, message: Message) -> bool:

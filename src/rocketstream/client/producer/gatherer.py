@@ -69,6 +69,7 @@ class Gatherer:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = math.inf
         self._everything = False
+        self._hurried = False
         self._closed = False
         self._loop_thread_id = loop_thread_id
         self._looked = threading.Event()
@@ -170,8 +171,10 @@ class Gatherer:
     def _look(self) -> None:
         self._due = False
         self._looked.set()
+        everything = self._everything or self._hurried
+        self._hurried = False
         with self._lock:
-            leaving = self._gathering.take(self._now(), everything=self._everything)
+            leaving = self._gathering.take(self._now(), everything=everything)
             next_ms = self._gathering.next_ms()
         for batch in leaving:
             try:
@@ -257,6 +260,12 @@ class Gatherer:
             # Not now: other answers of this turn may let more go, and sends that fail at once
             # would pile up on the stack.
             self._loop.call_soon(self._look)
+
+    def hurry(self) -> None:
+        """Have what was put so far sent without delay; from wherever ``put`` is called."""
+        self._hurried = True
+        if not self._closed:
+            self._look_soon()
 
     # --- the end ----------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from rocketstream.client.producer.base import joined
 from rocketstream.client.producer.gathered import Unwrap
 from rocketstream.client.producer.gatherer import Ended, Gatherer, Held
 from rocketstream.client.producer.send_future import (
+    NO_ROOM,
     CallbackThread,
     SendFuture,
     SendWindow,
@@ -112,8 +113,10 @@ class Outbox:
             for (_, sink), end in zip(held, ends, strict=True):
                 self._one_ended(sink, end)
             return
-        self._window.leave(body_bytes, len(held))
-        end_all(self._callbacks, self._engine.loop, [sink for _, sink in held], ends)
+        futures: list[_Sent] = [sink for _, sink in held]
+        end_all(self._callbacks, self._engine.loop, futures, ends)
+        # After their end: whoever flushes finds them done.
+        self._window.leave_together(body_bytes, [future.begun for future in futures])
 
     @staticmethod
     def _one_ended(sink: _Sent | _Chain, end: SendResult | SendError) -> None:
@@ -147,11 +150,12 @@ class Outbox:
         self, size: int, timeout_ms: float, callback: Callable[[SendFuture], object] | None
     ) -> _Sent:
         engine, window = self._engine, self._window
-        if not window.try_enter(size):
+        begun = window.try_enter(size)
+        if begun == NO_ROOM:
             # A callback that waited for room would wait for answers only its own thread can take.
-            window.enter(size, timeout_ms, waits=not self._callbacks.is_current)
+            begun = window.enter(size, timeout_ms, waits=not self._callbacks.is_current)
         future = _Sent(self._callbacks, engine.loop, engine.loop_thread_id)
-        future.window, future.size = window, size
+        future.window, future.size, future.begun = window, size, begun
         if callback is not None:
             future.add_done_callback(callback)
         return future
@@ -173,6 +177,12 @@ class Outbox:
         if self._gatherer is not None:
             self._gatherer.flush()
         self._window.wait_empty(timeout_ms)
+
+    def flush(self, timeout_ms: float | None) -> int:
+        """Wait until what was put has ended; return how many have not in time."""
+        if self._gatherer is not None:
+            self._gatherer.hurry()
+        return self._window.flush(timeout_ms)
 
     def close(self) -> None:
         """Fail what was not sent and end the callback thread; once the loop takes no more."""
@@ -210,15 +220,17 @@ class _Sent(SendFuture):
     Attributes:
         window: where it counts while it is on its way.
         size: how much it counts there.
+        begun: what the window said when it entered.
     """
 
     window: SendWindow
     size: int
+    begun: int
 
     def __call__(self, result: SendResult | None, error: SendError | None) -> None:
         """End with a result or an error."""
-        self.window.leave(self.size)
         self._finish(result, error)
+        self.window.leave(self.size, self.begun)
 
 
 class _Chain:
@@ -232,7 +244,7 @@ class _Chain:
         sender: AsyncSender,
         parts: Sequence[PreparedSend],
         timeout_ms: float,
-        future: SendFuture,
+        future: _Sent,
     ) -> None:
         self._window = window
         self._sender = sender
@@ -249,9 +261,9 @@ class _Chain:
                 target = SendTarget(queue=self._results[0].message_queue)
                 self._sender.send(self._left.popleft(), target, self._timeout_ms, self)
                 return
-        self._window.leave(self._size)
         if error is not None:
             error.parameters["sent"] = self._results
             self._future.set_exception(error)
         else:
             self._future.set_result(joined(self._results))
+        self._window.leave(self._size, self._future.begun)

@@ -28,6 +28,7 @@ from rocketstream.client.producer.base import (
     QueueSelector,
     is_timed,
     joined,
+    not_flushed,
     target_of,
 )
 from rocketstream.client.producer.outbox import Outbox
@@ -39,6 +40,7 @@ from rocketstream.client.producer.try_watch import SYNC, Trial
 from rocketstream.client.rpc_hook import after_response_of, before_request_of
 from rocketstream.client.service_state import ServiceState
 from rocketstream.errors import (
+    ClientStateError,
     RocketMQError,
     SendError,
 )
@@ -386,6 +388,31 @@ class Producer(SyncQueries):
         self._running()
         assert self._outbox is not None
         return self._outbox
+
+    def flush(self, timeout_ms: float | None = None) -> None:
+        """Wait until every message that ``send_async`` took before has its outcome. Blocks.
+
+        What ``auto_batch`` has gathered leaves at once. A message that failed raises nothing here:
+        its future has the error. Callbacks may still run; one-way messages are written when
+        ``send_oneway`` returns, and have no outcome; of ``request_async`` the future tells. What
+        other threads send meanwhile is not waited for.
+
+        Args:
+            timeout_ms: how long to wait; by default as long as it takes, which the timeouts of the
+                sends bound.
+
+        Raises:
+            FlushTimeoutError: some are still on their way, and go on; it tells how many.
+            ClientStateError: not running, or called on the network thread, by a selector for one.
+        """
+        timeout = self._flush_timeout(timeout_ms)
+        outbox = self._open_outbox()
+        assert self._engine is not None
+        if threading.get_ident() == self._engine.loop_thread_id:
+            raise ClientStateError("flush() would wait for the network thread it was called on")
+        left = outbox.flush(timeout)
+        if left:
+            raise not_flushed(left, timeout)
 
     # --- request and reply ------------------------------------------------------------------------
 

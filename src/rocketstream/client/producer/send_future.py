@@ -13,6 +13,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from rocketstream._util.waiting import wait_until
+from rocketstream.client.core.begun import Begun
 from rocketstream.errors import SendError, SendOutcome, TooManyRequestsError
 from rocketstream.model import SendResult
 
@@ -21,6 +23,8 @@ logger = logging.getLogger("rocketstream.client")
 # The names the base class and concurrent.futures.wait compare with.
 _RUNNING: Final = "RUNNING"
 _FINISHED: Final = "FINISHED"
+
+NO_ROOM: Final = -1
 
 Call = tuple[Callable[[Any], object], "SendFuture"]
 
@@ -245,9 +249,14 @@ class SendWindow:
         self._count = 0
         self._bytes = 0
         self._waiting = 0
+        self._begun = Begun()
+        self._flushed = threading.Condition(self._lock)
 
-    def enter(self, size: int, timeout_ms: float, *, waits: bool = True) -> None:
+    def enter(self, size: int, timeout_ms: float, *, waits: bool = True) -> int:
         """Count one message in; blocks while the window is full, unless ``waits`` is off.
+
+        Returns:
+            What ``leave`` is to be told of when it began.
 
         Raises:
             SendError: still full after ``timeout_ms``; nothing was sent.
@@ -257,27 +266,55 @@ class SendWindow:
                 self._wait_for_room(timeout_ms)
             self._count += 1
             self._bytes += size
+            return self._begun.now
 
-    def try_enter(self, size: int) -> bool:
-        """Count one message in if there is room, and tell whether there was."""
+    def try_enter(self, size: int) -> int:
+        """Count one message in if there is room, as ``enter`` does; NO_ROOM if there is none."""
         with self._lock:
             if self._full():
-                return False
+                return NO_ROOM
             self._count += 1
             self._bytes += size
-        return True
+            return self._begun.now
 
-    def leave(self, size: int, count: int = 1) -> None:
-        """Count messages out."""
+    def leave(self, size: int, begun: int) -> None:
+        """Count a message out, once its future has ended.
+
+        Args:
+            size: its bytes.
+            begun: what it was told when it entered.
+        """
         with self._lock:
-            self._count -= count
+            self._count -= 1
             self._bytes -= size
+            if self._begun.waits and self._begun.ended(begun):
+                self._flushed.notify_all()
+            if self._waiting and (not self._count or not self._full()):
+                self._changed.notify_all()
+
+    def leave_together(self, size: int, begun: Sequence[int]) -> None:
+        """Count several messages out, as ``leave``; ``size`` is that of all of them."""
+        with self._lock:
+            self._count -= len(begun)
+            self._bytes -= size
+            if self._begun.waits:
+                ended = [self._begun.ended(each) for each in begun]
+                if any(ended):
+                    self._flushed.notify_all()
             if self._waiting and (not self._count or not self._full()):
                 self._changed.notify_all()
 
     def wait_empty(self, timeout_ms: float) -> bool:
         """Wait until nothing is on its way; tell whether that came in time."""
         return self._wait(lambda: not self._count, timeout_ms)
+
+    def flush(self, timeout_ms: float | None) -> int:
+        """Wait until what is on its way now has left; return how many have not in time."""
+        with self._flushed:
+            begun = self._begun
+            flush = begun.flush(self._count)
+            wait_until(self._flushed, lambda: not begun.left(flush), timeout_ms)
+            return begun.left(flush)
 
     def _wait_for_room(self, timeout_ms: float) -> None:
         self._waiting += 1

@@ -1,0 +1,34 @@
+"""Waiting on a condition so that Ctrl-C ends it at once, on every system.
+
+Law: threads only.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from time import monotonic
+from typing import Final
+
+_SLICE_S: Final = 0.1 if sys.platform == "win32" else threading.TIMEOUT_MAX
+"""Windows tells a waiting thread of Ctrl-C only when its wait is over."""
+
+
+def wait_until(
+    condition: threading.Condition, done: Callable[[], bool], timeout_ms: float | None
+) -> bool:
+    """Wait, with the condition held, until it is notified and ``done``; tell whether it is.
+
+    Args:
+        condition: what is notified when ``done`` may have changed.
+        done: asked with the condition held.
+        timeout_ms: how long to wait; None for ever.
+    """
+    end_s = None if timeout_ms is None else monotonic() + timeout_ms / 1000
+    while not done():
+        left_s = _SLICE_S if end_s is None else min(end_s - monotonic(), _SLICE_S)
+        if left_s <= 0:
+            return False
+        condition.wait(left_s)
+    return True
