@@ -44,7 +44,7 @@ def table(path: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_rows_land_once_and_malformed_ones_are_kept_and_counted(cli: Cli, tmp_path: Path) -> None:
     cli("topic", "create", "landing", "-q", "1").worked()
