@@ -16,6 +16,7 @@ from rocketstream.cli.failure import say
 from rocketstream.cli.output import print_line
 from rocketstream.cli.serve_tls import TlsWishes, tls_of
 from rocketstream.errors import RocketMQError
+from rocketstream.protocol.names import DEFAULT_CLUSTER
 
 if TYPE_CHECKING:
     from rocketstream.server.embedded import EmbeddedCluster, ReadyInfo
@@ -39,7 +40,7 @@ def serve(
     only: given.OnlyWhat = None,
     brokers: given.Brokers = 1,
     broker_name: given.BrokerName = "broker-a",
-    cluster_name: given.ClusterName = "DefaultCluster",
+    cluster_name: given.ClusterName = DEFAULT_CLUSTER,
     flush: given.FlushWhen = given.Flush.ASYNC,
     delay_levels: given.DelayLevels = None,
     transaction_timeout: given.TransactionTimeout = 6.0,

@@ -14,7 +14,6 @@ from rocketstream.client.core import misplaced
 from rocketstream.client.outage_log import NAME_SERVERS, OutageLog
 from rocketstream.client.route_check import check_route
 from rocketstream.errors import (
-    BrokerError,
     ConfigurationError,
     ConnectError,
     OffsetNotFoundError,
@@ -274,8 +273,3 @@ class MQClientAPI:
     ) -> RemotingCommand:
         command = RemotingCommand.request(code, header)
         return await self.invoke(self.channel(address), command, timeout_ms)
-
-
-def is_unknown_topic(error: Exception) -> bool:
-    """Whether a name server said that it does not know the topic (C-134)."""
-    return isinstance(error, BrokerError) and error.code == ResponseCode.TOPIC_NOT_EXIST

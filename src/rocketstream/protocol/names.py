@@ -44,7 +44,8 @@ SPARK_PULL_GROUP: Final = "rocketstream-spark"
 FILTERSRV_CONSUMER_GROUP: Final = "FILTERSRV_CONSUMER"
 SELF_TEST_CONSUMER_GROUP: Final = "SELF_TEST_C_GROUP"
 
-NAMESPACE_ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"
+ORDER_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
+"""Namespace of the name server's settings that holds the fixed queues of ordered topics."""
 DEFAULT_REGION: Final = "DefaultRegion"
 DEFAULT_CLUSTER: Final = "DefaultCluster"
 

@@ -28,7 +28,6 @@ from rocketstream.protocol.bodies import ProducerConnection
 from rocketstream.protocol.codes import ResponseCode
 
 MASTER_ID = 0
-ORDER_NAMESPACE = "ORDER_TOPIC_CONFIG"
 DEFAULT_DELAY_LEVELS = tuple(
     f"{n}{unit}"
     for unit, ns in (("s", (1, 5, 10, 30)), ("m", (*range(1, 11), 20, 30)), ("h", (1, 2)))
@@ -273,7 +272,7 @@ class BrokerAdmin(TopicAdmin):
             address,
             tuple(brokers),
             self._told(lambda: self._wire.namesrv_config(address)),
-            self._told(lambda: self._wire.namesrv_settings(address, ORDER_NAMESPACE)),
+            self._told(lambda: self._wire.namesrv_settings(address, names.ORDER_NAMESPACE)),
         )
 
     @staticmethod

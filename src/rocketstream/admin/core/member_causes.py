@@ -23,8 +23,6 @@ YOUNG_MS = 30_000
 SOON_MS = 300_000
 """What is worked off within this is no slow listener's."""
 BUSY_SHARE = 0.8
-AT_ONCE_MS = 3_000
-"""A member that is not held up asks for messages again within this."""
 
 
 def waits_ms(evidence: Evidence, queue: QueueState) -> int:

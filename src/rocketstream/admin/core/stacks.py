@@ -59,13 +59,6 @@ class ThreadStack:
         own = (frame for frame in self.listener if not _is_library(frame))
         return next(own, self.listener[0])
 
-    @property
-    def waits_in(self) -> str | None:
-        """The innermost place, where it is not the user's own code: what the listener waits in."""
-        if not self.listener or not _is_library(self.listener[0]):
-            return None
-        return self.listener[0]
-
     def text(self) -> str:
         """Return the listener's part of the stack, line by line."""
         shown = self.listener or self.frames

@@ -20,15 +20,6 @@ from rocketstream.protocol.codes import Perm
 
 Settings = Mapping[str, Any]
 QUEUES_MAX: Final = 65_536
-TOPIC_NAMES: Final = (
-    "readQueueNums",
-    "writeQueueNums",
-    "perm",
-    "order",
-    "topicFilterType",
-    "topicSysFlag",
-    "attributes",
-)
 
 
 class StepKind(StrEnum):

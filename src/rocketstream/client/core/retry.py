@@ -28,8 +28,6 @@ MAX_RECONSUME_TIMES_CONCURRENTLY = 16
 FIRST_RETRY_DELAY_LEVEL = 3
 EXPIRED_DELAY_LEVEL = 3
 """Level for messages whose listener takes longer than consumeTimeout (C-248)."""
-TO_DLQ = -1
-BROKER_DECIDES = 0
 
 # Added on this side of the wire, or left over from an earlier hop: never sent on.
 _NOT_SENT_ON = (

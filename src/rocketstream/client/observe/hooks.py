@@ -24,7 +24,6 @@ CONSUME_CONTEXT_TYPE = "ConsumeContextType"
 """Key of ``ConsumeMessageContext.props`` that holds a ``ConsumeReturnType``'s name (C-258)."""
 
 ACCESS_CHANNEL_LOCAL = "LOCAL"
-ACCESS_CHANNEL_CLOUD = "CLOUD"
 
 H = TypeVar("H")
 

@@ -74,7 +74,7 @@ class BrokerConfig:
     """
 
     broker_name: str = "broker-a"
-    cluster_name: str = setting("DefaultCluster", java="brokerClusterName")
+    cluster_name: str = setting(names.DEFAULT_CLUSTER, java="brokerClusterName")
     broker_id: int = setting(0, low=0)
     host: str = setting("127.0.0.1", java="")
     broker_port: int = setting(10911, low=0, high=65_535, java="listenPort")

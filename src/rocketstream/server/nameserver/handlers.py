@@ -38,6 +38,7 @@ from rocketstream.protocol.headers import (
     WipeWritePermOfBrokerRequestHeader,
     WipeWritePermOfBrokerResponseHeader,
 )
+from rocketstream.protocol.names import ORDER_NAMESPACE
 from rocketstream.protocol.record import body_crc
 from rocketstream.server.dispatch import Handler, ok, ok_in_parts, refusal
 from rocketstream.server.editing import parse_properties, refuse_others
@@ -45,7 +46,6 @@ from rocketstream.server.nameserver.core.routes import BrokerIdentity, KeyValueT
 from rocketstream.transport.aio import Connection
 from rocketstream.transport.sharing import Steps
 
-ORDER_NAMESPACE = "ORDER_TOPIC_CONFIG"
 OWN_NAMESPACE = "ROCKETSTREAM_NAMESRV_CONFIG"
 """Where settings of the name server itself are kept, with those of codes 100 and 102."""
 EDITABLE = {"orderMessageEnable": "false"}
