@@ -1,4 +1,4 @@
-"""Where time comes from: a clock is handed in, never looked up.
+"""Clocks. Time is read from a clock that is handed in, never from a global one.
 
 Law: the only module that reads the machine's clocks.
 """
@@ -10,7 +10,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Two readings of time; see testing.ManualClock for one that tests move by hand."""
+    """A wall clock and a monotonic clock; tests move a testing.ManualClock by hand."""
 
     def now_ms(self) -> int:
         """Wall-clock milliseconds since 1970 UTC; may jump."""

@@ -1,4 +1,4 @@
-"""Event loops: which one to make, and one running in a thread of its own.
+"""Event loops: choosing one, and running one in a thread of its own.
 
 Law: the only module that imports uvloop; knows nothing of what runs on the loop.
 """
@@ -44,8 +44,8 @@ class LoopThread:
         loop_factory: Callable[[], asyncio.AbstractEventLoop] = new_event_loop,
     ) -> None:
         self._pid = os.getpid()
-        # Whatever is scheduled under the lock is scheduled before the stop, so it runs or is
-        # cancelled, never forgotten.
+        # A callback scheduled under the lock is scheduled before the stop, so it runs or is
+        # cancelled, but is never forgotten.
         self._lock = threading.Lock()
         self._closed = False
         self.loop = loop_factory()
@@ -122,7 +122,7 @@ class LoopThread:
             self.loop.call_soon_threadsafe(function, *args)
 
     def close(self) -> None:
-        """Cancel what still runs, end the thread and wait for it. May be called twice."""
+        """Cancel the tasks that still run, end the thread and wait for it. May be called twice."""
         if os.getpid() != self._pid:
             return  # the thread and the right to stop the loop stayed in the parent
         with self._lock:
@@ -133,7 +133,7 @@ class LoopThread:
             self._thread.join()
 
     def _check_process(self) -> None:
-        # Before the lock: a thread of the parent may have held it when it forked.
+        # Before taking the lock: a thread of the parent may have held it at the fork.
         if os.getpid() != self._pid:
             raise ForkedClientError(
                 "this object was created before fork(); create a new one in the child process"

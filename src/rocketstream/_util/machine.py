@@ -1,6 +1,6 @@
-"""What the machine has.
+"""The resources of this machine.
 
-Law: asks the system, decides nothing.
+Law: asks the operating system, decides nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Ending a blocking call from another thread, where it would next ask a peer.
+"""Ends a blocking call from another thread, at the point where it would next ask a peer.
 
 Law: never interrupts anything; a call ends between two requests, or not at all.
 """
@@ -14,34 +14,35 @@ R = TypeVar("R")
 
 
 class Stop:
-    """One call's order to end; set by any thread, obeyed by the thread that runs the call."""
+    """An order to end one call; given by any thread, obeyed by the thread that runs the call."""
 
     def __init__(self) -> None:
         self._asked = threading.Event()
         self._obeyed = False
 
     def ask(self) -> None:
-        """Have the call end where it would next ask a peer; has no effect on one that ended."""
+        """End the call before its next request to a peer; no effect once the call has ended."""
         self._asked.set()
 
     def wait(self, seconds: float) -> None:
-        """Wait so long, or until asked to end."""
+        """Wait for ``seconds``, or until the call is told to end."""
         self._asked.wait(seconds)
 
     def obey(self) -> None:
-        """Raise if asked to, once: what cleans up after it may ask peers again."""
+        """Raise if the call was told to end, but only once: clean-up code may ask peers again."""
         if self._asked.is_set() and not self._obeyed:
             self._obeyed = True
-            # No Exception: whoever goes on where a peer does not answer must not go on here.
+            # Not a subclass of Exception: code that skips a silent peer must not swallow this
+            # order.
             import asyncio  # takes long, and few calls are ever ended
 
             raise asyncio.CancelledError("the call was cancelled")
 
 
 class _Present:
-    """The order to end of the call this thread is in; begins anew where it is unpickled.
+    """The ``Stop`` of the call this thread is in; empty again where it is unpickled.
 
-    Modules that travel to Spark's tasks by value take along what they refer to, and a
+    Modules that are sent to Spark's tasks by value take along the objects they refer to, and a
     ``ContextVar`` cannot be pickled.
     """
 
@@ -60,7 +61,7 @@ def call_until(stop: Stop, call: Callable[[], R]) -> R:
     """Run ``call`` so that ``stop`` ends it.
 
     Raises:
-        asyncio.CancelledError: it was ended.
+        asyncio.CancelledError: ``stop`` ended the call.
     """
     token = _STOP.set(stop)
     try:
@@ -78,7 +79,7 @@ def check_stop() -> None:
 
 
 def wait_unless_stopped(seconds: float) -> None:
-    """Wait so long; raise ``asyncio.CancelledError`` as soon as the call is told to end."""
+    """Wait for ``seconds``; raise ``asyncio.CancelledError`` once the call is told to end."""
     stop = _STOP.get()
     if stop is None:
         threading.Event().wait(seconds)

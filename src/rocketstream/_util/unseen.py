@@ -1,7 +1,7 @@
-r"""Characters that are not seen, spelled out (``\u202e``) wherever text of others is shown.
+r"""Spells out invisible characters (``\u202e``) wherever text of others is shown.
 
-Law: pure; text in, text out. One set for terminals, pages and agents: what one of them obeys, hides
-or takes for another name has no place in the others either.
+Law: pure; text in, text out. One set for terminals, pages and agents: a character that one of them
+obeys, hides or confuses is spelled out for all of them.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ import unicodedata
 from typing import Final
 
 JOINERS: Final = frozenset("\u200c\u200d")
-"""They shape Persian words and families of emoji."""
+"""Joiners: they shape Persian words and families of emoji."""
 _UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-"""Controls, direction marks, tags, lone surrogates, what no font has, breaks of lines."""
+"""Controls, direction marks, tags, lone surrogates, characters no font has, line breaks."""
 _BLANK: Final = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0")
-"""Letters and marks that leave no trace: with them one name passes for another."""
+"""Letters and marks without a visible shape: with them one name passes for another."""
 _NAMED: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def spelled_out(text: str, *, kept: str = "", joiners: bool = False) -> str:
-    r"""Return a text with every unseen character as its escape: ``\n``, ``\x1b``, ``\u202e``.
+    r"""Return a text with every invisible character escaped: ``\n``, ``\x1b``, ``\u202e``.
 
     Args:
         text: the text.

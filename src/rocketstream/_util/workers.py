@@ -1,4 +1,4 @@
-"""Work in the background: who runs it is handed in, never started where it is needed.
+"""Background work. The object that runs it is handed in, never started where it is needed.
 
 Law: knows nothing of the work. Nothing here, and nothing that uses it, waits for a step to happen:
 a worker that runs its steps on the caller's own thread (a simulation) is a worker too.
@@ -16,21 +16,21 @@ from typing import Protocol, TypeVar
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
 Step = Callable[[], float | None]
-"""Does some work; returns the seconds until the next call, or None when there will be none."""
+"""A step: does some work; returns the seconds until its next call, or None for no further call."""
 
 
 class Worker(Protocol):
-    """One piece of work that is called again and again."""
+    """One step that is called again and again."""
 
     def wake(self) -> None:
-        """Have the step called now instead of when its pause is over. Thread safe; returns at once.
+        """Have the step called now instead of after its pause.
 
-        During a step: it is called once more right after.
+        If the step is running, it is called once more right afterwards.
         """
         ...
 
     def stop(self) -> None:
-        """Return when no step runs any more and none will. May be called twice.
+        """Wait until the step does not run and will not run again. May be called twice.
 
         Not from within the step itself.
         """
@@ -41,7 +41,7 @@ class Workers(Protocol):
     """Runs steps, and single functions, off the caller's path."""
 
     def start(self, name: str, step: Step, *, first_s: float) -> Worker:
-        """Call ``step`` after ``first_s`` seconds, and again as it says; one call at a time.
+        """Call ``step`` after ``first_s`` seconds, then after each pause it returns.
 
         A step answers for its own errors; one that raises all the same is logged and not called
         again.
@@ -56,7 +56,7 @@ class Workers(Protocol):
         ...
 
     def close(self) -> None:
-        """Return when every function submitted has run. More may be submitted later."""
+        """Wait until every submitted function has run. More may be submitted later."""
         ...
 
 
@@ -64,7 +64,7 @@ class ThreadWorkers:
     """Each worker on a daemon thread of its own, functions on one more.
 
     Args:
-        name: how the thread of submitted functions is called.
+        name: name of the thread that runs submitted functions.
     """
 
     def __init__(self, name: str = "rocketstream-work") -> None:
@@ -82,7 +82,7 @@ class ThreadWorkers:
         return asyncio.get_running_loop().run_in_executor(self._executor, function)
 
     def close(self) -> None:
-        """Wait for what was submitted and end its thread; blocks."""
+        """Wait for the submitted functions and end their thread; blocks."""
         executor, self._executor = self._executor, None
         if executor is not None:
             executor.shutdown(wait=True)

@@ -29,7 +29,7 @@ class ManualClock:
             return self._monotonic_ms
 
     def advance(self, ms: float) -> None:
-        """Let ``ms`` pass on both readings.
+        """Move both readings on by ``ms`` milliseconds.
 
         Raises:
             ValueError: ``ms`` is negative; ``jump`` moves the wall clock back.
@@ -41,6 +41,6 @@ class ManualClock:
             self._monotonic_ms += ms
 
     def jump(self, ms: float) -> None:
-        """Move the wall clock alone, forwards or back, as an operator or NTP does."""
+        """Move only the wall clock, forwards or back, as an operator or NTP does."""
         with self._lock:
             self._now_ms += ms

@@ -1,4 +1,4 @@
-"""Finds threads and sockets that outlive what made them.
+"""Finds threads and sockets that outlive the code that made them.
 
 Law: looks at this process only and changes nothing in it.
 """
@@ -21,14 +21,15 @@ _LOOK_AGAIN_S = 0.01
 
 
 class LeakCheck:
-    """Remembers the threads and sockets of now; ``leaks`` lists those that came and stayed.
+    """Remembers the threads and sockets that exist now; ``leaks`` lists those added since.
 
     A thread counts when it is not a daemon or when its name starts with ``rocketstream``. Sockets
-    are seen where the system shows them (Linux). Garbage is collected before a socket counts.
+    are seen where the system shows them (Linux). A socket counts only if it survives a garbage
+    collection.
 
     Args:
-        others: tells the ports of what else lives in this process and opens connections when it
-            likes, as Spark's gateway does; sockets with one at either end do not count.
+        others: returns the ports of other code in this process that opens connections at any time,
+            as Spark's gateway does; sockets with one of these ports at either end do not count.
     """
 
     def __init__(self, others: Callable[[], Collection[int]] = tuple) -> None:
@@ -37,7 +38,7 @@ class LeakCheck:
         self._sockets = _sockets()
 
     def leaks(self, wait_ms: float = 2000) -> list[str]:
-        """Return a line for each leak; what is just ending gets ``wait_ms`` in all to do so."""
+        """Return a line for each leak; threads and sockets about to end get ``wait_ms``."""
         deadline = SYSTEM_CLOCK.monotonic_ms() + wait_ms
         lines = [f"thread {thread.name!r}" for thread in self._left_threads(deadline)]
         return lines + [f"open socket {name}" for name in self._left_sockets(deadline)]
@@ -59,12 +60,12 @@ class LeakCheck:
         while left and SYSTEM_CLOCK.monotonic_ms() < deadline:
             if not self._counted(left):
                 break
-            pause.wait(_LOOK_AGAIN_S)  # the other end of a closed connection may be a thread away
+            pause.wait(_LOOK_AGAIN_S)  # another thread may still be about to close the other end
             left = _sockets() - self._sockets
         return self._counted(left)
 
     def _counted(self, sockets: Iterable[str]) -> list[str]:
-        """Return the sockets that count, each with its ends."""
+        """Return the sockets that count as leaks, each with its two ends."""
         ends = _ends()
         others = set(self._others())
         return [
@@ -102,7 +103,7 @@ def _counts(thread: threading.Thread) -> bool:
 
 
 def _sockets() -> frozenset[str]:
-    """Names like ``socket:[4711]`` of the open network sockets; empty where not shown."""
+    """Return names like ``socket:[4711]`` of the open network sockets; empty where not shown."""
     try:
         names = os.listdir(_DESCRIPTORS)
     except OSError:
@@ -115,4 +116,4 @@ def _target(name: str) -> str:
     try:
         return os.readlink(_DESCRIPTORS / name)
     except OSError:
-        return ""  # closed between the two looks
+        return ""  # closed between listing and reading it

@@ -1,6 +1,6 @@
-"""Received messages made by hand, for the unit test of a listener.
+"""Makes received messages by hand, for the unit test of a listener.
 
-Law: what is made here is what a broker's answer would have held: encoded and decoded, no stand-in.
+Law: a message made here was encoded and decoded as in a broker's answer; it is not a stand-in.
 """
 
 from __future__ import annotations
@@ -51,8 +51,9 @@ def received_message(
         body: the payload; ``str`` is encoded as UTF-8.
         tags: the tag.
         keys: the keys; several are joined by spaces.
-        properties: all others, by any name: a received message has those of brokers too.
-        queue_id: the queue it is read from.
+        properties: all other properties, by any name: a received message also has those that
+            brokers set.
+        queue_id: id of the queue it is read from.
         queue_offset: its place in that queue.
         reconsume_times: how often it was sent back before.
         broker_name: the broker it comes from.

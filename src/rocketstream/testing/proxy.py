@@ -1,6 +1,6 @@
 """A TCP proxy that breaks the network between a client and a server on demand.
 
-Law: forwards bytes and knows nothing of them; every fault is asked for by the test.
+Law: forwards bytes without looking into them; every fault is requested by the test.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ _TIMER_SLACK_S = 0.001
 class FaultProxy:
     """Listens on a free port and forwards to ``target`` until told to misbehave.
 
-    Runs a thread of its own; thread safe. Each fault has happened when its call returns.
+    Runs a thread of its own; thread safe. When the call that requests a fault returns, the fault is
+    in effect.
     """
 
     def __init__(self, target: str, *, host: str = "127.0.0.1") -> None:
@@ -92,28 +93,28 @@ class FaultProxy:
         self._do(self._cut)
 
     def cut_after(self, bytes_forwarded: int, direction: Direction = "to_client") -> None:
-        """Forward so many more bytes in ``direction``, over all connections, then reset once.
+        """Forward ``bytes_forwarded`` more bytes in ``direction``, then reset one connection.
 
-        The connection that reaches the number is the one that is reset.
+        Bytes of all connections count. The connection whose byte reaches the number is reset.
         """
         if bytes_forwarded < 0:
             raise ConfigurationError(f"cut_after({bytes_forwarded}): give 0 or more bytes")
         self._do(lambda: self._cut_after.__setitem__(direction, bytes_forwarded))
 
     def pause(self) -> None:
-        """Go deaf: connections stay open and are accepted, but no byte is forwarded."""
+        """Go deaf: connections stay open and new ones are accepted, but no byte is forwarded."""
         self._do(lambda: self._set_paused(True))
 
     def resume(self) -> None:
-        """Forward again, first what was held back."""
+        """Forward again, beginning with the bytes held back."""
         self._do(lambda: self._set_paused(False))
 
     def delay(self, ms: float) -> None:
-        """Forward every byte read from now on ``ms`` later; 0 ends it."""
+        """Forward every byte read from now on ``ms`` later; 0 ends the delay."""
         self._delay_s = ms / 1000
 
     def refuse(self) -> None:
-        """Stop listening, so that new connections are refused; open ones go on."""
+        """Stop listening, so that new connections are refused; open ones continue."""
         self._thread.run(self._unlisten())
 
     def accept(self) -> None:
@@ -121,7 +122,7 @@ class FaultProxy:
         self._thread.run(self._listen())
 
     def close(self) -> None:
-        """Reset what is open and end the thread. May be called twice."""
+        """Reset the open connections and end the thread. May be called twice."""
         if not self._thread.is_closed:
             self._thread.run(self._shut_down())
         self._thread.close()
@@ -206,7 +207,7 @@ class _Pair:
 
 
 class _Side(asyncio.Protocol):
-    """One socket; what it reads goes to the other side, in order, perhaps late."""
+    """One socket; the bytes it reads go to the other side, in order, perhaps delayed."""
 
     other: _Side
 
@@ -250,9 +251,9 @@ class _Side(asyncio.Protocol):
         self._drain()
 
     def adjust(self) -> None:
-        """Read only while it can be forwarded, so that the sender feels a deaf peer as TCP does.
+        """Read only while bytes can be forwarded: the sender notices a deaf peer as with TCP.
 
-        A loop may deliver bytes once more after that; they are held.
+        A loop may still deliver bytes once more after reading was paused; they are held back.
         """
         if self.transport is None or self.transport.is_closing():
             return
@@ -270,7 +271,7 @@ class _Side(asyncio.Protocol):
         return not blocked and self.other.transport is not None
 
     def _drain(self, everything: bool = False) -> None:
-        """Forward what is held, is due and has a way; ``everything`` does not wait for the time."""
+        """Forward the held bytes that are due; ``everything`` ignores due times."""
         horizon = self.pair.loop.time() + _TIMER_SLACK_S
         while self._held and self._open_way() and (everything or self._held[0][0] <= horizon):
             self._forward(self._held.popleft()[1])
@@ -288,7 +289,7 @@ class _Side(asyncio.Protocol):
             self.pair.proxy._cut_after[self.direction] = left - len(data)
             return
         del self.pair.proxy._cut_after[self.direction]
-        other.close()  # what was written still arrives, then the stream ends
+        other.close()  # bytes already written still arrive, then the stream ends
         self.reset()
 
     def reset(self) -> None:

@@ -22,9 +22,9 @@ def rocketmq_cluster_factory(
 ) -> Iterator[Callable[..., EmbeddedCluster]]:
     """Return a function that starts a cluster with the given ``EmbeddedCluster`` arguments.
 
-    Every cluster gets a fresh directory unless ``store_dir`` is given, small files unless
-    ``store_config`` is, free ports, and is stopped when the test ends (stopping it earlier is
-    fine). ``settings`` may give an ``EmbeddedSettings`` to begin with.
+    Every cluster gets free ports, a fresh directory unless ``store_dir`` is given, and small files
+    unless ``store_config`` is given. It is stopped when the test ends (stopping it earlier is
+    fine). ``settings`` may give an ``EmbeddedSettings`` as the base.
     """
     from rocketstream.server.embedded import SMALL_STORE, EmbeddedCluster, EmbeddedSettings
 

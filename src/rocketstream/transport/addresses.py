@@ -14,7 +14,7 @@ def parse_address(text: str) -> tuple[str, int]:
     """Split one ``host:port`` into its parts; an IPv6 host may stand in brackets.
 
     Raises:
-        ConfigurationError: no host, or no port from 0 to 65535.
+        ConfigurationError: the host is missing, or the port is not a number from 0 to 65535.
     """
     host, colon, port = text.strip().rpartition(":")
     if host.startswith("[") and host.endswith("]"):
@@ -27,7 +27,7 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def format_address(host: str, port: int) -> str:
-    """Join host and port; an IPv6 host gets its brackets."""
+    """Join host and port; an IPv6 host is put in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
@@ -35,7 +35,7 @@ def parse_addresses(text: str) -> list[str]:
     """Split ``a:1;b:2`` into ``["a:1", "b:2"]``, in order, without repeats or empty parts.
 
     Raises:
-        ConfigurationError: nothing is left, or a part is not ``host:port``.
+        ConfigurationError: no address is left, or a part is not ``host:port``.
     """
     parts = [part for part in (piece.strip() for piece in text.split(";")) if part]
     if not parts:

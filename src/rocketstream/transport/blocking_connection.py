@@ -42,14 +42,14 @@ _PREFIX_BYTES = limits.FRAME_PREFIX_BYTES
 _FRAME_LENGTH_MIN = 4
 _FRAME_LENGTH_MAX = limits.FRAME_BYTES_MAX - _PREFIX_BYTES
 _BUFFER_BYTES = 256 * 1024
-# With a timeout of Python's own each send and receive costs a poll() as well. Where the layout of
-# struct timeval is known the kernel keeps the time instead, which saves a quarter of the system
+# With Python's own socket timeout each send and receive also costs a poll(). Where the layout of
+# struct timeval is known, the kernel keeps the timeout instead, which saves a quarter of the system
 # time of a round trip.
 _KERNEL_TIMEOUTS = sys.platform == "linux" and sys.maxsize > 2**32
 _TIMEVAL = struct.Struct("@ll")
-# To sleep until the answer comes costs two wake-ups of idle processors, tens of microseconds each
-# on virtual machines. So a connection may look for the answer a while before it sleeps; where that
-# does not pay, because the answers take longer, it soon stops looking.
+# Sleeping until the answer comes costs two wake-ups of idle processors, tens of microseconds each
+# on virtual machines. So a connection may poll for the answer a while before it sleeps; where that
+# does not pay, because answers take longer, it soon stops polling.
 _LOOKS_MAX = 250
 _LOOK_MS_MAX = 0.25
 _LOOKS_IN_VAIN_MAX = 16
@@ -61,8 +61,8 @@ _yield_processor = getattr(os, "sched_yield", None)
 class BlockingConnection:
     """One socket used by one thread at a time; requests may be pipelined.
 
-    After a timeout, a protocol error or a lost connection it is closed and stays so, as upstream's
-    synchronous client does. Not thread safe. A context manager.
+    After a timeout, a protocol error or a lost connection it is closed for good, as in upstream's
+    synchronous client. Not thread safe. A context manager.
     """
 
     def __init__(
@@ -78,8 +78,8 @@ class BlockingConnection:
 
         Args:
             address: ``host:port``.
-            connect_timeout_ms: for TCP and TLS each; also bounds a ``submit`` that no ``receive``
-                or ``request`` came before.
+            connect_timeout_ms: for TCP and TLS each; also bounds each ``submit`` before the first
+                ``receive`` or ``request``.
             ssl_context: speak TLS with it.
             before_request: called with address and command before each request is encoded, which
                 is where signing belongs.
@@ -134,17 +134,17 @@ class BlockingConnection:
 
     @property
     def is_reusable(self) -> bool:
-        """Whether it is open and nothing is in flight, so that somebody else may have it."""
+        """Whether it is open with nothing in flight, so that another caller may use it."""
         return self._sock is not None and not self._outstanding and not self._answered
 
     @property
     def has_input(self) -> bool:
-        """Whether something was read already, or the connection is closed: no need to wait."""
+        """Whether input was read already, or the connection is closed: no need to wait."""
         sock = self._sock
         return sock is None or _decrypted(sock) or self._end > self._start or bool(self._answered)
 
     def fileno(self) -> int:
-        """Return the socket's descriptor, to wait for what comes; -1 when it is closed."""
+        """Return the socket's descriptor, to wait for input; -1 when it is closed."""
         return -1 if self._sock is None else self._sock.fileno()
 
     def request(
@@ -156,15 +156,15 @@ class BlockingConnection:
 
         Args:
             command: the request; gets its opaque id.
-            timeout_ms: for sending and each wait until the answer is whole.
-            alone: nobody else waits for an answer, so that looking for this one without sleeping
-                takes no processor from them.
+            timeout_ms: for sending, and for each wait until the answer is complete.
+            alone: nobody else waits for an answer, so that polling for this one takes no processor
+                time from others.
 
         Raises:
             RequestTimeoutError: no answer within ``timeout_ms``; it may have been executed.
             ConnectionLostError: the connection ended meanwhile; it may have been executed.
             ConnectError: closed before; nothing was sent.
-            RemoteProtocolError: the peer sent something else than frames.
+            RemoteProtocolError: the peer sent bytes that are not frames.
             ForkedClientError: the connection was made before a fork.
         """
         timeout_s = timeout_ms / 1000
@@ -194,7 +194,8 @@ class BlockingConnection:
         Blocks while the socket takes no more bytes, up to the last timeout used.
 
         Raises:
-            ConnectError: closed before, or it could not be written whole: it is not executed.
+            ConnectError: the connection was closed before, or the command was not written
+                completely; it is not executed.
             ForkedClientError: the connection was made before a fork.
         """
         opaque = (self._opaque + 1) & OPAQUE_MASK
@@ -207,10 +208,10 @@ class BlockingConnection:
         """Return the next answer to a submitted request, in the order they arrive.
 
         Raises:
-            RequestTimeoutError: none came within ``timeout_ms``; the connection is closed.
+            RequestTimeoutError: no answer came within ``timeout_ms``; the connection is closed.
             ConnectionLostError: the connection ended.
-            ClientStateError: nothing is in flight, so none can come.
-            RemoteProtocolError: the peer sent something else than frames.
+            ClientStateError: nothing is in flight, so no answer can come.
+            RemoteProtocolError: the peer sent bytes that are not frames.
             ForkedClientError: the connection was made before a fork.
         """
         self._check_process()
@@ -227,7 +228,7 @@ class BlockingConnection:
                 return answer
 
     def forget(self, opaque: int) -> None:
-        """Give a submitted request up: its answer, should it come, is dropped."""
+        """Give a submitted request up: an answer that still comes is dropped."""
         self._outstanding.discard(opaque)
         self._answered = deque(each for each in self._answered if each.opaque != opaque)
 
@@ -235,7 +236,8 @@ class BlockingConnection:
         """Send ``command``, marked one-way.
 
         Raises:
-            ConnectError: closed before, or it could not be written whole: it is not executed.
+            ConnectError: the connection was closed before, or the command was not written
+                completely; it is not executed.
             ForkedClientError: the connection was made before a fork.
         """
         command.flag |= FLAG_ONEWAY
@@ -243,13 +245,16 @@ class BlockingConnection:
         self._send(command)
 
     def close(self) -> None:
-        """Close the socket; what is in flight is given up. May be called twice, in any process."""
+        """Close the socket; requests in flight are given up.
+
+        May be called twice, in any process.
+        """
         self._break("closed by its owner")
 
     def is_stale(self) -> bool:
         """Whether the peer has closed meanwhile; does not block. For idle connections.
 
-        Whatever else arrived is kept and handled by the next call.
+        Other input is kept and handled by the next call.
         """
         sock = self._sock
         if sock is None:
@@ -304,7 +309,7 @@ class BlockingConnection:
         try:
             sock.sendall(frame)
         except OSError as error:
-            # sendall raised, so the peer cannot have the whole frame and will not act on it.
+            # sendall raised, so the peer cannot have the complete frame and will not act on it.
             full = isinstance(error, TimeoutError | BlockingIOError)
             reason = "the peer takes no more bytes" if full else f"cannot send: {error}"
             self._break(reason)
@@ -325,7 +330,7 @@ class BlockingConnection:
                 self._refuse(command)
 
     def _look_for_answer(self, until_ms: float) -> None:
-        """Look a number of times whether something came, as long as that has paid lately."""
+        """Poll some times for input, as long as that has paid off lately."""
         poller, give_way = self._poller, _yield_processor
         if poller is None or give_way is None or not self._kernel_timeouts:
             return
@@ -336,8 +341,8 @@ class BlockingConnection:
                 return
             give_way()
             if now() > until_ms:
-                # Giving way took long: others want the processor, and a thread that sleeps is
-                # woken sooner than one that has had its share.
+                # Yielding took long: others want the processor, and a thread that sleeps is woken
+                # sooner than one that has used up its share.
                 self._looks_again_in = _REQUESTS_WHILE_SCARCE
                 return
         self._looked_in_vain += 1
@@ -355,7 +360,7 @@ class BlockingConnection:
             raise self._lost(str(error)) from error
 
     def _next_command(self, deadline_ms: float) -> RemotingCommand:
-        length = -1  # of the frame begun; not known yet
+        length = -1  # bytes of the frame begun; not known yet
         reads = 0
         while True:
             start = self._start
@@ -394,7 +399,7 @@ class BlockingConnection:
         return command
 
     def _use_what_is_left(self, deadline_ms: float) -> None:
-        """A frame came in pieces: wait for the next one as long as the deadline allows."""
+        """Wait for the next piece of a frame, as long as the deadline allows."""
         remaining_ms = deadline_ms - self._clock.monotonic_ms()
         if remaining_ms <= 0:
             raise self._timed_out()
@@ -485,25 +490,25 @@ def _connect(address: str, timeout_s: float, ssl_context: ssl.SSLContext | None)
 
 
 def _decrypted(sock: Any) -> bool:
-    """Whether TLS has something ready that the descriptor does not tell of."""
+    """Whether TLS has decrypted bytes ready, which the descriptor does not show."""
     pending = getattr(sock, "pending", None)
     return pending is not None and pending() > 0
 
 
 def _is_want_read(error: OSError) -> bool:
-    # Known by name: who speaks no TLS does without the module, which takes long to import.
+    # Looked up by name: without TLS the module, which takes long to import, is not needed.
     return type(error).__name__ == "SSLWantReadError"
 
 
 def _set_kernel_timeouts(sock: socket.socket, timeout_s: float) -> None:
-    micros = max(1, round(timeout_s * 1_000_000))  # zero would mean for ever
+    micros = max(1, round(timeout_s * 1_000_000))  # zero would mean without end
     value = _TIMEVAL.pack(*divmod(micros, 1_000_000))
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, value)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, value)
 
 
 def _poller(sock: socket.socket) -> select.poll | None:
-    """Return what tells whether a socket can be read; None where there is no poll()."""
+    """Return a poll() object that tells whether a socket can be read; None without poll()."""
     if not hasattr(select, "poll"):
         return None
     poller = select.poll()

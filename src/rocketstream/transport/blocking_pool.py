@@ -1,6 +1,6 @@
 """Blocking connections shared by threads.
 
-Law: lends, takes back and replaces connections; what is sent over them is the borrower's.
+Law: lends, takes back and replaces connections; the borrower decides what is sent over them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class BlockingPool:
-    """Connections for many threads: borrowed for one use each, the last returned first.
+    """Connections for many threads: borrowed for one use each; the one returned last is lent first.
 
     Thread safe. Connections the peer closed while they were idle are replaced before use, so that
     a broker's restart does not fail the next request.
@@ -44,13 +44,13 @@ class BlockingPool:
         """Keep the settings; nothing is connected yet.
 
         Args:
-            connections_max: per address; more users wait for one.
+            connections_max: connections per address; further users wait for one.
             connect_timeout_ms: for a new connection.
             ssl_context: speak TLS with it.
             before_request: called with address and command before each request is encoded.
             after_response: called with address, command and answer for each ``request``.
-            busy_wait: while one connection to an address is in use, look for its answer some tens
-                of microseconds before sleeping, as long as answers do come that soon.
+            busy_wait: while one connection to an address is in use, poll for its answer for some
+                tens of microseconds before sleeping, as long as answers do come that soon.
             clock: measures deadlines.
         """
         self._connections_max = connections_max
@@ -61,7 +61,7 @@ class BlockingPool:
         self._busy_wait = busy_wait
         self._clock = clock
         self._pid = os.getpid()
-        self._mutex = threading.Lock()  # guards what follows; never held while connecting
+        self._mutex = threading.Lock()  # guards the fields below; never held while connecting
         self._changed = threading.Condition(self._mutex)
         self._waiting = 0
         self._idle: dict[str, list[BlockingConnection]] = {}
@@ -82,7 +82,7 @@ class BlockingPool:
     def request(self, address: str, command: RemotingCommand, timeout_ms: float) -> RemotingCommand:
         """Send ``command`` to ``address`` and return the answer.
 
-        Blocks for ``timeout_ms`` at most, waiting for a connection included.
+        Blocks for ``timeout_ms`` at most, including the wait for a connection.
 
         Raises:
             TooManyRequestsError: every connection stayed in use; nothing was sent.
@@ -106,7 +106,7 @@ class BlockingPool:
     def _request_when_lent(
         self, address: str, command: RemotingCommand, timeout_ms: float
     ) -> RemotingCommand:
-        """Wait for a connection, or make one, and request."""
+        """Wait for a connection, or make one, and send the request."""
         deadline = self._clock.monotonic_ms() + timeout_ms
         with self.connection(address, timeout_ms) as connection:
             remaining_ms = deadline - self._clock.monotonic_ms()
@@ -118,7 +118,7 @@ class BlockingPool:
             return connection.request(command, _whole_ms(remaining_ms))
 
     def oneway(self, address: str, command: RemotingCommand, timeout_ms: float = 3000) -> None:
-        """Send ``command`` to ``address`` marked one-way; raises as ``request`` does."""
+        """Send ``command``, marked one-way, to ``address``; raises the errors of ``request``."""
         with self.connection(address, timeout_ms) as connection:
             connection.oneway(command)
 
@@ -157,7 +157,7 @@ class BlockingPool:
             connection.close()
 
     def _take_idle(self, address: str) -> BlockingConnection | None:
-        """Lend an idle connection that still stands, None when there is none."""
+        """Lend an idle connection that is still open; None when there is none."""
         if os.getpid() != self._pid:
             self._check_process()
         with self._mutex:
@@ -199,7 +199,7 @@ class BlockingPool:
             raise
 
     def _reserve(self, address: str, timeout_ms: float) -> BlockingConnection | None:
-        """Count one more lent connection: an idle one, or None for one to be made."""
+        """Count one more lent connection; return an idle one, or None if one must be made."""
         with self._mutex:
             if not self._wait_for_one(address, timeout_ms):
                 raise TooManyRequestsError(
@@ -214,7 +214,7 @@ class BlockingPool:
             return idle.pop() if idle else None
 
     def _wait_for_one(self, address: str, timeout_ms: float) -> bool:
-        """Wait, holding the lock, until one may be lent or the pool is closed."""
+        """Wait, holding the lock, until a connection may be lent or the pool is closed."""
 
         def ready() -> bool:
             return self._closed or self._lent.get(address, 0) < self._connections_max
@@ -226,7 +226,8 @@ class BlockingPool:
             self._waiting -= 1
 
     def _give_back(self, address: str, connection: BlockingConnection) -> None:
-        # Answers still to come would reach the next borrower; such a connection is not reused.
+        # Answers still outstanding would reach the next borrower, so such a connection is not
+        # reused.
         reusable = connection.is_reusable
         with self._mutex:
             self._lent[address] -= 1
@@ -248,5 +249,5 @@ class BlockingPool:
 
 
 def _whole_ms(timeout_ms: float) -> float:
-    """Round, which spares the system calls that a changed socket timeout costs."""
+    """Round to whole ms: while the socket timeout is unchanged, no system call is needed."""
     return float(round(timeout_ms)) or 1.0

@@ -1,6 +1,6 @@
 """Waiting on several plain connections at a time.
 
-Law: tells which of them have something to read, and reads nothing.
+Law: tells which connections have something to read, and reads nothing.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from rocketstream.transport.blocking_connection import BlockingConnection
 def wait_for_answers(
     connections: Sequence[BlockingConnection], timeout_ms: float
 ) -> list[BlockingConnection]:
-    """Return the connections whose ``receive`` need not wait, as soon as there are any.
+    """Return the connections whose ``receive`` would not wait, as soon as there are any.
 
-    Also those that ended, whose ``receive`` says so. Blocks for ``timeout_ms`` at most, which none
-    of them is closed for.
+    Connections that ended are returned too: their ``receive`` raises the reason. Blocks for
+    ``timeout_ms`` at most; no connection is closed when that time is over.
     """
     here = [each for each in connections if each.has_input]
     if here or not connections:

@@ -1,6 +1,6 @@
-"""What both kinds of connections know of a request: hooks around it, its number, its refusal.
+"""Parts of a request both kinds of connection share: hooks around it, its number, its refusal.
 
-Law: no sockets, no event loop: who connects blocking needs none.
+Law: no sockets and no event loop, since blocking connections need none.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ OPAQUE_MASK = 0x7FFF_FFFF
 
 
 def refusal(request: RemotingCommand) -> RemotingCommand:
-    """Return what a side without a processor for ``request`` answers (W 1.4, code 3)."""
+    """Return the answer of a side without a processor for ``request`` (W 1.4, code 3)."""
     remark = f" request type {request.code} not supported"
     response = RemotingCommand.response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
     return request.answer(response)

@@ -1,6 +1,6 @@
 """Connections of a client on an event loop: one per address, made when first needed.
 
-Law: connects and reuses; routes, retries and meaning are the caller's.
+Law: connects and reuses connections; routes, retries and meaning are the caller's.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class RemotingClient:
             on_request: called for each request of a peer; without it they are refused (code 3).
             ssl_context: speak TLS with it.
             connect_timeout_ms: for TCP and TLS together.
-            idle_close_ms: close a connection after so long without traffic; 0 never does.
+            idle_close_ms: close a connection after this long without traffic; 0 means never.
             before_request: called with address and command before each request is encoded, which
                 is where signing belongs.
             after_response: called with address, command and answer when one arrives.
@@ -182,12 +182,12 @@ class RemotingClient:
     def _connect_done(self, address: str, task: asyncio.Task[SendingConnection]) -> None:
         self._connecting.pop(address, None)
         if not task.cancelled():
-            task.exception()  # retrieved: whoever asked may have been cancelled meanwhile
+            task.exception()  # retrieved here: the caller may have been cancelled meanwhile
 
 
 def _reason(error: OSError) -> str:
-    """Say in the system's words why; asyncio's own say only that the call failed."""
-    foreign = isinstance(error, ssl.SSLError | socket.gaierror)  # numbers of their own
+    """Return the system's words for an error; asyncio's own say only that the call failed."""
+    foreign = isinstance(error, ssl.SSLError | socket.gaierror)  # these have numbers of their own
     if error.errno is not None and not foreign:
         return os.strerror(error.errno)
     return str(error) or type(error).__name__

@@ -33,8 +33,9 @@ from rocketstream.transport.sharing import AnswerSteps
 logger = logging.getLogger("rocketstream.transport")
 
 RequestHandler = Callable[["Connection", RemotingCommand], AnswerSteps | None]
-"""Takes a request; on a server's connection it may leave the rest of its work as steps, done before
-the next request."""
+"""Takes a request.
+
+On a server's connection it may return steps: the rest of its work, done before the next request."""
 AnswerCallback = Callable[[RemotingCommand | None, Exception | None], None]
 _Sink: TypeAlias = asyncio.Future[RemotingCommand] | AnswerCallback
 
@@ -49,12 +50,13 @@ class ConnectionLimits:
     """Bounds of one connection.
 
     Attributes:
-        idle_close_ms: close after so long without a byte in either direction; 0 never does.
+        idle_close_ms: close after this long without a byte in either direction; 0 means never.
         requests_in_flight_max: own requests waiting for an answer.
-        write_buffer_bytes_max: bytes queued for a peer that does not read; more closes.
+        write_buffer_bytes_max: bytes queued for a peer that does not read; with more the connection
+            is closed.
         frame_bytes_max: longest frame accepted.
         header_bytes_max: longest header accepted.
-        body_bytes_max: greatest body kept of a frame; of a greater one only the header is read.
+        body_bytes_max: largest body kept; of a frame with a larger one only the header is read.
     """
 
     idle_close_ms: float = limits.IDLE_CLOSE_MS
@@ -74,10 +76,10 @@ def refuse_request(connection: Connection, request: RemotingCommand) -> None:
 
 
 class Connection(asyncio.BaseProtocol):
-    """One TCP or TLS connection; both peers may ask, each matches only answers to its own.
+    """One TCP or TLS connection; both peers may send requests.
 
-    Everything sent within one turn of the loop leaves in one write. After a protocol error, a
-    lost connection or ``close`` it stays closed.
+    Each peer matches answers to its own requests only. Everything sent within one turn of the loop
+    leaves in one write. After a protocol error, a lost connection or ``close`` it stays closed.
 
     Attributes:
         attributes: free for the owner of the connection.
@@ -162,15 +164,15 @@ class Connection(asyncio.BaseProtocol):
 
     @property
     def is_congested(self) -> bool:
-        """Whether the peer does not take what it is sent; ``when_drained`` tells when it did."""
+        """Whether the peer does not take the bytes sent; ``when_drained`` tells when it did."""
         return self._paused and not self._closed
 
     def owe(self, answer: Callable[[], None]) -> None:
-        """Have something done that its peer waits for, later in this turn of the loop or after."""
+        """Call ``answer``, for which the peer waits, in the next turn of the loop."""
         self._loop.call_soon(answer)
 
     def when_drained(self, callback: Callable[[], None]) -> None:
-        """Call back when the peer has taken what waits for it; never once it is closed."""
+        """Call back once the peer has taken the waiting bytes; never after the close."""
         self._when_drained.append(callback)
 
     # --- sending ----------------------------------------------------------------------------------
@@ -213,7 +215,8 @@ class Connection(asyncio.BaseProtocol):
 
         Raises:
             ConnectError: the connection is closed; nothing was sent, ``on_done`` is not called.
-            TooManyRequestsError: the bound of requests in flight is reached; likewise.
+            TooManyRequestsError: the bound of requests in flight is reached; nothing was sent,
+                ``on_done`` is not called.
         """
         self._submit(command, timeout_ms, on_done)
 
@@ -240,7 +243,7 @@ class Connection(asyncio.BaseProtocol):
         """Answer a request of the peer; does nothing for one-way requests or once closed.
 
         Args:
-            request: what is answered.
+            request: the request that is answered.
             response: the answer; gets the request's opaque id and serialize type.
             body_parts: the body in pieces, sent without being joined first, in place of
                 ``response.body``; the pieces must not change until they are sent.
@@ -257,7 +260,7 @@ class Connection(asyncio.BaseProtocol):
         self._out_bytes += body_bytes
 
     def send_frames(self, frames: bytes) -> None:
-        """Send frames that are ready, such as the answers to several requests; not once closed."""
+        """Send encoded frames, such as the answers to several requests; nothing once closed."""
         if not self._closed:
             self._write(frames)
 
@@ -277,7 +280,7 @@ class Connection(asyncio.BaseProtocol):
         self._send(frame, opaque, timeout_ms, sink)
 
     def _next_opaque(self) -> int:
-        """Return the number of the next request, if there may be one more."""
+        """Return the number of the next request, if one more is allowed in flight."""
         if self._closed:
             raise self._closed_error()
         if len(self._pending) >= self._in_flight_max:
@@ -289,7 +292,7 @@ class Connection(asyncio.BaseProtocol):
         return opaque
 
     def _send(self, frame: bytes, opaque: int, timeout_ms: float, sink: _Sink) -> None:
-        """Write a request; its answer, or what kept it from coming, goes to ``sink``."""
+        """Write a request; ``sink`` gets its answer, or the error that prevented one."""
         deadline = self._time() + timeout_ms / 1000
         self._pending[opaque] = (deadline, sink)
         if deadline < self._sweep_at:
@@ -335,14 +338,14 @@ class Connection(asyncio.BaseProtocol):
         self._hand_over(transport)
 
     def _hand_over(self, transport: asyncio.Transport) -> None:
-        """Give all that is to be sent to the socket."""
+        """Give all queued bytes to the socket."""
         transport.write(self._take_out())
 
     def _take_out(self) -> bytes | memoryview:
-        """Return all that is to be sent.
+        """Return all queued bytes.
 
         Joined here, since asyncio's writelines() of 3.12 and 3.13 never pauses the writer, and so
-        that nobody's buffer is held beyond this turn.
+        that no caller's buffer is held beyond this turn.
         """
         out, self._out = self._out, deque()
         self._out_bytes = 0
@@ -363,7 +366,7 @@ class Connection(asyncio.BaseProtocol):
         self._check_write_bound()
 
     def resume_writing(self) -> None:
-        """Send what was kept (called by asyncio)."""
+        """Send the frames kept here (called by asyncio)."""
         self._paused = False
         if self._out and not self._flush_due:
             self._flush_due = True
@@ -411,7 +414,7 @@ class Connection(asyncio.BaseProtocol):
     def _answered(self, command: RemotingCommand) -> None:
         entry = self._pending.pop(command.opaque, None)
         if entry is None:
-            return  # given up before: too late
+            return  # given up before: the answer is too late
         sink = entry[1]
         if isinstance(sink, asyncio.Future):
             if not sink.done():
@@ -448,7 +451,7 @@ class Connection(asyncio.BaseProtocol):
         self._sweep_timer = self._loop.call_at(at, self._sweep)
 
     def _sweep(self) -> None:
-        """Time out what is due and wake again for the earliest of the rest.
+        """Time out the requests that are due and wake again for the earliest of the rest.
 
         One timer per connection: a request only touches it when its deadline is the earliest, so
         with equal timeouts there is one sweep per timeout, not one timer per request.
@@ -491,7 +494,7 @@ class Connection(asyncio.BaseProtocol):
     # --- life cycle -------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the transport over (called by asyncio)."""
+        """Take over the transport (called by asyncio)."""
         self._transport = stream = cast(asyncio.Transport, transport)
         stream.set_write_buffer_limits(high=self._pause_above_bytes)
         sock = transport.get_extra_info("socket")
@@ -507,7 +510,7 @@ class Connection(asyncio.BaseProtocol):
             self._on_open(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Fail what still waits (called by asyncio)."""
+        """Fail the requests that still wait (called by asyncio)."""
         self._end(f"connection lost: {exc}" if exc is not None else "closed by the peer")
         if self._abort_timer is not None:
             self._abort_timer.cancel()
@@ -532,9 +535,9 @@ class Connection(asyncio.BaseProtocol):
                 logger.exception("the end of the connection to %s was not taken in", self.peer)
 
     def close(self, reason: str) -> None:
-        """Close: what was accepted for sending is still sent, what waits for an answer fails.
+        """Close: bytes accepted for sending are still sent, waiting requests fail.
 
-        A peer that does not take the rest within some seconds is cut off. Returns at once.
+        A peer that does not take the rest within some seconds is disconnected. Returns at once.
         """
         transport = self._transport
         if self._closed or transport is None:
@@ -574,5 +577,5 @@ class Connection(asyncio.BaseProtocol):
 
 
 def _host(name: Any) -> tuple[str, int]:
-    """Return host and port of a socket name; IPv6 names carry two more items."""
+    """Return host and port of a socket name; IPv6 names have two more items."""
     return (str(name[0]), int(name[1])) if isinstance(name, tuple) else ("", 0)

@@ -1,6 +1,6 @@
-"""A client's connection: frames that are ready, and the usual answer to a send read at once.
+"""A client's connection that sends encoded frames and reads the usual answer to a send directly.
 
-Law: as ``connection``; knows of answers only what form they have.
+Law: that of ``connection``; knows only the form of answers.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _FORMS_MAX = 32
 
 
 class StoredSink:
-    """Waits for the answer to a send: gets it in parts where it is the usual one.
+    """Waits for the answer to a send; gets the usual answer as separate values.
 
-    No abstract base class: asking whether something is one of those takes five times as long.
+    Not an abstract base class: isinstance checks against one take five times as long.
     """
 
     __slots__ = ()
@@ -32,25 +32,25 @@ class StoredSink:
         raise NotImplementedError
 
     def __call__(self, answer: RemotingCommand | None, error: Exception | None) -> None:
-        """Take any other answer, or what kept it from coming."""
+        """Take any other answer, or the error that prevented one."""
         raise NotImplementedError
 
 
 class SendingConnection(Connection):
-    """What a client has to a server."""
+    """The connection of a client to a server."""
 
     _form: StoredForm | None = None
     _forms_learnt = 0
 
     @property
     def takes_ready(self) -> bool:
-        """Whether nobody is to see requests and answers, so that frames may be ready."""
+        """Whether encoded frames may be sent, because no hook wants to see requests and answers."""
         return self._before_request is None and self._after_response is None
 
     def request_ready(
         self, frame_of: Callable[[int], bytes], timeout_ms: float, sink: StoredSink
     ) -> None:
-        """Send the frame made for an opaque; ``sink`` gets the answer, as of ``request_callback``.
+        """Send the frame made for an opaque id; ``sink`` gets the answer, as a callback would.
 
         Raises:
             ConnectError: the connection is closed; nothing was sent, ``sink`` is not called.
@@ -88,7 +88,7 @@ class SendingConnection(Connection):
             self._done_receiving()
 
     def _take_usual(self, form: StoredForm) -> None:
-        """Take the answers of the known form that come next."""
+        """Take the next answers as long as they have the known form."""
         decoder, pending, read = self._decoder, self._pending, form.read
         held, at = decoder.held
         while (found := read(held, at)) is not None:

@@ -1,7 +1,7 @@
-"""A connection of a server: what one peer asks must not keep the others waiting.
+"""A connection of a server: the requests of one peer must not keep other peers waiting.
 
-Law: turns, memory and steps; frames, answers and bounds are those of any connection. Runs on its
-loop's thread only.
+Law: handles turns, memory and steps; frames, answers and bounds are those of any connection. Runs
+on its loop's thread only.
 """
 
 from __future__ import annotations
@@ -22,19 +22,21 @@ from rocketstream.transport.sharing import AnswerSteps, Sharing
 logger = logging.getLogger("rocketstream.transport")
 
 FramesTaker = Callable[[Connection, bytes | bytearray, int, Callable[[], bool]], int]
-"""Takes requests straight from what was received: the connection, the bytes, where the next frame
-begins, and what to ask now and then whether it is others' turn. Returns where the first frame
-begins that it leaves to the general way; it must have done, or refused, all before it."""
+"""Takes requests straight from the received bytes.
+
+Arguments: the connection, the bytes, where the next frame begins, and a function to ask now and
+then whether others must get their turn. Returns where the first frame begins that it leaves to the
+general way; it must have done, or refused, every earlier one."""
 _FLUSH_ABOVE_BYTES = 1024 * 1024
 _PIECE_BYTES = 64 * 1024
-"""What is handed to the socket at a time: a piece is freed when it is sent, and the next answer's
-pieces fit where it was."""
+"""Bytes handed to the socket at a time: a piece is freed when it is sent, and the next answer's
+pieces fit into its memory."""
 
 
 class ServedConnection(Connection, asyncio.BufferedProtocol):
-    """A connection that works when it is its turn, and reads a great frame when there is room.
+    """A connection that works in its turn, and reads a large frame when there is room for it.
 
-    Once a peer left, what it had asked before is still done; then the owner hears of it.
+    Requests a peer sent before it left are still done; then the owner is told that it left.
     """
 
     _pause_above_bytes = limits.SERVER_WRITE_PAUSE_BYTES
@@ -63,7 +65,7 @@ class ServedConnection(Connection, asyncio.BufferedProtocol):
         self._wants_room = False
         self._frame_began_s = math.inf
         self._read_to = memoryview(b"")
-        # What it shows to those it shares with (see ``Sharer``).
+        # State shown to the object it shares the server with (see ``Sharer``).
         self.used_ms = 0.0
         self.used_at_ms = 0.0
         self.is_waiting = False
@@ -72,16 +74,16 @@ class ServedConnection(Connection, asyncio.BufferedProtocol):
     # --- reading ----------------------------------------------------------------------------------
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return where the next bytes go (called by asyncio)."""
+        """Return the buffer for the next bytes (called by asyncio)."""
         self._read_to = self._sharing.read_buffer(self)
         return self._read_to
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Take what was read (called by asyncio)."""
+        """Take the bytes that were read (called by asyncio)."""
         self.data_received(bytes(self._read_to[:nbytes]))
 
     def data_received(self, data: bytes) -> None:
-        """Decode and dispatch, now or when it is this connection's turn."""
+        """Decode and dispatch, now or in this connection's turn."""
         if self._closed:
             return
         self._active = True
@@ -96,7 +98,7 @@ class ServedConnection(Connection, asyncio.BufferedProtocol):
             self._ask_room()
 
     def _ask_room(self) -> None:
-        """Read no more of a great frame before there is room for it."""
+        """Stop reading a large frame until there is room for it."""
         size = self._decoder.frame_bytes
         if size <= limits.FRAME_FREE_BYTES or self._has_room or self._wants_room or self._closed:
             return
@@ -107,7 +109,7 @@ class ServedConnection(Connection, asyncio.BufferedProtocol):
             self._pause_reading()
 
     def room_given(self) -> None:
-        """Go on with the frame that waited for room (called by what is shared)."""
+        """Read on in the frame that waited for room (called by the sharing object)."""
         self._wants_room, self._has_room = False, True
         self._read_on()
 
@@ -123,21 +125,21 @@ class ServedConnection(Connection, asyncio.BufferedProtocol):
     def _read_on(self) -> None:
         if self._transport is None or self._closed or self._in_line or self._wants_room:
             return
-        # The peer could not go on with a frame it had begun.
+        # The peer could not continue a frame it had begun.
         if self._decoder.bytes_pending:
             self._frame_began_s = self._loop.time()
         self._transport.resume_reading()
 
-    # --- what it shows to those it shares with ----------------------------------------------------
+    # --- what the sharing object asks -------------------------------------------------------------
 
     @property
     def bytes_held(self) -> int:
-        """Memory taken by what was received and not done, or answered and not taken."""
+        """Bytes received and not yet processed, plus bytes of answers the peer has not taken."""
         return self._decoder.bytes_pending + self.bytes_buffered
 
     @property
     def frame_due_s(self) -> float:
-        """Loop time at which the frame begun must be complete; infinite between frames."""
+        """Loop time by which the frame begun must be complete; infinite between frames."""
         size = self._decoder.frame_bytes
         if not size or self._in_line or self._wants_room:
             return math.inf
@@ -145,7 +147,7 @@ class ServedConnection(Connection, asyncio.BufferedProtocol):
         return self._frame_began_s + patience_ms / 1000
 
     def drop(self, reason: str) -> None:
-        """Close at once: what was not sent is lost, what was received is not done."""
+        """Close at once: unsent bytes are lost, received requests are not done."""
         if not self._closed:
             logger.warning("closing %s: %s", self.peer, reason)
         self._end(reason)
@@ -157,10 +159,10 @@ class ServedConnection(Connection, asyncio.BufferedProtocol):
     # --- working ----------------------------------------------------------------------------------
 
     def owe(self, answer: Callable[[], None]) -> None:
-        """Have something done that its peer waits for, when it is this connection's turn.
+        """Call ``answer``, for which the peer waits, in this connection's turn.
 
-        It stands in line as its requests do: before what came later from anybody, and at its own
-        expense. It reads on meanwhile, for its turn is near.
+        The call waits in line as requests do: before later work of anybody, and its time counts as
+        used by this connection. It reads on meanwhile, for its turn is near.
         """
         self._owed.append(answer)
         if self._is_parked:
@@ -170,9 +172,9 @@ class ServedConnection(Connection, asyncio.BufferedProtocol):
             self._sharing.again(self)
 
     def work(self, until: Callable[[], bool]) -> bool:
-        """Give what it owes, then take requests and answers, until ``until`` says so.
+        """Make the owed calls, then take requests and answers, until ``until`` returns true.
 
-        Called by what its server shares, when it is its turn; returns whether something is left.
+        Called by the sharing object in this connection's turn; returns whether work is left.
         """
         self._receiving = True
         try:
@@ -186,15 +188,15 @@ class ServedConnection(Connection, asyncio.BufferedProtocol):
             return more
         if not more:
             self._leave_line()
-        # Who waits for its peer to read needs no turn: ``resume_writing`` puts it in line again.
-        # So does the end of what its steps wait for.
+        # A connection that waits for its peer to read needs no turn: ``resume_writing`` puts it in
+        # line again. So does the end of the future its steps wait for.
         waits_for_peer = self._paused and not self._closed and self._steps is None
         waits = waits_for_peer or self._awaited is not None
         self._is_parked = more and waits and not self._owed
         return more and not self._is_parked
 
     def _give(self, until: Callable[[], bool]) -> bool:
-        """Do what was owed at the beginning; return whether the slice is over."""
+        """Make the calls owed at the start; return whether the slice is over."""
         for _ in range(len(self._owed)):
             try:
                 self._owed.popleft()()
@@ -215,7 +217,7 @@ class ServedConnection(Connection, asyncio.BufferedProtocol):
                         return True
                     continue
             elif self._closed and not self._is_gone:
-                return False  # closed by us: what is left is not asked for any more
+                return False  # closed by us: the remaining requests are dropped
             if self._paused and not self._closed:
                 return True
             if self._take_frames is None or not self._take_run(self._take_frames, until):
@@ -226,19 +228,20 @@ class ServedConnection(Connection, asyncio.BufferedProtocol):
                 self._leave_room()
                 self._take(command)
             elif not decoder.bytes_pending:
-                return False  # a producer's send comes by itself, more often than not
+                return False  # a producer's send usually comes alone
             if self._out_bytes > _FLUSH_ABOVE_BYTES:
                 self._flush()
             if until():
                 return True
 
     def _take_run(self, take_frames: FramesTaker, until: Callable[[], bool]) -> bool:
-        """Have the next requests taken together; return whether any was."""
+        """Have the next requests taken together; return whether any were taken."""
         data, position = self._decoder.held
         try:
             end = take_frames(self, data, position, until)
         except Exception:
-            # Some of it may be done: neither doing it again nor going on behind it would be right.
+            # Some of these requests may be done: neither repeating nor skipping them would be
+            # right.
             logger.exception("INTERNAL requests of %s failed", self.peer)
             self.close("an internal error of the server")
             return True
@@ -253,7 +256,7 @@ class ServedConnection(Connection, asyncio.BufferedProtocol):
         self._steps = steps
 
     def _take_step(self) -> bool:
-        """Go on with a request that is answered in steps; return whether it is not done yet."""
+        """Continue a request that is answered in steps; return whether it is unfinished."""
         assert self._steps is not None
         try:
             awaited = next(self._steps)
@@ -270,7 +273,7 @@ class ServedConnection(Connection, asyncio.BufferedProtocol):
         return True
 
     def _go_on(self, _: asyncio.Future[Any]) -> None:
-        """What the steps waited for is done."""
+        """Go on: the future the steps waited for is done."""
         self._awaited = None
         self._unpark()
 
@@ -300,12 +303,12 @@ class ServedConnection(Connection, asyncio.BufferedProtocol):
             given += len(piece)
             transport.write(piece)
         if self._out and not self._paused and not self._flush_due:
-            self._flush_due = True  # the rest is for the next turn of the loop
+            self._flush_due = True  # the rest is sent in the next turn of the loop
             self._loop.call_soon(self._flush)
         self._check_write_bound()
 
     def _take_piece(self) -> bytes:
-        """Return the next bytes that are to be sent, and hold them no longer."""
+        """Return the next bytes to be sent, and release them here."""
         out, taken, size = self._out, [], 0
         while out and size < _PIECE_BYTES:
             part = out.popleft()
@@ -320,7 +323,7 @@ class ServedConnection(Connection, asyncio.BufferedProtocol):
         return b"".join(taken)
 
     def resume_writing(self) -> None:
-        """Send what was kept (called by asyncio)."""
+        """Send the bytes kept here (called by asyncio)."""
         self.holds_since_s = math.inf
         super().resume_writing()
         self._unpark()
@@ -328,13 +331,13 @@ class ServedConnection(Connection, asyncio.BufferedProtocol):
     # --- the end ----------------------------------------------------------------------------------
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Fail what still waits (called by asyncio)."""
-        # What the peer had sent before it left is still done, in its turn: a commit, say.
+        """Fail the requests that still wait (called by asyncio)."""
+        # Requests the peer sent before it left, such as a commit, are still done in its turn.
         self._is_gone = not self._closed
         super().connection_lost(exc)
 
     def _finish(self) -> None:
-        """Leave in line: thousands that are lost at once leave one after another."""
+        """End in line: when thousands are lost at once, they are handled one after another."""
         self._leave_room()
         if self._in_line:
             self._unpark()

@@ -35,7 +35,7 @@ logger = logging.getLogger("rocketstream.transport")
 TLS_FIRST_BYTE = b"\x16"
 _BACKLOG = 1024
 _ACCEPTS_PER_TURN = 8
-"""Peers that connect faster than they can be served must not keep those connected waiting."""
+"""Peers that connect faster than they can be served must not keep connected peers waiting."""
 _HANDSHAKE_TIMEOUT_S = 10.0
 _ACCEPT_PAUSE_S = 1.0
 
@@ -78,14 +78,15 @@ class RemotingServer:
                 ``enforcing``, as upstream's tls.server.mode (W 1.6).
             on_open: called when a connection is ready.
             on_close: called when a connection is gone.
-            idle_close_ms: close a connection after so long without traffic; 0 never does.
+            idle_close_ms: close a connection after this long without traffic; 0 means never.
             connections_max: further connections are closed at once.
-            body_bytes_max: greatest body of a request that is kept; of a greater one only the
+            body_bytes_max: largest body kept of a request; of one with a larger body only the
                 header is read (``OversizedCommand``).
-            bounds: all bounds of a connection at once; those above are then ignored.
-            sharing: what its connections share with those of other ports; None shares with nobody.
-            clock: what work is measured by.
-            take_frames: offered what was received before it is decoded in the general way.
+            bounds: all bounds of a connection at once; the single ones above are then ignored.
+            sharing: the object its connections share with those of other ports; None for an own
+                one.
+            clock: clock that measures work.
+            take_frames: called with received bytes before they are decoded in the general way.
 
         Raises:
             ConfigurationError: unknown ``tls_mode``, or ``enforcing`` without ``ssl_context``.
@@ -96,7 +97,7 @@ class RemotingServer:
             raise ConfigurationError("tls_mode='enforcing' needs an ssl_context with a certificate")
         self.host = host
         self.port = port
-        self.connections: dict[Connection, None] = {}  # as they came, and so they are closed
+        self.connections: dict[Connection, None] = {}  # in order of arrival, also for closing
         self._refused: dict[Connection, None] = {}
         self._on_request = on_request
         self._on_open = on_open
@@ -148,7 +149,7 @@ class RemotingServer:
         self._acceptor.start()
 
     async def _serve(self, host: str) -> None:
-        """Listen as the loop does it: its network may be none of the system's.
+        """Listen by the loop's own means, since its network may not be the system's.
 
         Raises:
             NotSupportedError: TLS and plain on one port.
@@ -230,11 +231,11 @@ class RemotingServer:
 
 
 class _Acceptor:
-    """Accepts on a socket, few at a time, and chooses TLS or plain.
+    """Accepts connections on a socket, a few at a time, and chooses TLS or plain.
 
-    asyncio and uvloop accept all that wait in one go, so that peers who keep connecting hold up
-    everybody else. Where both TLS and plain are welcome the first byte tells: it is peeked, so that
-    it is still there for whichever protocol takes the socket.
+    asyncio and uvloop accept all waiting connections in one go, so that peers who keep connecting
+    hold up everybody else. Where both TLS and plain are allowed, the first byte decides; it is only
+    peeked, so that the protocol that takes the socket still reads it.
     """
 
     def __init__(
@@ -261,7 +262,7 @@ class _Acceptor:
 
     @property
     def in_progress(self) -> int:
-        """Sockets accepted that are no connections yet."""
+        """Accepted sockets that have not become connections yet."""
         return len(self._waiting) + len(self._tasks)
 
     async def close(self) -> None:
@@ -273,7 +274,7 @@ class _Acceptor:
         self._listener.close()
         for sock in list(self._waiting):
             self._drop(sock)
-        # Not cancelled: a connection just made would never hear that it is lost (uvloop).
+        # Not cancelled: a connection just made would never be told that it is lost (uvloop).
         # Handshakes end with their sockets.
         for sock in self._tasks.values():
             with contextlib.suppress(OSError):
@@ -287,7 +288,7 @@ class _Acceptor:
                 sock, _ = self._listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
-            except OSError as error:  # out of descriptors: others may end meanwhile
+            except OSError as error:  # out of descriptors: others may be freed meanwhile
                 logger.error("cannot accept on %s: %s", self._listener, error)
                 self._loop.remove_reader(self._listener)
                 self._resume = self._loop.call_later(_ACCEPT_PAUSE_S, self.start)
@@ -346,7 +347,7 @@ class _Acceptor:
 
 
 def _watches_sockets(loop: asyncio.AbstractEventLoop) -> bool:
-    """Whether a loop tells when a socket is ready; Windows' does not, nor a simulated one."""
+    """Whether a loop can watch sockets; Windows' cannot, nor can a simulated one."""
     return type(loop).add_reader is not asyncio.AbstractEventLoop.add_reader
 
 
@@ -369,7 +370,7 @@ def _listen(family: int, address: Any, host: str, port: int) -> socket.socket:
     """Return a listening, non-blocking socket."""
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
-        if os.name == "posix":  # elsewhere it lets two processes share a port
+        if os.name == "posix":  # elsewhere the option lets two processes share a port
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
         listener.listen(_BACKLOG)

@@ -1,8 +1,8 @@
-"""What the connections of one server share: the time of its loop, and memory for what waits.
+"""The resources connections of one server share: time of its loop, and memory for waiting bytes.
 
-Law: decides who works when and who must go; nothing of frames or requests. Runs on its loop's
-thread only. Work is measured by the clock handed in, so that under a virtual clock, which stands
-still while anything works, nobody is ever put off.
+Law: decides who works when and who is closed; knows nothing of frames or requests. Runs on its
+loop's thread only. Work is measured by the clock handed in: under a virtual clock, which stands
+still during work, no connection is ever postponed.
 """
 
 from __future__ import annotations
@@ -21,42 +21,44 @@ from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 logger = logging.getLogger("rocketstream.transport")
 
 Steps: TypeAlias = Generator[None, None, Any]
-"""Work in steps: whoever does it may do something else at each ``yield``."""
+"""Work in steps: at each ``yield`` its caller may do something else."""
 AnswerSteps: TypeAlias = Generator[asyncio.Future[Any] | None, None, Any]
-"""Steps that answer a request of a server's connection. After a future they ``yield`` the next step
-comes when it is done, and what the connection asks next waits too."""
+"""Steps that answer a request of a server's connection.
+
+When they ``yield`` a future, the next step comes once it is done; later requests of the connection
+wait as well."""
 
 _SURVEY_BYTES = 1024 * 1024
 _WATCH_S = 0.5
 
 
 class Sharer(Protocol):
-    """A connection, as far as its server's other connections are concerned."""
+    """A connection as its server's shared object sees it."""
 
     used_ms: float
-    """Time used lately; forgiven as time passes."""
+    """Time used lately in milliseconds; it decays as time passes."""
     used_at_ms: float
     is_waiting: bool
-    """Whether it is in line; kept by what is shared."""
+    """Whether it is in line; set by the shared object."""
     holds_since_s: float
     """Since when it has held memory without a pause; infinite when it holds none."""
 
     @property
     def bytes_held(self) -> int:
-        """Memory it takes: bytes received that wait, and bytes that wait to be sent."""
+        """Bytes of memory it holds: received bytes that wait, and bytes that wait to be sent."""
         ...
 
     @property
     def frame_due_s(self) -> float:
-        """Loop time at which the frame it is in the middle of must be complete."""
+        """Loop time by which the frame being received must be complete."""
         ...
 
     def work(self, until: Callable[[], bool]) -> bool:
-        """Go on until ``until`` says so; return whether something is left to do."""
+        """Work until ``until`` returns true; return whether work is left."""
         ...
 
     def room_given(self) -> None:
-        """Go on with a frame that waited for room."""
+        """Read on in a frame that waited for room."""
         ...
 
     def drop(self, reason: str) -> None:
@@ -81,12 +83,13 @@ class _Job:
 
 
 class Sharing:
-    """Gives every connection its turn, and takes memory back from whoever holds most for longest.
+    """Gives each connection its turn and takes memory back from those that hold most for longest.
 
-    A connection works at once while it and the others have used little; what is left after a
-    slice, and all work of those who use much, waits in a line that gets one slice in each turn of
-    the loop. Time used is forgiven at a fifth of the rate at which time passes. Those who used
-    little go first, all but one slice of a turn: however many they are, the others go on.
+    A connection works at once while it and the others have used little time. Work left after a
+    slice, and all work of connections that use much, waits in a line that gets one slice in each
+    turn of the loop. Used time decays at a fifth of the rate at which time passes. Connections that
+    used little go first, but one slice of each turn is left to the others, so that they go on
+    however many go first.
     """
 
     def __init__(
@@ -112,7 +115,7 @@ class Sharing:
         self._unseen_bytes = 0
         self._watch: asyncio.TimerHandle | None = None
         self.bytes_held = 0
-        """What all connections held at the last look."""
+        """Bytes all connections held at the last survey."""
 
     # --- time -------------------------------------------------------------------------------------
 
@@ -131,7 +134,7 @@ class Sharing:
         sharer.used_at_ms += used_ms
         self._spent_ms += used_ms
         if self._spent_ms * 4 >= limits.WORK_TURN_MS and not self._is_reset_due:
-            # Whatever comes in the next turn of the loop begins with a clean slate.
+            # The next turn of the loop starts its count from zero.
             self._is_reset_due = True
             self._loop.call_soon(self._new_turn)
         if more:
@@ -139,14 +142,14 @@ class Sharing:
         return more
 
     def again(self, sharer: Sharer) -> None:
-        """Put a connection in line, behind its equals: those who used little go first."""
+        """Put a connection in line behind its equals; those that used little go first."""
         if not sharer.is_waiting:
             sharer.is_waiting = True
             has_used = sharer.used_ms >= limits.WORK_CREDIT_MS
             self._wait(sharer, self._used if has_used else self._fresh)
 
     def start(self, steps: Steps) -> None:
-        """Do work in steps: the first of them at once, what takes longer in line."""
+        """Do work in steps: the first ones at once, longer work in line."""
         job = _Job(steps)
         if self._slice(job, self._now_ms())[0]:
             self._wait(job, self._used)
@@ -201,7 +204,7 @@ class Sharing:
     # --- memory -----------------------------------------------------------------------------------
 
     def note(self, sharer: Sharer, size: int) -> None:
-        """Hear of bytes that a connection may be holding from now on."""
+        """Take note of bytes that a connection may hold from now on."""
         self._holders[sharer] = None
         self._unseen_bytes += size
         if self._unseen_bytes >= _SURVEY_BYTES:
@@ -210,15 +213,15 @@ class Sharing:
             self._watch = self._loop.call_later(_WATCH_S, self._look)
 
     def read_buffer(self, sharer: Sharer) -> memoryview:
-        """Return where a connection reads to; it takes what it read before another reads."""
+        """Return the read buffer; a connection takes its bytes out before another one reads."""
         if self._wanted and sharer not in self._rooms:
             return self._small_buffer
         return self._read_buffer
 
     def ask_room(self, sharer: Sharer, frame_bytes: int) -> bool:
-        """Return whether there is room for a great frame; if not, ``room_given`` is called later.
+        """Return whether there is room for a large frame; if not, ``room_given`` is called later.
 
-        The smallest goes first. A frame greater than all the room has it for itself.
+        The smallest frame goes first. A frame larger than all the room gets it alone.
         """
         if self._wanted or not self._has_room(frame_bytes):
             self._wanted[sharer] = frame_bytes
@@ -229,7 +232,7 @@ class Sharing:
         return True
 
     def leave_room(self, sharer: Sharer) -> None:
-        """Hear that a connection needs no room any more, or does not wait for it."""
+        """Take note that a connection needs no room any more, or does not wait for it."""
         self._wanted.pop(sharer, None)
         room = self._rooms.pop(sharer, None)
         if room is not None:
@@ -259,7 +262,7 @@ class Sharing:
             sharer.room_given()
 
     def _clear_rooms(self, now_s: float) -> None:
-        """While others wait for room, close those that fill theirs too slowly."""
+        """While others wait for room, close connections that fill theirs too slowly."""
         if not self._wanted:
             return
         for sharer, (size, since_s) in list(self._rooms.items()):
@@ -279,7 +282,7 @@ class Sharing:
             self._watch = self._loop.call_later(_WATCH_S, self._look)
 
     def _survey(self) -> None:
-        """Count what is held; beyond the bound, close those who hold most for longest."""
+        """Count the bytes held; beyond the bound, close those that hold most for longest."""
         self._unseen_bytes = 0
         now_s = self._loop.time()
         held: dict[Sharer, int] = {}
@@ -293,7 +296,7 @@ class Sharing:
         self._holders = dict.fromkeys(held)
         total = sum(held.values())
         while total > self._bytes_max and held:
-            # A second's start: what came this instant counts by its size alone.
+            # One second is added, so that bytes that came this instant count by their size.
             worst = max(held, key=lambda one: held[one] * (now_s - one.holds_since_s + 1))
             size = held.pop(worst)
             total -= size
@@ -307,7 +310,7 @@ class Sharing:
     # --- the end ----------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Do at once whatever still waits."""
+        """Do all waiting work at once."""
         while self._fresh or self._used:
             worker = self._next(self._fresh or self._used)
             while worker.work(lambda: False):

@@ -1,7 +1,7 @@
 """SSL contexts for both roles (W 1.6).
 
-Law: only builds contexts; which byte starts TLS is the server's business. Who speaks no TLS does
-not import ``ssl``, which takes longer than what a command asks.
+Law: only builds contexts; the server decides by which byte TLS begins. Without TLS ``ssl`` is not
+imported, since the import takes longer than a typical command.
 """
 
 from __future__ import annotations
@@ -64,13 +64,13 @@ def client_context(
 
 
 def environment_context(environment: Mapping[str, str] | None = None) -> ssl.SSLContext | None:
-    """Return a context for connecting as the environment says, None when it wants none.
+    """Return a context for connecting as the environment says; None when TLS is not switched on.
 
     ROCKETMQ_TLS_ENABLE switches it on; ROCKETMQ_TLS_CA_FILE, _CERT_FILE, _KEY_FILE and
     _KEY_PASSWORD, _VERIFY (true unless false) and _CHECK_HOSTNAME are ``client_context``'s.
 
     Args:
-        environment: instead of this process's own.
+        environment: used instead of this process's own.
 
     Raises:
         ConfigurationError: a file cannot be read, or a switch is neither true nor false.
@@ -89,10 +89,10 @@ def is_tls_wanted(environment: Mapping[str, str]) -> bool:
 
 
 def settings_context(environment: Mapping[str, str] | None = None) -> ssl.SSLContext:
-    """Return the context ``environment_context`` would, whether it is switched on or not.
+    """Return the context of ``environment_context``, whether TLS is switched on or not.
 
     Raises:
-        ConfigurationError: as there.
+        ConfigurationError: a file cannot be read, or a switch is neither true nor false.
     """
     environment = os.environ if environment is None else environment
 
@@ -155,7 +155,7 @@ def server_context(
 
 
 def load_trusted(context: ssl.SSLContext, ca_file: str | None) -> None:
-    """Have a context trust the certificates of a PEM file, or without one the system's.
+    """Make a context trust the certificates of a PEM file, or the system's without one.
 
     Raises:
         ConfigurationError: the file cannot be read.
@@ -165,7 +165,7 @@ def load_trusted(context: ssl.SSLContext, ca_file: str | None) -> None:
         return
     try:
         context.load_verify_locations(cafile=ca_file)
-    except OSError as error:  # ssl.SSLError is one
+    except OSError as error:  # ssl.SSLError is an OSError
         raise ConfigurationError(
             f"cannot load trusted certificates from {ca_file!r}: {error}; give a PEM file",
             file=ca_file,

@@ -1,6 +1,6 @@
-"""What the checker can find, and the rules a run is held to.
+"""The kinds of anomaly the checker can find, and the rules it judges a run by.
 
-Law: values only; the text of an anomaly names its events.
+Law: values only; the text of an anomaly names the events that show it.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ class AnomalyKind(enum.Enum):
     """The ways a run can break a promise."""
 
     LOST = "lost"
-    """Acknowledged, and not in the log, or never consumed by a group."""
+    """Acknowledged, but missing from the log or never consumed by a group."""
     PHANTOM = "phantom"
-    """Stored or consumed, and never sent; or said not to be stored, and it is."""
+    """Stored or consumed but never sent, or stored although its send was reported as not stored."""
     MISPLACED = "misplaced"
-    """A place holds another message than the one acknowledged or read there before."""
+    """A queue offset holds another message than the one acknowledged or read there before."""
     STORED_TWICE = "stored twice"
-    """More copies than tries, and no crash that explains one."""
+    """More copies than tries, and no crash explains one of them."""
     REORDERED = "reordered"
-    """Stored, or consumed in order, before what was there first."""
+    """Stored, or consumed in order, before a message that precedes it."""
     COMMITTED_AHEAD = "committed ahead"
-    """An offset passed a message no listener had finished."""
+    """An offset was committed past a message no listener had finished."""
     OFFSET_BACKWARDS = "offset went backwards"
-    """A settled offset was lower later, without a reset."""
+    """A committed offset that had settled was later lower, without a reset."""
     OWNED_TWICE = "owned twice"
     """Two listener calls of one orderly group ran on one queue at once."""
     NOT_OWNED = "not owned by one"
-    """Calm, and a queue had no owner or several."""
+    """In a calm period a queue had no owner, or several."""
     DELAYED_EARLY = "delivered before it was due"
     """A delayed message was seen too early."""
     TRANSACTION_EARLY = "seen before commit"
@@ -41,11 +41,11 @@ class AnomalyKind(enum.Enum):
     ROLLED_BACK_SEEN = "rolled back, but seen"
     """A transactional message was seen although it was rolled back."""
     REPEATED = "repeated without cause"
-    """Consumed, and delivered again, with nothing that explains it."""
+    """Consumed and delivered again, and nothing explains the second delivery."""
     MISCOUNTED = "retries miscounted"
-    """A message says it failed more often than it did."""
+    """A message's retry count is higher than the number of its failures."""
     GIVEN_UP_EARLY = "given up early"
-    """Dead-lettered before it had its attempts."""
+    """Dead-lettered before it had all its attempts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,18 +66,20 @@ class Anomaly:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What a run is held to. Times are milliseconds.
+    """The limits and tolerances a run is judged by. Times are milliseconds.
 
     Attributes:
-        unflushed_ms: how long an acknowledged message may be lost by a power loss: 0 with
-            ``flush=sync``; with ``async`` the flush interval and a margin. None forgives any
-            message acknowledged before a power loss.
-        settle_ms: so long after an offset or a delayed message's delivery was seen, a crash of
-            the broker no longer forgets it.
-        rebalance_ms: so long after a disturbance repetitions may still be its fault.
-        exclusive_ms: so long a listener call in order may trust the lock it began under.
-        early_ms: how much too early a delayed message may come (clocks are cut to milliseconds).
-        reports_max: most anomalies of one kind that are reported.
+        unflushed_ms: a power loss may take messages acknowledged up to this long before it: 0 with
+            ``flush=sync``; with ``async`` the flush interval and a margin. None excuses the loss of
+            any message acknowledged before a power loss.
+        settle_ms: once an offset or a delayed message's delivery was seen this long ago, a crash of
+            the broker must no longer lose it.
+        rebalance_ms: repeated deliveries up to this long after a disturbance may still be caused by
+            it.
+        exclusive_ms: an orderly listener call may rely on the lock it began under for this long.
+        early_ms: how much too early a delayed message may come (clocks are rounded down to
+            milliseconds).
+        reports_max: how many anomalies of one kind are reported at most.
     """
 
     unflushed_ms: float | None = 0.0

@@ -1,4 +1,4 @@
-"""The whole check: a history in, the broken promises out.
+"""The whole check: takes a history and returns the promises it breaks.
 
 Law: pure; n log n in the number of events.
 """
@@ -23,8 +23,8 @@ def check(history: Iterable[Event], rules: Rules = DEFAULT_RULES) -> list[Anomal
     """Return what is wrong with a history, at most ``rules.reports_max`` anomalies of each kind.
 
     Args:
-        history: the events, in any order; those of one time in the order they happened.
-        rules: what the run is held to.
+        history: the events, in any order; events with equal times in the order they happened.
+        rules: the limits and tolerances to judge by.
     """
     stories = sort(history)
     found: list[Anomaly] = []

@@ -1,4 +1,4 @@
-"""Did each group get everything, nothing too early, in order where it asked for order?
+"""Checks that each group got every message, none too early, and in order where it asked for it.
 
 Law: pure checks over ``Stories``; each yields anomalies with the events that show them.
 """
@@ -22,7 +22,7 @@ from rocketstream.testing.history.story import (
 
 
 def check_consuming(stories: Stories, rules: Rules) -> Iterator[Anomaly]:
-    """Yield what is wrong with the messages groups were given."""
+    """Yield the anomalies in the messages that groups were given."""
     for group in stories.groups.values():
         for queue, story in group.queues.items():
             for delivery in story.deliveries:
@@ -41,7 +41,7 @@ def check_consuming(stories: Stories, rules: Rules) -> Iterator[Anomaly]:
 
 
 def wanted(stories: Stories, group: GroupStory, queue: MessageQueue) -> Callable[[int], bool]:
-    """Return a function that tells whether the group must consume what is at an offset."""
+    """Return a function that tells whether the group must consume the message at an offset."""
     read = stories.reads.get(queue)
     begin = read.begin if read is not None else 0
     tags = group.declared.tags
@@ -90,7 +90,7 @@ def _repeated(
     queue: MessageQueue,
     deliveries: list[Delivery],
 ) -> Iterator[Anomaly]:
-    """A place that was consumed comes again only after a crash, a change of owner or a reset."""
+    """Check that a consumed message repeats only after a crash, a change of owner or a reset."""
     before: dict[int, Delivery] = {}
     resets = group.queues[queue].resets
     for delivery in deliveries:
@@ -115,7 +115,7 @@ def _other_message(
     stories: Stories, rules: Rules, queue: MessageQueue, deliveries: list[Delivery]
 ) -> Iterator[Anomaly]:
     if rules.unflushed_ms != 0 and stories.power_lost(queue.broker_name, 0, NEVER):
-        return  # what was not flushed is gone, and its places are given anew
+        return  # unflushed messages are lost, and their offsets are assigned anew
     there = stories.stored.get(queue, {})
     seen: dict[int, Delivery] = {}
     for delivery in deliveries:
@@ -143,7 +143,7 @@ def _deliveries_by_key(group: GroupStory) -> dict[str, list[Delivery]]:
 def _retries(
     stories: Stories, rules: Rules, group: GroupStory, by_key: dict[str, list[Delivery]]
 ) -> Iterator[Anomaly]:
-    """A message failed at least as often as it says, and each failure brings it back once."""
+    """Check that a message failed as often as it says and that each failure brings it back once."""
     for key, deliveries in by_key.items():
         most = max(delivery.event.reconsume_times for delivery in deliveries)
         if most == 0:
@@ -250,7 +250,7 @@ def _never_consumed(
 
 
 def _starts(group: GroupStory) -> dict[MessageQueue, float]:
-    """Where a group that does not begin with the first message began in each queue."""
+    """Return each queue's first offset for a group that does not begin with the first message."""
     return {
         queue: min(
             [delivery.event.offset for delivery in story.deliveries]

@@ -1,8 +1,8 @@
 """What happened in a run, as the checker reads it: one small value per event.
 
 Law: values only. ``at`` is true time in milliseconds, the same clock for every event of a history
-(a simulator's virtual time, or one process's monotonic clock). A ``key`` names what a program meant
-to send once; it survives retries, delays, transactions and dead-lettering.
+(a simulator's virtual time, or one process's monotonic clock). A ``key`` identifies one message a
+program meant to send once; it survives retries, delays, transactions and dead-lettering.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class SendInvoked(Event):
 
     Attributes:
         key: names the message.
-        topic: where it is to be seen.
-        due_ms: how long after its sending it may first be seen (a delay level); 0 at once.
+        topic: topic in which consumers see it.
+        due_ms: how long after its sending it may first be seen (a delay level); 0 means at once.
         tags: its tag, for groups that select by tags.
-        transactional: seen only when ``TransactionDecided`` said commit.
-        tries: how often it may be written before its producer tells of its end, which one that is
-            killed never does.
+        transactional: visible only once ``TransactionDecided`` said commit.
+        tries: how often it may be written before its producer records the outcome; a killed
+            producer never records one.
     """
 
     key: str
@@ -47,7 +47,7 @@ class SendInvoked(Event):
 
 @dataclass(frozen=True, slots=True)
 class SendAcknowledged(Event):
-    """A send returned a place: from now on the message must never be lost.
+    """A send returned successfully: from now on the message must never be lost.
 
     Attributes:
         queue: where it is stored; None where the answer does not say (delayed, transactional).
@@ -63,7 +63,7 @@ class SendAcknowledged(Event):
 
 @dataclass(frozen=True, slots=True)
 class SendFailed(Event):
-    """A send raised; ``outcome`` says what the producer claims to know."""
+    """A send raised; ``outcome`` says what the producer claims to know about the message."""
 
     key: str
     outcome: SendOutcome
@@ -72,7 +72,7 @@ class SendFailed(Event):
 
 @dataclass(frozen=True, slots=True)
 class TransactionDecided(Event):
-    """The local transaction of a message ended; ``commit`` false is a rollback."""
+    """The local transaction of a message ended; ``commit`` is False for a rollback."""
 
     key: str
     commit: bool
@@ -93,7 +93,7 @@ class MessageStored(Event):
 
 @dataclass(frozen=True, slots=True)
 class LogRead(Event):
-    """A queue was read from ``begin`` up to but not including ``end``: nothing else is there."""
+    """A queue was read from ``begin`` up to but not including ``end``: it holds nothing else."""
 
     queue: MessageQueue
     begin: int
@@ -111,7 +111,7 @@ class CommitSeen(Event):
 
 @dataclass(frozen=True, slots=True)
 class OffsetReset(Event):
-    """An operator moved a group in a queue."""
+    """An operator reset the offset of a group in a queue."""
 
     group: str
     queue: MessageQueue
@@ -123,16 +123,19 @@ class OffsetReset(Event):
 
 @dataclass(frozen=True, slots=True)
 class GroupDeclared(Event):
-    """A group and what it is to consume.
+    """A group and the messages it is to consume.
 
     Attributes:
-        topics: topics it subscribes to, the retry topic not named.
+        topics: topics it subscribes to, without its retry topic.
         orderly: queues are consumed in order, by one member at a time.
         tags: tags it selects; empty for all.
-        attempts_max: deliveries a message gets before it is given up (dead-lettered); 0 unlimited.
-        from_first: begins with the first message; else where its first delivery or commit is.
-        sends_back: what fails comes back by way of the broker; else (a pull consumer) by itself.
-        shares: members share the queues; else one process has all, and none changes hands.
+        attempts_max: deliveries a message gets before it is given up (dead-lettered); 0 means
+            unlimited.
+        from_first: whether it begins with the first message; otherwise where its first delivery or
+            commit is.
+        sends_back: whether failed messages come back through the broker; otherwise (a pull
+            consumer) the client repeats them itself.
+        shares: whether members share the queues; otherwise one process has all of them for good.
     """
 
     group: str
@@ -147,11 +150,11 @@ class GroupDeclared(Event):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MessageDelivered(Event):
-    """A message was handed to a listener, or returned by a poll. Each is itself alone.
+    """A message was handed to a listener, or returned by a poll.
 
     Attributes:
-        queue: where it was read: a retried message's is of the retry topic.
-        reconsume_times: how often it failed before, as the message says.
+        queue: the queue it was read from; for a retried message a queue of the retry topic.
+        reconsume_times: how often it failed before, according to the message.
         call: number of the listener call; messages of one batch share it.
     """
 
@@ -166,7 +169,7 @@ class MessageDelivered(Event):
 
 @dataclass(frozen=True, slots=True)
 class ListenerReturned(Event):
-    """The listener is done with a delivered message; ``success`` false: it comes again."""
+    """The listener finished a delivered message; after ``success`` False it is delivered again."""
 
     delivery: MessageDelivered
     success: bool
@@ -190,7 +193,7 @@ class MemberLeft(Event):
 
 @dataclass(frozen=True, slots=True)
 class OwnersSeen(Event):
-    """Which members had a queue when all was calm: there must be exactly one."""
+    """The members that had a queue in a calm period: there must be exactly one."""
 
     group: str
     queue: MessageQueue
@@ -199,22 +202,23 @@ class OwnersSeen(Event):
 
 @dataclass(frozen=True, slots=True)
 class RunEnded(Event):
-    """The run was healed and given its time: everything must be consumed by now."""
+    """All faults ended and the time to recover is over: everything must be consumed by now."""
 
 
-# --- what befell the processes -------------------------------------------------------------------
+# --- what happened to the processes
+# -------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessDied(Event):
-    """A client process ended without a word; members of this name listen no more."""
+    """A client process was killed; members of this name consume no more."""
 
     process: str
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerDied(Event):
-    """A broker ended; ``power_lost``: what it had not flushed is gone."""
+    """A broker ended; with ``power_lost`` everything it had not flushed is lost."""
 
     broker: str
     power_lost: bool = False
@@ -229,7 +233,7 @@ class BrokerStarted(Event):
 
 @dataclass(frozen=True, slots=True)
 class BrokerPaused(Event):
-    """A broker stood still from ``at`` to ``until``, or to its death: it wrote nothing down."""
+    """A broker stood still from ``at`` to ``until``, or to its death: it persisted nothing."""
 
     broker: str
     until: float

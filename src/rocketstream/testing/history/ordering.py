@@ -1,6 +1,6 @@
-"""Offsets and order: commits never run ahead or back, queues in order have one owner at a time.
+"""Checks of offsets and order: commits never run ahead or back, orderly queues have one owner.
 
-Law: pure sweeps over one group's queue in the order of time.
+Law: pure passes over the events of one group in one queue, in the order of time.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from rocketstream.testing.history.story import (
 )
 
 LATE_COMMIT_MS = 10_000.0
-"""So long a commit of a process that was killed may be under way."""
+"""How long a commit of a killed process may still be under way."""
 
-# At one moment: what ended counts first, then resets, commits, and what begins.
+# Among events of one moment: first what ended, then resets, commits, and what begins.
 _ENDED, _RESET, _COMMITTED, _BEGAN = range(4)
 
 
 def check_ordering(stories: Stories, rules: Rules) -> Iterator[Anomaly]:
-    """Yield what is wrong with offsets, order and ownership."""
+    """Yield the anomalies of offsets, order and ownership."""
     for group in stories.groups.values():
         for queue, story in group.queues.items():
             yield from _committed_ahead(stories, group, queue, story)
@@ -39,7 +39,7 @@ def check_ordering(stories: Stories, rules: Rules) -> Iterator[Anomaly]:
 
 
 def _is_finished(group: GroupStory, delivery: Delivery) -> bool:
-    """Tell whether an offset may pass the message: consumed, sent back, or given up."""
+    """Tell whether a commit may pass the message: it was consumed, sent back, or given up."""
     declared = group.declared
     if delivery.success is None or delivery.success:
         return bool(delivery.success)
@@ -59,7 +59,7 @@ def _start(group: GroupStory, queue: MessageQueue, story: QueueStory) -> int:
 
 
 class _Sweep:
-    """The lowest offset that is not finished, as time goes on."""
+    """Tracks the lowest unfinished offset as time goes on."""
 
     def __init__(self, stories: Stories, group: GroupStory, queue: MessageQueue) -> None:
         self._wanted = wanted(stories, group, queue)
@@ -71,7 +71,7 @@ class _Sweep:
         self._done.add(offset)
 
     def first_open(self, begin: int, end: int) -> int:
-        """Return the lowest offset in [begin, end) that is wanted and unfinished, or ``end``."""
+        """Return the lowest wanted, unfinished offset in [begin, end); ``end`` if there is none."""
         while begin < end and (begin in self._done or not self._wanted(begin)):
             begin += 1
         return begin
@@ -109,11 +109,12 @@ def _committed_ahead(
 def _went_backwards(
     stories: Stories, rules: Rules, group: GroupStory, queue: MessageQueue, story: QueueStory
 ) -> Iterator[Anomaly]:
-    """A commit falls after a reset, a crash at once, or when a queue changed hands.
+    """Check that a commit falls only after a reset, a crash just before, or a change of owner.
 
-    Without locks two members may hold a queue for a moment, and who was behind commits last.
+    Without locks two members may hold a queue for a moment, and the one that is behind may commit
+    last.
     """
-    rising: list[CommitSeen] = []  # since the last time it fell
+    rising: list[CommitSeen] = []  # since the offset last fell
     broker = queue.broker_name
     for commit in story.commits:
         if rising and commit.offset < rising[-1].offset:
@@ -137,9 +138,9 @@ def _went_backwards(
 def _changed_hands(
     stories: Stories, rules: Rules, group: GroupStory, rising: list[CommitSeen], commit: CommitSeen
 ) -> bool:
-    """Tell whether a former owner may have committed last: not lower than what was long settled."""
+    """Tell whether a former owner may have committed last: not below an offset long settled."""
     if group.declared.orderly:
-        return False  # the lock passes on only when the offset is stored
+        return False  # the lock passes on only after the offset is stored
     window_ms = rules.rebalance_ms if group.declared.shares else LATE_COMMIT_MS
     broker = commit.queue.broker_name
     settled = [
@@ -189,7 +190,7 @@ def _out_of_order(
 def _owned_twice(
     rules: Rules, queue: MessageQueue, deliveries: list[Delivery]
 ) -> Iterator[Anomaly]:
-    """No call begins while another one runs that may trust its lock."""
+    """Check that no call begins while another one runs that may rely on its lock."""
     running: Delivery | None = None
     until = 0.0
     for delivery in deliveries:

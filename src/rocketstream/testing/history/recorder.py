@@ -1,7 +1,7 @@
-"""Writing a history down while a program runs: around sends, around listeners.
+"""Records a history while a program runs, around its sends and around its listeners.
 
 Law: records, decides nothing. A message is known by its key (``Message.keys``), which the program
-makes unique for what it means to send once. May be used from several threads.
+makes unique for each message it means to send once. May be used from several threads.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from rocketstream.testing.history.story import DLQ, RETRY
 
 
 def place_of(group: str, message: MessageExt) -> MessageQueue:
-    """Return the queue a message was read from; a listener sees retries under their own topic."""
+    """Return the queue a message was read from; listeners see retries under the first topic."""
     topic = message.topic
     if not topic.startswith((RETRY, DLQ)) and PROPERTY_RETRY_TOPIC in message.properties:
         topic = RETRY + group
@@ -36,25 +36,25 @@ def place_of(group: str, message: MessageExt) -> MessageQueue:
 
 
 class Sending:
-    """One send under way; say how it ended."""
+    """One send under way; record how it ended with one of its methods."""
 
     def __init__(self, recorder: Recorder, invoked: SendInvoked, tries_max: int) -> None:
         self._recorder, self._invoked, self._tries_max = recorder, invoked, tries_max
 
     def acknowledged(self, result: SendResult | None = None) -> None:
-        """It returned. Without a result the place is not known (delayed, transactional)."""
+        """Record that the send returned; without ``result`` its place is unknown."""
         if result is None:
             self.acknowledged_at(None, -1)
         else:
             self.acknowledged_at(result.message_queue, result.queue_offset)
 
     def acknowledged_at(self, queue: MessageQueue | None, offset: int) -> None:
-        """It was acknowledged with this place."""
+        """Record that the send was acknowledged with this place."""
         now, key = self._recorder.now(), self._invoked.key
         self._recorder.record(SendAcknowledged(now, key, queue, offset, self._tries_max))
 
     def failed(self, error: Exception) -> None:
-        """It raised; what is no ``SendError`` tells nothing of the message."""
+        """Record that the send raised; only a ``SendError`` tells anything of the outcome."""
         outcome = error.outcome if isinstance(error, SendError) else SendOutcome.UNKNOWN
         now = self._recorder.now()
         self._recorder.record(SendFailed(now, self._invoked.key, outcome, self._tries_max))
@@ -65,7 +65,7 @@ class Recorder:
 
     Args:
         now: true time in milliseconds, one clock for the whole run.
-        record: where an event goes; by default into ``events``.
+        record: called with each event; by default it is appended to ``events``.
     """
 
     def __init__(
@@ -95,10 +95,10 @@ class Recorder:
     def listening(
         self, group: str, member: str, messages: Sequence[MessageExt]
     ) -> Iterator[Callable[[bool], None]]:
-        """Note a listener call; the block is given a function to say whether it succeeds.
+        """Record a listener call; the block is given a function to report whether it succeeds.
 
-        A block that raises has failed. One that ends without saying anything, or is cancelled, is
-        not known to have ended.
+        A block that raises has failed. A block that is cancelled, or ends without reporting, counts
+        as a call whose end is unknown.
         """
         call, at = next(self._calls), self.now()
         deliveries = [
@@ -135,13 +135,14 @@ class Recorder:
         messages: Sequence[MessageExt],
         stored_at: Callable[[MessageExt], float] | None = None,
     ) -> None:
-        """Note that a queue was read to its end from ``begin``, and what was found.
+        """Record that a queue was read to its end from ``begin``, and the messages found in it.
 
         Args:
             queue: the queue.
             begin: its first offset.
-            messages: what it holds.
-            stored_at: when a message was stored, on this recorder's clock; by default now.
+            messages: the messages it holds.
+            stored_at: returns when a message was stored, on this recorder's clock; by default the
+                current time is taken.
         """
         now, end = self.now(), begin
         for message in messages:

@@ -1,4 +1,4 @@
-"""Was what was sent stored, once, where it was said to be, in order, and nothing else?
+"""Checks that exactly the sent messages were stored: once, in order, and where they were reported.
 
 Law: pure checks over ``Stories``; each yields anomalies with the events that show them.
 """
@@ -17,7 +17,7 @@ from rocketstream.testing.history.story import NEVER, SendStory, Stories
 
 
 def check_sending(stories: Stories, rules: Rules) -> Iterator[Anomaly]:
-    """Yield what is wrong with the log."""
+    """Yield the anomalies in the log."""
     for key, send in stories.sends.items():
         if not send.invoked:
             first = send.stored[0] if send.stored else None
@@ -36,13 +36,13 @@ def check_sending(stories: Stories, rules: Rules) -> Iterator[Anomaly]:
 
 
 def copies_in_topic(send: SendStory) -> list[MessageStored]:
-    """Return the copies in the topic it was sent to, not those sent back or dead-lettered."""
+    """Return the copies in the message's own topic, not those sent back or dead-lettered."""
     topic = send.invoked[0].topic
     return [stored for stored in send.stored if stored.queue.topic == topic]
 
 
 def may_be_lost(stories: Stories, rules: Rules, send: SendStory) -> bool:
-    """Tell whether a power loss before the flush excuses that a message is gone."""
+    """Tell whether a power loss before the flush excuses that a message is missing."""
     return any(
         _forgiven(stories, rules, broker, ack.at)
         for ack in send.acknowledged
@@ -51,7 +51,7 @@ def may_be_lost(stories: Stories, rules: Rules, send: SendStory) -> bool:
 
 
 def must_be_seen(send: SendStory) -> bool:
-    """Tell whether the log must hold the message: acknowledged, and committed if need be."""
+    """Tell whether the log must hold the message: acknowledged, and committed if transactional."""
     if not send.acknowledged:
         return False
     if not send.invoked[0].transactional:
@@ -85,7 +85,7 @@ def _acknowledged_and_gone(
         if queue is None or ack.offset < 0 or queue not in stories.reads:
             continue
         if ack.offset < stories.reads[queue].begin:
-            continue  # deleted when its time was over
+            continue  # deleted when its retention time was over
         there = stories.stored[queue].get(ack.offset)
         if there is not None and there.key == key:
             continue
@@ -103,7 +103,7 @@ def _acknowledged_and_gone(
 
 
 def _placeless_and_gone(stories: Stories, send: SendStory) -> bool:
-    """Tell whether a delayed or transactional message is missing at the end."""
+    """Tell whether a delayed or transactional message of unknown place is missing at the end."""
     if stories.ended is None or not must_be_seen(send) or copies_in_topic(send):
         return False
     if any(ack.queue is not None for ack in send.acknowledged):
@@ -119,9 +119,9 @@ def _stored_twice(stories: Stories, rules: Rules, key: str, send: SendStory) -> 
         return
     first = send.invoked[0]
     if first.due_ms or first.transactional:
-        # The broker writes these itself, and may do so again after a crash that came at once. The
-        # end of a transaction is written with its message: only a loss of power, or a disk that
-        # fails, parts them.
+        # The broker writes these itself, and may write them again after a crash that came right
+        # afterwards. The end of a transaction is written together with its message: only a loss of
+        # power, or a failing disk, separates the two.
         if first.transactional and math.isinf(rules.settle_ms):
             return
         excuses = stories.power_lost if first.transactional else stories.crashed
@@ -146,7 +146,7 @@ def _rolled_back_but_stored(key: str, send: SendStory) -> Iterator[Anomaly]:
 
 
 def _stored_out_of_order(stories: Stories, rules: Rules) -> Iterator[Anomaly]:
-    """What was acknowledged before another send began stands before it in their queue."""
+    """Check that a message acknowledged before another send began precedes it in their queue."""
     places: dict[MessageQueue, list[tuple[SendInvoked, SendAcknowledged]]] = defaultdict(list)
     for send in stories.sends.values():
         if len(send.invoked) != 1 or len(send.acknowledged) != 1:

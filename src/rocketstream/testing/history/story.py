@@ -1,6 +1,6 @@
-"""A history sorted into stories: of each message sent, each group, each queue, each misfortune.
+"""A history sorted by subject: each message sent, each group, each queue, each kind of fault.
 
-Law: one pass, no judgement; what the checks look up is found here in constant or log time.
+Law: one pass, no judgement; the checks look things up here in constant or logarithmic time.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ NEVER = float("inf")
 
 @dataclass(slots=True)
 class SendStory:
-    """All that is known of one message that was to be sent once."""
+    """Everything known of one message that was to be sent once."""
 
     invoked: list[SendInvoked] = field(default_factory=list)
     acknowledged: list[SendAcknowledged] = field(default_factory=list)
@@ -52,7 +52,7 @@ class SendStory:
 
     @property
     def tries(self) -> int:
-        """How often its producer may have written it."""
+        """Return how often its producer may have written it."""
         told = sum(ack.tries for ack in self.acknowledged) + sum(f.tries for f in self.failed)
         untold = len(self.invoked) - len(self.acknowledged) - len(self.failed)
         return told + max(untold, 0) * max((send.tries for send in self.invoked), default=1)
@@ -60,7 +60,7 @@ class SendStory:
 
 @dataclass(slots=True)
 class Delivery:
-    """A message in a listener: from when to when, and how it ended (None: it never did)."""
+    """A message in a listener: when it began and ended, and how (None: no end is known)."""
 
     event: MessageDelivered
     end: float = NEVER
@@ -69,7 +69,7 @@ class Delivery:
 
 @dataclass(slots=True)
 class QueueStory:
-    """A group in one queue, in the order of time."""
+    """What one group did in one queue, in the order of time."""
 
     deliveries: list[Delivery] = field(default_factory=list)
     commits: list[CommitSeen] = field(default_factory=list)
@@ -78,7 +78,7 @@ class QueueStory:
 
 @dataclass(slots=True)
 class GroupStory:
-    """A group: what it is to consume, and what it did in each queue."""
+    """A group: the messages it is to consume, and what it did in each queue."""
 
     declared: GroupDeclared
     queues: dict[MessageQueue, QueueStory] = field(default_factory=dict)
@@ -87,16 +87,16 @@ class GroupStory:
 
     @property
     def retry_topic(self) -> str:
-        """Where what failed comes back from."""
+        """The topic failed messages come back from."""
         return RETRY + self.declared.group
 
     @property
     def dead_topic(self) -> str:
-        """Where what is given up goes."""
+        """The topic that given-up messages go to."""
         return DLQ + self.declared.group
 
     def queue(self, queue: MessageQueue) -> QueueStory:
-        """Return the story of a queue, a new one at first."""
+        """Return the story of a queue; an empty one is made on first use."""
         story = self.queues.get(queue)
         if story is None:
             story = self.queues[queue] = QueueStory()
@@ -104,7 +104,7 @@ class GroupStory:
 
 
 class Misfortunes:
-    """Spans of time in which something was not as usual, to be asked about other spans."""
+    """Time spans of one kind of fault; tells whether another span overlaps one of them."""
 
     def __init__(self) -> None:
         self._spans: list[tuple[float, float]] = []
@@ -112,23 +112,23 @@ class Misfortunes:
         self._latest_end: list[float] = []
 
     def add(self, begin: float, end: float) -> None:
-        """Note one; ``begin`` and ``end`` belong to it."""
+        """Add one span; ``begin`` and ``end`` belong to it."""
         self._spans.append((begin, end))
 
     def seal(self) -> None:
-        """Sort them: from now on questions are answered."""
+        """Sort the spans; to be called after the last ``add`` and before the first question."""
         self._spans.sort()
         self._begins = [begin for begin, _ in self._spans]
         self._latest_end = list(accumulate((end for _, end in self._spans), max))
 
     def any_between(self, begin: float, end: float) -> bool:
-        """Tell whether one began by ``end`` and had not ended before ``begin``."""
+        """Tell whether a span began by ``end`` and had not ended before ``begin``."""
         before = bisect_right(self._begins, end)
         return before > 0 and self._latest_end[before - 1] >= begin
 
 
 class Moments:
-    """Points in time, each with a number; sums and questions over spans."""
+    """Points in time, each with a number; answers questions about spans and sums over them."""
 
     def __init__(self, points: Iterable[tuple[float, float]]) -> None:
         ordered = sorted(points)
@@ -136,11 +136,11 @@ class Moments:
         self._sums = [0.0, *accumulate(value for _, value in ordered)]
 
     def any_between(self, begin: float, end: float) -> bool:
-        """Tell whether one lies in [begin, end]."""
+        """Tell whether a point lies in [begin, end]."""
         return bisect_left(self._at, begin) < bisect_right(self._at, end)
 
     def total_between(self, begin: float, end: float) -> float:
-        """Return the sum of the numbers in [begin, end]."""
+        """Return the sum of the numbers of the points in [begin, end]."""
         low, high = bisect_left(self._at, begin), bisect_right(self._at, end)
         return self._sums[high] - self._sums[low]
 
@@ -160,13 +160,13 @@ class Stories:
     crashes: dict[str, Moments] = field(default_factory=dict)
     power_losses: dict[str, Moments] = field(default_factory=dict)
     pauses: dict[str, list[BrokerPaused]] = field(default_factory=dict)
-    """By broker, in the order they began."""
+    """Broker starts by broker name, in the order they happened."""
     disturbances: Misfortunes = field(default_factory=Misfortunes)
     clock_forward: Moments = field(default_factory=lambda: Moments([]))
     ended: RunEnded | None = None
 
     def group_of(self, event: MessageDelivered | CommitSeen | OffsetReset) -> GroupStory:
-        """Return the story of a group; one nobody declared consumes the topic it was seen at."""
+        """Return the story of a group; an undeclared one consumes the topic it appears in."""
         story = self.groups.get(event.group)
         if story is None:
             declared = GroupDeclared(event.at, event.group, frozenset({event.queue.topic}))
@@ -174,7 +174,7 @@ class Stories:
         return story
 
     def clock_excuse_ms(self, begin: float, end: float) -> float:
-        """Return by how much clocks may have shortened a delay from ``begin`` to ``end``."""
+        """Return by how many ms clock jumps may have shortened a delay in [begin, end]."""
         return self.clock_forward.total_between(begin, end)
 
     def crashed(self, broker: str, begin: float, end: float) -> bool:
@@ -183,7 +183,7 @@ class Stories:
         return found is not None and found.any_between(begin, end)
 
     def has_run(self, broker: str, begin: float, ms: float) -> float:
-        """Return by when a broker has run so long since ``begin``; pauses do not count."""
+        """Return when a broker has run for ``ms`` since ``begin``; pauses do not count."""
         end = begin + ms
         for pause in self.pauses.get(broker, ()):
             if pause.until > begin and pause.at < end:
@@ -214,7 +214,7 @@ class _Sorter:
             LogRead: self._read,
             CommitSeen: self._commit,
             OffsetReset: self._reset,
-            GroupDeclared: lambda event: None,  # taken first
+            GroupDeclared: lambda event: None,  # processed first among events of one time
             MessageDelivered: self._delivered,
             ListenerReturned: self._returned,
             MemberJoined: self._joined,
@@ -286,7 +286,7 @@ class _Sorter:
         self._close(event.process, event.at)
 
     def _close(self, member: str, at: float) -> None:
-        """End what a member's listeners were at: nobody knows how far they came."""
+        """Mark a member's open deliveries as ended at ``at`` with an unknown outcome."""
         for event, delivery in self._of_member.pop(member, {}).items():
             delivery.end = at
             self._open.pop(event, None)

@@ -1,6 +1,6 @@
-"""``python -m rocketstream.testing.sim``: a campaign, or one seed again.
+"""``python -m rocketstream.testing.sim``: runs a campaign, or repeats one seed.
 
-Law: arguments in, text out.
+Law: takes arguments and prints text, nothing else.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _say(text: str) -> None:
 
 if __name__ == "__main__":
     if os.environ.get("PYTHONHASHSEED") != "0":
-        # Whatever depends on the order of a set comes out as in the campaign.
+        # The order of a set then is the same as in the campaign.
         command = [sys.executable, "-m", "rocketstream.testing.sim", *sys.argv[1:]]
         raise SystemExit(
             subprocess.run(command, env=os.environ | {"PYTHONHASHSEED": "0"}).returncode

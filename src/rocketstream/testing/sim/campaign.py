@@ -1,6 +1,6 @@
-"""Many seeds in several processes: what failed, what happened, and whether enough did.
+"""Runs many seeds in several processes and reports failures and which faults happened.
 
-Law: counts and reports; a seed is run and judged in ``runs``. Output goes where the caller says.
+Law: counts and reports; a seed is run and judged in ``runs``. The caller decides where output goes.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from rocketstream.testing.sim.runs import SeedResult, run_seed, run_world, simul
 __all__ = ["CampaignReport", "SeedResult", "run_campaign", "run_seed", "run_world", "simulated"]
 
 SEEDS_THAT_COUNT = 1_000
-"""In so many seeds every fault kind must have happened."""
+"""From this many seeds on, every kind of fault must have happened."""
 FAILURES_MAX = 20
-"""So many failing seeds end a campaign."""
+"""A campaign ends after this many failing seeds."""
 _CHUNK = 5
 _HASH_SEED = "PYTHONHASHSEED"
 _COLLECT_EVERY = 25
@@ -30,14 +30,14 @@ _COLLECT_EVERY = 25
 
 @dataclass
 class CampaignReport:
-    """What a campaign found.
+    """The result of a campaign.
 
     Attributes:
         seeds: how many ran.
-        failures: those that failed, in full.
+        failures: results of the seeds that failed.
         faults: faults that happened, by kind.
         scenarios: seeds by scenario.
-        messages: sent in all seeds.
+        messages: messages sent in all seeds together.
         virtual_s: time simulated.
         elapsed_s: time it took.
     """
@@ -62,7 +62,7 @@ class CampaignReport:
 
     @property
     def missing_faults(self) -> list[str]:
-        """Fault kinds that did not happen although there were seeds enough."""
+        """Return the fault kinds that never happened although there were enough seeds."""
         if self.seeds < SEEDS_THAT_COUNT:
             return []
         return [kind for kind in COUNTED if not self.faults[kind]]
@@ -73,7 +73,7 @@ class CampaignReport:
         return not self.failures and not self.missing_faults
 
     def text(self) -> str:
-        """Return the figures."""
+        """Return the figures as text."""
         rate = self.seeds / self.elapsed_s if self.elapsed_s else 0.0
         anomalies = sum(max(len(each.anomalies), 1) for each in self.failures)
         lines = [
@@ -93,10 +93,10 @@ def _counted(counts: Counter[str]) -> str:
 
 
 def parse_seeds(text: str) -> range:
-    """Return the seeds of ``500`` (0 to 499) or ``100-199``.
+    """Return the seeds a text names: ``500`` (0 to 499) or ``100-199``.
 
     Raises:
-        ConfigurationError: neither a number nor a range.
+        ConfigurationError: the text is neither a number nor a range.
     """
     first, dash, last = text.partition("-")
     if not (first.isdigit() and (last.isdigit() if dash else not last)):
@@ -115,10 +115,10 @@ def run_campaign(
     """Run seeds until they are done or too many failed; blocks.
 
     Args:
-        seeds: which.
+        seeds: the seeds to run.
         processes: how many processes share them.
         scenario: run this one only.
-        failures_max: so many failing seeds are enough.
+        failures_max: stop after this many failing seeds.
         on_result: called with each result as it comes.
     """
     report = CampaignReport()
@@ -140,7 +140,7 @@ def _results(jobs: list[_Job], processes: int) -> Iterator[SeedResult]:
     if processes <= 1:
         yield from map(_run, jobs)
         return
-    # Not a fork: each begins as a fresh program does, and sees the hash seed set here.
+    # Not a fork: each process begins as a fresh program does, and sees the hash seed set here.
     before = os.environ.get(_HASH_SEED)
     os.environ[_HASH_SEED] = "0"
     try:

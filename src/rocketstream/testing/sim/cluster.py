@@ -1,7 +1,7 @@
-"""Name server and broker as simulated processes, and what a check asks them at the end.
+"""Name server and broker as simulated processes, and the questions a check asks them at the end.
 
-Law: the product's own classes, started as a program would; nothing of them is replaced but time,
-network, disk and background work.
+Law: the product's own classes, started as a program would; only time, network, disk and background
+work are replaced.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Cluster:
     """One name server and one broker.
 
     Args:
-        world: where they live.
+        world: the world they live in.
         config: settings of the broker that are not drawn from the options.
     """
 
@@ -67,19 +67,19 @@ class Cluster:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the broker is up and has its topics."""
+        """Whether the broker is running and has its topics."""
         node = self.node
         is_up = self._ready_incarnation == node.incarnation and node.is_alive
         return is_up and not node.loop.is_paused
 
     def create_topic(self, name: str, queues: int | None = None) -> None:
-        """Have a topic made when the broker is first up; to be called before the run."""
+        """Register a topic to be made when the broker first runs; to be called before the run."""
         self._topics[name] = queues or self._world.options.queues
 
     def restart_broker(self) -> None:
-        """Stop the broker as an operator does, so that it writes down what it can, and start it.
+        """Restart the broker as an operator does; stopping lets it persist its state.
 
-        One that is not up yet has nothing to write down: it is killed.
+        A broker that has not finished starting has nothing to persist: it is killed.
         """
         node, broker = self.node, self.broker
         if broker is None or not self.is_ready:
@@ -90,7 +90,7 @@ class Cluster:
         self._stopping = node.loop.create_task(self._stop(node, broker), name="broker-stop")
 
     async def _stop(self, node: Node, broker: Broker) -> None:
-        # What keeps it from closing without an error is why it is stopped.
+        # The error that keeps it from closing cleanly is the reason it is stopped.
         with contextlib.suppress(StoreError):
             await broker.close()
         self._world.scheduler.call_later(0.0, self._start_anew, node.incarnation)

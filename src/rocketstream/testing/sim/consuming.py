@@ -1,7 +1,7 @@
-"""Simulated groups that write down what they are given: push, in order, pull and lite pull.
+"""Simulated groups that record the messages they get: push, orderly, pull and lite pull.
 
-Law: a group is declared before it consumes; every call of a listener is written down when it
-begins and when it ends, so that what a killed process was at is known.
+Law: a group is declared before it consumes; every call of a listener is recorded when it begins and
+when it ends, so that it is known which calls a killed process left unfinished.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class Manners:
         group: its name.
         topic: what it consumes.
         members: how many processes.
-        orderly: queues in order.
-        tags: tags it selects; empty for all.
-        retries: how often a message may fail before it is given up; None: without end.
+        orderly: whether queues are consumed in order.
+        tags: tags the group selects; empty for all.
+        retries: how often a message may fail before it is given up; None means no limit.
         failing: share of messages that fail at first.
         poisonous: share of messages that always fail.
-        work_ms: most time a listener takes.
-        stay_ms: how long a member stays before it leaves and joins again; 0 for ever.
+        work_ms: the longest time a listener takes.
+        stay_ms: how long a member stays before it leaves and joins again; 0 means for ever.
         settings: more settings of the consumer.
     """
 
@@ -63,7 +63,7 @@ class Manners:
 
     @property
     def expression(self) -> str:
-        """What it subscribes with."""
+        """Return the subscription expression of the group."""
         return " || ".join(sorted(self.tags)) or "*"
 
 
@@ -71,7 +71,7 @@ class SimGroup:
     """A group of push consumers, each a process.
 
     Args:
-        world: where it lives.
+        world: the world it lives in.
         manners: how it consumes.
     """
 
@@ -108,12 +108,12 @@ class SimGroup:
 
     @property
     def retry_topic(self) -> str:
-        """Where what failed comes back from."""
+        """The topic failed messages come back from."""
         return f"%RETRY%{self.manners.group}"
 
     @property
     def pending(self) -> set[str]:
-        """Keys that failed and were not consumed since."""
+        """Return the keys of messages that failed and were not consumed since."""
         return set(self.failed) - self.consumed - self.given_up
 
     def owners(self, queue: MessageQueue) -> tuple[str, ...]:
@@ -149,7 +149,7 @@ class SimGroup:
             await asyncio.sleep(self._chance.random() * self.manners.stay_ms / 4000)
 
     async def _work(self, node: Node, recorder: Recorder, consumer: Any) -> None:
-        """Do what a member does besides its listener: nothing, here."""
+        """Do what a member does besides its listener; nothing in this class."""
 
     def _consumer(self, node: Node, recorder: Recorder) -> Any:
         manners = self.manners
@@ -168,12 +168,12 @@ class SimGroup:
         return consumer
 
     def listener(self, node: Node, recorder: Recorder) -> Callable[..., Awaitable[Any]]:
-        """Return the listener of a member, which writes down what it is given."""
+        """Return the listener of a member; it records the messages it is given."""
         own = _Listener(self, node, recorder)
         return own.in_order if self.manners.orderly else own.at_once
 
     def fails(self, message: MessageExt) -> bool:
-        """Tell whether a message fails this time; the same for the same message and seed."""
+        """Tell whether a message fails this time; equal messages and seeds give equal answers."""
         key = message.keys or ""
         fate = self.world.random(f"fate of {key} in {self.manners.group}").random()
         if fate < self.manners.poisonous:
@@ -181,7 +181,7 @@ class SimGroup:
         return fate < self.manners.poisonous + self.manners.failing and self.failed[key] < 2
 
     def note(self, messages: list[MessageExt], *, success: bool) -> None:
-        """Keep what became of messages, for ``is_done``."""
+        """Remember the outcome of messages, for ``is_done``."""
         for message in messages:
             key = message.keys or ""
             if success:
@@ -191,7 +191,7 @@ class SimGroup:
 
 
 class _Listener:
-    """Writes down what it is given, works for a moment, fails what is to fail."""
+    """Records the messages it is given, works for a moment and fails those that are to fail."""
 
     def __init__(self, group: SimGroup, node: Node, recorder: Recorder) -> None:
         self._group, self._node, self._recorder = group, node, recorder
@@ -220,7 +220,7 @@ class _Listener:
 
 
 class SimLiteGroup(SimGroup):
-    """A group of lite pull consumers: what a poll returned is done when the next poll is asked."""
+    """A group of lite pull consumers: asking for the next poll finishes the last messages."""
 
     sends_back = False
 
@@ -280,7 +280,7 @@ class SimPullGroup(SimGroup):
     shares = False
 
     def owners(self, queue: MessageQueue) -> tuple[str, ...]:
-        """Nobody shares: its one member has every queue."""
+        """Return the one member, which has every queue: nothing is shared."""
         return (self.nodes[0].name,)
 
     def _consumer(self, node: Node, recorder: Recorder) -> Any:

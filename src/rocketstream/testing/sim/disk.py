@@ -1,10 +1,10 @@
-"""A disk in memory that keeps what was synced, and of the rest what chance leaves.
+"""A disk in memory that keeps synced data, and of all other data the part that chance selects.
 
 What a file holds, what a directory lists and what survives a loss of power are three things: data
-is safe after ``sync``, a name after ``sync_directory``. The rest survives in part: whole pages,
-torn pages, none; names up to some point in the order they were changed.
+is safe after ``sync``, a name after ``sync_directory``. Anything else survives in part: whole
+pages, torn pages or no page; changes of names up to some point in their order.
 
-Law: bytes and names; which faults happen is told by :class:`Trouble`, chance is handed in.
+Law: bytes and names; :class:`Trouble` tells which faults happen, the source of chance is handed in.
 """
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ from rocketstream.errors import StoreLockedError
 from rocketstream.server.store.files import DiskUsage, Entry, FileMap, Files
 
 SECTOR_BYTES = 512
-"""What is written whole or not at all."""
+"""Bytes of a sector, which is written completely or not at all."""
 PAGE_BYTES = 4096
-"""What is written back together."""
+"""Bytes of a page, which is written back as one piece."""
 _DISK_BYTES = 1 << 30
 
 
 class Pages(bytearray):
-    """The bytes of a file as every process sees them; what a map gives is copied as bytes."""
+    """The bytes of a file as every process sees them; a slice of a map returns a copy."""
 
     def __getitem__(self, key: Any) -> Any:
         found = bytearray.__getitem__(self, key)
         return bytes(found) if isinstance(key, slice) else found
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Do nothing: the map holds no resource."""
 
 
 class Inode:
-    """A file without its name.
+    """A file, independent of its names.
 
     Attributes:
-        data: what it holds.
-        durable: what it holds on the platter; None when it was never synced.
-        room: bytes from the start that have space of their own.
-        given: size it was given without being written; a change of names that comes later and
-            survives takes it along, since file systems keep both in one journal.
-        safe_size: what of that survives.
+        data: bytes as processes see them.
+        durable: bytes on the platter; None when the file was never synced.
+        room: bytes from the start for which space is reserved.
+        given: size it was set to without being written; a later change of names that survives makes
+            this size survive too, since file systems keep both in one journal.
+        safe_size: the part of that size that survives.
     """
 
     __slots__ = ("data", "durable", "given", "modified_ms", "number", "room", "safe_size")
@@ -64,14 +64,14 @@ class Inode:
 
     @property
     def is_clean(self) -> bool:
-        """Whether the platter has what it holds."""
+        """Whether the platter has the same bytes as the file."""
         held: object = self.data
         return self.durable == held
 
 
 @dataclass
 class Trouble:
-    """Shares of calls that fail or do less, 0 to 1, and whether the disk is full.
+    """Shares of calls that fail or do less than asked, 0 to 1, and whether the disk is full.
 
     Attributes:
         short_write: ``pwrite`` writes a part.
@@ -91,7 +91,7 @@ class Trouble:
 
 
 _Operation = tuple[str, str, str, "Inode | None", int]
-"""What happened to names: kind, name, second name, file, the size the file had been given."""
+"""One change of a name: kind, name, second name, file, and the size the file had been set to."""
 
 
 class Disk:
@@ -136,7 +136,7 @@ class Disk:
         self._change("mkdir", name, "", None)
 
     def change(self, kind: str, name: str, other: str = "") -> None:
-        """Remove or rename: ``unlink``, ``rmdir``, ``rename``."""
+        """Remove or rename; ``kind`` is ``unlink``, ``rmdir`` or ``rename``."""
         if kind == "rmdir":
             if self.listing(name):
                 raise _error(errno.ENOTEMPTY, name)
@@ -152,7 +152,7 @@ class Disk:
         self._journal.append(operation)
 
     def listing(self, name: str) -> list[str]:
-        """Return the full names of what is in a directory, sorted."""
+        """Return the full names of the entries of a directory, sorted."""
         if name not in self.directories:
             raise _error(errno.ENOTDIR if name in self.files else errno.ENOENT, name)
         inside = name.rstrip("/") + "/"
@@ -164,7 +164,7 @@ class Disk:
         """Make the names in a directory safe."""
         if name not in self.directories:
             raise _error(errno.ENOENT, name)
-        # A rename between directories takes along what was changed in the other one before it.
+        # A rename between directories also makes earlier changes in the other directory safe.
         together, safe = {name}, []
         for operation in reversed(self._journal):
             if together.intersection(_touched(operation)):
@@ -177,7 +177,7 @@ class Disk:
     # --- loss of power ----------------------------------------------------------------------------
 
     def lose_power(self) -> None:
-        """Keep what is safe and what chance leaves of the rest."""
+        """Lose power: keep safe data, and of all other data the part that chance selects."""
         self._lose_names()
         way = self.chance.choice(("none", "all", "some", "some", "some"))
         for name in sorted(self._safe_files):
@@ -203,7 +203,7 @@ class Disk:
                 if operation[1] in self._safe_files or operation[0] in ("link", "mkdir"):
                     _apply(operation, self._safe_files, self._safe_directories)
             else:
-                ended.update(_touched(operation))  # what comes later in them is lost as well
+                ended.update(_touched(operation))  # later changes of these names are lost too
                 lost += 1
         if lost:
             self.counts["names lost"] += lost
@@ -211,7 +211,7 @@ class Disk:
 
     def _lose_data(self, inode: Inode, way: str) -> None:
         if inode.is_clean:
-            inode.data = Pages(inode.data)  # dead processes keep theirs
+            inode.data = Pages(inode.data)  # processes that died keep their own view
             return
         old = inode.durable or b""
         if way == "all":
@@ -223,7 +223,7 @@ class Disk:
         inode.room = min(inode.room, len(inode.data))
 
     def _drop_orphans(self) -> None:
-        """Forget what lies in directories that were lost."""
+        """Forget files and directories whose parent directory was lost."""
         for name in sorted(self.directories):
             if name != "/" and _parent(name) not in self.directories:
                 del self.directories[name]
@@ -234,7 +234,7 @@ class Disk:
         self._safe_directories = dict(self.directories)
 
     def flip_bit(self, name: str, position: int, bit: int) -> None:
-        """Change one bit of a file, on the platter and in memory; nothing if it is gone."""
+        """Change one bit of a file, on the platter and in memory; do nothing if it is gone."""
         inode = self.files.get(name)
         if inode is None or position >= len(inode.data):
             return
@@ -258,7 +258,7 @@ class Disk:
 def _mixed(
     old: bytes, new: bytearray, chance: random.Random, way: str, counts: Counter[str]
 ) -> bytes:
-    """Return a file of which some pages were written back, some sector by sector, some not."""
+    """Return a file of which pages were written back whole, sector by sector, or not at all."""
     if chance.random() < 0.5 and len(old) < len(new):
         size = max(len(old), chance.randint(0, len(new) // SECTOR_BYTES) * SECTOR_BYTES)
     else:

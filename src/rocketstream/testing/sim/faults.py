@@ -1,4 +1,4 @@
-"""What goes wrong in a run, when and for how long; drawn from the seed.
+"""The faults of a run, their times and durations, all drawn from the seed.
 
 Law: uses the handles that network, disk and processes offer; judges nothing.
 """
@@ -14,11 +14,11 @@ from rocketstream.testing.sim.world import Node, World
 
 _HOUR_MS = 3_600_000
 _CUT_WITHIN_S = 30.0
-"""A connection that is to be cut carries so much within this time, mostly."""
+"""A connection chosen to be cut usually carries the drawn number of bytes within this time."""
 _LOG = "/commitlog/"
 _CHECKPOINT = "/store/checkpoint"
 _BODY_AT = 84
-"""Where a record with IPv4 hosts says how long its body is."""
+"""Position of the body length in a record with IPv4 hosts."""
 
 
 class Faults:
@@ -78,7 +78,7 @@ class Faults:
         self._next()
 
     def end(self) -> None:
-        """End every fault: the network is whole, disks work, everything runs, clocks are right."""
+        """End every fault: network and disks work, every process runs, clocks are right."""
         self._active = False
         world = self._world
         world.network.heal()
@@ -224,9 +224,10 @@ class Faults:
         return self._told(f"disk of the broker for {lasts:.1f} s: {shares}", lasts)
 
     def _flip(self) -> bool:
-        """Change a bit of a message body at rest while the broker is down.
+        """Flip a bit of a stored message body while the broker is down.
 
-        It must refuse to start, and then the bit is put right; or not have looked there.
+        Either the broker refuses to start, and then the bit is restored, or it has not read that
+        part.
         """
         broker = self._broker
         place = _some_body(broker.disk, self._chance.random())
@@ -248,7 +249,7 @@ class Faults:
 def _some_body(disk: Disk, where: float) -> tuple[str, int] | None:
     """Return a byte inside a message body of the commit log that is known to be on the disk.
 
-    Not in the last record: what is wrong there is taken for torn, and said to be.
+    Never in the last record: damage there is taken for a torn write, and reported as one.
     """
     names = sorted(name for name in disk.files if _LOG in name)
     marks = disk.files.get(_CHECKPOINT)

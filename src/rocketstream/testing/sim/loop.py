@@ -1,6 +1,7 @@
 """Virtual time: one scheduler, and an event loop of its own for every simulated process.
 
-Law: decides when a callback runs and whose it is; knows nothing of networks, disks and messages.
+Law: decides when a callback runs and which process it belongs to; knows nothing of networks, disks
+and messages.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 STEP_S = 1e-6
-"""Time one callback takes: a process that spins makes time pass instead of stopping it."""
+"""Time one callback takes: in a process that spins, time passes all the same."""
 STEPS_MAX = 20_000_000
 """Callbacks of one simulation; more means that something spins."""
 
@@ -38,7 +39,7 @@ class Event:
         self._loop = None
 
     def cancel(self) -> None:
-        """Do not run it; harmless when it has run."""
+        """Do not run the callback; harmless when it has already run."""
         self._cancelled = True
 
     def _run(self) -> None:
@@ -62,7 +63,7 @@ class Scheduler:
         self._sequence = itertools.count()
 
     def soon(self, handle: Any) -> None:
-        """Run a handle behind those that are ready."""
+        """Run a handle after those that are ready."""
         self._ready.append(handle)
 
     def at(self, when: float, handle: Any) -> None:
@@ -113,7 +114,7 @@ class Scheduler:
             events._set_running_loop(before)
 
     def _fill(self, until: float) -> bool:
-        """Move what is due to what is ready; tell whether there is anything before ``until``."""
+        """Move due handles to the ready ones; tell whether anything is left before ``until``."""
         heap, ready = self._heap, self._ready
         while True:
             while heap and heap[0][0] <= self.now:
@@ -157,7 +158,7 @@ class SimLoop(asyncio.BaseEventLoop):
 
     Attributes:
         address: of the machine it runs on.
-        on_error: called with the text and exception of what a callback let escape.
+        on_error: called with text and exception when a callback raises.
         network: makes connections and listens; None where there is none.
     """
 
@@ -179,7 +180,7 @@ class SimLoop(asyncio.BaseEventLoop):
         return f"<SimLoop {self.name} {state}>"
 
     def __del__(self) -> None:
-        """Nothing is held that would have to be closed."""
+        """Do nothing: the loop holds nothing that would have to be closed."""
 
     # --- the life of the process ------------------------------------------------------------------
 
@@ -189,16 +190,16 @@ class SimLoop(asyncio.BaseEventLoop):
             return
         self._dead = True
         self._held = None
-        # Held, so that none of them ends (and runs its ``finally``) while the simulation goes on.
+        # Kept, so that no coroutine ends (and runs its ``finally``) while the simulation goes on.
         self._remains = sorted(asyncio.all_tasks(self), key=lambda task: hash(task))
 
     def pause(self) -> None:
-        """Stop, as SIGSTOP does: what falls due meanwhile runs after ``resume``."""
+        """Stop, as SIGSTOP does: callbacks that fall due meanwhile run after ``resume``."""
         if not self._dead and self._held is None:
             self._held = deque()
 
     def resume(self) -> None:
-        """Go on with what fell due meanwhile, in order."""
+        """Go on: run the callbacks that fell due meanwhile, in order."""
         held, self._held = self._held, None
         for handle in held or ():
             self.scheduler.soon(handle)
@@ -209,14 +210,14 @@ class SimLoop(asyncio.BaseEventLoop):
         return self._held is not None
 
     def holds(self, handle: Any) -> bool:
-        """Tell whether a handle that is due does not run now: kept while paused, lost when dead."""
+        """Tell whether a due handle must not run now: it waits while paused, is lost when dead."""
         if self._held is not None:
             self._held.append(handle)
             return True
         return self._dead
 
     def bury(self) -> None:
-        """Close what was left unfinished by the dead process, so that nothing complains later.
+        """Close the coroutines the dead process left unfinished, so that nothing complains later.
 
         ``finally`` blocks run here, where they have no effect on the simulation any more.
         """
@@ -225,7 +226,7 @@ class SimLoop(asyncio.BaseEventLoop):
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                while self._remains:  # closing one may make another
+                while self._remains:  # closing a coroutine may create another one
                     task = self._remains.pop()
                     task._log_destroy_pending = False  # type: ignore[attr-defined]
                     _close(task.get_coro())
@@ -269,14 +270,14 @@ class SimLoop(asyncio.BaseEventLoop):
         *args: *Ts,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
-        """Schedule a callback at a time of ``time()``."""
+        """Schedule a callback at a time, as ``time()`` tells it."""
         handle = asyncio.TimerHandle(when, callback, args, self, context)
         if not self._dead:
             self.scheduler.at(when, handle)
         return handle
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Nothing to do: cancelled timers are passed over when they fall due."""
+        """Do nothing: cancelled timers are skipped when they fall due."""
 
     def create_future(self) -> asyncio.Future[Any]:
         """Return a future of this loop."""
@@ -341,7 +342,7 @@ class SimLoop(asyncio.BaseEventLoop):
     # --- state and errors -------------------------------------------------------------------------
 
     def is_running(self) -> bool:
-        """Whether the process lives."""
+        """Whether the process is alive."""
         return not self._dead
 
     def is_closed(self) -> bool:
@@ -352,7 +353,7 @@ class SimLoop(asyncio.BaseEventLoop):
         """Nothing to do: a simulated process ends with its simulation."""
 
     def close(self) -> None:
-        """End it."""
+        """End the process."""
         self.die()
 
     async def shutdown_asyncgens(self) -> None:
@@ -377,7 +378,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self.call_exception_handler(context)
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Report an error nobody caught; those of a dead process do not count."""
+        """Report an error nobody caught; errors of a dead process do not count."""
         if not self._dead and self.on_error is not None:
             self.on_error(str(context.get("message")), context.get("exception"))
 
@@ -391,6 +392,6 @@ def _close(coro: Any) -> None:
             if "ignored GeneratorExit" in str(error):
                 continue
             return
-        except BaseException:  # whatever it raises is nobody's any more
+        except BaseException:  # errors of a coroutine that is being closed concern nobody
             return
         return

@@ -1,6 +1,6 @@
-"""A network in memory: TCP connections between simulated hosts, with everything that befalls them.
+"""A network in memory: TCP connections between simulated hosts, and all their faults.
 
-Law: bytes arrive in order, late, or never; what they mean is unknown here.
+Law: bytes arrive in order, late, or never; their meaning is unknown here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rocketstream.testing.sim.loop import Scheduler, SimLoop
 from rocketstream.testing.sim.transport import SimTransport
 
 WINDOW_BYTES = 64 * 1024
-"""Bytes of one direction that were sent and not read yet."""
+"""Bytes of one direction that may be sent and not yet read."""
 _EPHEMERAL_FIRST = 32_768
 _SYN_RETRIES_S = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 _LOOPBACK_S = 0.000_02
@@ -32,11 +32,11 @@ class NetworkSettings:
     """How the network behaves when nothing is wrong; seconds.
 
     Attributes:
-        latency_s: least and most time one way.
+        latency_s: shortest and longest time one way.
         slow_share: share of segments that take up to ``slow_s`` longer.
         split_share: share of writes that arrive in two pieces.
-        retransmit_s: least and most time until what was held up is sent again.
-        give_up_s: a sender resets a connection whose bytes are not taken for so long.
+        retransmit_s: shortest and longest time until bytes that were held up are sent again.
+        give_up_s: a sender resets a connection whose bytes were not taken for this long.
     """
 
     latency_s: tuple[float, float] = (0.000_1, 0.001)
@@ -73,14 +73,14 @@ class Host:
             endpoint.kill()
 
     def lose_power(self) -> None:
-        """The machine stopped: nothing is sent any more, not even that connections ended."""
+        """Stop the machine: nothing is sent any more, not even the end of its connections."""
         self.listeners.clear()
         self.is_up = False
         for endpoint in list(self.endpoints.values()):
             endpoint.vanish()
 
     def boot(self) -> None:
-        """The machine is back: what is sent to its old connections is refused."""
+        """Start the machine again: it refuses segments for its old connections."""
         self.is_up = True
         self.network.retry_to(self.address)
 
@@ -92,7 +92,7 @@ class Network:
         scheduler: time.
         chance: where latencies come from.
         settings: how it behaves when nothing is wrong.
-        on_event: told (kind, text) of everything that happens, for the trace.
+        on_event: called with (kind, text) for everything that happens, for the trace.
     """
 
     def __init__(
@@ -118,24 +118,24 @@ class Network:
         return host
 
     def note(self, text: str) -> None:
-        """Report something."""
+        """Report an event for the trace."""
         if self._note is not None:
             self._note(text)
 
     # --- faults -----------------------------------------------------------------------------------
 
     def block(self, source: str, target: str) -> None:
-        """Let nothing through in one direction; both calls make a partition."""
+        """Block one direction; blocking both directions makes a partition."""
         self._blocked.add((source, target))
 
     def unblock(self, source: str, target: str) -> None:
-        """Let everything through again; what was held up is sent again a moment later."""
+        """Let bytes through again; those held up are sent again a moment later."""
         self._blocked.discard((source, target))
-        # The other direction too: what went unanswered there is sent again.
+        # The other direction too: segments that got no answer there are sent again.
         self._retry(lambda stream: stream.way in ((source, target), (target, source)))
 
     def slow_down(self, source: str, target: str, extra_s: float) -> None:
-        """Add up to so much latency in one direction; 0 ends it."""
+        """Add up to ``extra_s`` of latency in one direction; 0 ends it."""
         if extra_s:
             self._slow[source, target] = extra_s
         else:
@@ -152,11 +152,11 @@ class Network:
         return [s for s in self._streams.values() if not s.is_over and not s.target.is_gone]
 
     def is_blocked(self, way: tuple[str, str]) -> bool:
-        """Whether nothing gets through, since the link is cut or the target is off."""
+        """Whether nothing gets through, because the link is cut or the target is off."""
         return way in self._blocked or not self.hosts[way[1]].is_up
 
     def retry_to(self, address: str) -> None:
-        """Send again what is held up on the way to a host."""
+        """Send bytes again that were held up on the way to a host."""
         self._retry(lambda stream: stream.way[1] == address)
 
     def _retry(self, concerns: Callable[[Stream], bool]) -> None:
@@ -187,7 +187,7 @@ class Network:
         return stream
 
     def forget(self, stream: Stream) -> None:
-        """A stream is over."""
+        """Remove a stream that has ended."""
         self._streams.pop(stream.number, None)
 
     # --- what loops call --------------------------------------------------------------------------
@@ -278,7 +278,7 @@ class SimServer(asyncio.AbstractServer):
         host.listeners[port] = self
 
     def accept(self, endpoint: Endpoint) -> None:
-        """Give a connection the kernel has made to the process."""
+        """Hand a connection the kernel has made to the process."""
         self._loop.call_soon(self._accepted, endpoint)
 
     def _accepted(self, endpoint: Endpoint) -> None:
@@ -309,11 +309,11 @@ class SimServer(asyncio.AbstractServer):
         await self._loop.create_future()
 
     async def wait_closed(self) -> None:
-        """Return at once."""
+        """Do nothing: closing takes no time."""
 
 
 class _Name:
-    """What stands for a listening socket."""
+    """Stands for a listening socket."""
 
     def __init__(self, name: tuple[str, int]) -> None:
         self._name = name
@@ -323,7 +323,7 @@ class _Name:
 
 
 class _Attempt:
-    """One connect: the three segments of the handshake, each repeated while it gets lost."""
+    """One connection attempt: the handshake's three segments, each repeated until it arrives."""
 
     def __init__(self, network: Network, loop: SimLoop, here: Host, host: str, port: int) -> None:
         self._network = network
@@ -363,7 +363,7 @@ class _Attempt:
             self._fail(errno.ETIMEDOUT)
 
     def _arrive(self) -> None:
-        """The first segment is at the target."""
+        """Handle the arrival of the first segment at the target."""
         if self._waiter is None:
             return
         there = self._network.hosts[self._target]
@@ -420,7 +420,7 @@ class Endpoint:
         self.incoming: Stream | None = None
 
     def join(self, other: Endpoint) -> None:
-        """Make a connection of two sides."""
+        """Connect this side with the other one."""
         network = self.host.network
         self.peer, other.peer = other, self
         self.remote, other.remote = other.local, self.local
@@ -430,7 +430,7 @@ class Endpoint:
         other.host.endpoints[other.out.number] = other
 
     def open(self, protocol: asyncio.Protocol) -> SimTransport:
-        """Give it to the process."""
+        """Hand the connection to the process."""
         self.transport = transport = SimTransport(self._loop, self, protocol)
         self._loop.call_soon(protocol.connection_made, transport)
         self._loop.call_soon(self.set_reading, True)
@@ -439,24 +439,24 @@ class Endpoint:
     # --- reading ----------------------------------------------------------------------------------
 
     def set_reading(self, wanted: bool) -> None:
-        """Whether the process takes what arrives."""
+        """Set whether the process takes bytes that arrive."""
         self.is_reading = wanted
         if wanted:
             self.wake()
 
     def arrived(self, data: bytes) -> None:
-        """Bytes came in."""
+        """Take bytes that arrived."""
         self.unread.append(data)
         self.unread_bytes += len(data)
         self.wake()
 
     def ended(self) -> None:
-        """The peer has sent everything."""
+        """Note that the peer has sent everything."""
         self.eof_in = True
         self.wake()
 
     def wake(self) -> None:
-        """Have the process read, if it wants to and there is something."""
+        """Let the process read, if it wants to and there is something to read."""
         if self.is_reading and not self._waking and (self.unread or self.eof_in):
             self._waking = True
             self._loop.call_soon(self._read)
@@ -482,7 +482,7 @@ class Endpoint:
     # --- ends -------------------------------------------------------------------------------------
 
     def broken(self, error: OSError) -> None:
-        """The connection was reset, or given up."""
+        """End the connection: it was reset, or given up."""
         if self.is_gone:
             return
         self._leave()
@@ -491,7 +491,7 @@ class Endpoint:
             self.transport.broken(error)
 
     def reset_peer(self) -> None:
-        """End it at once, telling the other side."""
+        """End the connection at once and tell the other side."""
         if self.is_gone:
             return
         self._leave()
@@ -499,7 +499,7 @@ class Endpoint:
             self.out.send_reset()
 
     def finish(self) -> None:
-        """The process has closed it: what was sent still arrives, and then the end."""
+        """Close the connection for the process: bytes already sent still arrive, then the end."""
         if self.is_gone:
             return
         if self.unread:
@@ -510,14 +510,14 @@ class Endpoint:
             self.out.send_end()
 
     def kill(self) -> None:
-        """The process is gone, the machine is not."""
+        """End the connection of a killed process whose machine goes on."""
         if self.out is not None:
             self.out.buffer.clear()
             self.out.buffered = 0
         self.finish()
 
     def vanish(self) -> None:
-        """The machine is gone."""
+        """End the connection of a machine that lost power: the peer is not told."""
         self._leave()
         if self.out is not None:
             self.out.lose()
@@ -529,7 +529,7 @@ class Endpoint:
 
 
 class Stream:
-    """One direction of a connection: what is written, on its way, held up."""
+    """One direction of a connection: bytes written, bytes on their way, bytes held up."""
 
     __slots__ = (
         "_cut_after", "_ended", "_is_lost", "_last_at", "_network", "buffer", "buffered", "held",
@@ -585,7 +585,8 @@ class Stream:
         scheduler = self._network.scheduler
         at = max(self._last_at, scheduler.now + self._network.latency_s(self.way))
         self._last_at = at
-        # The time itself: a difference from now is rounded, and could be just before the last one.
+        # The absolute time: a difference from now is rounded, and could fall just before the last
+        # one.
         scheduler.call_at(at, self._arrive, kind, data)
 
     def _arrive(self, kind: str, data: bytes) -> None:
@@ -593,9 +594,9 @@ class Stream:
             return
         if self.held or self._gets_stuck():
             if kind == "reset":
-                return  # sent once
+                return  # the first copy
             if self._is_lost:
-                self._finish()  # nobody is left to send it again: what is behind it waits for ever
+                self._finish()  # nobody is left to send it again: later segments wait for ever
                 return
             if not self.held:
                 give_up_s = self._network.settings.give_up_s
@@ -605,24 +606,24 @@ class Stream:
         self._deliver(kind, data)
 
     def release(self) -> None:
-        """Deliver what was held up, unless the way is blocked still."""
+        """Deliver bytes that were held up, unless the way is still blocked."""
         while self.held and not self.is_over and not self._gets_stuck():
             self._deliver(*self.held.popleft())
 
     def _gets_stuck(self) -> bool:
-        """Whether a segment is lost on its way, or the refusal that answers it is."""
+        """Tell whether a segment is lost on its way, or the refusal that answers it is lost."""
         network = self._network
         if network.is_blocked(self.way):
             return True
         return self.target.is_gone and network.is_blocked((self.way[1], self.way[0]))
 
     def stall(self, seconds: float) -> None:
-        """Lose the next segment: it and all behind it come when it is sent again."""
+        """Lose the next segment: it and all later ones arrive when it is sent again."""
         self.held.append(("data", b""))
         self._network.scheduler.call_later(seconds, self.release)
 
     def cut_after(self, size: int) -> None:
-        """Let ``size`` more bytes through and then reset the connection, in mid-frame or not."""
+        """Let ``size`` more bytes through, then reset the connection, even in mid-frame."""
         self._cut_after = size
 
     def _deliver(self, kind: str, data: bytes) -> None:
@@ -655,7 +656,7 @@ class Stream:
             self._cut_after -= len(data)
             return data
         data, self._cut_after = data[: self._cut_after], None
-        # At once: what is held up behind it, or on its way, must not close the gap.
+        # At once: bytes held up behind it, or on their way, must not close the gap.
         self._finish()
         self._network.scheduler.call_later(_LOOPBACK_S, self.break_both)
         return data
@@ -671,7 +672,7 @@ class Stream:
             side.broken(error)
 
     def _refuse(self) -> None:
-        """Bytes for a connection the target does not have: it answers with a reset."""
+        """Answer bytes for a connection the target does not have with a reset."""
         self._finish()
         if not self.source.is_gone:
             network, back = self._network, (self.way[1], self.way[0])
@@ -687,7 +688,7 @@ class Stream:
             self.source.broken(TimeoutError(errno.ETIMEDOUT, "Connection timed out"))
 
     def taken(self, size: int) -> None:
-        """The receiving process has read so much: the window moves."""
+        """Move the window: the receiving process has read ``size`` bytes."""
         self.in_flight -= size
         if not self.buffer or self.is_over:
             return
@@ -707,23 +708,23 @@ class Stream:
             transport.drained()
 
     def send_end(self) -> None:
-        """Send the end behind what is buffered."""
+        """Send the end of the stream after the buffered bytes."""
         self._ended = True
         self._pump()
 
     def send_reset(self) -> None:
-        """Send a reset in place of what is buffered."""
+        """Send a reset instead of the buffered bytes."""
         self.buffer.clear()
         self.buffered = 0
         self._schedule("reset", b"")
 
     def lose(self) -> None:
-        """The sending machine is gone with what it had not sent; what is on its way arrives."""
+        """Lose the bytes not yet sent, as their machine is gone; those on their way arrive."""
         self.buffer.clear()
         self.buffered = 0
         self._is_lost = True
         if self.held:
-            self._finish()  # what is on its way comes behind what nobody sends again
+            self._finish()  # bytes behind a lost segment, which nobody sends again
 
     def _finish(self) -> None:
         self.is_over = True

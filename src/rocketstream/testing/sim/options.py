@@ -1,6 +1,6 @@
-"""What a simulated run is made of: every knob, drawn from the seed.
+"""The options of a simulated run, drawn from the seed.
 
-Law: values and how they are drawn; a run with equal options and an equal seed is the same run.
+Law: values and how they are drawn; equal options and an equal seed give the same run.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FAULT_KINDS = (
     "disk full",
     "bit flip",
 )
-"""What can be made to happen."""
+"""The kinds of fault a run can have."""
 
 COUNTED = (
     *FAULT_KINDS[:14],
@@ -47,41 +47,41 @@ COUNTED = (
     "page torn",
     "names lost",
 )
-"""What must have happened in every 1,000 seeds for a campaign to count."""
+"""The kinds of fault that must have happened in every 1,000 seeds for a campaign to count."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """The knobs of one run; times are virtual milliseconds.
+    """The options of one run; times are virtual milliseconds.
 
     Attributes:
         seed: where all chance comes from.
         scenario: name of the workload.
-        flush: the broker's.
-        queues: of each topic.
+        flush: flush mode of the broker.
+        queues: number of queues of each topic.
         messages: how many the workload sends.
-        members: of each group.
-        body_bytes_max: of a message.
-        delay_levels: the broker's.
+        members: number of members of each group.
+        body_bytes_max: greatest body of a message.
+        delay_levels: delay levels of the broker.
         fault_ms: how long faults happen.
         fault_interval_ms: mean time between them.
-        heal_ms: how long everything may take afterwards.
+        heal_ms: how long recovery may take afterwards.
         faults: which kinds happen.
-        latency_ms: most time a segment takes.
+        latency_ms: longest time a segment takes.
         slow_share: share of segments that take longer.
         split_share: share of writes that arrive in two pieces.
-        commit_log_file_bytes: the store's.
-        consume_queue_units: of one file.
-        flush_interval_ms: the store's.
-        keep_interval_ms: the store's.
+        commit_log_file_bytes: size of a commit log file.
+        consume_queue_units: entries of one consume queue file.
+        flush_interval_ms: how often the store flushes.
+        keep_interval_ms: how often the store runs its upkeep.
         persist_interval_ms: how often the broker writes offsets.
         register_interval_ms: how often the broker registers.
-        heartbeat_ms: the clients'.
-        rebalance_ms: the clients'.
+        heartbeat_ms: how often clients send heartbeats.
+        rebalance_ms: how often clients rebalance.
         client_persist_ms: how often clients send offsets.
         pull_batch: messages asked for at once.
         consume_batch: messages a listener is given at once.
-        request_timeout_ms: the clients'.
+        request_timeout_ms: timeout of the clients' requests.
     """
 
     seed: int
@@ -113,7 +113,7 @@ class Options:
     request_timeout_ms: int = 3_000
 
     def __str__(self) -> str:
-        """Return what is not at its default."""
+        """Return the options that differ from their defaults."""
         shown = [
             f"{each.name}={getattr(self, each.name)!r}"
             for each in fields(self)

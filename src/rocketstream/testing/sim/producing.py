@@ -1,4 +1,4 @@
-"""Simulated producers that write down what they send: plain, by key, delayed, in transactions.
+"""Simulated producers that record what they send: plain, by key, delayed, in transactions.
 
 Law: each message has a key of its own, made before it is sent and never used again; a producer
 that was killed goes on with the next one.
@@ -36,13 +36,14 @@ class Habits:
     """How a producer sends.
 
     Attributes:
-        topic: where to.
-        messages: how many, over all its lives.
-        pause_ms: most time between two sends.
-        at_once: most sends under way.
-        sharded: sends with a sharding key, one at a time: their order counts.
+        topic: topic it sends to.
+        messages: how many it sends, over all restarts.
+        pause_ms: longest time between two sends.
+        at_once: how many sends may be under way.
+        sharded: whether it sends with a sharding key, one message at a time, because their order
+            counts.
         delayed: share of delayed messages.
-        transactional: sends everything in transactions.
+        transactional: whether it sends everything in transactions.
         retries: how often the client tries again.
     """
 
@@ -57,7 +58,7 @@ class Habits:
 
 
 class Sender:
-    """A process that sends, and keeps over its crashes how far it is."""
+    """A process that sends and remembers its progress over its crashes."""
 
     def __init__(self, world: World, name: str) -> None:
         self._world = world
@@ -66,12 +67,12 @@ class Sender:
 
     @property
     def sent(self) -> int:
-        """How many sends were begun."""
+        """Return how many sends were begun."""
         return int(self.node.kept["sent"])
 
     @property
     def is_done(self) -> bool:
-        """Whether it sends nothing more."""
+        """Whether it will send nothing more."""
         return not self.node.kept["busy"]
 
     async def _main(self, node: Node) -> None:
@@ -80,11 +81,11 @@ class Sender:
 
 
 class SimProducer(Sender):
-    """A process that sends ``habits.messages`` messages, or until faults are over.
+    """A process that sends ``habits.messages`` messages, or sends until faults are over.
 
     Args:
-        world: where it lives.
-        name: of the process, and of its keys.
+        world: the world it lives in.
+        name: name of the process, and prefix of its keys.
         habits: how it sends.
         decided: the table of local transactions, which all producers of the group share.
     """
@@ -169,13 +170,13 @@ class SimProducer(Sender):
 
 
 class _LocalTransactions(TransactionListener):
-    """Local transactions in a table that outlives processes: what is decided stays decided."""
+    """Local transactions in a table that outlives processes: a decision is never changed."""
 
     def __init__(self, decided: dict[str, bool], recorder: Recorder, chance: random.Random) -> None:
         self._decided, self._recorder, self._chance = decided, recorder, chance
 
     async def execute_local_transaction(self, message: Message, arg: Any) -> LocalTransactionState:
-        """Commit, roll back, or leave it to a later question."""
+        """Commit, roll back, or leave the decision to a later check."""
         await asyncio.sleep(self._chance.random() * 0.02)
         fate = self._chance.random()
         if fate < 0.2:
@@ -183,7 +184,7 @@ class _LocalTransactions(TransactionListener):
         return self._decide(str(arg), commit=fate < 0.8)
 
     async def check_local_transaction(self, message: MessageExt) -> LocalTransactionState:
-        """Answer from the table; what is not in it is decided now, for good."""
+        """Answer from the table; a transaction not in it is decided now, for good."""
         return self._decide(message.keys or "", commit=self._chance.random() < 0.5)
 
     def _decide(self, key: str, *, commit: bool) -> LocalTransactionState:

@@ -1,6 +1,6 @@
-"""One seed: run and judge it.
+"""Runs one seed and judges the result.
 
-Law: a seed is judged by its workload and by what the product must never do; nothing is retried.
+Law: a seed is judged by its workload and by the promises every run must keep; nothing is retried.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _HOME = "rocketstream.testing.sim.workload"
 
 
 class Workload(Protocol):
-    """What clients do in a run, and how it is judged."""
+    """The actions of the clients in a run, and how the run is judged."""
 
     @property
     def messages(self) -> int:
@@ -42,7 +42,7 @@ class Workload(Protocol):
         ...
 
     def unfinished(self) -> str:
-        """Say what is missing."""
+        """Return a text that says what is missing."""
         ...
 
     def check(self) -> list[Any]:
@@ -52,11 +52,11 @@ class Workload(Protocol):
 
 @dataclass
 class SeedResult:
-    """What became of one seed.
+    """The result of one seed.
 
     Attributes:
-        failure: why it failed; empty when it did not.
-        digest: of everything that happened.
+        failure: why the seed failed; empty when it passed.
+        digest: digest of everything that happened.
         story: what happened, for a reader; only when asked for.
     """
 
@@ -73,11 +73,11 @@ class SeedResult:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing was wrong."""
+        """Whether the seed passed."""
         return not self.failure
 
     def report(self) -> str:
-        """Return what a reader needs to look into a failure."""
+        """Return the text a reader needs to investigate a failure."""
         lines = [
             f"seed {self.seed} ({self.scenario}) failed: {self.failure}",
             *(f"  {each}" for each in self.anomalies[:20]),
@@ -89,7 +89,7 @@ class SeedResult:
 
 
 def workloads() -> dict[str, Callable[[World], Workload]]:
-    """Return what can be run, by name."""
+    """Return the workloads that can be run, by name."""
     found: dict[str, Callable[[World], Workload]] = importlib.import_module(_HOME).WORKLOADS
     return found
 
@@ -105,8 +105,8 @@ def run_seed(
     Args:
         seed: where all chance comes from.
         scenario: name of the workload; drawn when None.
-        options: the knobs; drawn when None.
-        trace: keep the story.
+        options: the options; drawn when None.
+        trace: whether to keep the story.
     """
     known = workloads()
     names = sorted(known)
@@ -121,7 +121,7 @@ def run_seed(
 
 @contextlib.contextmanager
 def simulated(seed: int, options: Options, *, trace: bool = False) -> Iterator[World]:
-    """Lend a world, and keep the rest of the process from having a say in it."""
+    """Yield a world, and keep the rest of the process from influencing it."""
     world = World(options, keep_story=trace)
     before = random.getstate()
     collecting = gc.isenabled()
@@ -149,7 +149,7 @@ def simulated(seed: int, options: Options, *, trace: bool = False) -> Iterator[W
 
 
 class _Listening(logging.Handler):
-    """Takes log lines into the story, and what a handler should have caught into the verdict."""
+    """Copies log lines into the story, and errors a handler should have caught into the verdict."""
 
     def __init__(self, world: World) -> None:
         super().__init__()
@@ -218,7 +218,7 @@ def _run(world: World, workload: Workload) -> Faults:
 
 
 def _ended(world: World, node: Node, error: Exception) -> None:
-    """A process gave up: servers may when the disk fails or is damaged by chance."""
+    """Judge the end of a process: a server may give up when its disk fails or is damaged."""
     excused = world.faults["bit flip"] or os.strerror(errno.EIO) in str(error)
     if isinstance(error, StoreDamagedError) and not excused:
         world.fail(f"the store refuses to start: {error}", error)

@@ -1,7 +1,7 @@
-"""Your own listener in a simulated cluster, through crashes, partitions and pauses.
+"""Runs your own listener in a simulated cluster, through crashes, partitions and pauses.
 
-Law: what a process keeps in memory dies with it, what it puts into the database stays; everything
-is drawn from the seed, so a finding happens again.
+Law: a process loses its memory when it dies, the database stays; everything is drawn from the seed,
+so a finding can be repeated.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ FAULTS = (
     "partition",
     "reset",
 )
-"""What befalls a simulated listener unless told otherwise."""
+"""The faults a simulated listener meets unless told otherwise."""
 STORY_LINES_MAX = 40
 CALM_MS = 5_000.0
-"""So long after everything was consumed the check has its look."""
+"""The check runs this long after everything was consumed."""
 _DONE = {
     None,
     ConsumeConcurrentlyStatus.CONSUME_SUCCESS,
@@ -64,10 +64,10 @@ class Process:
     """One life of one of your processes.
 
     Attributes:
-        name: the same after a crash.
-        life: 1, and one more after each crash.
-        database: what survives crashes, shared by all your processes.
-        random: chance of this life; use no other.
+        name: name of the process; the same after a crash.
+        life: 1 at first, one more after each crash.
+        database: the object that survives crashes, shared by all your processes.
+        random: source of randomness of this life; use no other.
     """
 
     name: str
@@ -78,13 +78,13 @@ class Process:
 
 @dataclass(frozen=True)
 class Finding:
-    """A seed with which something went wrong.
+    """A seed in which something went wrong.
 
     Attributes:
-        seed: runs it again: ``simulate(..., first_seed=seed, seeds=1)``.
+        seed: repeats it: ``simulate(..., first_seed=seed, seeds=1)``.
         what: what went wrong.
         story: what happened, in virtual milliseconds.
-        options: the knobs that were drawn.
+        options: the options that were drawn.
     """
 
     seed: int
@@ -98,11 +98,11 @@ class Finding:
 
 @dataclass(frozen=True)
 class Report:
-    """What came of a simulation.
+    """The result of a simulation.
 
     Attributes:
         seeds: how many seeds ran.
-        finding: the first that went wrong; None when none did.
+        finding: the first seed that went wrong; None when none did.
         deliveries: messages given to listeners, over all seeds.
         crashes: processes of yours that were killed, over all seeds.
     """
@@ -123,7 +123,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Scene:
-    """What is simulated with every seed; see ``simulate``."""
+    """The settings of a simulation, equal for every seed; see ``simulate``."""
 
     make_listener: Callable[[Process], Listener]
     check: Check | None
@@ -153,7 +153,7 @@ def simulate(
 
     Each run sends messages with the keys ``order-1``, ``order-2``, … to a cluster in which
     ``members`` processes of yours consume them, while faults happen. Then the faults end,
-    everything is consumed, and ``check`` has a look.
+    everything is consumed, and ``check`` is called.
 
     Args:
         make_listener: called when a process of yours starts, again after each crash; returns the
@@ -162,14 +162,15 @@ def simulate(
         check: called at the end with the database and the keys of all acknowledged messages;
             raises ``AssertionError`` when something is wrong.
         database: makes the database of a run.
-        seeds: most runs.
-        first_seed: the first of them.
+        seeds: how many runs at most.
+        first_seed: the first seed.
         members: how many processes consume.
         messages: how many messages a run sends.
         orderly: consume queues in order.
         max_reconsume_times: how often a message may fail before it is dead-lettered.
         sharding_key: gives the sharding key of a message by its number, for order.
-        faults: what happens; names of ``rocketstream.testing.sim.options.FAULT_KINDS``.
+        faults: the faults that happen, by their names in
+            ``rocketstream.testing.sim.options.FAULT_KINDS``.
     """
     scene = Scene(
         make_listener, check, database, members, messages, orderly, max_reconsume_times,
@@ -230,7 +231,7 @@ class _Simulation(BaseWorkload):
         self.groups.append(_Listeners(self.world, manners, scene, self.database))
 
     def is_done(self) -> bool:
-        """Done for a while: what listeners left to a later moment may still be done."""
+        """Whether everything has been done for a while: listeners may still finish delayed work."""
         if not super().is_done():
             self._done_since = None
             return False
@@ -310,7 +311,7 @@ class _Listeners(SimGroup):
 
 
 def _story(history: Sequence[Event], what: str) -> str:
-    """Return what happened to the messages that are named, and to the processes."""
+    """Return the events of the messages that ``what`` names, and those of the processes."""
     named = {word.strip(".,:;'\"()[]{}") for word in what.split()}
     lines: list[str] = []
     for event in history:

@@ -1,6 +1,7 @@
-"""What happened in a run: a digest of everything, and on request the story for a reader.
+"""Records a run: a digest of everything, and on request the story for a reader.
 
-Law: the digest covers time and text of every event, so that two runs with one digest are one run.
+Law: the digest covers time and text of every event, so that two runs with equal digests are the
+same run.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ from collections.abc import Callable
 
 
 class Trace:
-    """Takes events in.
+    """Collects the events of a run.
 
     Args:
-        now_s: virtual time.
+        now_s: returns virtual time in seconds.
         keep: whether the lines are kept for a reader.
     """
 
@@ -29,7 +30,7 @@ class Trace:
         return self._lines is not None
 
     def add(self, text: str) -> None:
-        """Take an event in: it counts for the digest."""
+        """Add an event: it counts for the digest."""
         line = f"{self._now_s():.6f} {text}"
         self.events += 1
         self._hash.update(line.encode("utf-8", "surrogatepass"))
@@ -37,7 +38,7 @@ class Trace:
             self._lines.append(line)
 
     def tell(self, text: str) -> None:
-        """Add to the story alone."""
+        """Add a line to the story only."""
         if self._lines is not None:
             self._lines.append(f"{self._now_s():.6f} {text}")
 

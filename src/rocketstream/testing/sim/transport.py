@@ -1,6 +1,6 @@
-"""What a protocol of a simulated process writes to: an asyncio transport over an endpoint.
+"""An asyncio transport over an endpoint of the simulated network.
 
-Law: what asyncio promises protocols, no more; bytes and their fate are the network's.
+Law: keeps asyncio's promises to protocols, no more; the network decides what happens to bytes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _HIGH_WATER_BYTES = 64 * 1024
 
 
 class SimTransport(asyncio.Transport):
-    """What a protocol writes to."""
+    """The transport a protocol of a simulated process writes to."""
 
     def __init__(self, loop: SimLoop, endpoint: Endpoint, protocol: asyncio.Protocol) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class SimTransport(asyncio.Transport):
     # --- reading ----------------------------------------------------------------------------------
 
     def pause_reading(self) -> None:
-        """Leave what arrives in the kernel; the peer feels it once the window is full."""
+        """Leave arriving bytes in the kernel; the peer notices once the window is full."""
         self._endpoint.set_reading(False)
 
     def resume_reading(self) -> None:
@@ -50,13 +50,13 @@ class SimTransport(asyncio.Transport):
             self._endpoint.set_reading(True)
 
     def is_reading(self) -> bool:
-        """Whether bytes are taken."""
+        """Whether the protocol takes bytes now."""
         return self._endpoint.is_reading and not self._closing
 
     # --- writing ----------------------------------------------------------------------------------
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Send; what the window does not take waits here."""
+        """Send bytes; those beyond the window wait here."""
         out = self._endpoint.out
         if not data or self._closing or self._endpoint.is_gone or out is None:
             return
@@ -66,7 +66,7 @@ class SimTransport(asyncio.Transport):
             self.protocol.pause_writing()
 
     def drained(self) -> None:
-        """Some of what waited was taken."""
+        """Note that the network took some of the waiting bytes."""
         buffered = self.get_write_buffer_size()
         if self._paused and buffered <= self._low:
             self._paused = False
@@ -75,7 +75,7 @@ class SimTransport(asyncio.Transport):
             self._finish_close()
 
     def get_write_buffer_size(self) -> int:
-        """Bytes that wait here."""
+        """Return how many bytes wait here."""
         out = self._endpoint.out
         return 0 if out is None else out.buffered
 
@@ -91,7 +91,7 @@ class SimTransport(asyncio.Transport):
         self._low = high // 4 if low is None else low
 
     def can_write_eof(self) -> bool:
-        """Half-closed connections are not simulated."""
+        """Return False: half-closed connections are not simulated."""
         return False
 
     # --- ends -------------------------------------------------------------------------------------
@@ -101,7 +101,7 @@ class SimTransport(asyncio.Transport):
         return self._closing
 
     def close(self) -> None:
-        """Send what waits, then end."""
+        """Send the waiting bytes, then end."""
         if self._closing:
             return
         self._closing = True
@@ -114,7 +114,7 @@ class SimTransport(asyncio.Transport):
         self._tell_lost(None)
 
     def abort(self) -> None:
-        """End at once; what waits is lost."""
+        """End at once; waiting bytes are lost."""
         self._closing = True
         self._endpoint.set_reading(False)
         out = self._endpoint.out
@@ -124,7 +124,7 @@ class SimTransport(asyncio.Transport):
         self._finish_close()
 
     def broken(self, error: OSError) -> None:
-        """The network ended it."""
+        """End because the network ended the connection."""
         self._closing = True
         self._tell_lost(error)
 
@@ -134,10 +134,10 @@ class SimTransport(asyncio.Transport):
             self._loop.call_soon(self.protocol.connection_lost, error)
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """Change who is told."""
+        """Change the protocol that is called."""
         assert isinstance(protocol, asyncio.Protocol)
         self.protocol = protocol
 
     def get_protocol(self) -> asyncio.BaseProtocol:
-        """Return who is told."""
+        """Return the protocol that is called."""
         return self.protocol

@@ -1,6 +1,6 @@
 """Background work on virtual time: steps run on the loop of their process, one at a time.
 
-Law: when a step runs is chance and virtual time; what it does is the product's.
+Law: chance and virtual time decide when a step runs; its code is the product's.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ class SimWorkers:
 
     Args:
         loop: the process.
-        delay_s: returns how long it takes until work that is due begins, and what was submitted
-            is done.
+        delay_s: returns the seconds until due work begins, and until a submitted function is done.
     """
 
     def __init__(self, loop: SimLoop, delay_s: Callable[[], float]) -> None:
@@ -33,7 +32,7 @@ class SimWorkers:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self, name: str, step: Step, *, first_s: float) -> SimWorker:
-        """Call ``step`` after ``first_s`` seconds, and again as it says."""
+        """Call ``step`` after ``first_s`` seconds, and again after each pause it returns."""
         return SimWorker(self._loop, name, step, first_s, self._delay_s)
 
     def submit(self, function: Callable[[], T]) -> asyncio.Future[T]:
@@ -63,7 +62,7 @@ class SimWorkers:
             self._timer = self._loop.call_later(self._delay_s(), self._work)
 
     def close(self) -> None:
-        """Run what was submitted and has not run."""
+        """Run the submitted functions that have not run yet."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -92,7 +91,7 @@ class SimWorker:
         self._timer: asyncio.TimerHandle | None = loop.call_later(first_s, self._run)
 
     def wake(self) -> None:
-        """Have the step called a moment from now; during a step, once more after it."""
+        """Have the step called a moment from now; while it runs, once more afterwards."""
         if self._stopped or self._woken:
             return
         self._woken = True
@@ -100,7 +99,7 @@ class SimWorker:
             self._again(0.0)
 
     def stop(self) -> None:
-        """Call the step no more."""
+        """Never call the step again."""
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()

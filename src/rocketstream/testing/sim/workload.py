@@ -1,6 +1,6 @@
-"""What clients do in a simulated run, by name, and how the run is judged.
+"""The actions of clients in a simulated run, by name, and how the run is judged.
 
-Law: a workload adds its processes and watches; all it needs of chance comes from the world.
+Law: a workload adds its processes and watches; the world is its only source of chance.
 """
 
 from __future__ import annotations
@@ -43,26 +43,26 @@ _UNSETTLED = {"EIO on write", "EIO on sync", "disk full", "short writes", "clock
 
 
 class Sends(Protocol):
-    """What a workload asks of a producer."""
+    """The part of a producer that a workload asks about."""
 
     node: Node
 
     @property
     def sent(self) -> int:
-        """How many sends were begun."""
+        """Return how many sends were begun."""
         ...
 
     @property
     def is_done(self) -> bool:
-        """Whether it sends nothing more."""
+        """Whether it will send nothing more."""
         ...
 
 
 class BaseWorkload:
-    """Producers, groups, an eye on the broker's offsets, and the verdict.
+    """Producers, groups, a watch on the broker's offsets, and the verdict.
 
     Args:
-        world: where everything lives.
+        world: the world everything lives in.
     """
 
     def __init__(self, world: World) -> None:
@@ -93,14 +93,14 @@ class BaseWorkload:
             self.producers.append(SimProducer(self.world, name, own, self._decided))
 
     def pace_ms(self, producers: int) -> float:
-        """Return a pause between sends that spreads them over the faults, or a short one."""
+        """Return a pause (ms) that spreads the sends over the time of faults, or a short one."""
         spread = 2 * self.world.options.fault_ms * producers / self.world.options.messages
         return self.chance.choice((5.0, spread / 2, spread))
 
     # --- watching ---------------------------------------------------------------------------------
 
     def _look(self) -> None:
-        """Write down every offset the broker has, when it is another one than before."""
+        """Record every offset of the broker that differs from the last look."""
         self.world.scheduler.call_later(LOOK_EVERY_S, self._look)
         if not self.world.cluster.is_ready:
             return
@@ -123,15 +123,15 @@ class BaseWorkload:
 
     @property
     def messages(self) -> int:
-        """How many sends were begun."""
+        """Return how many sends were begun."""
         return sum(producer.sent for producer in self.producers)
 
     def is_done(self) -> bool:
-        """Tell whether everything is consumed, committed and owned; asked when faults are over."""
+        """Tell whether everything is consumed, committed and owned; asked once faults are over."""
         return not self._missing()
 
     def unfinished(self) -> str:
-        """Say what is missing."""
+        """Return a text that says what is missing."""
         return "; ".join(self._missing()) or "nothing"
 
     def _missing(self) -> list[str]:
@@ -143,14 +143,14 @@ class BaseWorkload:
         for group in self.groups:
             found += self._group_missing(group, due)
         if not found and self.world.power_lost and not self._may_lose:
-            # A commit that was not flushed is made again when the producer has been asked.
+            # A commit that was not flushed is made again after the broker has asked the producer.
             lacking = due.keys() - {message.keys for message in self.world.cluster.stored(TOPIC)}
             if lacking:
                 found.append(f"the log does not hold {sorted(lacking)[:5]}")
         return found
 
     def _due(self) -> dict[str, str]:
-        """Return key and tags of what must be consumed: acknowledged, and committed if need be."""
+        """Return key and tags of each message that must be consumed: acknowledged and committed."""
         sent: dict[str, SendInvoked] = {}
         acknowledged: set[str] = set()
         commits: set[str] = set()
@@ -178,7 +178,8 @@ class BaseWorkload:
         lacking = wanted - group.consumed - group.given_up
         lacking |= group.pending
         if tags and not lacking:
-            # What was stored and not acknowledged: of groups without tags the offset says it.
+            # A message may be stored but not acknowledged: for groups without tags the offset shows
+            # it.
             stored = self.world.cluster.stored(group.manners.topic)
             wanted = {message.keys for message in stored if message.tags in tags}
             lacking = wanted - group.consumed - group.given_up
@@ -213,7 +214,8 @@ class BaseWorkload:
         self._look_last()
         found = check(self.world.history, self.rules())
         if self._may_lose:
-            # Places of what is gone are given anew, and skipped by who had been there.
+            # Offsets of lost messages are assigned anew; a consumer that had passed them skips
+            # them.
             found = [anomaly for anomaly in found if anomaly.kind not in _FOLLOWS_DAMAGE]
         return found
 
@@ -244,7 +246,7 @@ class BaseWorkload:
             self._record(LogRead(now, queue, begin, end))
 
     def rules(self) -> Rules:
-        """Return what this run is held to."""
+        """Return the rules this run is judged by."""
         options = self.world.options
         settle = options.persist_interval_ms + MARGIN_MS
         if not _UNSETTLED.isdisjoint(options.faults):
@@ -287,7 +289,7 @@ class Clustering(BaseWorkload):
 
 
 class Orderly(BaseWorkload):
-    """A group in order, members joining and leaving, and messages by sharding key."""
+    """A group in order whose members join and leave, and messages by sharding key."""
 
     def build(self) -> None:
         """Add producers with sharding keys and the group."""
@@ -313,7 +315,7 @@ class Orderly(BaseWorkload):
 
 
 class Delayed(BaseWorkload):
-    """Delayed messages among others."""
+    """Delayed messages among undelayed ones."""
 
     def build(self) -> None:
         """Add producers of delayed messages and a group that fails some."""
@@ -331,7 +333,7 @@ class Transactions(BaseWorkload):
         """Add transaction producers and a group."""
         options = self.world.options
         count = self.chance.choice((1, 2))
-        # Without further tries a second copy is always one too many.
+        # Without retries a second copy is always one too many.
         retries = self.chance.choice((0, 0, 2))
         self.add_producers(count, pause_ms=self.pace_ms(count), transactional=True, retries=retries)
         self.groups.append(SimGroup(self.world, Manners("buyers", TOPIC, options.members)))

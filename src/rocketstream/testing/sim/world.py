@@ -1,7 +1,7 @@
-"""Simulated processes, each on a machine of its own, in one world of one time.
+"""Simulated processes, each on a machine of its own, with one common time.
 
-Law: starts, stops, kills and pauses; what runs in a process is the caller's, what goes wrong is
-decided in ``faults``.
+Law: starts, stops, kills and pauses processes; the caller decides what runs in them, ``faults``
+decides what goes wrong.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MONTH_MS = 28 * 86_400_000
 
 
 class NodeClock:
-    """The clocks of one machine: the wall clock may be set, the monotonic one only runs."""
+    """The clocks of one machine: the wall clock may be set, the monotonic one only grows."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
@@ -51,7 +51,7 @@ class NodeClock:
 
 
 class _Identity:
-    """What tells one incarnation of a process from every other."""
+    """Identifiers that tell one incarnation of a process from every other."""
 
     def __init__(self, address: str, pid: int, chance: random.Random) -> None:
         self.address = address
@@ -73,12 +73,12 @@ class Node:
     """One simulated process on a machine of its own.
 
     Attributes:
-        name: what it is called.
+        name: name of the process.
         host: address of its machine.
         incarnation: how often it was started.
-        clock: clocks of its machine.
-        kept: free for the caller; survives every crash.
-        disk: of its machine.
+        clock: the clocks of its machine.
+        kept: a place for the caller's data; survives every crash.
+        disk: the disk of its machine.
         files: the disk as this incarnation sees it.
         loop: event loop of this incarnation.
     """
@@ -109,7 +109,7 @@ class Node:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the process runs; a paused one does."""
+        """Whether the process is alive; a paused one is."""
         return self._lives
 
     # --- what its own code uses -------------------------------------------------------------------
@@ -130,7 +130,7 @@ class Node:
         } | settings
 
     def record(self, event: object) -> None:
-        """Add an event to the history; what a dead process says is not heard."""
+        """Add an event to the history; events of a dead process are dropped."""
         if asyncio._get_running_loop() is self.loop and self._lives:
             self.world.history.append(event)
             self.world.trace.add(f"{self.name}: {event!r}")
@@ -142,7 +142,7 @@ class Node:
     # --- life -------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start the process, its machine too if that is off."""
+        """Start the process, and its machine if that is off."""
         if self._lives:
             return
         self._forget_restart()
@@ -159,7 +159,7 @@ class Node:
         world.by_loop[loop] = self
         self._machine.boot()
         world.trace.add(f"{self.name} starts {self.incarnation}")
-        # Held: nothing else may refer to a process that only waits.
+        # Kept: nothing else may refer to a process that only waits.
         self._task = loop.create_task(self._run(), name=f"{self.name}-main")
 
     async def _run(self) -> None:
@@ -182,13 +182,13 @@ class Node:
         return 0.0002 + 0.003 * chance.random() if chance.random() < 0.95 else 0.05
 
     def kill(self) -> None:
-        """End the process as SIGKILL does: the machine and what was written stay."""
+        """End the process as SIGKILL does: machine and disk are untouched."""
         if self._lives:
             self._end(power_lost=False)
             self._machine.kill_process()
 
     def lose_power(self) -> None:
-        """Stop the machine at once: of what was not synced, chance decides what stays."""
+        """Stop the machine at once: chance decides which unsynced data survives."""
         if self._lives:
             self._end(power_lost=True)
         self._machine.lose_power()
@@ -208,7 +208,7 @@ class Node:
         self._dead_loops.append(self.loop)
 
     def restart_later(self, delay_s: float) -> None:
-        """Start it after a while, unless somebody does before."""
+        """Start the process after ``delay_s``, unless it was started before."""
         self._forget_restart()
         self._restart = self.world.scheduler.call_later(delay_s, self.start)
 
@@ -238,7 +238,7 @@ class Node:
         self.world.unhandled(self, message, error)
 
     def bury(self) -> None:
-        """Close what every incarnation left behind; the simulation is over."""
+        """Close everything every incarnation left open; the simulation is over."""
         if self._lives:
             self._end(power_lost=False)
         for loop in self._dead_loops:
@@ -250,14 +250,14 @@ class World:
     """All processes, the network between them, and time.
 
     Attributes:
-        seed: where all chance comes from.
-        options: the knobs.
+        seed: the source of all chance.
+        options: the options of the run.
         history: what processes recorded, in order.
         healed: whether faults are over.
         power_lost: whether the broker's machine lost power.
         faults: faults that happened, by kind.
-        failure: why the run failed; None while it did not.
-        internal_errors: what nobody caught.
+        failure: why the run failed; None if it has not failed.
+        internal_errors: errors nobody caught.
     """
 
     def __init__(self, options: Options, *, keep_story: bool = False) -> None:
@@ -292,15 +292,15 @@ class World:
         return self.scheduler.now * 1000
 
     def random(self, name: str) -> random.Random:
-        """Return a stream of chance of its own for a purpose; the same for the same seed."""
+        """Return a random stream for one purpose; equal seeds and names give equal streams."""
         return random.Random(f"{self.seed} {name}")
 
     def add_node(self, name: str, main: Main) -> Node:
         """Add a process; it is started with the others, and again after each crash.
 
         Args:
-            name: what it is called; its own.
-            main: runs in it; called anew for each incarnation.
+            name: its name, which no other process has.
+            main: runs in the process; called anew for each incarnation.
 
         Raises:
             SimulationError: the name is taken.
@@ -329,7 +329,7 @@ class World:
     # --- time -------------------------------------------------------------------------------------
 
     def run(self, seconds: float, is_over: Callable[[], bool] | None = None) -> bool:
-        """Let virtual time pass; tell whether ``is_over`` ended it, which is asked now and then."""
+        """Let virtual time pass; return whether ``is_over``, asked now and then, ended it."""
         end = self.scheduler.now + seconds
         while self.scheduler.now < end and self.failure is None:
             if is_over is not None and is_over():
@@ -340,7 +340,7 @@ class World:
     # --- what went wrong --------------------------------------------------------------------------
 
     def fail(self, text: str, error: BaseException | None = None) -> None:
-        """End the run: it failed."""
+        """Mark the run as failed and end it."""
         if self.failure is None:
             self.failure = text
             self.error = error
@@ -354,11 +354,11 @@ class World:
         self.error = self.error or error
 
     def node_failed(self, node: Node, error: Exception) -> None:
-        """A process ended with an error it may end with."""
+        """Note that a process ended with an error it is allowed to end with."""
         self.on_node_failed(node, error)
 
     def close(self) -> None:
-        """End every process and forget everything that was to happen."""
+        """End every process and forget everything scheduled."""
         for node in self.nodes.values():
             node.bury()
         self.scheduler.clear()
