@@ -107,7 +107,7 @@ def _drain(
             )
             consumer.subscribe(options.topic)
             call = gated if together else listener
-            consumer.register_message_listener(call, orderly=orderly)
+            consumer.register_message_listener(call, orderly=orderly)  # type: ignore[call-overload]
             consumer.start()
             return consumer
 

@@ -93,7 +93,7 @@ class Listening:
         }
         if not self.kind.is_async:
             with PushConsumer(names.group, **settings) as plain:
-                plain.register_message_listener(self.handle, orderly=self.kind.orderly)
+                plain.register_message_listener(self.handle, orderly=self.kind.orderly)  # type: ignore[call-overload]
                 plain.subscribe(names.topic)
                 plain.start()
                 yield
@@ -106,7 +106,7 @@ class Listening:
 
         with LoopThread("listener-results") as thread:
             consumer = aio.PushConsumer(names.group, **settings)
-            consumer.register_message_listener(listener, orderly=self.kind.orderly)
+            consumer.register_message_listener(listener, orderly=self.kind.orderly)  # type: ignore[call-overload]
             thread.run(consumer.subscribe(names.topic))
             thread.run(consumer.start())
             try:

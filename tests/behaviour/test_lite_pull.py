@@ -335,7 +335,7 @@ def test_assigned_topics_may_have_an_expression(cluster: Cluster, names: Names) 
             consumer.set_sub_expression_for_assign(names.topic, " ")
         consumer.set_sub_expression_for_assign(names.topic, "B")
         consumer.start()
-        with pytest.raises(ClientStateError, match="only can be called before start"):
+        with pytest.raises(ClientStateError, match="is called before start"):
             consumer.set_sub_expression_for_assign(names.topic, "A")
         consumer.assign(consumer.fetch_message_queues(names.topic))
         assert bodies(poll_all(consumer, 10)) == list(range(1, 20, 2))

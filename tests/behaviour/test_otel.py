@@ -332,7 +332,7 @@ def test_coroutine_listeners_run_within_their_span(
             consume_from_where=FIRST,
             subscription={names.topic: "*"},
         )
-        consumer.register_message_listener(listener, orderly=orderly)
+        consumer.register_message_listener(listener, orderly=orderly)  # type: ignore[call-overload]
         async with otel.instrument(consumer, recorded.telemetry):
             await consumer.start()
             await asyncio.to_thread(recorded.wait, f"process {names.topic}")

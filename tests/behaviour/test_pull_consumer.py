@@ -158,15 +158,15 @@ def test_wrong_arguments_are_named(cluster: Cluster, names: Names) -> None:
     with puller(cluster, names) as consumer:
         with pytest.raises(ConfigurationError, match=r"^mq is null"):
             consumer.pull(None, None, 0, 32)  # type: ignore[arg-type]
-        with pytest.raises(ConfigurationError, match=r"^offset < 0"):
+        with pytest.raises(ConfigurationError, match="offset must be a whole number from 0 on"):
             consumer.pull(mq, None, -1, 32)
-        with pytest.raises(ConfigurationError, match=r"^maxNums <= 0"):
+        with pytest.raises(ConfigurationError, match="max_nums must be a whole number from 1 on"):
             consumer.pull(mq, None, 0, 0)
         with pytest.raises(SubscriptionError, match=r"^parse subscription error"):
             consumer.pull(mq, "||", 0, 32)
-        with pytest.raises(ConfigurationError, match=r"^pullCallback is null"):
+        with pytest.raises(ConfigurationError, match="callback must be a function"):
             consumer.pull_async(mq, None, 0, 32, None)
-        with pytest.raises(ConfigurationError, match=r"^pullCallback is null"):
+        with pytest.raises(ConfigurationError, match="callback must be a function"):
             consumer.pull_block_if_not_found_async(mq, None, 0, 32, None)
     with pytest.raises(ClientStateError, match="The consumer service state not OK, SHUTDOWN"):
         consumer.pull(mq, None, 0, 32)
@@ -350,7 +350,7 @@ def test_the_asyncio_face_does_the_same(cluster: Cluster, names: Names) -> None:
         async with aio.PullConsumer(names.group, namesrv_addr=cluster.namesrv_addr) as consumer:
             await consumer.start()
             queues = await consumer.fetch_subscribe_message_queues(names.topic)
-            with pytest.raises(ConfigurationError, match="offset < 0"):
+            with pytest.raises(ConfigurationError, match="offset must be a whole number from 0 on"):
                 await consumer.pull(queues[0], None, -1, 32)
             for mq in queues:
                 result = await consumer.pull(mq, "*", 0, 32)

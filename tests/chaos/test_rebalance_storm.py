@@ -101,7 +101,7 @@ class Storm:
             consume_message_batch_max_size=4,
             subscription={TOPIC: "*"},
         )
-        member.register_message_listener(self.listener_of(name), orderly=self._orderly)
+        member.register_message_listener(self.listener_of(name), orderly=self._orderly)  # type: ignore[call-overload]
         self.members.append(member)
         self.names[member] = name
         await member.start()

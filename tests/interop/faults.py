@@ -290,7 +290,7 @@ class OurConsumers:
             **settings,
         )
         consumer.subscribe(topic, expression)
-        consumer.register_message_listener(listener, orderly=orderly)
+        consumer.register_message_listener(listener, orderly=orderly)  # type: ignore[call-overload]
         self.consumers.append(consumer)
         consumer.start()
         return consumer

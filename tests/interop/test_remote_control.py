@@ -97,7 +97,7 @@ def test_a_message_is_consumed_on_request(apache_cluster: ApacheCluster, orderly
         namesrv_addr=apache_cluster.namesrv_addr,
         consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
     ) as consumer:
-        consumer.register_message_listener(in_order if orderly else listener, orderly=orderly)
+        consumer.register_message_listener(in_order if orderly else listener, orderly=orderly)  # type: ignore[call-overload]
         consumer.subscribe(topic)
         consumer.start()
         with Producer("senders", namesrv_addr=apache_cluster.namesrv_addr) as producer:

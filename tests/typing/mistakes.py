@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from rocketstream import (
     ClientConfig,
+    ConsumeConcurrentlyContext,
+    ConsumeConcurrentlyStatus,
+    ConsumeOrderlyContext,
+    ConsumeOrderlyStatus,
     LitePullConsumer,
+    MessageExt,
     MQPullConsumerScheduleService,
     Producer,
     PullConsumer,
@@ -13,6 +18,52 @@ from rocketstream import (
     aio,
 )
 from rocketstream.server.embedded import EmbeddedCluster, EmbeddedSettings
+
+
+def bill(messages: list[MessageExt]) -> ConsumeConcurrentlyStatus:
+    """A proper concurrent listener."""
+    return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+
+
+def bill_in_order(
+    messages: list[MessageExt], context: ConsumeOrderlyContext
+) -> ConsumeOrderlyStatus:
+    """A proper orderly listener."""
+    return ConsumeOrderlyStatus.SUCCESS
+
+
+async def bill_async(messages: list[MessageExt]) -> ConsumeConcurrentlyStatus:
+    """A proper coroutine listener."""
+    return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+
+
+def says_true(messages: list[MessageExt]) -> bool:
+    """What a listener must not return."""
+    return True
+
+
+def one_message(message: MessageExt) -> ConsumeConcurrentlyStatus:
+    """A batch is a list, also a batch of one."""
+    return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+
+
+def three(
+    messages: list[MessageExt], context: ConsumeConcurrentlyContext, more: int
+) -> ConsumeConcurrentlyStatus:
+    """Nobody gives the third."""
+    return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+
+
+class Object:
+    """Of no use as a listener."""
+
+    def consume_messages(self, messages: list[MessageExt]) -> ConsumeConcurrentlyStatus:
+        """Called by nobody."""
+        return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+
+
+consumer = PushConsumer("g")
+aio_consumer = aio.PushConsumer("g")
 
 # One mistake a line, so that the mark stands where mypy reports it.
 # fmt: off
@@ -50,3 +101,21 @@ LitePullConsumer("g", offset_store="file")  # E: has incompatible type "str"; ex
 ClientConfig(heartbeat_broker_interval_ms="30s")  # E: has incompatible type "str"; expected "int"
 EmbeddedCluster(flush="maybe")  # E: has incompatible type "Literal['maybe']"; expected "Literal['async', 'sync']"
 EmbeddedCluster(retention="3d")  # E: has incompatible type "str"; expected "RetentionConfig | None"
+# --- listeners ---
+PushConsumer("g", listener=says_true)  # E: Argument "listener" to "PushConsumer" has incompatible type
+PushConsumer("g", listener=one_message)  # E: Argument "listener" to "PushConsumer" has incompatible type
+PushConsumer("g", listener=bill_in_order)  # E: Argument "listener" to "PushConsumer" has incompatible type
+PushConsumer("g", listener=bill_async)  # E: Argument "listener" to "PushConsumer" has incompatible type
+PushConsumer("g", listener=Object())  # E: Argument "listener" to "PushConsumer" has incompatible type
+aio.PushConsumer("g", listener=says_true)  # E: Argument "listener" to "AsyncPushConsumer" has incompatible type
+consumer.register_message_listener(says_true)  # E: Argument 1 to "register_message_listener" of
+consumer.register_message_listener(one_message)  # E: Argument 1 to "register_message_listener" of
+consumer.register_message_listener(three)  # E: Argument 1 to "register_message_listener" of
+consumer.register_message_listener(Object())  # E: No overload variant of "register_message_listener"
+consumer.register_message_listener(bill_async)  # E: Argument 1 to "register_message_listener" of
+consumer.register_message_listener(bill, orderly=True)  # E: No overload variant of "register_message_listener"
+consumer.register_message_listener(bill_in_order)  # E: Argument 1 to "register_message_listener" of
+consumer.register_message_listener()  # E: All overload variants of "register_message_listener"
+aio_consumer.register_message_listener(bill_async, orderly=True)  # E: No overload variant
+aio_consumer.register_message_listener(says_true)  # E: Argument 1 to "register_message_listener" of
+aio_consumer.register_message_listener(bill_in_order)  # E: Argument 1 to "register_message_listener" of

@@ -88,7 +88,7 @@ def test_consistent_hash_matches_the_vectors() -> None:
 
 def test_consistent_hash_refuses_a_negative_count() -> None:
     """Covers C-172."""
-    with pytest.raises(ConfigurationError, match="illegal virtualNodeCnt :-1"):
+    with pytest.raises(ConfigurationError, match="virtual_node_cnt must be 0 or more, not -1"):
         AllocateMessageQueueConsistentHash(-1)
 
 
@@ -109,9 +109,9 @@ def test_config_gives_everybody_the_same() -> None:
 @pytest.mark.parametrize(
     ("cid", "mqs", "cids", "text"),
     [
-        ("", queues(1), ["a"], "currentCID is empty"),
-        ("a", [], ["a"], "mqAll is null or mqAll empty"),
-        ("a", queues(1), [], "cidAll is null or cidAll empty"),
+        ("", queues(1), ["a"], "current_cid is empty"),
+        ("a", [], ["a"], "mq_all is None or empty"),
+        ("a", queues(1), [], "cid_all is None or empty"),
     ],
 )
 def test_impossible_arguments_are_refused(
@@ -170,9 +170,9 @@ def test_nearby_needs_a_room_for_everything() -> None:
         strategy = AllocateMachineRoomNearby(AllocateMessageQueueAveragely(), rooms)
         with pytest.raises(ConfigurationError, match="Machine room is null for"):
             strategy.allocate("g", "c0", queues(1), ["c0"])
-    with pytest.raises(ConfigurationError, match="allocateMessageQueueStrategy is null"):
+    with pytest.raises(ConfigurationError, match="allocate_message_queue_strategy must not"):
         AllocateMachineRoomNearby(None, Rooms())  # type: ignore[arg-type]
-    with pytest.raises(ConfigurationError, match="machineRoomResolver is null"):
+    with pytest.raises(ConfigurationError, match="machine_room_resolver must not"):
         AllocateMachineRoomNearby(AllocateMessageQueueAveragely(), None)  # type: ignore[arg-type]
 
 

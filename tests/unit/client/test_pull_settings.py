@@ -95,7 +95,7 @@ def test_the_group_is_checked(kind: type[Any]) -> None:
     for group in ("", " ", "a b", "x" * 256):
         with pytest.raises(ConfigurationError, match="group"):
             kind(group, namesrv_addr="h:1")
-    with pytest.raises(ConfigurationError, match="consumerGroup can not equal DEFAULT_CONSUMER"):
+    with pytest.raises(ConfigurationError, match="must be a name of your own, not 'DEFAULT_C"):
         kind("DEFAULT_CONSUMER", namesrv_addr="h:1")
 
 

@@ -126,9 +126,9 @@ def test_group_too_long_for_its_retry_topic_is_for_producers_only() -> None:
 
 def test_default_groups_are_refused() -> None:
     """Covers C-21, C-77."""
-    with pytest.raises(ConfigurationError, match="consumerGroup can not equal DEFAULT_CONSUMER"):
+    with pytest.raises(ConfigurationError, match="must be a name of your own, not 'DEFAULT_C"):
         PushConsumer("DEFAULT_CONSUMER")
-    with pytest.raises(ConfigurationError, match="producerGroup can not equal DEFAULT_PRODUCER"):
+    with pytest.raises(ConfigurationError, match="must be a name of your own, not 'DEFAULT_P"):
         Producer("DEFAULT_PRODUCER")
 
 
@@ -214,7 +214,7 @@ def test_listeners_of_every_shape_are_recognised() -> None:
 @pytest.mark.parametrize("given", [3, "x", lambda: None, lambda a, b, c: None])
 def test_what_cannot_take_messages_is_no_listener(given: object) -> None:
     """Covers C-27."""
-    with pytest.raises(ConfigurationError, match="messageListener"):
+    with pytest.raises(ConfigurationError, match=r"^listener "):
         listener_of(given)
 
 

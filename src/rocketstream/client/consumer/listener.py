@@ -9,7 +9,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from rocketstream.client.core.consume_result import ACK_ALL
 from rocketstream.client.core.kinds import check_whole
@@ -17,6 +17,9 @@ from rocketstream.client.core.orderly import USE_SETTING
 from rocketstream.errors import ConfigurationError
 from rocketstream.model import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus, MessageQueue
 from rocketstream.protocol.message_ext import MessageExt
+
+R_co = TypeVar("R_co", covariant=True)
+C_contra = TypeVar("C_contra", contravariant=True)
 
 
 class ConsumeConcurrentlyContext:
@@ -93,8 +96,8 @@ class MessageListenerConcurrently(Protocol):
     """The object form of a listener; a plain function does as well."""
 
     def consume_message(
-        self, messages: list[MessageExt], context: ConsumeConcurrentlyContext
-    ) -> ConsumeConcurrentlyStatus:
+        self, messages: list[MessageExt], context: ConsumeConcurrentlyContext, /
+    ) -> ConsumeConcurrentlyStatus | None:
         """Consume a batch."""
         ...
 
@@ -113,24 +116,34 @@ class MessageListenerOrderly(ABC):
         """Consume a batch of one queue; the next one of that queue waits for the answer."""
 
 
+class _Consumes(Protocol[R_co, C_contra]):
+    """The object form of a listener that is told a context."""
+
+    def consume_message(self, messages: list[MessageExt], context: C_contra, /) -> R_co: ...
+
+
+class _ConsumesMessages(Protocol[R_co]):
+    """The object form of a listener that is not."""
+
+    def consume_message(self, messages: list[MessageExt], /) -> R_co: ...
+
+
+Listening = (
+    Callable[[list[MessageExt]], R_co]
+    | Callable[[list[MessageExt], C_contra], R_co]
+    | _Consumes[R_co, C_contra]
+    | _ConsumesMessages[R_co]
+)
+"""What returns ``R_co``, and may be told a context ``C_contra``."""
 Status = ConsumeConcurrentlyStatus | None
-ListenerFunction = (
-    Callable[[list[MessageExt]], Status]
-    | Callable[[list[MessageExt], ConsumeConcurrentlyContext], Status]
-)
-AsyncListenerFunction = (
-    Callable[[list[MessageExt]], Awaitable[Status]]
-    | Callable[[list[MessageExt], ConsumeConcurrentlyContext], Awaitable[Status]]
-)
 OrderlyStatus = ConsumeOrderlyStatus | None
-OrderlyListenerFunction = (
-    Callable[[list[MessageExt]], OrderlyStatus]
-    | Callable[[list[MessageExt], ConsumeOrderlyContext], OrderlyStatus]
+ConcurrentListener = Listening[Status, ConsumeConcurrentlyContext]
+OrderlyListener = Listening[OrderlyStatus, ConsumeOrderlyContext] | MessageListenerOrderly
+AnyConcurrentListener = (
+    ConcurrentListener | Listening[Awaitable[Status], ConsumeConcurrentlyContext]
 )
-AsyncOrderlyListenerFunction = (
-    Callable[[list[MessageExt]], Awaitable[OrderlyStatus]]
-    | Callable[[list[MessageExt], ConsumeOrderlyContext], Awaitable[OrderlyStatus]]
-)
+AnyOrderlyListener = OrderlyListener | Listening[Awaitable[OrderlyStatus], ConsumeOrderlyContext]
+NO_LISTENER = "there is no listener: give listener=..., or call register_message_listener()"
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,12 +167,12 @@ def listener_of(given: object, *, orderly: bool = False) -> Listener:
         ConfigurationError: neither, or a function that takes no messages.
     """
     if given is None:
-        raise ConfigurationError("messageListener is null")
+        raise ConfigurationError(f"{NO_LISTENER} (Java: messageListener is null)")
     orderly = orderly or isinstance(given, MessageListenerOrderly)
     call = getattr(given, "consume_message", given)
     if not callable(call):
         raise ConfigurationError(
-            "messageListener must be a function of (messages) or (messages, context), or have "
+            "listener must be a function of (messages) or (messages, context), or have "
             f"such a method consume_message; {given!r} is neither"
         )
     return Listener(call, _takes_context(call), _is_async(call), orderly)
@@ -193,6 +206,6 @@ def _takes_context(call: Callable[..., Any]) -> bool:
         signature.bind([])
     except TypeError:
         raise ConfigurationError(
-            f"messageListener {call!r} must take (messages) or (messages, context)"
+            f"listener {call!r} must take (messages) or (messages, context)"
         ) from None
     return False

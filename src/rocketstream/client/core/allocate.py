@@ -36,11 +36,11 @@ class AllocateMessageQueueStrategy(Protocol):
 def _is_member(current_cid: str, mq_all: Sequence[MessageQueue], cid_all: Sequence[str]) -> bool:
     """Check the arguments as every strategy but CONFIG does (C-165)."""
     if not current_cid:
-        raise ConfigurationError("currentCID is empty")
+        raise ConfigurationError("current_cid is empty")
     if not mq_all:
-        raise ConfigurationError("mqAll is null or mqAll empty")
+        raise ConfigurationError("mq_all is None or empty")
     if not cid_all:
-        raise ConfigurationError("cidAll is null or cidAll empty")
+        raise ConfigurationError("cid_all is None or empty")
     return current_cid in cid_all
 
 
@@ -160,9 +160,9 @@ class AllocateMachineRoomNearby:
         machine_room_resolver: MachineRoomResolver,
     ) -> None:
         if allocate_message_queue_strategy is None:
-            raise ConfigurationError("allocateMessageQueueStrategy is null")
+            raise ConfigurationError("allocate_message_queue_strategy must not be None")
         if machine_room_resolver is None:
-            raise ConfigurationError("machineRoomResolver is null")
+            raise ConfigurationError("machine_room_resolver must not be None")
         self._inner = allocate_message_queue_strategy
         self._resolver = machine_room_resolver
 
@@ -216,7 +216,7 @@ class AllocateMessageQueueConsistentHash:
     def __init__(self, virtual_node_cnt: int = 10) -> None:
         if virtual_node_cnt < 0:
             raise ConfigurationError(
-                f"illegal virtualNodeCnt :{virtual_node_cnt}", virtual_node_cnt=virtual_node_cnt
+                f"virtual_node_cnt must be 0 or more, not {virtual_node_cnt!r}"
             )
         self.virtual_node_cnt = virtual_node_cnt
 

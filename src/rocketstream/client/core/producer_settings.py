@@ -98,7 +98,8 @@ class ProducerSettings:
         check_group(self.producer_group)
         if self.producer_group == DEFAULT_PRODUCER_GROUP:
             raise ConfigurationError(
-                f"producerGroup can not equal {DEFAULT_PRODUCER_GROUP}, please specify another one."
+                f"group must be a name of your own, not {DEFAULT_PRODUCER_GROUP!r} "
+                "(Java: producerGroup)"
             )
         check_values(self)
         if self.compress_type.upper() not in COMPRESSION_TYPES:

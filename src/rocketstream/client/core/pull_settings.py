@@ -175,7 +175,8 @@ def _check_common(settings: PullConsumerSettings | LitePullConsumerSettings) -> 
     check_consumer_group(settings.consumer_group)
     if settings.consumer_group == DEFAULT_CONSUMER_GROUP:
         raise ConfigurationError(
-            f"consumerGroup can not equal {DEFAULT_CONSUMER_GROUP}, please specify another one."
+            f"group must be a name of your own, not {DEFAULT_CONSUMER_GROUP!r} "
+            "(Java: consumerGroup)"
         )
     check_strategy(settings)
     check_values(settings)

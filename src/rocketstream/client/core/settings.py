@@ -107,7 +107,8 @@ class PushConsumerSettings:
         check_consumer_group(self.consumer_group)
         if self.consumer_group == DEFAULT_CONSUMER_GROUP:
             raise ConfigurationError(
-                f"consumerGroup can not equal {DEFAULT_CONSUMER_GROUP}, please specify another one."
+                f"group must be a name of your own, not {DEFAULT_CONSUMER_GROUP!r} "
+                "(Java: consumerGroup)"
             )
         check_values(self, "message_model", "consume_from_where", "consume_timestamp")
         self.consume_timestamp_ms()

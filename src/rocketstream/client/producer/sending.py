@@ -397,7 +397,7 @@ class MessagePreparer:
             if message.topic != first.topic:
                 raise _bad_batch("the topic of its messages must be the same")
             if message.properties.get(PROPERTY_WAIT) != wait:
-                raise _bad_batch("waitStoreMsgOK of its messages must be the same")
+                raise _bad_batch("wait_store_msg_ok of its messages must be the same")
             if message.properties.get(PROPERTY_DELAY, "0") != "0" or message.is_timed:
                 raise _bad_batch("delayed messages are not supported in a batch")
             if message.properties.get(PROPERTY_TRAN_MSG) is not None:

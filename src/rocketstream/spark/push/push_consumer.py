@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.config import ClientConfig
-from rocketstream.client.consumer.listener import listener_of
+from rocketstream.client.consumer.listener import NO_LISTENER, listener_of
 from rocketstream.client.consumer.subscribing import subscription_of
 from rocketstream.client.service_state import ServiceState, StaysHere, not_running
 from rocketstream.errors import (
@@ -191,9 +191,7 @@ class SparkPushConsumer(StaysHere):
         with self._lock:
             self._check_not_started("a consumer is started once,")
             if self._listener is None:
-                raise ConfigurationError(
-                    "messageListener is null; call register_message_listener()"
-                )
+                raise ConfigurationError(f"{NO_LISTENER} (Java: messageListener is null)")
             if not self._subscriptions:
                 raise ConfigurationError("no topic to consume; call subscribe() before start()")
             for name in _SPLITTING if self._orderly else ():

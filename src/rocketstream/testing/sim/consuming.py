@@ -164,7 +164,7 @@ class SimGroup:
             settings["max_reconsume_times"] = manners.retries
         consumer = aio.PushConsumer(manners.group, **settings)
         listener = self.listener(node, recorder)
-        consumer.register_message_listener(listener, orderly=manners.orderly)
+        consumer.register_message_listener(listener, orderly=manners.orderly)  # type: ignore[call-overload]
         return consumer
 
     def listener(self, node: Node, recorder: Recorder) -> Callable[..., Awaitable[Any]]:

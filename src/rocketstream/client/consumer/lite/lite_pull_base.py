@@ -116,10 +116,10 @@ class LitePullConsumerBase(StaysHere):
         """
         text = MessageSelector.of(expression).expression
         if not text or text.isspace():
-            raise ConfigurationError("subExpression can not be null or empty.")
+            raise ConfigurationError("expression must not be empty (Java: subExpression)")
         subscription = self._subscription(topic, expression)
         if self.state is not ServiceState.CREATE_JUST:
-            raise ClientStateError("setAssignTag only can be called before start.")
+            raise ClientStateError("set_sub_expression_for_assign() is called before start()")
         self._plan.set_expression(subscription)
 
     # --- for the faces ----------------------------------------------------------------------------

@@ -163,9 +163,9 @@ def check_pull(offset: int, max_nums: int) -> None:
         ConfigurationError: a negative offset, or no number of messages.
     """
     if not isinstance(offset, int) or offset < 0:
-        raise ConfigurationError(f"offset < 0, or no offset: {offset!r}", offset=offset)
+        raise ConfigurationError(f"offset must be a whole number from 0 on, not {offset!r}")
     if not isinstance(max_nums, int) or max_nums <= 0:
-        raise ConfigurationError(f"maxNums <= 0, or no number: {max_nums!r}", max_nums=max_nums)
+        raise ConfigurationError(f"max_nums must be a whole number from 1 on, not {max_nums!r}")
 
 
 def own_config(config: ClientConfig, model: MessageModel, clock: Clock) -> ClientConfig:

@@ -263,7 +263,7 @@ class PullConsumer(PullConsumerBase):
         callback: AnyCallback | None,
     ) -> Future[PullResult]:
         if callback is None:
-            raise ConfigurationError("pullCallback is null")
+            raise ConfigurationError("callback must be a function or a PullCallback, not None")
         engine, impl = self._running()
         assert engine.thread is not None
         future = engine.thread.submit(call(impl))

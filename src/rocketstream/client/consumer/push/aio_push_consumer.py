@@ -6,17 +6,14 @@ Law: starts, stops and forwards; the same rules as the sync one.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Self, Unpack
+from typing import Literal, Self, Unpack, overload
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.consumer.listener import (
-    AsyncListenerFunction,
-    AsyncOrderlyListenerFunction,
-    ListenerFunction,
-    MessageListenerConcurrently,
+    AnyConcurrentListener,
+    AnyOrderlyListener,
     MessageListenerOrderly,
-    OrderlyListenerFunction,
 )
 from rocketstream.client.consumer.offsets.offset_store import OffsetStore
 from rocketstream.client.consumer.offsets.store_view import AsyncOffsetStoreView
@@ -46,15 +43,7 @@ class AsyncPushConsumer(PushConsumerBase):
         *,
         namesrv_addr: str | None = None,
         config: ClientConfig | None = None,
-        listener: (
-            AsyncListenerFunction
-            | AsyncOrderlyListenerFunction
-            | ListenerFunction
-            | OrderlyListenerFunction
-            | MessageListenerConcurrently
-            | MessageListenerOrderly
-            | None
-        ) = None,
+        listener: AnyConcurrentListener | MessageListenerOrderly | None = None,
         subscription: Mapping[str, str | MessageSelector | None] | None = None,
         offset_store: OffsetStore | None = None,
         clock: Clock = SYSTEM_CLOCK,
@@ -72,6 +61,25 @@ class AsyncPushConsumer(PushConsumerBase):
         )
         self._engine: Engine | None = None
         self._impl: PushConsumerImpl | None = None
+
+    @overload
+    def register_message_listener(
+        self,
+        listener: AnyConcurrentListener,
+        *,
+        orderly: Literal[False] = ...,
+    ) -> None: ...
+    @overload
+    def register_message_listener(
+        self, listener: AnyOrderlyListener, *, orderly: Literal[True]
+    ) -> None: ...
+    @overload
+    def register_message_listener(
+        self, listener: MessageListenerOrderly, *, orderly: bool = ...
+    ) -> None: ...
+    def register_message_listener(self, listener: object, *, orderly: bool = False) -> None:
+        """Set what consumes the messages; see ``rocketstream.PushConsumer``; may be a coroutine."""
+        self._set_listener(listener, orderly)
 
     async def start(self) -> None:
         """Join the group and begin to consume; a start that fails leaves nothing behind.

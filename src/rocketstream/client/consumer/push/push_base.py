@@ -13,7 +13,7 @@ from typing import Any, Generic, Self, TypeVar, overload
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.config import ClientConfig, client_config
 from rocketstream.client.consumer.consume.consume_services import make_service
-from rocketstream.client.consumer.listener import Listener, listener_of
+from rocketstream.client.consumer.listener import NO_LISTENER, Listener, listener_of
 from rocketstream.client.consumer.offsets.offset_store import OffsetStore
 from rocketstream.client.consumer.offsets.user_offsets import checked_store
 from rocketstream.client.consumer.push.push_impl import PushPlan
@@ -168,20 +168,7 @@ class PushConsumerBase(StaysHere):
     def _shown(self) -> dict[str, list[str]]:
         return {"topics": sorted(map(self.config.without_namespace, list(self._subscriptions)))}
 
-    def register_message_listener(self, listener: object, *, orderly: bool = False) -> None:
-        """Set what consumes the messages; before ``start``.
-
-        Args:
-            listener: ``f(messages)`` or ``f(messages, context)``, or an object with such a method
-                ``consume_message``. It returns a ``ConsumeConcurrentlyStatus``; whatever else it
-                returns, None included, and whatever it raises counts as RECONSUME_LATER.
-            orderly: consume each queue in order; the listener then returns a
-                ``ConsumeOrderlyStatus``. A ``MessageListenerOrderly`` is orderly in any case.
-
-        Raises:
-            ConfigurationError: not such a callable.
-            ClientStateError: started already.
-        """
+    def _set_listener(self, listener: object, orderly: bool) -> None:
         if self.state is not ServiceState.CREATE_JUST:
             raise ClientStateError("the listener is set before start()")
         self._listener = listener_of(listener, orderly=orderly)
@@ -239,7 +226,7 @@ class PushConsumerBase(StaysHere):
 
     def _some_listener(self) -> Listener:
         if self._listener is None:
-            raise ConfigurationError("messageListener is null; call register_message_listener()")
+            raise ConfigurationError(f"{NO_LISTENER} (Java: messageListener is null)")
         return self._listener
 
     def _not_running(self) -> ClientStateError:

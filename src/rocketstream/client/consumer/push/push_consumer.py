@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.consumer.listener import (
-    ListenerFunction,
-    MessageListenerConcurrently,
+    ConcurrentListener,
     MessageListenerOrderly,
-    OrderlyListenerFunction,
+    OrderlyListener,
 )
 from rocketstream.client.consumer.offsets.offset_store import OffsetStore
 from rocketstream.client.consumer.offsets.store_view import OffsetStoreView
@@ -74,13 +73,7 @@ class PushConsumer(PushConsumerBase):
         *,
         namesrv_addr: str | None = None,
         config: ClientConfig | None = None,
-        listener: (
-            ListenerFunction
-            | OrderlyListenerFunction
-            | MessageListenerConcurrently
-            | MessageListenerOrderly
-            | None
-        ) = None,
+        listener: ConcurrentListener | MessageListenerOrderly | None = None,
         subscription: Mapping[str, str | MessageSelector | None] | None = None,
         offset_store: OffsetStore | None = None,
         clock: Clock = SYSTEM_CLOCK,
@@ -99,6 +92,34 @@ class PushConsumer(PushConsumerBase):
         self._lock = threading.Lock()  # start and shutdown only
         self._engine: Engine | None = None
         self._impl: PushConsumerImpl | None = None
+
+    @overload
+    def register_message_listener(
+        self, listener: ConcurrentListener, *, orderly: Literal[False] = ...
+    ) -> None: ...
+    @overload
+    def register_message_listener(
+        self, listener: OrderlyListener, *, orderly: Literal[True]
+    ) -> None: ...
+    @overload
+    def register_message_listener(
+        self, listener: MessageListenerOrderly, *, orderly: bool = ...
+    ) -> None: ...
+    def register_message_listener(self, listener: object, *, orderly: bool = False) -> None:
+        """Set what consumes the messages; before ``start``.
+
+        Args:
+            listener: ``f(messages)`` or ``f(messages, context)``, or an object with such a method
+                ``consume_message``. It returns a ``ConsumeConcurrentlyStatus``; whatever else it
+                returns, None included, and whatever it raises counts as RECONSUME_LATER.
+            orderly: consume each queue in order; the listener then returns a
+                ``ConsumeOrderlyStatus``. A ``MessageListenerOrderly`` is orderly in any case.
+
+        Raises:
+            ConfigurationError: not such a callable.
+            ClientStateError: started already.
+        """
+        self._set_listener(listener, orderly)
 
     def start(self) -> None:
         """Join the group and begin to consume. Blocks for a few requests.
