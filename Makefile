@@ -79,7 +79,7 @@ bench: $(STAMP)
 
 docs: $(STAMP)
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -r docs/requirements.txt -c constraints.txt
-	$(BIN)/python -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	$(BIN)/python -m scripts.check_site
 
 clean:
