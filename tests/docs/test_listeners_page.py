@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rocketstream import Message, Producer
+from rocketstream.admin import Admin
+from rocketstream.server.embedded import EmbeddedCluster
+
 PAGE = (Path(__file__).resolve().parents[2] / "docs/listeners.md").read_text(encoding="utf-8")
-EXAMPLE = re.compile(r"<!-- test: listener -->\n```python\n(.*?)```", re.DOTALL)
+EXAMPLE = re.compile(r"<!-- test: (\w+) -->\n```python\n(.*?)```", re.DOTALL)
+EXAMPLES = dict(EXAMPLE.findall(PAGE))
+DEFAULT_ADDR = "127.0.0.1:9876"
 
 
 def functions_of(program: str) -> dict[str, Any]:
@@ -19,7 +28,7 @@ def functions_of(program: str) -> dict[str, Any]:
 
 
 def test_the_example_tests_its_listener() -> None:
-    (program,) = EXAMPLE.findall(PAGE)
+    program = EXAMPLES["listener"]
     tests = functions_of(program)
     assert len(tests) == 2
     for test in tests.values():
@@ -27,3 +36,25 @@ def test_the_example_tests_its_listener() -> None:
     broken = functions_of(program.replace("+ message.reconsume_times", ""))
     with pytest.raises(AssertionError):
         broken["test_an_order_for_later_waits_longer_each_time"]()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_program_ends_in_good_order(number: signal.Signals, tmp_path: Path) -> None:
+    """By Ctrl-C and as a service manager ends it: what was billed is stored as consumed."""
+    script = tmp_path / "program.py"
+    with EmbeddedCluster() as cluster:
+        address = cluster.namesrv_addr
+        cluster.create_topic("orders", queues=1)
+        script.write_text(EXAMPLES["program"].replace(DEFAULT_ADDR, address), encoding="utf-8")
+        with Admin(address) as admin, Producer("shop", namesrv_addr=address) as producer:
+            admin.group_begin("billing", "orders")
+            producer.send(Message("orders", "7", keys="order-7"))
+            with subprocess.Popen(
+                [sys.executable, str(script)], stdout=subprocess.PIPE, text=True
+            ) as program:
+                assert program.stdout is not None
+                assert program.stdout.readline() == "billed order-7\n"
+                program.send_signal(number)
+                rest, _ = program.communicate(timeout=60)
+            assert (program.returncode, rest) == (0, "ended in good order\n")
+            assert {row.lag for row in admin.group_lag("billing")} == {0}

@@ -1,4 +1,4 @@
-"""Waiting on a condition so that Ctrl-C ends it at once, on every system.
+"""Waiting so that Ctrl-C ends it at once, on every system.
 
 Law: threads only.
 """
@@ -32,3 +32,32 @@ def wait_until(
             return False
         condition.wait(left_s)
     return True
+
+
+class Latch:
+    """Opens once; any number of threads may wait for it.
+
+    Of one plain lock, so that a signal handler may open it: handlers run between two steps of the
+    main thread, which an event's own lock may be held in.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lock.acquire()
+        self._is_open = False
+
+    def open(self) -> None:
+        """Let all who wait go on; to be called once."""
+        self._is_open = True
+        self._lock.release()
+
+    def wait(self, timeout_ms: float | None) -> bool:
+        """Wait until it is open, None for ever; tell whether it is."""
+        end_s = None if timeout_ms is None else monotonic() + timeout_ms / 1000
+        while not self._is_open:
+            left_s = _SLICE_S if end_s is None else min(end_s - monotonic(), _SLICE_S)
+            if left_s <= 0:
+                return False
+            if self._lock.acquire(timeout=left_s):
+                self._lock.release()  # on to the next who waits
+        return True

@@ -5,6 +5,7 @@ Law: starts, stops and forwards; the same rules as the sync one.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Literal, Self, Unpack, overload
 
@@ -20,6 +21,7 @@ from rocketstream.client.consumer.offsets.store_view import AsyncOffsetStoreView
 from rocketstream.client.consumer.push.push_base import PushConsumerBase
 from rocketstream.client.consumer.push.push_calls import PushCalls
 from rocketstream.client.consumer.push.push_impl import PushConsumerImpl, start_push
+from rocketstream.client.core.kinds import check_time
 from rocketstream.client.core.settings import PushConsumerSettings
 from rocketstream.client.engine import Engine, loop_engine
 from rocketstream.client.keywords import PushConsumerKeywords
@@ -61,6 +63,7 @@ class AsyncPushConsumer(PushConsumerBase):
         )
         self._engine: Engine | None = None
         self._impl: PushConsumerImpl | None = None
+        self._ended = asyncio.Event()
 
     @overload
     def register_message_listener(
@@ -119,8 +122,27 @@ class AsyncPushConsumer(PushConsumerBase):
         try:
             await impl.shutdown(await_ms)
         finally:
-            if engine.release():
-                await engine.instance.close()
+            try:
+                if engine.release():
+                    await engine.instance.close()
+            finally:
+                self._ended.set()
+
+    async def wait(self, timeout_ms: float | None = None) -> bool:
+        """Wait until the consumer has been shut down; see ``rocketstream.PushConsumer.wait``.
+
+        Ctrl-C cancels it, as it does whatever ``asyncio.run`` runs.
+        """
+        if timeout_ms is not None:
+            check_time("timeout_ms", timeout_ms)
+        if self.state is not ServiceState.SHUTDOWN_ALREADY:
+            self._running()
+        try:
+            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+                await self._ended.wait()
+        except TimeoutError:
+            return False
+        return True
 
     async def __aenter__(self) -> Self:
         return self

@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream._util.waiting import Latch
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.consumer.listener import (
     ConcurrentListener,
@@ -21,11 +22,12 @@ from rocketstream.client.consumer.offsets.store_view import OffsetStoreView
 from rocketstream.client.consumer.push.push_base import PushConsumerBase
 from rocketstream.client.consumer.push.push_calls import PushCalls
 from rocketstream.client.consumer.push.push_impl import PushConsumerImpl, start_push
+from rocketstream.client.core.kinds import check_time
 from rocketstream.client.core.settings import PushConsumerSettings
 from rocketstream.client.engine import Engine, threaded_engine
 from rocketstream.client.keywords import PushConsumerKeywords
 from rocketstream.client.service_state import ServiceState
-from rocketstream.errors import ConfigurationError
+from rocketstream.errors import ClientStateError, ConfigurationError
 from rocketstream.model import MessageQueue, MessageSelector
 from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.protocol.subscription import EXPRESSION_TAG
@@ -90,6 +92,7 @@ class PushConsumer(PushConsumerBase):
             **settings,
         )
         self._lock = threading.Lock()  # start and shutdown only
+        self._ended = Latch()
         self._engine: Engine | None = None
         self._impl: PushConsumerImpl | None = None
 
@@ -173,8 +176,35 @@ class PushConsumer(PushConsumerBase):
         try:
             engine.run(impl.shutdown(await_ms, threading.get_ident()))
         finally:
-            if engine.release():
-                engine.close()
+            try:
+                if engine.release():
+                    engine.close()
+            finally:
+                self._ended.open()
+
+    def wait(self, timeout_ms: float | None = None) -> bool:
+        """Wait until the consumer has been shut down, by another thread or a signal handler.
+
+        What a program whose listener does all the work has left to do. Ctrl-C raises
+        KeyboardInterrupt here at once; leaving the ``with`` block then shuts the consumer down.
+        Outages end nothing: the consumer goes on when the servers are back.
+
+        Args:
+            timeout_ms: how long to wait; by default for ever.
+
+        Returns:
+            Whether it has been shut down, all of it: listeners have ended, offsets are stored.
+
+        Raises:
+            ClientStateError: not started, or called on the network thread, which would stand still.
+        """
+        if timeout_ms is not None:
+            check_time("timeout_ms", timeout_ms)
+        if self.state is not ServiceState.SHUTDOWN_ALREADY:
+            engine = self._running()[0]
+            if threading.get_ident() == engine.loop_thread_id:
+                raise ClientStateError("wait() would hold up the network thread it was called on")
+        return self._ended.wait(timeout_ms)
 
     def __enter__(self) -> Self:
         return self
