@@ -1,7 +1,7 @@
 """The usual answer to a send (code 0, JSON), recognised by its fixed places.
 
-Law: says what the general way of ``framing`` would say, only quicker, or nothing in any doubt. A
-form is learnt from an answer read the general way: what one broker answers differs in few values.
+Law: returns what the general way of ``framing`` would return, only quicker, or None in any doubt. A
+form is learnt from an answer read the general way: the answers of one broker differ in few values.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rocketstream.protocol.names import DEFAULT_REGION
 from rocketstream.protocol.properties import PROPERTY_MSG_REGION, PROPERTY_TRACE_ON
 
 HEADER_BYTES_MAX: Final = 1_024
-"""Of an answer a form is learnt from."""
+"""Longest answer a form is learnt from."""
 
 _VALUES: Final = {
     "queueId": rb"([0-9]{1,9})",
@@ -33,7 +33,7 @@ StoredValues = tuple[bytes, bytes, bytes, bytes]
 
 
 class StoredForm:
-    """How one broker says that a message is stored.
+    """The form of the answer by which one broker says that a message is stored.
 
     Attributes:
         region_id: the broker's region.
@@ -71,11 +71,11 @@ class StoredForm:
 
 
 def learn(frame: bytes, answer: RemotingCommand) -> StoredForm | None:
-    """Return the form of an answer, if it says no more than that a message is stored.
+    """Return the form of an answer, if the answer says only that a message is stored.
 
     Args:
         frame: the whole frame.
-        answer: the same, read the general way.
+        answer: the same frame, read the general way.
     """
     ext = answer.ext_fields
     if (
@@ -119,7 +119,7 @@ def learn(frame: bytes, answer: RemotingCommand) -> StoredForm | None:
 
 
 def _reads(form: StoredForm, frame: bytes, opaque: int, ext: dict[str, str]) -> bool:
-    """Tell whether a form finds in its own example what the general way finds."""
+    """Tell whether a form reads its own example as the general way does."""
     found = form.read(frame, 0)
     if found is None:
         return False

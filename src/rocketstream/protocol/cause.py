@@ -1,4 +1,4 @@
-"""Why a message was sent back, as properties of its copy: ours, and opt-in; RocketMQ has none.
+"""The reason a message was sent back, as properties of its copy: an opt-in of ours, not RocketMQ's.
 
 Law: pure; values in, properties out, and back.
 """
@@ -12,11 +12,11 @@ from typing import Final
 from rocketstream import limits
 
 PROPERTY_SEND_BACK_CAUSE: Final = "SEND_BACK_CAUSE"
-"""What was raised: ``ValueError: no price``."""
+"""The exception: ``ValueError: no price``."""
 PROPERTY_SEND_BACK_WHERE: Final = "SEND_BACK_WHERE"
-"""Where it rose: ``shop/pricing.py:31 price_of``."""
+"""Where it was raised: ``shop/pricing.py:31 price_of``."""
 PROPERTY_SEND_BACK_TRY: Final = "SEND_BACK_TRY"
-"""Which try failed so: how often the message had been sent back before."""
+"""The try that failed so: how often the message had been sent back before."""
 CAUSE_PROPERTIES: Final = frozenset(
     {PROPERTY_SEND_BACK_CAUSE, PROPERTY_SEND_BACK_WHERE, PROPERTY_SEND_BACK_TRY}
 )
@@ -24,11 +24,11 @@ CAUSE_PROPERTIES: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class SendBackCause:
-    """Why a try failed.
+    """The reason why a try failed.
 
     Attributes:
-        kind: name of the exception's class, with its module unless that is Python's own; or what
-            else went wrong: ``RECONSUME_LATER``, ``TIME_OUT``.
+        kind: name of the exception's class, with its module unless that is Python's own; or the
+            other kind of failure: ``RECONSUME_LATER``, ``TIME_OUT``.
         message: the exception's text, one line; may be empty.
         where: file, line and function; None where it is not known.
         tries: how often the message had been sent back before the try that failed.
@@ -40,7 +40,7 @@ class SendBackCause:
     tries: int | None = None
 
     def properties(self) -> dict[str, str]:
-        """Return the properties that tell it, bounded and without control characters."""
+        """Return the properties that describe the cause, bounded and without control characters."""
         text = f"{self.kind}: {self.message}" if self.message else self.kind
         found = {PROPERTY_SEND_BACK_CAUSE: one_line(text, limits.SEND_BACK_CAUSE_CHARS_MAX)}
         if self.where:
@@ -51,7 +51,7 @@ class SendBackCause:
 
 
 def cause_of(properties: Mapping[str, str]) -> SendBackCause | None:
-    """Return what a message's properties tell of why it was sent back, None where nothing."""
+    """Return the cause a message's properties describe; None when they describe none."""
     text = properties.get(PROPERTY_SEND_BACK_CAUSE)
     if not text:
         return None
@@ -62,7 +62,7 @@ def cause_of(properties: Mapping[str, str]) -> SendBackCause | None:
 
 
 def one_line(text: str, most: int) -> str:
-    """Return a text without line breaks and control characters, cut with three dots."""
-    # Twice as much as is kept: a text may be megabytes of which most is thrown away.
+    """Return a text without line breaks and control characters, cut to ``most`` with three dots."""
+    # Twice the kept length is enough: a text may be megabytes of which most is thrown away.
     clean = " ".join("".join(c if c.isprintable() else " " for c in text[: 2 * most]).split())
     return clean if len(clean) <= most else clean[: most - 1] + "…"

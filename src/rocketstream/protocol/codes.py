@@ -12,26 +12,26 @@ VERSION: Final = 409
 """MQVersion ordinal of 4.9.8, announced in requests and responses (wire-and-storage 1.5)."""
 
 VERSION_STANDARD_JSON_ROUTE: Final = 401
-"""From this sender version on a route is answered as standard JSON."""
+"""From this sender version on, a route is answered as standard JSON."""
 
 VERSION_REGISTER_BODY: Final = 37
-"""Below it a broker registers with a bare TopicConfigSerializeWrapper."""
+"""Below this version a broker registers with a bare TopicConfigSerializeWrapper."""
 
 VERSION_MAX_RECONSUME_TIMES: Final = 121
-"""From it on maxReconsumeTimes of a send-back is honoured."""
+"""From this version on, maxReconsumeTimes of a send-back is honoured."""
 
 VERSION_CONSUMER_RUNNING_INFO: Final = 62
-"""Below it a client cannot answer 307 and 309."""
+"""Clients below this version cannot answer 307 and 309."""
 
 VERSION_RESET_OFFSET: Final = 28
-"""Below it a client cannot be told to reset offsets."""
+"""Clients below this version cannot be told to reset offsets."""
 
 VERSION_SQL92: Final = 232
 """First broker that filters by SQL92 (4.1.0-SNAPSHOT)."""
 
 VERSION_OLDEST: Final = 212
 VERSION_HIGHEST: Final = 611
-"""4.0.0-SNAPSHOT and 5.9.9: between them a number and a release go together."""
+"""4.0.0-SNAPSHOT and 5.9.9: between them each ordinal corresponds to one release."""
 
 FLAG_RESPONSE: Final = 1
 FLAG_ONEWAY: Final = 2
@@ -61,7 +61,7 @@ def version_text(ordinal: int) -> str:
 
 
 def version_name(ordinal: int) -> str:
-    """Return what a client or broker calls its version; a number we do not know, as that.
+    """Return the version name of a client or broker, or ``unknown (n)`` for an unknown number.
 
     >>> version_name(409), version_name(-1)
     ('V4_9_8', 'unknown (-1)')
@@ -72,14 +72,14 @@ def version_name(ordinal: int) -> str:
 
 
 class SerializeType(enum.IntEnum):
-    """How the header of a frame is written."""
+    """The encoding of a frame's header."""
 
     JSON = 0
     ROCKETMQ = 1
 
 
 class LanguageCode(enum.IntEnum):
-    """Who speaks; the name travels in JSON headers, the number in binary ones."""
+    """Language of the sender; the name travels in JSON headers, the number in binary ones."""
 
     JAVA = 0
     CPP = 1
@@ -98,7 +98,7 @@ class LanguageCode(enum.IntEnum):
 
 
 class RequestCode(enum.IntEnum):
-    """What a request asks for."""
+    """The operation a request asks for."""
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
@@ -205,7 +205,7 @@ class RequestCode(enum.IntEnum):
 
 
 class ResponseCode(enum.IntEnum):
-    """How a request ended."""
+    """The outcome of a request."""
 
     SUCCESS = 0
     SYSTEM_ERROR = 1

@@ -1,4 +1,4 @@
-"""A remoting command: one request or response before or after its frame.
+"""A remoting command: one request or response, before it is encoded or after it was decoded.
 
 Law: holds values; ``framing`` turns them into bytes.
 """
@@ -79,7 +79,7 @@ class RemotingCommand:
         *,
         oneway: bool = False,
     ) -> Self:
-        """Return a request; its ext map is never absent, since upstream's processors need one."""
+        """Return a request; it always has an ext map, since upstream's processors need one."""
         command = cls(code)
         command.ext_fields = {} if header is None else header.to_ext()
         command.body = body
@@ -95,7 +95,7 @@ class RemotingCommand:
         header: Header | None = None,
         body: bytes | memoryview = b"",
     ) -> Self:
-        """Return a response; give it to ``answer`` of the request it belongs to."""
+        """Return a response; pass it to ``answer`` of the request it belongs to."""
         command = cls(code, 0, FLAG_RESPONSE)
         command.remark = remark
         if header is not None:
@@ -104,7 +104,7 @@ class RemotingCommand:
         return command
 
     def answer(self, response: RemotingCommand) -> RemotingCommand:
-        """Give ``response`` this request's opaque and serialize type, and return it."""
+        """Give ``response`` this request's opaque id and serialize type, and return it."""
         response.opaque = self.opaque
         response.serialize_type = self.serialize_type
         return response
@@ -128,7 +128,7 @@ class RemotingCommand:
         return cls.from_ext(self.ext_fields or {})
 
     def ready_header(self) -> bytes | None:
-        """Return the JSON header where it can be had without the ext map; here it cannot."""
+        """Return the JSON header if it is known without the ext map; None in this class."""
         return None
 
     def __repr__(self) -> str:
@@ -140,10 +140,10 @@ class RemotingCommand:
 
 
 class OversizedCommand(RemotingCommand):
-    """A command whose body was too great to be kept: only its header was read.
+    """A command whose body was too large to be kept: only its header was read.
 
     Attributes:
-        body_bytes: size of the body there was.
+        body_bytes: size of the body that was dropped.
     """
 
     __slots__ = ("body_bytes",)
@@ -152,7 +152,7 @@ class OversizedCommand(RemotingCommand):
 
     @classmethod
     def of(cls, head: RemotingCommand, body_bytes: int) -> Self:
-        """Return the command of a header, and the size of the body that was left out."""
+        """Return the command of a header whose body of ``body_bytes`` was left out."""
         command = cls(
             head.code, head.opaque, head.flag, head.language, head.version, head.remark,
             head.ext_fields, b"", head.serialize_type,

@@ -1,4 +1,4 @@
-"""Message bodies deflated and inflated by the type in their sysFlag.
+"""Deflates and inflates message bodies by the type in their sysFlag.
 
 Law: the only module that knows lz4 and zstandard; both are optional (wire-and-storage 4.6).
 """
@@ -28,7 +28,7 @@ COMPRESSION_TYPES: Final = ("ZLIB", "LZ4", "ZSTD")
 _ZSTD_PIECE_BYTES: Final = 1024
 
 _ZLIB_OLD: Final = 0
-"""Type bits of producers before 4.9.4, who knew zlib only."""
+"""Type bits of producers before 4.9.4, which knew only zlib."""
 
 
 def compress(body: bytes, type: str = "ZLIB", level: int = 5) -> tuple[bytes, int]:
@@ -37,10 +37,10 @@ def compress(body: bytes, type: str = "ZLIB", level: int = 5) -> tuple[bytes, in
     Args:
         body: what to compress.
         type: ZLIB, LZ4 or ZSTD.
-        level: 1 to 9 as zlib counts; used alike by the others.
+        level: 1 to 9 as in zlib; used the same way by the others.
 
     Raises:
-        ConfigurationError: another type or level.
+        ConfigurationError: an unknown type or level.
         NotSupportedError: the codec is not installed.
     """
     if not isinstance(level, int) or not 0 <= level <= 9:
@@ -67,7 +67,8 @@ def decompress(
     """Inflate a body by the type bits of its sysFlag; unchanged if it is not compressed.
 
     Raises:
-        RemoteProtocolError: damaged, of no known type, or larger than ``bytes_max`` inflated.
+        RemoteProtocolError: the body is damaged, of an unknown type, or inflates to more than
+            ``bytes_max``.
         NotSupportedError: the codec is not installed.
     """
     if not sys_flag & MessageSysFlag.COMPRESSED:
@@ -86,7 +87,8 @@ def inflate(body: bytes, bytes_max: int = limits.DECOMPRESSED_BODY_BYTES_MAX) ->
     """Inflate a zlib stream.
 
     Raises:
-        RemoteProtocolError: damaged, cut short, or larger than ``bytes_max`` inflated.
+        RemoteProtocolError: the stream is damaged, cut short, or inflates to more than
+            ``bytes_max``.
     """
     inflater = zlib.decompressobj()
     try:
@@ -114,8 +116,8 @@ def _lz4_decompress(body: bytes, bytes_max: int) -> bytes:
 
 
 def _zstd_decompress(body: bytes, bytes_max: int) -> bytes:
-    # Java's frames do not tell their size. Fed in small pieces, since one byte of input can become
-    # 32 KiB: so at most 32 MiB are made beyond the ceiling before it is noticed.
+    # Java's frames do not tell their size. The input is fed in small pieces, since one byte of it
+    # can become 32 KiB: so at most 32 MiB are made beyond the ceiling before it is noticed.
     zstd = _need(_zstd, "zstandard")
     inflater = zstd.ZstdDecompressor().decompressobj()
     parts: list[bytes] = []

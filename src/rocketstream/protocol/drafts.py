@@ -1,7 +1,7 @@
-"""Drafts: records of usual messages that lack only what the store gives them.
+"""Drafts: records of usual messages that lack only the fields the store assigns.
 
-Law: bytes in and out; a draft says what ``record.new_record`` would be told, and its record has the
-same bytes. Plain tuples, since there is one for each message.
+Law: bytes in and out; a draft holds the arguments of ``record.new_record``, and its record has the
+same bytes. Drafts are plain tuples, since there is one for each message.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Draft: TypeAlias = tuple[
     Sequence[str],
 ]
 """Topic and queue id, flag, sysFlag, born timestamp, born host, store host, body, tail
-(:func:`draft_tail`), tagsCode, keys. What is not usual: :func:`may_be_draft`."""
+(:func:`draft_tail`), tagsCode, keys. :func:`may_be_draft` tells which messages are usual."""
 
 TOPIC_BYTES_MAX: Final = 127
 _ODD_FLAGS: Final = MessageSysFlag.TRANSACTION_MASK | HOSTS_MASK
@@ -44,34 +44,34 @@ def may_be_draft(topic: bytes, sys_flag: int, born_host: bytes, store_host: byte
 
 
 def topic_head(topic: bytes) -> bytes:
-    """Return how a record names its topic."""
+    """Return the bytes by which a record names its topic."""
     return len(topic).to_bytes(1, "big") + topic
 
 
 def draft_tail(topic: bytes, properties: bytes) -> bytes:
-    """Return what follows the body of a record.
+    """Return the part of a record that follows the body.
 
     Args:
-        topic: as :func:`topic_head` gives it.
-        properties: their text, without a NUL, at most ``PROPERTIES_BYTES_MAX``.
+        topic: the result of :func:`topic_head`.
+        properties: text of the properties, without a NUL, at most ``PROPERTIES_BYTES_MAX`` bytes.
     """
     return b"%b%b%b" % (topic, len(properties).to_bytes(2, "big"), properties)
 
 
 def draft_size(draft: Draft) -> int:
-    """Return how many bytes a draft's record takes."""
+    """Return the size of a draft's record in bytes."""
     return _HEAD_BYTES + len(draft[6]) + len(draft[7])
 
 
 def record_sizes(drafts: Iterable[Draft]) -> list[int]:
-    """Return how many bytes the record of each takes."""
+    """Return the size of each draft's record in bytes."""
     return [_HEAD_BYTES + len(draft[6]) + len(draft[7]) for draft in drafts]
 
 
 def record_head(
     draft: Draft, size: int, queue_offset: int, physical_offset: int, store_timestamp: int
 ) -> bytes:
-    """Return what precedes the body in the record of a draft; ``size`` is that of the record."""
+    """Return the part of a draft's record before the body; ``size`` is that of the record."""
     key, flag, sys_flag, born, born_host, store_host, body, _, _, _ = draft
     return _pack_head(
         size, MAGIC_V1, crc32(body) & 0x7FFFFFFF, key[1], flag, queue_offset, physical_offset,

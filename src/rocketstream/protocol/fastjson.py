@@ -17,7 +17,7 @@ from rocketstream.limits import JSON_LENIENT_CHARS_MAX, JSON_VALUES_MAX
 from rocketstream.model import MessageQueue
 
 DEPTH_MAX: Final = 64
-"""Nesting accepted and written; upstream's deepest body has 6."""
+"""Nesting accepted and written; upstream's most deeply nested body has 6 levels."""
 
 _SPACE = re.compile(r"[ \t\r\n\f\b]*")
 _NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d+)?")
@@ -30,7 +30,7 @@ _PAIR = re.compile(
     [ \t\r\n\f\b]*(?:,|(?=\}))""",
     re.VERBOSE,
 )
-"""A name and a plain value, together with the comma that follows: what most texts consist of."""
+"""A name and a plain value, with the comma that follows; most texts consist of these."""
 _INTEGERS = re.compile(r"(?:-?[0-9]{1,18},)+")
 _COMMAS = re.compile(r"[, \t\r\n\f\b]*")
 _PLAIN = {'"': re.compile(r'[^"\\]*'), "'": re.compile(r"[^'\\]*")}
@@ -56,20 +56,22 @@ def loads(
     values_max: int = JSON_VALUES_MAX,
     lenient_chars_max: int = JSON_LENIENT_CHARS_MAX,
 ) -> Any:
-    """Read standard JSON, or what fastjson reads besides it.
+    """Read standard JSON, or the forms that fastjson also accepts.
 
     Beyond JSON: bare and object map keys, single quotes, unquoted names, trailing commas. An object
-    key that is a queue becomes a ``MessageQueue``, any other a tuple of its items.
+    key that is a queue becomes a ``MessageQueue``, any other key a tuple of its items.
 
     Args:
         data: the text.
-        values_max: commas, colons and brackets it may have; what reading costs goes by them.
-        lenient_chars_max: characters it may have when it is no standard JSON.
+        values_max: commas, colons and brackets the text may have; they determine the cost of
+            reading.
+        lenient_chars_max: characters the text may have when it is not standard JSON.
 
     Raises:
-        RemoteProtocolError: neither; nested deeper than ``DEPTH_MAX``; or over a bound.
+        RemoteProtocolError: the text is neither, is nested deeper than ``DEPTH_MAX``, or exceeds a
+            bound.
     """
-    # Whatever the bytes are, there are no more values than bytes.
+    # There cannot be more values than bytes.
     if len(data) > values_max:
         _check_values(data, values_max)
     try:
@@ -89,7 +91,7 @@ def loads(
 
 
 def _check_values(data: bytes | str | memoryview, values_max: int) -> None:
-    """Refuse a text of too many values, a hundred times as fast as it could be read."""
+    """Refuse a text of too many values, a hundred times faster than reading it."""
     if isinstance(data, str):
         values = sum(map(data.count, ",:[{"))
     else:
@@ -170,7 +172,7 @@ class _Reader:
         return items
 
     def pairs(self, items: dict[Any, Any]) -> None:
-        """Take the plain pairs that come next, if any, at once."""
+        """Take the plain pairs that come next, all at once."""
         text, take = self.text, _PAIR.match
         while match := take(text, self.position):
             quoted, name, number, plain, integer = match.groups()
@@ -286,7 +288,7 @@ def _frozen(value: Any) -> Any:
 
 
 def as_queue(value: Any) -> MessageQueue | None:
-    """Return the queue an object, or a string holding one, stands for; None if it is not one."""
+    """Return the queue that an object, or a string holding one, stands for; else None."""
     if isinstance(value, MessageQueue):
         return value
     if isinstance(value, str) and value.startswith("{"):
@@ -333,7 +335,7 @@ def dumps(value: Any, *, pretty: bool = False, standard: bool = False) -> str:
         standard: quoted keys, sorted maps, ``/`` and everything outside ASCII escaped.
 
     Raises:
-        LocalProtocolError: a value of another type, or nested deeper than ``DEPTH_MAX``.
+        LocalProtocolError: a value has another type, or is nested deeper than ``DEPTH_MAX``.
     """
     parts: list[str] = []
     _Writer(parts, pretty, standard).value(value, 0)
@@ -363,7 +365,7 @@ class _Writer:
         elif isinstance(value, list):
             self.array(value, depth, self.pretty)
         elif isinstance(value, tuple):
-            # fastjson lays out lists, not arrays and not other collections.
+            # fastjson indents lists, but not arrays and other collections.
             self.array(value, depth, False)
         elif isinstance(value, (set, frozenset)):
             self.array(sorted(value), depth, False)

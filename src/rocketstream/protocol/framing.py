@@ -1,4 +1,4 @@
-"""Commands to frames and back, with JSON and binary (ROCKETMQ) headers.
+"""Encodes commands to frames and back, with JSON and binary (ROCKETMQ) headers.
 
 Law: bytes in, commands out, no I/O. The serialize type is taken from each frame, never assumed
 (wire-and-storage 1.1, 1.2; NettyDecoder, RemotingCommand, RocketMQSerializable).
@@ -41,10 +41,10 @@ _PYTHON: Final = int(LanguageCode.PYTHON)
 
 
 def encode_frame(command: RemotingCommand) -> bytes:
-    """Return the whole frame.
+    """Return the complete frame of a command.
 
     Raises:
-        LocalProtocolError: a value the header cannot carry, or a frame over the maximum.
+        LocalProtocolError: the header cannot carry a value, or the frame exceeds the maximum.
     """
     body = command.body
     head = encode_frame_head(command, len(body))
@@ -52,7 +52,7 @@ def encode_frame(command: RemotingCommand) -> bytes:
 
 
 def encode_frame_head(command: RemotingCommand, body_bytes: int) -> bytes:
-    """Return length, word and header of a frame whose body of ``body_bytes`` is written apart.
+    """Return length, header word and header of a frame whose body is sent separately.
 
     Raises:
         LocalProtocolError: a value the header cannot carry, or a frame over the maximum.
@@ -73,7 +73,8 @@ def encode_frame_head(command: RemotingCommand, body_bytes: int) -> bytes:
 
 
 def _encode_json(command: RemotingCommand) -> bytes:
-    # Alphabetical, as fastjson writes it; serializeTypeCurrentRPC is a bean property of upstream.
+    # Alphabetical order, as fastjson writes; serializeTypeCurrentRPC is a bean property of
+    # upstream.
     header: dict[str, Any] = {"code": command.code}
     if command.ext_fields is not None:
         header["extFields"] = command.ext_fields
@@ -129,13 +130,13 @@ def decode_frame(frame: bytes | memoryview) -> RemotingCommand:
 
 
 def decode_frame_within(buffer: bytearray, begin: int, end: int) -> RemotingCommand:
-    """Read the frame between two places of a buffer, without its 4 length bytes.
+    """Read the frame between two positions of a buffer, without its 4 length bytes.
 
-    What the command keeps is copied out once, so that the buffer can be used again.
+    The command's data is copied out once, so that the buffer can be reused.
 
     Args:
-        buffer: where it was received.
-        begin, end: at least 4 bytes apart.
+        buffer: the received bytes.
+        begin, end: where the frame begins and ends; at least 4 bytes apart.
 
     Raises:
         MalformedFrameError: lengths, header or serialize type are impossible.
@@ -158,7 +159,8 @@ def _decode(
             f"header of {word & 0xFFFFFF} bytes in a frame of {end - start} bytes"
         )
     kind = word >> 24
-    # A great frame is a bytearray: its slices would be too, and bytes of them one more copy.
+    # A large frame is a bytearray: its slices would be bytearrays too, and bytes of them one more
+    # copy.
     whole = data if type(data) is bytes else memoryview(data)
     if kind == 0:
         command = _decode_json(bytes(whole[header_start:body_start]))
@@ -197,12 +199,12 @@ def _decode_json(data: bytes) -> RemotingCommand:
 
 
 def _are_texts(ext: dict[str, Any]) -> bool:
-    """Tell whether all values are text; joining them finds out fastest, and raises if not."""
+    """Return whether all values are text; joining them is the fastest test, and raises if not."""
     return _join(ext.values()) is not None
 
 
 def _decode_unusual_json(header: Any) -> RemotingCommand:
-    """Take what other languages' clients may write, or say what is wrong with it."""
+    """Read a header in forms that other languages' clients may write, or raise its error."""
     if type(header) is not dict:
         raise MalformedFrameError("command header is not a JSON object")
     get = header.get
@@ -271,7 +273,7 @@ def _lenient_int(value: object, name: str) -> int:
 
 
 def _language(value: object) -> int:
-    # What is neither a name nor an ordinal of the enum becomes null upstream, OTHER here.
+    # A value that is neither a name nor an ordinal of the enum becomes null upstream, OTHER here.
     if value is None:
         return int(LanguageCode.JAVA)
     name = value.upper() if isinstance(value, str) else ""
@@ -311,7 +313,7 @@ def _decode_binary_ext(data: bytes, position: int, end: int) -> dict[str, str]:
         stop = value_at + 4 + value_bytes
         if value_bytes < 0 or stop > end:
             raise MalformedFrameError(f"ext value of {value_bytes} bytes is longer than its block")
-        # Upstream reads a zero-length name or value as null: such a pair carries nothing.
+        # Upstream reads a zero-length name or value as null: such a pair carries no value.
         if name_bytes and value_bytes:
             name = data[position + 2 : value_at].decode()
             ext[name] = data[value_at + 4 : stop].decode()
@@ -320,11 +322,11 @@ def _decode_binary_ext(data: bytes, position: int, end: int) -> dict[str, str]:
 
 
 class FrameDecoder:
-    """Collects bytes of one connection into commands; broken after its first error.
+    """Makes commands of the bytes of one connection; unusable after its first error.
 
-    Memory is bounded by one frame plus what the last ``put`` brought. Of a frame whose body is over
-    its maximum the header is read and the body thrown away as it comes: an ``OversizedCommand``,
-    unless one ``put`` brought all of it.
+    Memory is bounded by one frame plus what the last ``put`` brought. A frame whose body exceeds
+    the maximum becomes an ``OversizedCommand``: the header is read and the body dropped as it
+    arrives, unless one ``put`` brought all of it.
     """
 
     __slots__ = (
@@ -359,31 +361,31 @@ class FrameDecoder:
 
     @property
     def bytes_pending(self) -> int:
-        """Bytes held that no command was made of yet."""
+        """Bytes held that do not form a command yet."""
         return len(self._partial) + len(self._data) - self._position
 
     @property
     def frame_bytes(self) -> int:
-        """Size of the frame that is not complete, as far as known; 0 between frames."""
+        """Size of the frame being received, as far as known; 0 between frames."""
         return self._needed if self._partial else 0
 
     @property
     def held(self) -> tuple[bytes | bytearray, int]:
-        """What was taken, and where in it the frame begins that is next; valid until ``put``."""
+        """The bytes held, and where in them the next frame begins; valid until ``put``."""
         if self._oversized is not None or self._error is not None:
             return b"", 0
         return self._data, self._position
 
     def skip_to(self, position: int) -> None:
-        """Go on at another place of what is held: somebody has read the frames before it."""
+        """Continue at another position of ``held``: the frames before it were read elsewhere."""
         self._position = position
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[RemotingCommand]:
         """Take bytes and return the commands they complete, oldest first.
 
         Raises:
-            MalformedFrameError: a frame that cannot be right.
-            FrameTooLargeError: a length over the maximum, or a negative one.
+            MalformedFrameError: a frame is malformed.
+            FrameTooLargeError: a length is negative or over the maximum.
         """
         self.put(data)
         commands: list[RemotingCommand] = []
@@ -392,10 +394,10 @@ class FrameDecoder:
         return commands
 
     def put(self, data: bytes | bytearray | memoryview) -> None:
-        """Take bytes; ``next`` returns what they complete.
+        """Take bytes; ``next`` returns the commands they complete.
 
         Raises:
-            RemoteProtocolError: what came before was wrong already.
+            RemoteProtocolError: earlier bytes were malformed.
         """
         if self._error is not None:
             raise self._error
@@ -405,7 +407,7 @@ class FrameDecoder:
             if len(partial) < self._needed:
                 self._shed()
                 return
-            # Handed over as it is: copying 16 MiB keeps all other connections waiting.
+            # Handed over without a copy: copying 16 MiB would keep all other connections waiting.
             self._data, self._position = partial, 0
             self._partial = bytearray()
             return
@@ -422,8 +424,8 @@ class FrameDecoder:
         """Return the next complete command, None when more bytes are needed.
 
         Raises:
-            MalformedFrameError: a frame that cannot be right.
-            FrameTooLargeError: a length over the maximum, or a negative one.
+            MalformedFrameError: the frame is malformed.
+            FrameTooLargeError: a length is negative or over the maximum.
         """
         data, position = self._data, self._position
         available = len(data) - position
@@ -453,14 +455,14 @@ class FrameDecoder:
             raise
 
     def _keep(self, needed: int) -> None:
-        """Keep the beginning of a frame that needs so many bytes."""
+        """Keep the beginning of a frame that needs ``needed`` bytes in all."""
         self._needed = needed
         self._partial += self._data[self._position :] if self._position else self._data
         self._data, self._position = b"", 0
         self._shed()
 
     def _shed(self) -> None:
-        """Keep only the header of a frame whose body is too great, once the header is there."""
+        """Once the header of a frame with a too large body is there, keep only the header."""
         partial = self._partial
         if self._needed <= self._body_bytes_max or len(partial) < 8:
             return

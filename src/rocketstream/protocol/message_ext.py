@@ -1,7 +1,7 @@
 """A received message: a lazy view of one stored record inside the buffer it came in.
 
-Law: decoding only, no I/O; this is the consumer's hot path, so one unpack per message and
-everything else (body, properties, hosts, ids) on first use.
+Law: decoding only, no I/O; this is the consumer's hot path, so there is one unpack per message, and
+everything else (body, properties, hosts, ids) is read on first use.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ from rocketstream.protocol.record import (
 _unpack_v4 = HEAD_V4.unpack_from
 _HEAD_V4_BYTES: Final = HEAD_V4.size
 _unpack_needed = struct.Struct(">iIi8xq8xi32xi8xi").unpack_from
-"""Of the fixed part only what every message needs: totalSize, magic, CRC, queueOffset, sysFlag,
-reconsumeTimes, bodyLength. The other fields are read when somebody asks for one."""
+"""The fields of the fixed part that every message needs: totalSize, magic, CRC, queueOffset,
+sysFlag, reconsumeTimes, bodyLength. The other fields are read on first use."""
 _unpack_short = struct.Struct(">h").unpack_from
 
-# Places in the tuple of a record head.
+# Positions in the tuple of a record head.
 _TOTAL_SIZE, _CRC, _QUEUE_ID, _FLAG, _QUEUE_OFFSET, _PHYSICAL_OFFSET = 0, 2, 3, 4, 5, 6
 _SYS_FLAG, _BORN_TIMESTAMP, _BORN_HOST, _STORE_TIMESTAMP, _STORE_HOST = 7, 8, 9, 10, 11
 _RECONSUME_TIMES, _PREPARED_OFFSET, _BODY_SIZE = 12, 13, 14
 
 _COPIED_BYTES_MAX: Final = 8_192
-"""A shorter body is copied out to be checked, and kept; a longer one is looked at in its place."""
+"""A shorter body is copied out to be checked, and kept; a longer one is checked in place."""
 _TOPICS_MAX: Final = 4096
 _NO_HOST: Final = bytes(8)
 _PAIR_END: Final = 2
@@ -68,14 +68,14 @@ _topics: dict[bytes, str] = {}
 class MessageExt:
     """A message as a consumer gets it.
 
-    It is a view of the answer it came in, and keeps all of that alive: some 32 messages, as many
-    as the broker put together. Who keeps one message for long, and not its neighbours, keeps
-    ``body`` and ``properties`` instead, or a ``copy.copy`` of it, which has a record of its own; so
-    has what is pickled. Two messages are equal only if they are the same object. Any thread may
-    read one; changes are its holder's.
+    It is a view of the answer it came in, and keeps that whole answer alive: some 32 messages, as
+    many as the broker put together. To keep one message for long without its neighbours, keep
+    ``body`` and ``properties``, or a ``copy.copy`` of the message, which has a record of its own,
+    as a pickled message has. Two messages are equal only if they are the same object. Any thread
+    may read a message; only its holder may change it.
 
     Attributes:
-        topic: settable, since messages of a retry topic get their original one back.
+        topic: settable, since messages of a retry topic get their original topic back.
         queue_offset: position in its queue.
         reconsume_times: how often it was sent back; settable.
         broker_name: broker it came from; settable.
@@ -205,8 +205,8 @@ class MessageExt:
         """The payload, inflated on first use.
 
         Raises:
-            RemoteProtocolError: a compressed body that is damaged, too large, or of no known type.
-            NotSupportedError: compressed by a codec that is not installed.
+            RemoteProtocolError: a compressed body is damaged, too large, or of an unknown type.
+            NotSupportedError: the body is compressed by a codec that is not installed.
         """
         body = self._body
         if body is None:
@@ -220,10 +220,10 @@ class MessageExt:
 
     @property
     def properties(self) -> dict[str, str]:
-        """All properties by name; read on first use, changes stay with this object.
+        """All properties by name, read on first use; changes affect this object only.
 
         Raises:
-            RemoteProtocolError: not UTF-8.
+            RemoteProtocolError: the properties are not UTF-8.
         """
         properties = self._properties
         if properties is None:
@@ -247,7 +247,7 @@ class MessageExt:
         return self.properties.get(name)
 
     def _found(self, name: str, mark: bytes) -> str | None:
-        """Return one property without reading the others, where nothing is in doubt."""
+        """Return one property without reading the others, unless there is any doubt."""
         properties, extra = self._properties, self._extra
         if properties is not None or (extra and name in extra):
             return self.properties.get(name)
@@ -258,7 +258,7 @@ class MessageExt:
             return None
         begin = at + len(mark)
         if (at != start and buffer[at - 1] != _PAIR_END) or buffer.find(mark, begin, end) >= 0:
-            return self.properties.get(name)  # in another's value, or twice
+            return self.properties.get(name)  # within another property's value, or a second time
         stop = buffer.find(_PAIR_ENDS, begin, end)
         return buffer[begin : end if stop < 0 else stop].decode("utf-8", "replace") or None
 
@@ -274,18 +274,18 @@ class MessageExt:
 
     @property
     def delay_level(self) -> int:
-        """Delay level it was sent with, 0 for none or when it is no number."""
+        """Delay level it was sent with; 0 for none, or when it is not a number."""
         level = self.properties.get(PROPERTY_DELAY, "0")
         return int(level) if level.isdecimal() and len(level) < 10 else 0
 
     @property
     def msg_id(self) -> str:
-        """The sender's id of the message (UNIQ_KEY); the broker's where the sender set none."""
+        """The sender's id of the message (UNIQ_KEY), or the broker's id if the sender set none."""
         return self._found(PROPERTY_UNIQ_KEY, _UNIQ_KEY_MARK) or self.offset_msg_id
 
     @property
     def transaction_id(self) -> str | None:
-        """The id of the transaction it was sent in, None if it was sent in none (C-220)."""
+        """The id of the transaction it was sent in; None without a transaction (C-220)."""
         properties = self.properties
         in_one = properties.get(PROPERTY_TRAN_MSG) == "true"
         return properties.get(PROPERTY_UNIQ_KEY) if in_one else None
@@ -316,7 +316,7 @@ class MessageExt:
             )
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is copied or pickled: the values, and of the buffer this record alone."""
+        """Return the state to copy or pickle: the values, and only this record of the buffer."""
         state = {name: getattr(self, name) for name in self.__slots__}
         start = self._body_start
         begin = 0 if start == 0 else start - HEADS[self.sys_flag & HOSTS_MASK].size
@@ -334,7 +334,7 @@ class MessageExt:
 
     def __repr__(self) -> str:
         body, tags, keys = self._body, self.tags, self.keys
-        if body is None and is_compressed(self):  # not inflated: it may be damaged, or great
+        if body is None and is_compressed(self):  # not inflated: it may be damaged, or large
             shown = f"{self._body_size} bytes, compressed"
         else:
             shown = shown_body(self.stored_body if body is None else body)
@@ -369,7 +369,7 @@ def decode_messages(
             and MAX_OFFSET of the pull); shared, not copied.
 
     Raises:
-        RemoteProtocolError: a record that is not whole and consistent.
+        RemoteProtocolError: a record is incomplete or inconsistent.
     """
     messages, whole = decode_pulled(
         buffer, broker_name, check_crc=check_crc, extra_properties=extra_properties
@@ -387,13 +387,14 @@ def decode_pulled(
     check_crc: bool,
     extra_properties: Mapping[str, str] | None = None,
 ) -> tuple[list[MessageExt], bool]:
-    """Read all records as ``decode_messages`` does, and compare bodies with CRCs on the way.
+    """Read all records as ``decode_messages`` does, and compare their bodies with the CRCs.
 
     Returns:
-        The messages, and whether no body differs from its CRC; ``check_bodies`` finds which does.
+        The messages, and whether every body matches its CRC; ``check_bodies`` finds the one that
+        does not.
 
     Raises:
-        RemoteProtocolError: a record that is not whole and consistent.
+        RemoteProtocolError: a record is incomplete or inconsistent.
     """
     data = buffer if type(buffer) is bytes else bytes(buffer)
     size = len(data)
@@ -413,12 +414,12 @@ def decode_pulled(
                 head, body_start = _wide_head(data, position, flags & 0x30)
                 times, body_bytes = head[_RECONSUME_TIMES], head[_BODY_SIZE]
             elif flags & _WRAPPED == _WRAPPED:
-                head = _unpack_v4(data, position)  # by which taken_apart finds it
+                head = _unpack_v4(data, position)  # the mark by which taken_apart finds it
         end = position + total
         topic_at = body_start + body_bytes
         if body_bytes < 0 or end > size or topic_at + 3 > end:
             raise RemoteProtocolError(f"the record at {position} is longer than its buffer")
-        # A pull is of one topic: compare with the last one before reading it anew.
+        # All messages of a pull share a topic: compare with the last one before decoding it again.
         if not (magic == MAGIC_V1 and begins(topic_key, topic_at)):
             topic, topic_bytes, topic_key = _read_topic(data, topic_at, magic)
         properties_start = topic_at + topic_bytes + 2
@@ -433,7 +434,7 @@ def decode_pulled(
             stored = (data if small else memoryview(data))[body_start:topic_at]
             whole &= crc32(stored) & 0x7FFFFFFF == crc
             body = None if flags & 1 or type(stored) is not bytes else stored
-        # In line rather than in __init__: a third of the cost of a message.
+        # Inlined instead of calling __init__, which is a third of the cost of a message.
         message = _new_message(MessageExt)
         message._buffer = data
         message._head = head
@@ -457,7 +458,7 @@ def decode_message(buffer: bytes | bytearray | memoryview, broker_name: str = ""
     """Read exactly one record.
 
     Raises:
-        RemoteProtocolError: no record, or more than one.
+        RemoteProtocolError: the bytes hold no record, or more than one.
     """
     messages = decode_messages(buffer, broker_name)
     if len(messages) != 1:
@@ -483,13 +484,13 @@ def assemble_message(
     store_timestamp: int = 0,
     store_host: bytes = _NO_HOST,
 ) -> MessageExt:
-    """Return a message put together from values that were read before, as from a row of a table.
+    """Return a message made from values that were read before, such as a row of a table.
 
     The body is plain whatever ``sys_flag`` says: its compression bits are taken off. Times are ms
     since 1970; hosts are packed as ``record.pack_host`` does.
 
     Raises:
-        LocalProtocolError: properties that are longer than a record can hold.
+        LocalProtocolError: the properties are longer than a record can hold.
     """
     text = encode_properties(properties).encode()
     if len(text) > _PROPERTIES_BYTES_MAX:
@@ -523,22 +524,22 @@ def assemble_message(
 def taken_apart(
     messages: list[MessageExt], first: int, *, check_crc: bool = False
 ) -> list[MessageExt]:
-    """Return the messages of an answer with those of batches stored as one record each by itself.
+    """Return the messages of an answer; a batch stored as one record becomes single messages.
 
     Topics of 5.x with ``queue.type=BatchCQ`` have such records, and clients take them apart
     (upstream's ``MessageDecoder.decodeMessage``): message i has the record's offset plus i, and
     properties, flag and body of its own. An answer begins with the record that holds the offset
-    asked for: what lies in it before that offset is left out.
+    asked for: its messages before that offset are left out.
 
     Args:
-        messages: of a pull; returned as they are where there is no such record.
+        messages: those of a pull; returned unchanged where there is no such record.
         first: the offset that was asked for.
         check_crc: compare the bodies of such records with their CRCs.
 
     Raises:
-        RemoteProtocolError: such a record holds no messages, or its body does not fit its CRC.
+        RemoteProtocolError: such a record holds no messages, or its body does not match its CRC.
     """
-    # Of others the head is read when somebody asks for it: to ask each would cost more.
+    # The head of other records is read on first use: reading it for each here would cost more.
     if not any(message._head is not None and _is_wrapped(message) for message in messages):
         return messages
     found: list[MessageExt] = []
@@ -584,7 +585,7 @@ def _inner(message: MessageExt) -> list[MessageExt]:
 
 
 def reassembled(message: MessageExt, queue: MessageQueue) -> MessageExt:
-    """Return an assembled message as it was before its holder changed anything of it."""
+    """Return an assembled message as it was before its holder changed it."""
     head = message._fields
     return assemble_message(
         queue,
@@ -610,7 +611,7 @@ def _wide_head(data: bytes, position: int, hosts: int) -> tuple[tuple[Any, ...],
 
 
 def _read_topic(data: bytes, at: int, magic: int) -> tuple[str, int, bytes | tuple[bytes, ...]]:
-    """Return the topic, its size with its length field, and what another V1 record starts with."""
+    """Return the topic, its size with its length field, and the start of other V1 records of it."""
     if magic == MAGIC_V1:
         key = data[at : at + 1 + data[at]]
         return _topics.get(key) or _new_topic(key, key[1:]), len(key), key
@@ -642,18 +643,19 @@ def read_pulled(
     check_crc: bool,
     extra_properties: Mapping[str, str],
 ) -> tuple[list[MessageExt], bool]:
-    """Read the answer to a pull: all records, and those that hold a batch taken apart.
+    """Read the answer to a pull: all records, with batch records split into messages.
 
     Args:
         buffer, check_crc, extra_properties: as ``decode_messages`` has them.
-        queue: that was pulled.
+        queue: the queue that was pulled.
         first: the offset that was asked for.
 
     Returns:
-        The messages, and whether no body differs from its CRC; ``before_damage`` finds which does.
+        The messages, and whether every body matches its CRC; ``before_damage`` finds the one that
+        does not.
 
     Raises:
-        RemoteProtocolError: a record, or a batch in one, that is not whole and consistent.
+        RemoteProtocolError: a record, or a batch in one, is incomplete or inconsistent.
     """
     messages, whole = decode_pulled(
         buffer, queue.broker_name, check_crc=check_crc, extra_properties=extra_properties
@@ -664,14 +666,14 @@ def read_pulled(
 def before_damage(
     messages: list[MessageExt], queue: MessageQueue, next_offset: int
 ) -> tuple[list[MessageExt], int]:
-    """Return the messages before the first damaged one, and where to pull next: that one again.
+    """Return the messages before the first damaged one, and its offset, to pull it again.
 
     Args:
         messages: some of a pull, in order.
         next_offset: where to pull next if none of them is damaged.
 
     Raises:
-        DamagedMessageError: the first one is.
+        DamagedMessageError: the first message is damaged.
     """
     whole = check_bodies(messages, queue)
     return whole, next_offset if whole is messages else messages[len(whole)].queue_offset
@@ -681,7 +683,7 @@ def check_bodies(messages: list[MessageExt], queue: MessageQueue) -> list[Messag
     """Return the messages before the first whose body does not match its CRC.
 
     Raises:
-        DamagedMessageError: the first one does not.
+        DamagedMessageError: the first body does not match.
     """
     for number, message in enumerate(messages):
         if body_crc(message.stored_body) != message.body_crc:

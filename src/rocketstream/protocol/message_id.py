@@ -17,7 +17,7 @@ def encode_offset_msg_id(host: str, port: int, offset: int) -> str:
     """Return the broker's id of the record at a commit log offset: 32 or 56 hex digits.
 
     Raises:
-        LocalProtocolError: not an IP address and port.
+        LocalProtocolError: host and port are not an IP address and a port.
     """
     return offset_msg_id_prefix(host, port) + f"{offset & 0xFFFFFFFFFFFFFFFF:016X}"
 
@@ -31,7 +31,7 @@ def decode_offset_msg_id(msg_id: str) -> tuple[str, int, int]:
     """Return host, port and commit log offset of a broker's id.
 
     Raises:
-        RemoteProtocolError: not 32 or 56 hex digits.
+        RemoteProtocolError: the id is not 32 or 56 hex digits.
     """
     try:
         data = bytes.fromhex(msg_id)
@@ -44,8 +44,8 @@ def decode_offset_msg_id(msg_id: str) -> tuple[str, int, int]:
 
 
 RESERVED_IDS_MAX: Final = 0x8000
-"""Most UNIQ_KEYs made of one moment at a time: half of what the counter tells apart, so that other
-threads may make as many meanwhile."""
+"""How many UNIQ_KEYs may be reserved for one moment at a time: half the range of the counter, so
+that other threads may make as many meanwhile."""
 
 
 class UniqueIdGenerator:
@@ -81,17 +81,17 @@ class UniqueIdGenerator:
         return f"{head}{next(self._counter) & 0xFFFF:04X}"
 
     def reserve(self, count: int, now_ms: int) -> tuple[str, list[int]]:
-        """Return many ids of one moment in parts: what all begin with, and a number for each.
+        """Return many ids of one moment in parts: their common beginning, and a number for each.
 
-        An id is the first part followed by the low 16 bits of its number as 4 hex digits, which is
-        what ``next`` makes of it.
+        An id is the common beginning followed by the low 16 bits of its number as 4 hex digits, as
+        in ``next``.
 
         Args:
             count: from 0 to ``RESERVED_IDS_MAX``.
             now_ms: ms since 1970.
 
         Raises:
-            LocalProtocolError: more than can differ.
+            LocalProtocolError: ``count`` exceeds ``RESERVED_IDS_MAX``.
         """
         if not 0 <= count <= RESERVED_IDS_MAX:
             raise LocalProtocolError(
@@ -100,15 +100,15 @@ class UniqueIdGenerator:
         moment, head = self._last
         if moment != now_ms:
             head = self._head(now_ms)
-        # Each step of the counter is atomic: numbers of other threads may lie between.
+        # Each step of the counter is atomic: numbers taken by other threads may lie between.
         return head, list(itertools.islice(self._counter, count))
 
     def _head(self, now_ms: int) -> str:
-        """Return all but the counter, which ids of one millisecond share."""
+        """Return the id without the counter; ids of one millisecond share it."""
         start, end = self._month
         if not start <= now_ms < end:
             start = self._month_start_ms(now_ms)
-            # 28 days are in every month: within them the start cannot change.
+            # Every month has at least 28 days: within them its start cannot change.
             self._month = start, max(now_ms + 1, start + 28 * 86_400_000)
         elapsed = max(now_ms - start, 0) & 0xFFFFFFFF
         head = f"{self._prefix}{elapsed:08X}"
@@ -120,7 +120,7 @@ def unique_id_elapsed_ms(msg_id: str) -> int:
     """Return the time field of a UNIQ_KEY: ms since the start of the sender's month.
 
     Raises:
-        RemoteProtocolError: not 32 or 56 hex digits.
+        RemoteProtocolError: the id is not 32 or 56 hex digits.
     """
     try:
         data = bytes.fromhex(msg_id)

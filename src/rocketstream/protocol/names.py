@@ -28,19 +28,19 @@ TRANS_OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 ROCKSDB_TRANS_TOPICS: Final = frozenset(
     {"RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC", "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC"}
 )
-"""Made by brokers from 5.4 on, which do not tell them among their system topics."""
+"""Created by brokers from 5.4 on, which do not list them as system topics."""
 TRANS_CHECK_MAX_TIME_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
 UNDELIVERED_TOPIC: Final = "DELAYED_MESSAGE_UNDELIVERED_TOPIC"
-"""Where a broker of ours puts delayed messages that cannot be delivered; upstream has none."""
+"""Topic where our broker puts delayed messages that cannot be delivered; upstream has none."""
 
 DEFAULT_PRODUCER_GROUP: Final = "DEFAULT_PRODUCER"
 DEFAULT_CONSUMER_GROUP: Final = "DEFAULT_CONSUMER"
 CLIENT_INNER_PRODUCER_GROUP: Final = "CLIENT_INNER_PRODUCER"
 TOOLS_CONSUMER_GROUP: Final = "TOOLS_CONSUMER"
 REDRIVE_GROUP: Final = "rocketstream-redrive"
-"""Keeps how far redrives of dead letters are, as ``rocketstream-redrive-...`` do for selections."""
+"""Keeps how far redrives of dead letters are; ``rocketstream-redrive-...`` those of selections."""
 SPARK_PULL_GROUP: Final = "rocketstream-spark"
-"""Named in pulls of reads on Spark whose user names no group; nobody consumes as it."""
+"""Group named in pulls of Spark reads whose user names none; no consumer uses it."""
 FILTERSRV_CONSUMER_GROUP: Final = "FILTERSRV_CONSUMER"
 SELF_TEST_CONSUMER_GROUP: Final = "SELF_TEST_C_GROUP"
 
@@ -66,7 +66,7 @@ SYSTEM_TOPICS: Final = (
     | ROCKSDB_TRANS_TOPICS
     | {AUTO_CREATE_TOPIC, BENCHMARK_TOPIC, TRACE_TOPIC}
 )
-"""Topics that admin calls neither create nor delete (C-97), besides those a broker adds itself."""
+"""Topics that admin calls neither create nor delete (C-97), besides those a broker adds."""
 
 SYSTEM_GROUPS: Final = frozenset(
     {
@@ -92,15 +92,15 @@ def retry_topic(group: str) -> str:
 
 
 def pop_retry_topics(group: str, topic: str) -> tuple[str, str]:
-    """Return where brokers of 5.x put what a popping group is to get again of a topic.
+    """Return the topics where 5.x brokers put a topic's messages that a popping group gets again.
 
-    The older name, which may be another group's retry topic as well, and the newer one.
+    First the older name, which may also be another group's retry topic, then the newer one.
     """
     return f"{RETRY_PREFIX}{group}_{topic}", f"{RETRY_PREFIX}{group}+{topic}"
 
 
 def dlq_topic(group: str) -> str:
-    """Return the topic that holds a group's messages that were given up."""
+    """Return the topic that holds the messages a group has given up."""
     return DLQ_PREFIX + group
 
 
@@ -108,7 +108,8 @@ def check_topic(topic: str) -> None:
     """Check a topic name.
 
     Raises:
-        ConfigurationError: blank, too long or with characters outside the alphabet (C-95).
+        ConfigurationError: the name is blank, too long, or has characters outside the alphabet
+            (C-95).
     """
     _check_text("topic", topic)
     if not topic or topic.isspace():
@@ -130,7 +131,8 @@ def check_group(group: str) -> None:
     """Check a group name.
 
     Raises:
-        ConfigurationError: blank, too long or with characters outside the alphabet (C-94).
+        ConfigurationError: the name is blank, too long, or has characters outside the alphabet
+            (C-94).
     """
     _check_text("group", group)
     if not group or group.isspace():
@@ -152,7 +154,7 @@ def check_consumer_group(group: str) -> None:
     """Check the name of a group that consumes: its retry topic must be a name for a directory.
 
     Raises:
-        ConfigurationError: as :func:`check_group`, or more than 248 characters.
+        ConfigurationError: as in :func:`check_group`, or the name has more than 248 characters.
     """
     check_group(group)
     most = limits.FILE_NAME_BYTES_MAX - len(RETRY_PREFIX)
@@ -180,12 +182,12 @@ def _check_text(kind: str, name: object) -> None:
 
 
 def is_system_topic(topic: str) -> bool:
-    """Tell whether a topic belongs to the system (C-97); broker-made names are not known here."""
+    """Tell whether a topic is a system topic (C-97); those a broker adds are not known here."""
     return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX)
 
 
 def is_system_group(group: str) -> bool:
-    """Tell whether a group belongs to the system, or to our tools: nobody consumes as it."""
+    """Tell whether a group belongs to the system or to our tools; no user consumes as it."""
     return (
         group in SYSTEM_GROUPS
         or group.startswith((SYSTEM_GROUP_PREFIX, f"{REDRIVE_GROUP}-"))

@@ -24,7 +24,7 @@ _HTTP_SCHEME: Final = "http://"
 def wrap_namespace(namespace: str | None, resource: str) -> str:
     """Return a topic or group with its namespace: ``ns%r``, ``%RETRY%ns%r``, ``%DLQ%ns%r``.
 
-    System topics and groups, and what already has the namespace, stay as they are (C-146).
+    System topics and groups, and names that already have the namespace, stay unchanged (C-146).
     """
     if not namespace or not resource or _is_system(resource):
         return resource
@@ -34,7 +34,7 @@ def wrap_namespace(namespace: str | None, resource: str) -> str:
 
 
 def without_namespace(resource: str, namespace: str | None) -> str:
-    """Return a topic or group without its namespace, if it has this one (C-147)."""
+    """Return a topic or group without ``namespace``, if it has that namespace (C-147)."""
     if not namespace or not resource:
         return resource
     prefix, rest = _split(resource)
@@ -43,7 +43,7 @@ def without_namespace(resource: str, namespace: str | None) -> str:
 
 
 def without_any_namespace(resource: str) -> str:
-    """Return a topic or group without whatever stands before its first ``%`` (C-147)."""
+    """Return a topic or group without the part before its first ``%`` (C-147)."""
     if not resource or _is_system(resource):
         return resource
     prefix, rest = _split(resource)

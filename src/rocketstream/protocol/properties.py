@@ -1,6 +1,6 @@
 r"""The properties of a message as text: ``key \x01 value \x02 key \x01 value``.
 
-Law: the text form and the reserved names (wire-and-storage 4.3); who may set them is C-98.
+Law: the text form and the reserved names (wire-and-storage 4.3); C-98 says who may set them.
 """
 
 from __future__ import annotations
@@ -70,13 +70,13 @@ def decode_properties(text: bytes | str) -> dict[str, str]:
 
 
 class PropertiesForm:
-    r"""Texts of properties of these names, in this order, read without a dictionary.
+    r"""Property texts with these names, in this order, read without a dictionary.
 
-    What :func:`decode_properties` would read of a text that :attr:`match` takes: plain ASCII, no
-    empty value, nothing twice.
+    Gives the values :func:`decode_properties` would return for a text that :attr:`match` takes:
+    plain ASCII, no empty value, no name twice.
 
     Attributes:
-        match: takes a text and gives the values as groups, or nothing in any doubt.
+        match: takes a text and gives the values as groups, or None in any doubt.
     """
 
     __slots__ = ("match", "names")
@@ -87,14 +87,14 @@ class PropertiesForm:
         self.match = re.compile(b"\x02".join(pairs) + b"\x02?").fullmatch
 
     def place(self, name: str) -> int:
-        """Return which of the groups, from 0 on, is the value of a property; -1 for none."""
+        """Return the number of the group, from 0 on, that holds a property's value; -1 for none."""
         return self.names.index(name) if name in self.names else -1
 
     def merged(self, common: Mapping[str, str]) -> tuple[bytes, tuple[int, ...]]:
-        """Return how texts of this form are stored with others, which they replace by name.
+        """Return how texts of this form are stored with ``common``, which they override by name.
 
         Args:
-            common: the others; without a NUL.
+            common: the other properties; without a NUL.
 
         Returns:
             A ``%`` template of ``{**common, **own}``, and which of the values it takes, in order.

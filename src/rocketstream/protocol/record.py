@@ -1,6 +1,6 @@
 """The stored message record, and the batch body that carries several messages in one send.
 
-Law: bytes in and out; positions and checks, no files (wire-and-storage 4.1, 4.5, 4.6).
+Law: bytes in, bytes out; positions and checks, no files (wire-and-storage 4.1, 4.5, 4.6).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAGIC_V1: Final = 0xDAA320A7
 MAGIC_V2: Final = 0xDAA320AB
 MAGIC_BLANK: Final = 0xCBD43194
 RECORD_BYTES_MIN: Final = 91
-"""A record of IPv4 hosts without body, topic and properties."""
+"""Size of a record with IPv4 hosts, without body, topic and properties."""
 
 HEAD_V4: Final = struct.Struct(">iIiiiqqiq8sq8siqi")
 _HEAD_BORN_V6: Final = struct.Struct(">iIiiiqqiq20sq8siqi")
@@ -37,7 +37,7 @@ HEADS: Final = {
 HOSTS_MASK: Final = MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6
 SYS_FLAG_AT: Final = 36
 SECTOR_BYTES: Final = 512
-"""The least a disk writes as a whole."""
+"""The smallest unit a disk writes as a whole."""
 _GUARD: Final = b"\x02PROPERTIES_CRC\x01"
 
 _MARK: Final = struct.Struct(">iI")
@@ -47,7 +47,7 @@ _STAMP: Final = struct.Struct(">q")
 _SHORT: Final = struct.Struct(">h")
 _pack_short = _SHORT.pack
 _EMPTY: Final = bytearray()
-"""Joins to a bytearray of its own; never changed."""
+"""A constant that makes a join return a bytearray; never changed."""
 _BATCH_HEAD: Final = struct.Struct(">iiiii")
 _PORT: Final = struct.Struct(">i")
 
@@ -61,7 +61,7 @@ def pack_host(host: str, port: int) -> bytes:
     """Return an address as stored: 4 or 16 bytes and the port as 4.
 
     Raises:
-        LocalProtocolError: not an IP address (a scope id is left out), or no such port.
+        LocalProtocolError: not an IP address (a scope id is left out), or not a port number.
     """
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
@@ -76,7 +76,7 @@ def unpack_host(data: bytes | memoryview) -> tuple[str, int]:
     """Return the address of 8 or 20 packed bytes.
 
     Raises:
-        RemoteProtocolError: another length.
+        RemoteProtocolError: the data has another length.
     """
     if len(data) not in (8, 20):
         raise RemoteProtocolError(f"a stored host has 8 or 20 bytes, not {len(data)}")
@@ -92,7 +92,7 @@ def unpack_host(data: bytes | memoryview) -> tuple[str, int]:
 
 @dataclass(slots=True)
 class RecordFields:
-    """Everything of a record in readable form; the slow way to write one (``encode_record``)."""
+    """All fields of a record in readable form, for ``encode_record`` (the slow way)."""
 
     topic: str
     queue_id: int
@@ -111,10 +111,10 @@ class RecordFields:
 
 
 def encode_record(fields: RecordFields) -> bytearray:
-    """Return a full record; the host bits of sysFlag are set from the hosts.
+    """Return a complete record; the host bits of sysFlag are set from the hosts.
 
     Raises:
-        LocalProtocolError: a field the record cannot carry.
+        LocalProtocolError: the record cannot carry a field.
     """
     record = new_record(
         fields.topic.encode(),
@@ -134,11 +134,11 @@ def encode_record(fields: RecordFields) -> bytearray:
 
 
 def guard_properties(text: bytes) -> bytes:
-    """Return the property text, with its CRC as one more property where zeros make it look torn.
+    """Return the property text; where zeros make it look torn, with its CRC as one more property.
 
-    Nothing else in a record vouches for its properties: where they end in a NUL, or hold as many
-    as a sector, a reader after a crash could not tell them from what did not reach the disk. Text
-    that the guard would make too long stays as it is.
+    Nothing else in a record protects its properties: where they end in a NUL, or hold a sector of
+    NULs, a reader after a crash could not tell them from bytes that did not reach the disk. Text
+    that the guard would make too long stays unchanged.
     """
     if not text.endswith(b"\0") and bytes(SECTOR_BYTES) not in text:
         return text
@@ -147,7 +147,7 @@ def guard_properties(text: bytes) -> bytes:
 
 
 def is_guarded(text: bytes) -> bool:
-    """Tell whether the property text carries its right CRC (:func:`guard_properties`)."""
+    """Tell whether the property text has a matching CRC (:func:`guard_properties`)."""
     before, mark, crc = text.rpartition(_GUARD)
     return bool(mark) and crc == b"%08x" % crc32(before)
 
@@ -170,7 +170,7 @@ def new_record(
     Topics over 127 bytes are written with the V2 magic, as 5.x does.
 
     Raises:
-        LocalProtocolError: topic or properties too long, or a number out of its range.
+        LocalProtocolError: topic or properties too long, or a number is out of its range.
     """
     if 0 in properties_bytes:
         properties_bytes = guard_properties(properties_bytes)
@@ -219,7 +219,7 @@ def new_record(
 def stamp_record(
     record: bytearray, queue_offset: int, physical_offset: int, store_timestamp: int
 ) -> None:
-    """Set, in place, what the store assigns when it appends the record."""
+    """Set, in place, the fields the store assigns when it appends the record."""
     _OFFSETS.pack_into(record, 20, queue_offset, physical_offset)
     _STAMP.pack_into(record, 68 if record[39] & 0x10 else 56, store_timestamp)
 
@@ -229,7 +229,7 @@ def stamp_record(
 
 @dataclass(slots=True, frozen=True)
 class RecordHead:
-    """The fields of a record and where its parts are; positions count from the record's start."""
+    """The fields of a record and the positions of its parts, counted from the record's start."""
 
     total_size: int
     magic: int
@@ -256,7 +256,7 @@ def read_head(buffer: bytes | bytearray | memoryview, position: int = 0) -> Reco
     """Read one record of a buffer, checking every length against it.
 
     Raises:
-        RemoteProtocolError: not a whole, consistent record.
+        RemoteProtocolError: the record is incomplete or inconsistent.
     """
     if position < 0 or len(buffer) - position < RECORD_BYTES_MIN:
         raise RemoteProtocolError(f"no whole record at {position} of {len(buffer)} bytes")
@@ -291,7 +291,7 @@ def read_head(buffer: bytes | bytearray | memoryview, position: int = 0) -> Reco
 
 
 class RecordState(enum.Enum):
-    """What stands at a position of a commit log."""
+    """What a position of a commit log holds."""
 
     OK = "OK"
     BLANK = "BLANK"
@@ -300,7 +300,7 @@ class RecordState(enum.Enum):
 
 
 class RecordCheck(NamedTuple):
-    """Outcome of ``check_record``: state, bytes to step by (0 for END and BAD), why it is bad."""
+    """Result of ``check_record``: state, bytes to step by (0 for END and BAD), why it is bad."""
 
     state: RecordState
     size: int = 0
@@ -311,10 +311,10 @@ class RecordCheck(NamedTuple):
 def check_record(
     buffer: bytes | bytearray | memoryview, position: int, *, crc: bool = True
 ) -> RecordCheck:
-    """Tell what stands at a position of a commit log file; never raises.
+    """Tell what a position of a commit log file holds; never raises.
 
-    BLANK is the filler that ends a file, END is zeroes (nothing written there, or too few bytes
-    left for even a mark), BAD is anything else that is not a whole record with the right CRC.
+    BLANK is the filler that ends a file, END is zeroes (nothing was written there, or too few bytes
+    are left for a marker), BAD is anything else that is not a complete record with the right CRC.
     """
     left = len(buffer) - position
     if left < 8:
@@ -353,7 +353,7 @@ def encode_batch(items: Iterable[BatchItem | tuple[int, bytes, bytes]]) -> bytes
     """Return the body of a batch send (code 320).
 
     Raises:
-        LocalProtocolError: properties over 32767 bytes, or a flag out of its range.
+        LocalProtocolError: properties have over 32767 bytes, or a flag is out of its range.
     """
     parts: list[bytes] = []
     for flag, body, properties in items:
@@ -376,7 +376,8 @@ def decode_batch(
     """Read the body of a batch send.
 
     Raises:
-        RemoteProtocolError: lengths that do not add up, or more messages than ``messages_max``.
+        RemoteProtocolError: the lengths do not add up, or there are more than ``messages_max``
+            messages.
     """
     data = body if isinstance(body, bytes) else bytes(body)
     total, head_size = len(data), _BATCH_HEAD.size
@@ -400,7 +401,7 @@ def decode_batch(
                 f"a batch has more than the maximum of {messages_max} messages; send several",
                 messages_max=messages_max,
             )
-        # Past the constructor, which is Python and takes twice as long.
+        # Bypasses the constructor, which is Python code and takes twice as long.
         items.append(new(BatchItem, (flag, data[start:stop], data[stop + 2 : end])))
         position = end
     return items

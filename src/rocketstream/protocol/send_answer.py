@@ -21,7 +21,7 @@ _JSON: Final = SerializeType.JSON
 
 
 class SendAnswerPlan:
-    """What is the same in all answers of one broker that say a message is stored.
+    """The common part of all answers of one broker that say a message is stored.
 
     Args:
         region: the broker's region (MSG_REGION).
@@ -56,9 +56,9 @@ class SendAnswerPlan:
         """Return the frames that answer several sends, one after another.
 
         Args:
-            id_prefix: of the message ids: the broker's address in hexadecimal digits.
+            id_prefix: beginning of the message ids: the broker's address in hexadecimal digits.
             places: physical and queue offset of each message.
-            asked: queue id and opaque of each send, and whether its answer is wanted.
+            asked: queue id and opaque id of each send, and whether its answer is wanted.
         """
         parts: list[bytes] = []
         run = self._run
@@ -71,12 +71,12 @@ class SendAnswerPlan:
 
 
 class SendAnswer(RemotingCommand):
-    """One such answer; its ext map comes into being when somebody asks for it."""
+    """One such answer; its ext map is made on first use."""
 
     __slots__ = ("_ext", "_msg_id", "_plan", "_queue_id", "_queue_offset")
 
     def __init__(self, plan: SendAnswerPlan, msg_id: str, queue_id: int, queue_offset: int) -> None:
-        # Not by the base's initialiser: this is made for every message.
+        # Without the base's initialiser: an answer is made for every message.
         self.code = 0
         self.opaque = 0
         self.flag = FLAG_RESPONSE
@@ -93,7 +93,7 @@ class SendAnswer(RemotingCommand):
 
     @property
     def ext_fields(self) -> dict[str, str] | None:
-        """The header's values by wire name; from now on they are what is sent."""
+        """The header's values by wire name; once read, they are the ones that are sent."""
         if self._ext is None:
             self._ext = {
                 "msgId": self._msg_id,
@@ -109,7 +109,7 @@ class SendAnswer(RemotingCommand):
         self._ext = {} if ext is None else ext
 
     def ready_header(self) -> bytes | None:
-        """Return the JSON header, unless the answer was looked at or says more than success."""
+        """Return the JSON header; None if the ext map was read or says more than success."""
         if self._ext is not None or self.code or self.remark is not None:
             return None
         return self._plan.template % (

@@ -1,8 +1,9 @@
 r"""The header of a usual send (code 310, JSON), recognised by its fixed places.
 
-Law: says what the general way of ``framing``, ``headers`` and ``properties`` would say, only
-quicker, or nothing in any doubt. A form is known by the names of the message's properties: what a
-client writes differs from message to message in a few values only, and each has one place.
+Law: returns what the general way of ``framing``, ``headers`` and ``properties`` would return, only
+quicker, or None in any doubt. A form is identified by the names of the message's properties: the
+headers of one client differ from message to message in a few values only, and each has a fixed
+place.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from rocketstream.protocol.properties import (
 NAMES_MAX: Final = 16
 NAME_CHARS_MAX: Final = 64
 HEADER_BYTES_MAX: Final = 4096
-"""Of a header that is looked at; the search takes time in proportion to it."""
+"""Longest header that is searched; the search takes time in proportion to it."""
 
 _TEXT: Final = rb"[ !#-\[\]-~]"
-r"""What stands for itself in JSON, is one byte and separates nothing: no quote, no backslash (so no
-``\u0001``), no control character, nothing beyond ASCII."""
+r"""Characters that stand for themselves in JSON, take one byte and separate nothing: no quote, no
+backslash (so no ``\u0001``), no control character, nothing beyond ASCII."""
 _NUMBER: Final = rb"(?:0|[1-9][0-9]{0,2})"
 _BEFORE: Final = (
     rb'\{"code":310,"extFields":\{"a":"%(text)b+",'
@@ -52,9 +53,9 @@ class SendForm:
     r"""Sends whose properties have these names, in this order.
 
     Attributes:
-        match: called with a buffer and where the header begins and ends. The groups of what it
-            finds: the lane (:func:`read_lane`), born timestamp, flag, the values of the
-            properties, the command's flag (0, or 2 for one-way) and its opaque.
+        match: called with a buffer and where the header begins and ends. The groups of its match:
+            the lane (:func:`read_lane`), born timestamp, flag, the values of the properties, the
+            command's flag (0, or 2 for one-way) and its opaque id.
         text: a ``%`` template of the properties as they are stored, for the values.
         unique: which of the groups is the value of UNIQ_KEY; 0 when there is none.
         keys: the same for KEYS.
@@ -96,7 +97,7 @@ def may_have_form(names: Sequence[str], cluster: str) -> bool:
 
 
 def read_lane(lane: bytes) -> tuple[str, int, int]:
-    """Return topic, queue id and sysFlag of the part of a header that a form found."""
+    """Return topic, queue id and sysFlag of the lane, the part of a header a form matched."""
     found = _LANE.fullmatch(lane)
     assert found is not None, lane
     topic, queue_id, sys_flag = found.groups()

@@ -1,7 +1,7 @@
 """The request of a plain send, written from a template prepared once per queue.
 
-Law: the same bytes as the general way of ``framing``, only quicker; whoever looks at the fields of
-the request, or changes them, gets the general way.
+Law: the same bytes as the general way of ``framing``, only quicker; a request whose fields were
+read or changed is written the general way.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ def _text(value: str) -> bytes:
 
 
 class SendPlan:
-    """What is the same in all plain sends (code 310) of one producer to one queue.
+    """The common part of all plain sends (code 310) of one producer to one queue.
 
     Args:
-        example: the header of such a send; of it count group, topic, template topic, queue numbers,
-            queue, unit mode and broker name.
+        example: the header of such a send; used are its group, topic, template topic, queue
+            numbers, queue, unit mode and broker name.
     """
 
     __slots__ = ("example", "template")
@@ -67,10 +67,10 @@ class SendPlan:
         user_flag: int,
         opaque: int,
     ) -> bytes:
-        """Return the whole frame of a send that wants an answer.
+        """Return the complete frame of a send that wants an answer.
 
         Raises:
-            LocalProtocolError: it is over the maximum.
+            LocalProtocolError: the frame exceeds the maximum.
         """
         header = self.template % (
             sys_flag, born_timestamp, user_flag, orjson.dumps(properties), 0, opaque,
@@ -86,7 +86,7 @@ class SendPlan:
 
 
 class SendRequest(RemotingCommand):
-    """One plain send; its ext map comes into being when somebody asks for it."""
+    """One plain send; its ext map is made on first use."""
 
     __slots__ = ("_born_timestamp", "_ext", "_plan", "_properties", "_sys_flag", "_user_flag")
 
@@ -99,7 +99,7 @@ class SendRequest(RemotingCommand):
         sys_flag: int,
         user_flag: int,
     ) -> None:
-        # Not by the base's initialiser: this is made for every message.
+        # Without the base's initialiser: a request is made for every message.
         self.code = _CODE
         self.opaque = 0
         self.flag = 0
@@ -117,7 +117,7 @@ class SendRequest(RemotingCommand):
 
     @property
     def ext_fields(self) -> dict[str, str] | None:
-        """The header's values by wire name; from now on they are what is sent."""
+        """The header's values by wire name; once read, they are the ones that are sent."""
         if self._ext is None:
             ext = self._plan.example.to_ext_v2()
             ext["f"] = str(self._sys_flag)
@@ -132,7 +132,7 @@ class SendRequest(RemotingCommand):
         self._ext = {} if ext is None else ext
 
     def ready_header(self) -> bytes | None:
-        """Return the JSON header, unless somebody has looked at the ext map."""
+        """Return the JSON header; None if the ext map was read."""
         if self._ext is not None:
             return None
         values: tuple[Any, ...] = (

@@ -26,10 +26,10 @@ def sign(
     *,
     exclude: frozenset[str] = frozenset(),
 ) -> dict[str, str]:
-    """Return what to add to the ext map: AccessKey, Signature and, if given, SecurityToken.
+    """Return the entries to add to the ext map: AccessKey, Signature and, if given, SecurityToken.
 
     Args:
-        ext: the final ext map without these; changing it afterwards breaks the signature.
+        ext: the final ext map without these entries; changing it afterwards breaks the signature.
         body: payload, empty for none.
         exclude: names left out of the content; ``{"_UNIQUE_KEY_QUERY"}`` for brokers before 5.0.
     """

@@ -1,4 +1,4 @@
-"""A subscription expression turned into what the broker and the consumer filter by.
+"""Turns a subscription expression into the data broker and consumer filter by.
 
 Law: text in, ``SubscriptionData`` out (C-99 to C-102, FilterAPI upstream).
 """
@@ -15,7 +15,7 @@ EXPRESSION_TAG = "TAG"
 EXPRESSION_SQL92 = "SQL92"
 
 _JAVA_SPACE = "".join(map(chr, range(0x21)))
-"""What ``String.trim`` takes away."""
+"""The characters ``String.trim`` removes."""
 
 
 def build_subscription(
@@ -30,8 +30,8 @@ def build_subscription(
         expression_type: TAG or SQL92.
 
     Raises:
-        SubscriptionError: tags that split to nothing, a condition that is blank or does not
-            compile, another type.
+        SubscriptionError: the expression holds no tag, the condition is blank or does not compile,
+            or the type is unknown.
     """
     if expression is not None and not isinstance(expression, str):
         raise SubscriptionError(
@@ -62,14 +62,14 @@ def build_subscription(
 
 
 def tags_hint(tags: str) -> str | None:
-    """Return what to tell of a tag expression, as ``comma_hint`` does."""
+    """Return the hint for a tag expression, as ``comma_hint`` does."""
     return comma_hint(build_subscription("", tags, 0))
 
 
 def comma_hint(subscription: SubscriptionData) -> str | None:
-    """Return what to tell whoever joined tags by commas; None where no tag has one.
+    """Return a hint for users who joined tags by commas; None where no tag has a comma.
 
-    A comma may be in a tag's name, producers send and brokers take it: it is no error.
+    A tag's name may have a comma, which producers send and brokers accept, so it is not an error.
     """
     tags = subscription.tags_set
     if not any("," in tag for tag in tags):

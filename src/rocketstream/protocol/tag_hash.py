@@ -1,6 +1,6 @@
 """The tag hash stored in the consume queue: Java's ``String.hashCode``.
 
-Law: hashes only; what a subscription does with them is in ``subscription``.
+Law: hashes only; their use by subscriptions is in ``subscription``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Records of message trace: what happened to a message, as text (C-545, W 5.10).
+"""Records of message trace: the events of a message, as text (C-545, W 5.10).
 
-Law: values in, text out, and back; when a record is made is ``client.observe``'s
-(upstream's TraceDataEncoder).
+Law: values in, text out, and back; ``client.observe`` decides when a record is made (upstream's
+TraceDataEncoder).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CLEAN = str.maketrans({FIELD_SEPARATOR: " ", RECORD_SEPARATOR: " "})
 
 @dataclass(frozen=True, slots=True)
 class TracePub:
-    """A message was sent, or a batch: one record then, with all ids joined by commas.
+    """A message was sent; for a batch one record with all ids joined by commas.
 
     ``timestamp`` is when the send began; ``msg_type`` is 0 normal, 1 half, 2 commit, 3 delayed.
     """
@@ -76,7 +76,7 @@ class TraceSubBefore:
 
 @dataclass(frozen=True, slots=True)
 class TraceSubAfter:
-    """A listener is done with a message; ``request_id`` says which ``TraceSubBefore`` began it.
+    """A listener is done with a message; ``request_id`` is that of its ``TraceSubBefore``.
 
     ``context_code``: 0 success, 1 time-out, 2 exception, 3 returned nothing, 4 failed.
     """
@@ -92,7 +92,7 @@ class TraceSubAfter:
     group_name: str | None = None
 
     def text(self, *, cloud: bool = False) -> str:
-        """The record; the cloud's lacks time and group (C-544)."""
+        """The record; in the cloud's form it lacks time and group (C-544)."""
         short = (
             self.NAME, self.request_id, self.msg_id, self.cost_time, self.success, self.keys,
             self.context_code,
@@ -156,7 +156,7 @@ def encode_record(record: TraceRecord, *, cloud: bool = False) -> str:
 
 
 def record_keys(record: TraceRecord) -> list[str]:
-    """Return the words a record can be found by: the message's id and its keys (C-543)."""
+    """Return the words by which a record can be found: the message's id and its keys (C-543)."""
     found = [record.msg_id] if record.msg_id else []
     keys = None if isinstance(record, TraceRecall) else record.keys
     return found + (keys.split() if keys else [])
@@ -182,10 +182,10 @@ def _field(value: object) -> str:
 
 
 def decode_trace(text: str) -> list[TraceRecord]:
-    """Read the body of a trace message; records of a kind nobody knows are left out.
+    """Read the body of a trace message; records of an unknown kind are left out.
 
     Raises:
-        RemoteProtocolError: a record with fields missing, or no number where one must be.
+        RemoteProtocolError: a record lacks fields, or a field that must be a number is not.
     """
     records: list[TraceRecord] = []
     for line in text.split(RECORD_SEPARATOR):
@@ -233,7 +233,7 @@ class _Fields:
 
 
 def _read_pub(f: _Fields) -> TracePub:
-    # 13 fields have no offset id, 15 the client's address besides.
+    # A record with 13 fields has no offset id, one with 15 also the client's address.
     full = len(f) != 13
     return TracePub(
         f.number(1), f.text(2), f.text(3), f.text(4), f.text(5), f.text(6), f.text(7), f.text(8),
@@ -249,7 +249,8 @@ def _read_before(f: _Fields) -> TraceSubBefore:
 
 
 def _read_after(f: _Fields) -> TraceSubAfter:
-    # Old clients write neither code nor time and group; the cloud's write no time and group.
+    # Old clients write neither code nor time and group; the cloud's clients write no time and
+    # group.
     code = f.number(6) if len(f) >= 7 else 0
     full = len(f) >= 9
     return TraceSubAfter(

@@ -121,7 +121,7 @@ class ProducerTableInfo(Body):
 
 @body()
 class OffsetWrapper(Body):
-    """Progress of a group in one queue."""
+    """Progress of a group in one queue: the broker's end, the group's offset, and the time."""
 
     broker_offset: int = 0
     consumer_offset: int = 0
@@ -151,7 +151,7 @@ class ConsumeStatsList(Body):
 
 @body()
 class TopicOffset(Body):
-    """What a queue holds."""
+    """Minimum and maximum offset of a queue, and the time of its last update."""
 
     min_offset: int = 0
     max_offset: int = 0
@@ -160,7 +160,7 @@ class TopicOffset(Body):
 
 @body()
 class TopicStatsTable(Body):
-    """What the queues of a topic hold (code 202)."""
+    """Offsets of the queues of a topic (code 202)."""
 
     offset_table: dict[MessageQueue, TopicOffset] = field(
         default_factory=dict, metadata=coded(queue_map_of(bean(TopicOffset)))
@@ -268,7 +268,7 @@ class QueryConsumeTimeSpanBody(Body):
 
 @body(cached_msg_size_in_mib="cachedMsgSizeInMiB")
 class ProcessQueueInfo(Body):
-    """What a consumer holds of one queue; ``droped`` is upstream's spelling."""
+    """State of one queue in a consumer; ``droped`` is upstream's spelling."""
 
     commit_offset: int = 0
     cached_msg_min_offset: int = 0
@@ -306,7 +306,7 @@ class ConsumeStatus(Body):
 
 @body()
 class ConsumerRunningInfo(Body):
-    """What a consumer is doing (code 307)."""
+    """What a consumer is doing (code 307): settings, subscriptions, queues and rates."""
 
     properties: dict[str, str] = field(default_factory=dict)
     subscription_set: list[SubscriptionData] = field(
@@ -334,7 +334,7 @@ CM_RESULT = enumeration(
 
 @body()
 class ConsumeMessageDirectlyResult(Body):
-    """How a message consumed on request went (code 309)."""
+    """Result of a message consumed on request (code 309)."""
 
     order: bool = False
     auto_commit: bool = True
@@ -371,12 +371,13 @@ class QueryConsumeQueueResponseBody(Body):
     min_queue_index: int = 0
 
     def encode_with(self, entries: Iterable[tuple[int, int, int]]) -> bytes:
-        """Return the text with these entries: log offset, size and tagsCode of each.
+        """Return the text of this body with ``entries``: log offset, size and tagsCode of each.
 
-        What ``encode`` would return, six times faster: there are ten thousand in an answer.
+        The same text as ``encode`` returns, six times faster: an answer may have ten thousand
+        entries.
         """
         whole = Body.encode(dataclasses.replace(self, queue_data=[])).decode()
-        # Quotes within a text are escaped, so this is the list and nothing else.
+        # Quotes within a text are escaped, so this match can only be the list itself.
         before, _, after = whole.partition('"queueData":[]')
         listed = ",".join(
             f'{{"eval":false,"physicOffset":{offset},"physicSize":{size},"tagsCode":{code}}}'
@@ -405,11 +406,11 @@ class QueueEntries:
 def read_queue_entries(data: bytes) -> QueueEntries:
     """Return the entries of an answer to code 321; none for an empty one.
 
-    A broker that keeps more than a hash beside its entries (``enableConsumeQueueExt``) has an
-    address in the place of the hash, and the hash in what it keeps.
+    A broker with ``enableConsumeQueueExt`` stores an address instead of the hash, and keeps the
+    hash in an extension at that address.
 
     Raises:
-        RemoteProtocolError: no such body.
+        RemoteProtocolError: the data is not such a body.
     """
     found = fastjson.loads(data) if data else {}
     listed: Any = found.get("queueData") or [] if isinstance(found, dict) else None

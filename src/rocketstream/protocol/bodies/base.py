@@ -28,7 +28,7 @@ class Coder(NamedTuple):
 
 
 class BodyField(NamedTuple):
-    """One field: attribute, wire name, the name as loosely compared, coder."""
+    """One field: attribute, wire name, the name normalised for loose comparison, coder."""
 
     name: str
     wire: str
@@ -56,7 +56,7 @@ class Body:
         """Read plain values.
 
         Raises:
-            RemoteProtocolError: not an object, or a field of another kind.
+            RemoteProtocolError: the value is not an object, or a field has another type.
         """
         if not isinstance(values, Mapping):
             raise RemoteProtocolError(
@@ -89,8 +89,8 @@ class Body:
     def encoding(self) -> Generator[None, None, list[bytes]]:
         """Do what ``encode`` does in steps of one entry of a table each.
 
-        Returns the JSON in parts, to be sent one after another: joining those of a great table
-        would be one long step, and so would freeing it, wherefore its tables are empty afterwards.
+        Returns the JSON in parts, to be sent one after another: joining the parts of a large table
+        would be one long step. Freeing it would be another one, so its tables are empty afterwards.
         """
         parts: list[bytes] = []
         yield from self._write_into(parts)
@@ -117,7 +117,7 @@ class Body:
         """Read JSON.
 
         Raises:
-            RemoteProtocolError: not JSON, or fields of another kind.
+            RemoteProtocolError: the data is not JSON, or a field has another type.
         """
         return cls.from_json(fastjson.loads(data))
 
@@ -129,10 +129,10 @@ class Body:
         values_max: int = limits.REQUEST_JSON_VALUES_MAX,
         bytes_max: int = limits.REQUEST_JSON_BYTES_MAX,
     ) -> Self:
-        """Read the JSON of a request, within the bounds that keep a server answering others.
+        """Read the JSON of a request, within bounds that keep the server responsive.
 
         Raises:
-            RemoteProtocolError: not JSON, over a bound, or fields of another kind.
+            RemoteProtocolError: the data is not JSON, exceeds a bound, or a field has another type.
         """
         return cls.from_json(request_json(data, values_max=values_max, bytes_max=bytes_max))
 
@@ -140,10 +140,10 @@ class Body:
 def _write_table(
     parts: list[bytes], value: dict[Any, Any] | list[Any] | set[Any], coder: Coder
 ) -> Generator[None, None, None]:
-    """Write a table entry by entry: each as a table of its own, whose brackets are left out.
+    """Write a table entry by entry: each as a table of its own, without its brackets.
 
-    Some hundred are joined at a time. Each is let go once it is written: freeing all at the end
-    would be one long step.
+    Some hundred texts are joined at a time. Each entry is released once it is written: freeing all
+    at the end would be one long step.
     """
     left: list[Any]
     if isinstance(value, dict):
@@ -272,7 +272,7 @@ def bean(cls: type[Body]) -> Coder:
 def enumeration(default: str, *names: str) -> Coder:
     """Return the coder of an enum kept as text: by name in any case or by ordinal.
 
-    An unknown one becomes ``default``, where upstream has null.
+    An unknown value becomes ``default``, where upstream has null.
     """
     known = {name.upper(): name for name in names}
 
@@ -316,8 +316,8 @@ def map_of(key: Coder, item: Coder) -> Coder:
 def queue_map_of(item: Coder) -> Coder:
     """Return the coder of a map whose keys are queues.
 
-    A key that is a ``$ref`` (one object met twice, wire-and-storage 3.1 rule 9) names no queue; its
-    entry is left out.
+    A key that is a ``$ref`` (one object met twice, wire-and-storage 3.1 rule 9) does not name a
+    queue; its entry is left out.
     """
 
     def read(value: Any) -> dict[MessageQueue, Any]:
@@ -365,13 +365,13 @@ _CODERS = {
 
 
 def coded(coder: Coder) -> dict[str, Coder]:
-    """Return the ``metadata`` of a dataclass field whose type does not tell its coder."""
+    """Return the ``metadata`` of a dataclass field whose coder cannot be found by its type."""
     return {"coder": coder}
 
 
 @dataclass_transform(field_specifiers=(dataclasses.field,))
 def body(**wire_names: str) -> Callable[[B], B]:
-    """Make a body class of annotated fields, all with defaults.
+    """Make a body class from annotated fields, which all have defaults.
 
     Wire names are the camelCase of the field names unless given.
     """

@@ -29,7 +29,7 @@ CONSUME_FROM_WHERE = enumeration(
 
 @body()
 class SubscriptionData(Body):
-    """What a group wants of a topic; ``code_set`` holds the hashes of ``tags_set``."""
+    """The subscription of a group to a topic; ``code_set`` holds the hashes of ``tags_set``."""
 
     topic: str = ""
     sub_string: str = "*"
@@ -65,7 +65,7 @@ class ConsumerData(Body):
 
 @body(client_id="clientID")
 class HeartbeatData(Body):
-    """Everything a client is (code 34)."""
+    """A client's id with all its producer and consumer groups (code 34)."""
 
     client_id: str = ""
     producer_data_set: list[ProducerData] = field(
@@ -114,6 +114,6 @@ class UnlockBatchRequestBody(Body):
 
 @body(lock_ok_mq_set="lockOKMQSet")
 class LockBatchResponseBody(Body):
-    """Answer to code 41: the queues held now."""
+    """Answer to code 41: the queues the client holds now."""
 
     lock_ok_mq_set: set[MessageQueue] = field(default_factory=set)

@@ -1,6 +1,7 @@
 """Bodies that are also, or only, files under ``config/`` of a broker and of a client.
 
-Law: values and their exact text (wire-and-storage 3.4, C-305, C-327); writing files is not here.
+Law: values and their exact text (wire-and-storage 3.4, C-305, C-327); other modules write the
+files.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ class ConsumerOffsetTable(Body):
     offset_table: dict[str, dict[int, int]] = field(default_factory=dict)
 
     def encode(self, *, pretty: bool = False) -> bytes:
-        """Return the text; the form of the file without the general rules, many times faster.
+        """Return the text, made many times faster than by the general rules.
 
-        A broker of ten thousand groups writes a megabyte of it again and again.
+        A broker with ten thousand groups repeatedly writes a megabyte of it.
         """
         if not pretty or not self.offset_table:
             return Body.encode(self, pretty=pretty)
@@ -69,7 +70,7 @@ class OffsetSerializeWrapper(Body):
 
 @body()
 class QueueLockTable(Body):
-    """queueLocks.json, which upstream has not: client id by queue by group."""
+    """queueLocks.json, which upstream does not have: client id by queue by group."""
 
     lock_table: dict[str, dict[MessageQueue, str]] = field(
         default_factory=dict, metadata=coded(map_of(STR, queue_map_of(STR)))
@@ -85,7 +86,7 @@ class KVConfigSerializeWrapper(Body):
 
 @body()
 class BloomFilterData(Body):
-    """Where a subscription stands in the bloom filter of its topic (C-394)."""
+    """The positions of a subscription in the bloom filter of its topic (C-394)."""
 
     bit_num: int = 0
     bit_pos: list[int] = field(default_factory=list, metadata=coded(_INT_ARRAY))
@@ -93,7 +94,7 @@ class BloomFilterData(Body):
 
 @body()
 class ConsumerFilterData(Body):
-    """What a group wants of a topic by a condition (C-393); times are ms."""
+    """The condition by which a group filters a topic (C-393); times are ms."""
 
     consumer_group: str = ""
     topic: str = ""

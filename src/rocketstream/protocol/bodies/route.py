@@ -37,7 +37,7 @@ MULTI_TAG: Final = "MULTI_TAG"
 
 @body()
 class DataVersion(Body):
-    """Version of a table; equal when both fields are."""
+    """Version of a table; two versions are equal when both fields are equal."""
 
     counter: int = 0
     timestamp: int = 0
@@ -68,7 +68,7 @@ class BrokerData(Body):
         return self.broker_addrs.get(0)
 
     def select_addr(self) -> str | None:
-        """Return the master's address, else that of the lowest id, else None."""
+        """Return the master's address; without a master that of the lowest id, or None."""
         if not self.broker_addrs:
             return None
         return self.broker_addrs.get(0) or self.broker_addrs[min(self.broker_addrs)]
@@ -107,8 +107,8 @@ class TopicConfig(Body):
     """A topic as a broker keeps it.
 
     Attributes:
-        attributes: what 5.x knows of it beyond the other fields, by name (``queue.type``); None
-            where nothing is told, as by 4.x, which keeps none.
+        attributes: attributes of 5.x beyond the other fields, by name (``queue.type``); None where
+            the peer sent none, as 4.x brokers do.
     """
 
     topic_name: str = ""
@@ -124,12 +124,12 @@ class TopicConfig(Body):
 
     @property
     def has_batch_queues(self) -> bool:
-        """Whether an entry of its queues' index may stand for several messages."""
+        """Whether one entry of its queues' index may stand for several messages."""
         return (self.attributes or {}).get("queue.type") == "BatchCQ"
 
     @property
     def is_compacted(self) -> bool:
-        """Whether consumers get the last message of each key only."""
+        """Whether consumers get only the last message of each key."""
         return (self.attributes or {}).get("cleanup.policy") == "COMPACTION"
 
     def encode_pretty(self) -> str:
@@ -159,7 +159,7 @@ class TopicConfig(Body):
         """Read a line of the compressed registration; parts after the fifth are ignored (5.x).
 
         Raises:
-            RemoteProtocolError: fewer parts, or a part that is no number.
+            RemoteProtocolError: there are fewer parts, or a part is not a number.
         """
         parts = line.split(" ")
         if len(parts) < _TOPIC_PARTS_MIN:
@@ -180,9 +180,9 @@ class TopicConfigSerializeWrapper(Body):
     )
 
     def encode(self, *, pretty: bool = False) -> bytes:
-        """Return the text; the form of the file without the general rules, many times faster.
+        """Return the text, made many times faster than by the general rules.
 
-        It is written with every topic that is made.
+        It is written whenever a topic is made.
         """
         if not pretty or not self.topic_config_table or self.data_version is None:
             return Body.encode(self, pretty=pretty)
@@ -234,7 +234,7 @@ class RegisterBrokerBody(Body):
         table = values.get("topicConfigSerializeWrapper") if isinstance(values, dict) else None
         topics = table.get("topicConfigTable") if isinstance(table, dict) else None
         if not isinstance(table, dict) or not isinstance(topics, dict):
-            return cls.from_json(values)  # names written in another way, or none
+            return cls.from_json(values)  # names written in another order or way, or names missing
         found: dict[str, TopicConfig] = {}
         for name, one in topics.items():
             if one is not None:
@@ -252,8 +252,8 @@ class RegisterBrokerBody(Body):
         """Read the zlib form.
 
         Raises:
-            RemoteProtocolError: damaged, cut short, larger than ``bytes_max`` inflated, or of too
-                many topics.
+            RemoteProtocolError: the data is damaged, cut short, inflates to more than
+                ``bytes_max``, or has too many topics.
         """
         steps = cls.decoding_compressed(data, bytes_max=bytes_max)
         while True:

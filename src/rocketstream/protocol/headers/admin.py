@@ -143,7 +143,7 @@ class DeleteAccessConfigRequestHeader(Header):
 
 @header()
 class UpdateGlobalWhiteAddrsConfigRequestHeader(Header):
-    """Code 53; upstream's own tool leaves the file out unless told, and its broker then refuses."""
+    """Code 53; unless told, upstream's own tool names no file, and its broker then refuses."""
 
     global_white_addrs: str
     acl_file_full_path: str | None = None

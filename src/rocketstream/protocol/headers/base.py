@@ -1,6 +1,6 @@
 """How a header class becomes the ext map of a frame and is read back.
 
-Law: the generic way, driven by annotations; hot headers override it by hand.
+Law: the generic way, driven by annotations; frequent headers override it by hand.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def parse_int(text: str) -> int:
     """Read a Java int.
 
     Raises:
-        ValueError: not a number, or out of 32 bits.
+        ValueError: the text is not a number, or does not fit in 32 bits.
     """
     value = int(text)
     if -0x8000_0000 <= value <= 0x7FFF_FFFF:
@@ -33,7 +33,7 @@ def parse_long(text: str) -> int:
     """Read a Java long.
 
     Raises:
-        ValueError: not a number, or out of 64 bits.
+        ValueError: the text is not a number, or does not fit in 64 bits.
     """
     value = int(text)
     if -0x8000_0000_0000_0000 <= value <= 0x7FFF_FFFF_FFFF_FFFF:
@@ -57,7 +57,7 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
 
 @dataclasses.dataclass(slots=True, frozen=True)
 class HeaderField:
-    """One field: attribute, wire name, reader, whether it must be there, and if not its default."""
+    """One field: attribute, wire name, reader, whether it is required, and its default."""
 
     name: str
     wire: str
@@ -111,19 +111,19 @@ class Header:
 
 
 def missing_field(cls: type[Header], wire: str) -> RemoteProtocolError:
-    """Return the error of a required field that is not there."""
+    """Return the error for a required field that is missing."""
     return RemoteProtocolError(f"{cls.__name__}: field {wire} is missing", field=wire)
 
 
 def bad_field(cls: type[Header], wire: str, text: str) -> RemoteProtocolError:
-    """Return the error of a field whose text is no number of its size."""
+    """Return the error for a field whose text is not a number of its size."""
     return RemoteProtocolError(
         f"{cls.__name__}: field {wire} is not a number of its size: {text!r:.80}", field=wire
     )
 
 
 def unreadable(cls: type[Header], ext: Mapping[str, str], error: Exception) -> RemoteProtocolError:
-    """Say which field broke a hand-written reader that failed with ``error``."""
+    """Return the error that names the field a hand-written reader failed on with ``error``."""
     for field in cls.header_fields:
         text = ext.get(field.wire)
         if text is None:
@@ -145,7 +145,7 @@ def wire_name(name: str) -> str:
 
 @dataclass_transform()
 def header(**wire_names: str) -> Callable[[T], T]:
-    """Make a header class of annotated fields.
+    """Make a header class from annotated fields.
 
     Types are ``str``, ``int`` (32 bit), ``Long``, ``bool``, ``float``, each possibly ``| None``. A
     field without default is required on the wire. Wire names are the camelCase of the field names

@@ -31,7 +31,7 @@ class RegisterBrokerRequestHeader(Header):
 
 @header()
 class RegisterBrokerResponseHeader(Header):
-    """Answer to code 103; both only for a slave whose master is alive."""
+    """Answer to code 103; both fields are set only for a slave whose master is alive."""
 
     ha_server_addr: str | None = None
     master_addr: str | None = None

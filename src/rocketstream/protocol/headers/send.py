@@ -1,7 +1,7 @@
 """Headers of sending, sending back, replies and transactions.
 
-Law: fields and their wire names only (wire-and-storage 2.2, 2.4, 2.8). The V2 letters of a send
-are read and written by hand: they are on the broker's and the producer's hot path.
+Law: fields and their wire names only (wire-and-storage 2.2, 2.4, 2.8). The one-letter names of a V2
+send are read and written by hand: they are on the broker's and the producer's hot path.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def _unreadable_v2(
 
 @header()
 class SendMessageResponseHeader(Header):
-    """Answer to every send that stored something."""
+    """Answer to every send whose message was stored."""
 
     msg_id: str
     queue_id: int

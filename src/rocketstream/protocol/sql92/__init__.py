@@ -1,6 +1,6 @@
 """Conditions on message properties: SQL92 subscriptions, compiled and evaluated.
 
-Law: pure. What this accepts and the original's filter accepts too selects the same messages
+Law: pure. A condition that both this and the original's filter accept selects the same messages
 (C-383 to C-392, C-583; upstream's ``filter`` module).
 """
 
@@ -18,15 +18,15 @@ __all__ = ["Expression", "compile_expression", "property_names"]
 _COMPILED_MAX = 256
 _SHORT_CHARS_MAX = 2_048
 _LONG_COMPILED_MAX = 8
-"""A compiled condition of 64 KB takes megabytes."""
+"""A compiled condition of 64 KB of text takes megabytes."""
 
 
 class Expression:
     """A compiled condition; immutable, usable from any thread.
 
     Attributes:
-        text: what it was compiled from.
-        parts: what evaluating it costs at most, in comparisons of two numbers.
+        text: the text it was compiled from.
+        parts: the highest cost of evaluating it, in comparisons of two numbers.
     """
 
     __slots__ = ("_evaluate", "parts", "text")
@@ -37,10 +37,11 @@ class Expression:
         self._evaluate = root.evaluate
 
     def evaluate(self, properties: Mapping[str, str]) -> bool | None:
-        """Return whether the condition holds; None when that is unknown.
+        """Return whether the condition holds; None when the result is unknown.
 
-        Unknown is a comparison with a property that is missing, and also, as in the original, any
-        comparison of a number with a property that is no number of that kind (C-390, C-392).
+        The result of a comparison is unknown when the property is missing and also, as in the
+        original, when a number is compared with a property that is not a number of that kind
+        (C-390, C-392).
         """
         try:
             result = self._evaluate(properties)
@@ -49,7 +50,7 @@ class Expression:
         return result if isinstance(result, bool) else None
 
     def matches(self, properties: Mapping[str, str]) -> bool:
-        """Return whether the message is selected: unknown is not."""
+        """Return whether the message is selected; an unknown result does not select it."""
         return self.evaluate(properties) is True
 
     def __repr__(self) -> str:
@@ -60,20 +61,20 @@ def compile_expression(text: str) -> Expression:
     """Return the compiled form of a condition.
 
     Args:
-        text: such as ``price > 5 AND kind IN ('a', 'b') OR note IS NOT NULL``.
+        text: the condition, such as ``price > 5 AND kind IN ('a', 'b') OR note IS NOT NULL``.
 
     Raises:
-        SubscriptionError: it is not a condition; ``parameters["position"]`` says from which
-            character on, counted from 0.
+        SubscriptionError: the text is not a condition; ``parameters["position"]`` is the character
+            it goes wrong at, counted from 0.
     """
     return _compile_long(text) if len(text) > _SHORT_CHARS_MAX else _compile_short(text)
 
 
 def property_names(text: str) -> tuple[str, ...]:
-    """Return the properties a condition names, in its order.
+    """Return the properties a condition names, in their order.
 
     Raises:
-        SubscriptionError: it is no condition.
+        SubscriptionError: the text is not a condition.
     """
     found = [token.text for token in tokens_of(text) if token.kind is TokenKind.IDENTIFIER]
     return tuple(dict.fromkeys(name for name in found if name.upper() not in TEXT_TESTS))

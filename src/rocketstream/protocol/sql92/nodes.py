@@ -1,7 +1,7 @@
 """The parts of a compiled condition: each a function of a message's properties.
 
 Law: pure; checks that need no message are made when a node is built (C-388, C-389) and raise
-``CheckError``, to which the parser adds the place.
+``CheckError``, to which the parser adds the position.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Evaluate = Callable[[Properties], Any]
 
 _INT_MAX, _LONG_MAX = 2**31 - 1, 2**63 - 1
 _TEXT_TEST_WEIGHT = 32
-"""A search through a property of 32 KB."""
+"""Cost of a search through a property of 32 KB."""
 _SIGNS: dict[str, Callable[[int], bool]] = {
     ">": lambda sign: sign > 0,
     ">=": lambda sign: sign >= 0,
@@ -41,7 +41,7 @@ _TEXT_TESTS: dict[str, Callable[[str, str], bool]] = {
 
 
 class CheckError(Exception):
-    """The parts do not go together; the text says why."""
+    """The operands of an operator do not go together; the text says why."""
 
 
 @dataclass(slots=True, eq=False)
@@ -51,12 +51,13 @@ class Node:
     Attributes:
         kind: Java type of what it evaluates to, when that is not null.
         evaluate: its value for a message's properties; None is null.
-        text: how it is shown in errors.
+        text: its text in errors.
         is_constant: whether it is a literal, of this ``value``.
-        height: how many parts it is nested.
-        weight: what evaluating it costs besides its parts, in comparisons of two numbers.
+        height: how deeply its parts are nested.
+        weight: the cost of evaluating it without its parts, in comparisons of two numbers.
 
-    Nobody changes one; it is not frozen because making frozen ones takes three times as long.
+    Nodes are never changed; the class is not frozen because frozen objects take three times as long
+    to make.
     """
 
     kind: Kind
@@ -72,7 +73,7 @@ class Node:
 
 
 def property_node(name: str) -> Node:
-    """A property's text, null when the message has none of the name."""
+    """The text of a property; null when the message has no such property."""
     return Node(Kind.PROPERTY, lambda properties: properties.get(name), name)
 
 
@@ -90,7 +91,7 @@ def integer_node(text: str) -> Node:
 
 
 def float_node(text: str) -> Node:
-    """A floating point literal; 0.0 is one, unlike in the original (C-388, C-583)."""
+    """A floating point literal; 0.0 is accepted, unlike in the original (C-388, C-583)."""
     try:
         value = parse_double(text)
     except EvaluationError:
@@ -130,7 +131,7 @@ def as_boolean(node: Node) -> Node:
 
 
 def negate(node: Node) -> Node:
-    """Minus a number; null for what is no number."""
+    """Minus a number; null for a value that is not a number."""
     read = node.evaluate
     if not node.kind.is_number:
         return Node(Kind.NULL, lambda _: None, f"(- {node.text})", height=node.height + 1)
@@ -177,7 +178,7 @@ def junction(parts: Sequence[Node], decisive: bool) -> Node:
 
 
 def equality(left: Node, right: Node) -> Node:
-    """``=``; two missing properties are equal, a missing left side alone is unknown (C-391)."""
+    """``=``; two missing sides are equal, a missing left side alone gives unknown (C-391)."""
     for node in (left, right):
         if node is NULL:
             raise CheckError("'NULL' cannot be compared; write IS NULL")
@@ -263,7 +264,7 @@ def inclusion(node: Node, values: Sequence[str], negated: bool) -> Node:
 
 
 def text_test(node: Node, word: str, part: str, negated: bool) -> Node:
-    """[NOT] CONTAINS, STARTSWITH, ENDSWITH of 5.x: false for no text, and for an empty part."""
+    """[NOT] CONTAINS, STARTSWITH, ENDSWITH of 5.x: false for non-text and for an empty part."""
     read, test = node.evaluate, _TEXT_TESTS[word]
     if not part or not node.kind.is_text:
         return _boolean(lambda _: False, node)

@@ -26,10 +26,10 @@ _EQUALITIES = frozenset({"=", "<>", "IS"})
 
 
 def parse(text: str) -> tuple[Node, int]:
-    """Return the condition a text describes, and of how many parts it is.
+    """Return the condition a text describes, and the number of its parts.
 
     Raises:
-        SubscriptionError: it describes none; the text names the place and what is wrong there.
+        SubscriptionError: it does not describe one; the error text names the place and the mistake.
     """
     parser = _Parser(text)
     return parser.whole(), parser.parts
@@ -40,7 +40,7 @@ class _Parser:
         self._text = text
         self._tokens = tokens_of(text)
         self._words = [token.word for token in self._tokens]
-        self._words.append("")  # one may be looked at behind the end
+        self._words.append("")  # the parser may look one token beyond the end
         self._next = 0
         self._depth = 0
         self.parts = 0

@@ -30,8 +30,8 @@ class TokenKind(enum.Enum):
 class Token(NamedTuple):
     """One word; ``text`` is upper case for keywords and decoded for strings.
 
-    ``word`` is what the grammar knows it by: keywords, symbols, and names that are operators where
-    an operator may stand; empty for all others.
+    ``word`` is its name in the grammar: keywords, symbols, and names that are operators where an
+    operator may stand; empty for all others.
     """
 
     kind: TokenKind
@@ -42,12 +42,12 @@ class Token(NamedTuple):
 
 
 TEXT_TESTS = frozenset({"CONTAINS", "STARTSWITH", "ENDSWITH"})
-"""Operators of 5.x; 4.9 knows them as names, and so they are wherever no operator may stand."""
+"""Operators of 5.x; 4.9 knows them as names, as this does where no operator may stand."""
 KEYWORDS = frozenset({"NOT", "AND", "OR", "BETWEEN", "IN", "TRUE", "FALSE", "NULL", "IS"})
 
 _EXPONENT = "(?:[eE][+-]?[0-9]+)?"
-# Alternatives in the order in which the longest match wins; a zero with an L is taken as the
-# number it was meant to be, where the original stops reading (C-386).
+# Alternatives in the order in which the longest match wins; a zero with an L is read as a number,
+# while the original stops reading there (C-386).
 _TOKEN = re.compile(
     rf"""
     (?P<space>[ \t\n\r\f]+|--[^\n\r]*)
@@ -65,7 +65,7 @@ def tokens_of(text: str) -> list[Token]:
     """Return the tokens of a condition, an END token last.
 
     Raises:
-        SubscriptionError: too long, or a character that begins no token.
+        SubscriptionError: the text is too long, or a character begins no token.
     """
     if len(text) > SQL_EXPRESSION_CHARS_MAX:
         raise SubscriptionError(

@@ -1,6 +1,6 @@
 """Values of conditions: how texts become numbers and how two values compare, as Java does it.
 
-Law: pure; a text that is no number raises EvaluationError (C-390).
+Law: pure; a text that is not a number raises EvaluationError (C-390).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _DOUBLE = re.compile(
 _JAVA_SPACE = "".join(map(chr, range(0x21)))
 _DIGITS_MAX = 19
 _NUMBER_CHARS_MAX = 400
-"""A longer text is no number here; the greatest double has 309 digits."""
+"""A longer text does not count as a number; the greatest double has 309 digits."""
 
 Comparer = Callable[[Any, Any], int]
 
@@ -93,7 +93,7 @@ def parse_double(text: str) -> float:
 
 
 def parse_boolean(text: str) -> bool:
-    """Read a boolean as ``Boolean.valueOf`` does: all but true is false."""
+    """Read a boolean as ``Boolean.valueOf`` does: ``true`` in any case, all else is false."""
     return text.lower() == "true"
 
 
@@ -133,10 +133,10 @@ def _fails(_left: Any, _right: Any) -> int:
 
 
 def comparer(left: Kind, right: Kind) -> Comparer:
-    """Return what compares two present values (``ComparisonExpression.__compare``)."""
+    """Return the function that compares two present values (``ComparisonExpression.__compare``)."""
     if left is Kind.BOOLEAN:
         if right.is_text:
-            return _fails  # upstream casts the wrong side and fails
+            return _fails  # upstream casts the wrong operand and fails
         return _compare if right is Kind.BOOLEAN else _never
     if left.is_number:
         if right.is_number:
@@ -151,7 +151,7 @@ def comparer(left: Kind, right: Kind) -> Comparer:
 
 def _numbers(left: Kind, right: Kind) -> Comparer:
     if left is Kind.DOUBLE or right is Kind.DOUBLE:
-        # To double first: Java compares a rounded long, Python would compare exactly.
+        # Both become doubles first: Java compares a rounded long, Python would compare exactly.
         return lambda a, b: compare_doubles(float(a), float(b))
     return _compare
 
