@@ -79,9 +79,9 @@ class Broker:
     Args:
         config: names, addresses and behaviour.
         store_dir: the store directory, RocketMQ's own layout; made when missing.
-        clock: where all times come from.
+        clock: the source of all times.
         files: the disk; the machine's by default.
-        workers: who works in the background; threads by default.
+        workers: what runs background work; threads by default.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class Broker:
 
     @property
     def config(self) -> BrokerConfig:
-        """What the broker goes by now."""
+        """The settings that count now."""
         return self.controller.config
 
     @property
@@ -245,7 +245,7 @@ class Broker:
     def _find_lost_topics(self) -> None:
         """Bring back topics of the broker's own that a kill left without an entry.
 
-        They are made on the way of a message and written down a moment later.
+        Such topics are made while a message is handled and persisted a moment later.
         """
         controller = self.controller
         for topic in self.store.topics():
@@ -287,7 +287,7 @@ class Broker:
             table.update(AclHandlers(controller, accounts).table())
             self._every("acl", ACL_INTERVAL_S, accounts.poll)
         self._dispatcher = Dispatcher("broker", table, sends.refuse_oversized, controller.access)
-        if controller.access is None:  # whoever must show a right is asked for it one by one
+        if controller.access is None:  # rights are checked for each request singly
             self._runs = sends.runs
         arrived = _arrivals(pulls, schedule)
         gate = self._gate
@@ -349,7 +349,7 @@ class Broker:
     # --- stopping --------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Leave the name servers, answer what waits, write everything down. May be called twice."""
+        """Unregister, answer the waiting requests, persist everything. May be called twice."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
@@ -381,7 +381,7 @@ class Broker:
 def _arrivals(
     pulls: PullHandlers, schedule: ScheduleService
 ) -> Callable[[str, int, int, int], None]:
-    """Return what is to be called for each message that can be read now."""
+    """Return the function to be called for each message that becomes readable."""
     is_awaited = pulls.polls.is_awaited
 
     def arrived(topic: str, queue_id: int, max_offset: int, tags_code: int) -> None:
@@ -410,7 +410,7 @@ def _packed_address(host: str, port: int) -> bytes:
 
 
 def _outward_address() -> str:
-    """Return the address this machine uses towards others; loopback when it has none."""
+    """Return the address this machine uses towards others; loopback without a network."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             # No packet is sent: connecting a datagram socket only chooses a route.

@@ -1,4 +1,4 @@
-"""What a broker is configured with.
+"""The configuration of a broker.
 
 Law: values and their checks; nothing is opened here.
 """
@@ -37,27 +37,27 @@ class BrokerConfig:
         advertise_host: address given to clients and written into records; None takes ``host``.
         namesrv_addrs: name servers to register with, ``host:port`` each.
         flush: ``sync`` answers a send only when its bytes are on the disk.
-        store_config: file sizes and limits of the store, None takes upstream's; its flush, delay
-            levels, retention and log files are those given here.
-        commit_log_file_bytes: size of a commit log file; None takes what ``store_config`` says.
-        retention: how long messages are kept and when they are removed; None takes what
-            ``store_config`` says.
+        store_config: file sizes and limits of the store, None takes upstream's; flush, delay
+            levels, retention and log file size given here override its own.
+        commit_log_file_bytes: size of a commit log file; None takes the size in ``store_config``.
+        retention: how long messages are kept and when they are removed; None takes the rules in
+            ``store_config``.
         auto_create_topics: whether a send creates its topic.
         auto_create_groups: whether a consumer creates its group.
         default_topic_queue_nums: queues a topic made by a send has at most.
         delay_levels: delays of level 1, 2, …, such as ``1s 5s 10m``.
-        offset_persist_interval_ms: how long changed offsets wait at most to be written; they are
-            written sooner as long as that costs little, and so with the two intervals after it.
+        offset_persist_interval_ms: the longest time changed offsets wait to be written; they are
+            written sooner while that costs little.
         delay_persist_interval_ms: the same for the progress of delayed messages.
         filter_persist_interval_ms: the same for the conditions of SQL92 subscribers.
-        repair: set damage of the store aside and go on, instead of refusing to start.
+        repair: move damaged parts of the store aside and start, instead of refusing to start.
         region: told to clients, who add it to message trace.
         message_body_bytes_max: most bytes of a body.
         flush_timeout_ms: with ``flush`` sync: how long a send waits for the disk; then its answer
             is FLUSH_DISK_TIMEOUT.
         trace_topic: make the topic of message trace at start (traceTopicEnable).
-        trace_topic_name: what it is called (msgTraceTopicName).
-        enable_property_filter: take SQL92 subscriptions; upstream does not unless told to.
+        trace_topic_name: name of the message trace topic (msgTraceTopicName).
+        enable_property_filter: accept SQL92 subscriptions; upstream does so only when configured.
         filter_support_retry: filter retried messages by the condition on their first topic too.
         vip_port: whether to listen two ports below too, for clients with vipChannelEnabled (W 1.7).
         register_interval_ms: how often the broker registers anew; within 10 to 60 s.
@@ -65,11 +65,10 @@ class BrokerConfig:
         reject_transaction_message: refuse transactional sends with code 16.
         transaction_timeout_ms: how old a half message is before its producer is asked.
         transaction_check_interval_ms: how often producers are asked.
-        transaction_check_max: so many questions later the message is given up.
-        ssl_context: speak TLS as well as plain text with it, on the same port.
-        tls: the certificate to speak TLS with, and whether everybody must, instead of
-            ``ssl_context``.
-        acl: plain_acl.yml, or the directory it is in; requests then need an account of it. None
+        transaction_check_max: the message is given up after this many checks.
+        ssl_context: context for TLS, served on the same port as plain text.
+        tls: the certificate for TLS and whether TLS is required; used instead of ``ssl_context``.
+        acl: plain_acl.yml, or the directory it is in; requests then need one of its accounts. None
             lets everybody do everything.
     """
 
@@ -113,10 +112,10 @@ class BrokerConfig:
     acl: Path | str | None = setting(None, java="aclEnable")
 
     def listening_with(self) -> tuple[ssl.SSLContext | None, TlsMode]:
-        """Return what servers listen with.
+        """Return the TLS context and mode the broker's ports listen with.
 
         Raises:
-            ConfigurationError: a file of the certificate cannot be used.
+            ConfigurationError: a certificate file cannot be used.
         """
         if self.tls is None:
             return self.ssl_context, "permissive"
@@ -126,7 +125,7 @@ class BrokerConfig:
 
     @property
     def store(self) -> StoreConfig:
-        """What the store is opened with."""
+        """The configuration the store is opened with."""
         base = self.store_config or StoreConfig()
         return dataclasses.replace(
             base,
@@ -138,7 +137,7 @@ class BrokerConfig:
 
     @property
     def check_rules(self) -> CheckRules:
-        """When half messages are checked and given up."""
+        """The rules by which half messages are checked and given up."""
         return CheckRules(
             self.transaction_timeout_ms,
             self.transaction_check_max,
@@ -146,7 +145,7 @@ class BrokerConfig:
         )
 
     def check(self) -> None:
-        """Check what can be checked before anything is opened.
+        """Check the values, as far as possible before anything is opened.
 
         Raises:
             ConfigurationError: the text names the value and what is accepted.
@@ -158,7 +157,7 @@ class BrokerConfig:
         parse_delay_levels(self.delay_levels)
         for what, name in (("broker name", self.broker_name), ("cluster name", self.cluster_name)):
             try:
-                # Both become topics, which is why they obey the rules for topics.
+                # Cluster and broker name become topics, so they obey the rules for topics.
                 check_topic(name)
             except ConfigurationError as error:
                 raise ConfigurationError(f"the {what} {name!r} is not accepted: {error}") from None

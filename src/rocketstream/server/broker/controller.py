@@ -1,6 +1,6 @@
-"""What all handlers of a broker share: its tables, its store, and the effects they may have.
+"""The state all handlers of a broker share: its tables, its store, and the effects they may have.
 
-Law: holds and connects; protocol work is the handlers', decisions are core's.
+Law: holds and connects parts; handlers do protocol work, core decides.
 """
 
 from __future__ import annotations
@@ -45,30 +45,30 @@ class Registrar(Protocol):
 
 
 class Saver(Protocol):
-    """Writes the tables that somebody waits for."""
+    """Writes the tables whose changes somebody waits for."""
 
     def topics_saved(self) -> asyncio.Future[None]:
-        """Write topics.json; raises StoreError when it is not."""
+        """Write topics.json; raises StoreError when it cannot be written."""
         ...
 
     def edits_saved(self) -> asyncio.Future[None]:
-        """Write brokerSettings.json; raises StoreError when it is not."""
+        """Write brokerSettings.json; raises StoreError when it cannot be written."""
         ...
 
     def groups_saved(self) -> asyncio.Future[None]:
-        """Write subscriptionGroup.json; raises StoreError when it is not."""
+        """Write subscriptionGroup.json; raises StoreError when it cannot be written."""
         ...
 
     def offsets_written(self) -> asyncio.Future[bool]:
-        """Write consumerOffset.json; whether it was."""
+        """Write consumerOffset.json; returns whether it was written."""
         ...
 
     def locks_written(self) -> asyncio.Future[bool]:
-        """Write queueLocks.json, or remove it; whether one of them was done."""
+        """Write queueLocks.json, or remove it; returns whether either was done."""
         ...
 
     def locks_known(self, generation: int) -> bool:
-        """Whether a restart knows of the locks of a generation, or that it does not."""
+        """Whether a restart finds the locks of a generation, or finds that they are unknown."""
         ...
 
 
@@ -78,9 +78,9 @@ class BrokerController:
     registrar: Registrar
     saver: Saver
     sharing: Sharing | None = None
-    """What the connections of all its ports share; None before the start."""
+    """The resources the connections of all its ports share; None before the start."""
     access: AccessGuard | None = None
-    """Who may do what; None lets everybody do everything."""
+    """Access control; None lets everybody do everything."""
 
     def __init__(self, config: BrokerConfig, store: MessageStore, clock: Clock) -> None:
         self.config = config
@@ -95,7 +95,7 @@ class BrokerController:
         self.locks = QueueLocks()
         self.schedule = DelaySchedule(parse_delay_levels(config.delay_levels))
         self.edits = Edits()
-        """What was changed of the settings while the broker ran, in this run or before it."""
+        """Settings that were changed while the broker ran, in this run or an earlier one."""
         self.edits_generation = 0
         self.statistics = BrokerStatistics(store, clock)
         self.put_count = self.statistics.puts
@@ -110,7 +110,7 @@ class BrokerController:
         self._making: dict[str, asyncio.Future[asyncio.Future[None]]] = {}
 
     def reconfigure(self, config: BrokerConfig) -> None:
-        """Go by other settings from now on; those that `editing` allows take effect at once."""
+        """Use other settings from now on; those that `editing` allows take effect at once."""
         self.config = config
         self.topics.auto_create = config.auto_create_topics
         self.groups.auto_create = config.auto_create_groups
@@ -122,18 +122,18 @@ class BrokerController:
         return format_address(self.host, self.port)
 
     def now_ms(self) -> int:
-        """Wall-clock milliseconds: for stamps that leave the process."""
+        """Wall-clock milliseconds, for timestamps that leave the process."""
         return self.clock.now_ms()
 
     def monotonic_ms(self) -> float:
-        """Milliseconds that only grow: for leases, silence and rates."""
+        """Milliseconds that only grow, for leases, silence and rates."""
         return self.clock.monotonic_ms()
 
     def steady_ms(self) -> int:
-        """Wall-clock milliseconds of the start plus what has passed since: for delays.
+        """Wall-clock milliseconds of the start plus the time since then, for delays.
 
-        A wall clock that is set while the broker runs neither hurries nor holds up what is due;
-        with a restart the clock of that moment counts.
+        A wall clock that is set while the broker runs makes no message due earlier or later; after
+        a restart the wall clock of that moment counts.
         """
         return self._steady_base_ms + int(self.clock.monotonic_ms())
 
@@ -151,7 +151,7 @@ class BrokerController:
             logger.error("INTERNAL a task of the broker failed", exc_info=task.exception())
 
     async def close_tasks(self) -> None:
-        """Cancel what still runs and wait for it."""
+        """Cancel the tasks that still run and wait for them."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -168,8 +168,9 @@ class BrokerController:
         unreachable after a kill, with all its messages.
 
         Returns:
-            A future that is done when the topic counts; its result is done when the name servers
-            know. It raises a StoreError, and nothing has changed, when it cannot be written.
+            A future that is done when the change counts; its result is a future that is done when
+            the name servers know. It raises a StoreError when the change cannot be written; then
+            nothing has changed.
         """
         counts: asyncio.Future[asyncio.Future[None]] = asyncio.get_running_loop().create_future()
         self.topics.propose(topic, config)
@@ -184,13 +185,13 @@ class BrokerController:
                 counts.set_result(self.registrar.announce((topic,)))
             else:
                 counts.set_exception(error)
-                counts.exception()  # whoever asked may be gone
+                counts.exception()  # the caller may be gone
 
         self.saver.topics_saved().add_done_callback(saved)
         return counts
 
     def make_topic(self, config: TopicConfig) -> asyncio.Future[asyncio.Future[None]]:
-        """Create a topic that is not there, once for all who ask meanwhile; see `change_topic`."""
+        """Create a missing topic, once for all concurrent callers; see `change_topic`."""
         topic = config.topic_name
         made = self._making.get(topic)
         if made is None:
@@ -202,8 +203,8 @@ class BrokerController:
         """Create or replace a topic; returns when the name servers know it.
 
         Raises:
-            BrokerError: it is new, and there is no room for another.
-            StoreError: it cannot be written down; nothing has changed.
+            BrokerError: the topic is new, and there is no room for another.
+            StoreError: the change cannot be written; nothing has changed.
         """
         self.topics.check_room(config.topic_name)
         await (await self.change_topic(config.topic_name, config))
@@ -211,8 +212,8 @@ class BrokerController:
     def ensure_topic(self, topic: str, queue_nums: int, *, unit: bool = False) -> TopicConfig:
         """Return a topic of the broker's own, created if missing.
 
-        It counts, and is announced, before it is written down: whoever needs it makes it again
-        after a restart, and consumers must be able to work a full disk off.
+        It counts, and is announced, before it is written to the disk: its users make it again after
+        a restart, and consumers must be able to work off the messages of a full disk.
         """
         config, is_new = self.topics.ensure(topic, queue_nums, self.now_ms(), unit=unit)
         if is_new:
@@ -226,7 +227,7 @@ class BrokerController:
         return self.ensure_topic(retry_topic(group.group_name), group.retry_queue_nums, unit=unit)
 
     def find_group(self, group: str) -> SubscriptionGroupConfig | None:
-        """Return a group's settings, created if allowed (C-350) and written down soon."""
+        """Return a group's settings, created if allowed (C-350) and persisted soon."""
         return self.groups.find(group, self.now_ms())[0]
 
     # --- members ---------------------------------------------------------------------------------
@@ -245,14 +246,14 @@ class BrokerController:
                     logger.info("cannot notify %s of group %s: %s", channel.peer, group, error)
 
     def member_left(self, group: str, left: Iterable[Hashable], *, notify: bool = True) -> None:
-        """A consumer has left a group: tell the others; the last one's conditions are dead."""
+        """Tell the others that a consumer left; the last one's conditions die with it."""
         if self.consumers.group(group) is None:
             self.filters.unregister(group, self.now_ms())
         elif notify:
             self.notify_members(group, left)
 
     def closed(self, connection: Connection) -> None:
-        """A connection is gone: forget everything tied to it."""
+        """Forget everything tied to a connection that is gone."""
         for forget in self.on_closed:
             forget(connection)
 
@@ -283,6 +284,6 @@ class BrokerController:
                 channel.close("no heartbeat for 120 s")
 
     def sample(self) -> None:
-        """Take the samples the rates are computed from."""
+        """Take the samples from which rates are computed."""
         self.statistics.sharing = self.sharing
         self.statistics.sample()

@@ -1,6 +1,6 @@
-"""Access control of a broker: its files, kept up to date, and the guard before every handler.
+"""Access control of a broker: its account files, and the guard before every handler.
 
-Law: reads, writes and asks; what counts and who is let in is decided in ``core.acl``.
+Law: reads and writes files and asks; ``core.acl`` decides which entries count and who is let in.
 """
 
 from rocketstream.server.broker.acl.files import AclFiles

@@ -1,7 +1,7 @@
-"""The files of accounts: plain_acl.yml and what is in the directory ``acl`` beside it.
+"""The files of accounts: plain_acl.yml and the files in the directory ``acl`` beside it.
 
-Law: files to rules and back. A file that cannot be used changes nothing: what it said before counts
-until it is mended. Upstream: PlainPermissionManager.load, AclFileWatchService.
+Law: turns files into rules and back. A file that cannot be used changes nothing: its former content
+counts until the file is mended. Upstream: PlainPermissionManager.load, AclFileWatchService.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ DEFAULT_NAME = "plain_acl.yml"
 DIRECTORY_NAME = "acl"
 _SUFFIXES = (".yml", ".yaml")
 _TOOLS_NAME = "tools.yml"
-"""mqadmin's own keys, which lie among them."""
+"""mqadmin's own keys, which may stand among those of accounts."""
 
 
 @dataclass(slots=True)
@@ -42,9 +42,9 @@ class _Known:
     """A file as it was last read.
 
     Attributes:
-        data: its bytes, whether they could be used or not.
-        document: what YAML made of the last that could.
-        parsed: what that says.
+        data: its bytes, usable or not.
+        document: the YAML document of the last usable bytes.
+        parsed: the accounts of that document.
         broken: why ``data`` cannot be used.
         missing: why the file cannot be read now.
     """
@@ -57,7 +57,7 @@ class _Known:
 
     @property
     def problem(self) -> str | None:
-        """What is wrong with the file now."""
+        """The problem of the file now; None when there is none."""
         return self.missing or self.broken
 
 
@@ -69,7 +69,7 @@ class AclFiles:
     Args:
         path: plain_acl.yml, or the directory it is in.
         files: the disk.
-        workers: who writes.
+        workers: what runs the writing in the background.
     """
 
     def __init__(self, path: Path, files: Files, workers: Workers) -> None:
@@ -103,7 +103,7 @@ class AclFiles:
 
     def poll(self) -> None:
         """Take over what changed in the files since the last call; blocks for as long as reading
-        them takes. What cannot be used is told in the log, once, and changes nothing."""
+        them takes. A file that cannot be used is logged once and changes nothing."""
         paths = self._paths()
         changed = [self._read(path) for path in paths]
         gone = [path for path in self._known if path not in paths and path != self.path]
@@ -113,7 +113,7 @@ class AclFiles:
             self._count()
 
     def _paths(self) -> list[Path]:
-        """As upstream orders them: the directory comes first."""
+        """Return the paths in upstream's order: those in the directory come first."""
         found = self._below(self.path.parent / DIRECTORY_NAME)
         return [*(path for path in found if path != self.path), self.path]
 
@@ -129,7 +129,7 @@ class AclFiles:
         return found
 
     def _read(self, path: Path) -> bool:
-        """Read a file; whether it says something else now."""
+        """Read a file; return whether its content has changed."""
         known = self._known.get(path)
         try:
             data = self._data_of(path)
@@ -162,7 +162,7 @@ class AclFiles:
         return self._files.read_bytes(path)
 
     def _count(self) -> None:
-        """Let the files count as they are now."""
+        """Make the files, as they are now, the rules that count."""
         order = [path for path in self._paths() if path in self._known]
         self.rules = join((str(path), self._known[path].parsed) for path in order)
         if self.rules.warnings != self._told:
@@ -174,24 +174,24 @@ class AclFiles:
 
     @property
     def documents(self) -> list[tuple[str, AclDocument]]:
-        """The files by path as they count, in their order."""
+        """The documents that count by path, in their order."""
         return [
             (str(path), self._known[path].parsed) for path in self._paths() if path in self._known
         ]
 
     def home_of(self, access_key: str) -> Path | None:
-        """Return the file an account is in, None when there is no such account."""
+        """Return the file an account is in; None when there is no such account."""
         home = self.rules.homes.get(access_key)
         return None if home is None else Path(home)
 
     def editing(self, path: Path, change: Callable[[object], Document]) -> AnswerSteps:
-        """Steps that change a file, one change after the other; on the disk when they end.
+        """Change a file in steps, one change at a time; it is on the disk when the steps end.
 
         The text is written anew: comments in the file are lost, as with upstream.
 
         Raises:
             ConfigurationError: the file cannot be used as it is, or could not after the change.
-            StoreError: it cannot be written; nothing has changed.
+            StoreError: the file cannot be written; nothing has changed.
         """
         while self._writing is not None:
             yield self._writing
@@ -204,7 +204,7 @@ class AclFiles:
         parse_document(document)
         text = _dump(document)
         writing = self._writing = self._workers.submit(partial(self._save, path, text))
-        # Not left to these steps, which end nowhere when the peer is dropped.
+        # Not left to these steps, which are abandoned when the peer is dropped.
         writing.add_done_callback(self._written)
         yield writing
         try:
@@ -217,12 +217,12 @@ class AclFiles:
         self.poll()
 
     def _save(self, path: Path, text: str) -> None:
-        """Replace a file as a whole, under the rights it has."""
+        """Replace a whole file, keeping its access rights."""
         files = self._files
         path = files.resolve(path)
         building = path.with_name(f".{path.name}.tmp")
         try:
-            # Its rights come before the secrets do.
+            # The rights are set before the secrets are written.
             files.write_bytes(building, b"")
             files.copy_times(path, building)
             files.write_bytes(building, text.encode())
@@ -258,7 +258,7 @@ def _load(data: bytes) -> object:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" in line {mark.line + 1}" if mark is not None else ""
-        # Not the error's own text: it repeats what it stumbled over, secrets included.
+        # Not the error's own text: it quotes the text it failed on, secrets included.
         raise ConfigurationError(f"it is no YAML{where}") from None
     except (UnicodeDecodeError, RecursionError, ValueError):
         raise ConfigurationError("it is no YAML in UTF-8") from None

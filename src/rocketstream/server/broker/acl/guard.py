@@ -1,6 +1,6 @@
 """The guard: asked about every request before its handler runs, when there are accounts.
 
-Law: asks ``core.acl`` and words the answer as upstream's client knows it.
+Law: asks ``core.acl`` and answers in the words upstream's client knows.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from rocketstream.transport.aio import Connection
 logger = logging.getLogger("rocketstream.server")
 
 EXCEPTION: Final = "org.apache.rocketmq.acl.common.AclException: "
-"""How a refusal begins: 4.9 answers SYSTEM_ERROR with the exception's text, and what clients and
-dashboards look for is this name."""
+"""The beginning of a refusal: 4.9 answers SYSTEM_ERROR with the exception's text, and clients and
+dashboards look for this name."""
 _COMPLAINT_PAUSE_MS: Final = 1_000.0
 
 
 class AccessGuard:
-    """Lets requests in, or says why not.
+    """Lets requests in, or says why they are refused.
 
     Attributes:
         files: the accounts.
@@ -42,7 +42,7 @@ class AccessGuard:
         self._untold = 0
 
     def __call__(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
-        """Return the refusal of a request, None when it is let in."""
+        """Return the refusal of a request; None when it is let in."""
         reason = refusal_of(self.files.rules, request, connection.peer_host[0])
         if reason is None:
             return None
@@ -52,13 +52,13 @@ class AccessGuard:
     def check_stored(
         self, connection: Connection, request: RemotingCommand, topic: str, wanted: int
     ) -> None:
-        """Check the right to a topic that is known only once a stored message was read.
+        """Check the right to a topic that becomes known only after a stored message was read.
 
         Args:
-            connection: whose request it is.
-            request: one that the guard let in.
-            topic: of the message.
-            wanted: PUB, SUB, or both where either will do.
+            connection: the connection of the request.
+            request: a request the guard has let in.
+            topic: topic of the message.
+            wanted: PUB, SUB, or both where either is enough.
 
         Raises:
             BrokerError: the account has no right to the topic.
@@ -72,7 +72,7 @@ class AccessGuard:
             raise refusal(ResponseCode.SYSTEM_ERROR, EXCEPTION + reason)
 
     def _complain(self, connection: Connection, code: int, reason: str) -> None:
-        """At most one line a second: refusals cost a peer nothing."""
+        """Log at most one line a second, since a peer can cause refusals at no cost."""
         now_ms = self._clock.monotonic_ms()
         if now_ms < self._next_complaint_ms:
             self._untold += 1

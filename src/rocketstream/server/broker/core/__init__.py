@@ -1,1 +1,1 @@
-"""What a broker decides: pure state machines, events and clock readings in, values out."""
+"""The decisions of a broker: pure state machines, events and clock readings in, values out."""

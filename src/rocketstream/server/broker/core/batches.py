@@ -1,6 +1,6 @@
-"""The messages of a batch: read, checked, and made into records of one queue.
+"""Reads and checks the messages of a batch, and makes records of one queue from them.
 
-Law: pure; done in steps, since a batch may have thousands. Upstream: C-431, W 4.5.
+Law: pure; done in steps, since a batch may have thousands of messages. Upstream: C-431, W 4.5.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from rocketstream.server.broker.core.sends import SendRules, delay_level_of, ill
 
 _MESSAGES_A_STEP = 8
 _FORMS_MAX = 4
-"""Forms made for one batch: making one takes as long as reading hundreds of messages."""
+"""Most forms made for one batch: making one takes as long as reading hundreds of messages."""
 _SHOWN = (PROPERTY_TAGS, PROPERTY_UNIQ_KEY, PROPERTY_KEYS)
-"""What the broker itself reads of a message that is stored as it is."""
+"""The properties the broker itself reads of a message that is stored unchanged."""
 
 
 @dataclass(slots=True)
 class Batch:
-    """What is to be stored of a batch: one queue's messages, in their order.
+    """The parts of a batch that are stored: one queue's messages, in their order.
 
     Attributes:
-        wants_flush: whether its answer waits for the disk.
-        drafts: its messages; empty where they are not usual ones.
-        records: the records of those that are not.
+        wants_flush: whether the answer waits for the disk.
+        drafts: drafts of the messages; empty if they are not usual ones.
+        records: records of messages that are not usual ones.
         codes: the tagsCode of each record.
         keys: the keys of each record.
     """
@@ -58,12 +58,12 @@ class Batch:
 
     @property
     def count(self) -> int:
-        """How many messages there are."""
+        """How many messages the batch has."""
         return len(self.drafts) or len(self.records)
 
 
 def index_keys(unique: str | None, keys: str | None) -> list[str]:
-    """Return the words a message is found by: its id and its keys, as many as are indexed."""
+    """Return the words that find a message: its id and as many keys as are indexed."""
     found = [unique] if unique else []
     if keys:
         found.extend(keys.split(None, KEYS_MAX)[:KEYS_MAX])
@@ -71,7 +71,7 @@ def index_keys(unique: str | None, keys: str | None) -> list[str]:
 
 
 class _Properties:
-    """What is stored as the properties of each message: those of the batch, and its own."""
+    """Merges the properties of the batch and of each message to the text that is stored."""
 
     def __init__(self, rules: SendRules, common: dict[str, str]) -> None:
         self._rules = rules
@@ -84,10 +84,10 @@ class _Properties:
         self._places = (-1, -1, -1)
 
     def of(self, text: bytes) -> tuple[bytes, int, list[str]]:
-        """Return the text to be stored, tagsCode and keys.
+        """Return the stored text, the tagsCode and the keys.
 
         Raises:
-            BrokerError: a message that no batch takes.
+            BrokerError: no batch may have such a message.
         """
         found = self._form.match(text) if self._form is not None else None
         if found is None:
@@ -142,14 +142,14 @@ def read_batch(
     body: bytes | memoryview,
     hosts: tuple[bytes, bytes],
 ) -> Generator[None, None, Batch]:
-    """Return what is to be stored of a batch.
+    """Return the parts of a batch that are stored.
 
     Args:
-        hosts: where it was born and where it is stored, packed.
+        hosts: packed addresses of the sender and of this broker.
 
     Raises:
-        BrokerError: what cannot be a batch, or is too large.
-        RemoteProtocolError: lengths that do not add up.
+        BrokerError: the body cannot be a batch, or is too large.
+        RemoteProtocolError: lengths in the body do not add up.
     """
     if len(body) > rules.body_bytes_max:
         raise illegal(rules)

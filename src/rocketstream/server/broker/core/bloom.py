@@ -15,7 +15,7 @@ _C1, _C2 = 0x87C37B91114253D5, 0x4CF5AD432745937F
 
 
 def bloom_positions(group: str, topic: str) -> BloomFilterData:
-    """Return where a group's subscription of a topic stands."""
+    """Return the bit positions of a group's subscription of a topic."""
     low = murmur3_64(f"{group}#{topic}".encode())
     first, second = low & 0xFFFF_FFFF, low >> 32
     positions = []

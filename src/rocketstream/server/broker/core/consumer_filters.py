@@ -1,6 +1,6 @@
 """The conditions groups filter topics by, compiled once (C-393; upstream ConsumerFilterManager).
 
-Law: pure. A group's condition stays known, as dead, a day after its last member left.
+Law: pure. A group's condition is kept, marked as dead, for a day after its last member left.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ConsumerFilter:
 
     @property
     def is_dead(self) -> bool:
-        """Whether the group has left, or has dropped the topic."""
+        """Whether the group has left, or has unsubscribed the topic."""
         return self.dead_ms >= self.born_ms
 
 
@@ -55,7 +55,7 @@ class ConsumerFilters:
         self._groups: dict[str, dict[str, ConsumerFilter]] = {}
         self._chars = 0
         self.generation = 0
-        """Moves with every change, for whoever writes the table down."""
+        """Grows with every change, so that a writer of the table knows what it has saved."""
 
     def get(self, topic: str, group: str) -> ConsumerFilter | None:
         """Return a group's condition on a topic."""
@@ -67,10 +67,10 @@ class ConsumerFilters:
     ) -> Generator[None, None, list[SubscriptionError]]:
         """Take a heartbeat's subscriptions, in steps of one condition each.
 
-        What is not among them is dead from now on.
+        Conditions that are not among them are dead from now on.
 
         Returns:
-            What was wrong with conditions that do not compile; pulls for them get code 27.
+            The errors of conditions that do not compile; pulls for them get code 27.
         """
         wanted = {data.topic: data for data in subscriptions}
         errors: list[SubscriptionError] = []
@@ -97,7 +97,7 @@ class ConsumerFilters:
             known.client_version = data.sub_version
             self._revive(known)
             return
-        # Whatever the outcome, the old condition is no longer what the group wants.
+        # Whether or not the new condition compiles, the old one is not wanted any more.
         self._drop(data.topic, group)
         self.generation += 1
         if self._chars + len(data.sub_string) > CONDITION_CHARS_MAX:
@@ -137,7 +137,7 @@ class ConsumerFilters:
         return [known for topics in self._groups.values() for known in topics.values()]
 
     def unregister(self, group: str, now_ms: int) -> None:
-        """The last member of a group has left."""
+        """Mark the conditions of a group as dead, whose last member has left."""
         for known in self._of_group(group):
             if not known.is_dead:
                 self._die(known, now_ms)
@@ -156,7 +156,7 @@ class ConsumerFilters:
     # --- the file -------------------------------------------------------------------------------
 
     def load(self, table: ConsumerFilterTable, now_ms: int) -> list[SubscriptionError]:
-        """Take over what a file holds: everyone in it is dead until its next heartbeat.
+        """Take over the content of a file; its conditions are dead until the next heartbeat.
 
         Returns:
             What was wrong with conditions that do not compile here; they are left out.
@@ -185,7 +185,7 @@ class ConsumerFilters:
         return errors
 
     def snapshot(self, now_ms: int) -> ConsumerFilterTable:
-        """Return the file's content, having dropped what has been dead for a day."""
+        """Drop conditions that have been dead for a day, and return the file's content."""
         for known in self._all():
             if known.is_dead and now_ms - known.dead_ms >= DEAD_KEPT_MS:
                 self._drop(known.topic, known.group)
@@ -212,7 +212,7 @@ def compiled_of(expression: str, expression_type: str) -> Expression:
     """Return the compiled condition of a subscription that is not by tags.
 
     Raises:
-        SubscriptionError: it does not compile, or is of a type nobody knows.
+        SubscriptionError: the expression does not compile, or its type is unknown.
     """
     if expression_type != EXPRESSION_SQL92:
         raise SubscriptionError(

@@ -1,4 +1,4 @@
-"""How much was counted up to this morning and up to the one before.
+"""The counts up to the last midnight and up to the one before.
 
 Law: pure; days and counts come in. Upstream: BrokerStats (msgPutTotalTodayMorning of code 28).
 """
@@ -13,7 +13,7 @@ from rocketstream.protocol import fastjson
 
 @dataclass(frozen=True, slots=True)
 class Mornings:
-    """What had been counted at the last two midnights."""
+    """The counts at the last two midnights."""
 
     today: int = 0
     yesterday: int = 0
@@ -24,7 +24,7 @@ class DayCounts:
     """Puts and gets since counting began; kept over restarts.
 
     Attributes:
-        since_ms: when counting began; before it nothing is known.
+        since_ms: when counting began, ms since 1970; earlier counts are unknown.
         day: the local day the mornings belong to, as a proleptic ordinal.
         puts: messages stored since counting began.
         gets: messages consumers were given since then.
@@ -38,13 +38,13 @@ class DayCounts:
     get_mornings: Mornings = Mornings()
 
     def counted(self, day: int, puts: int, gets: int) -> DayCounts:
-        """Return the counts after so many more, on a day; a day before the last one is that day.
+        """Return the counts with ``puts`` and ``gets`` added on ``day``, or on a later last day.
 
-        What is added belongs to the new day: this is called every second.
+        The added counts belong to the new day: this is called every second.
         """
         new = self
         if day > self.day:
-            # Whatever lies between was spent stopped: nothing was counted in it.
+            # The days in between passed while the broker was stopped: nothing was counted.
             is_next = day == self.day + 1
             new = replace(
                 self,
@@ -65,7 +65,7 @@ class DayCounts:
         """Read the text of its file.
 
         Raises:
-            ValueError, TypeError, KeyError, RemoteProtocolError: it is no such text.
+            ValueError, TypeError, KeyError, RemoteProtocolError: the text has another form.
         """
         kept = fastjson.loads(text)
         return cls(

@@ -43,7 +43,7 @@ class GroupTable:
         return iter(self._table)
 
     def load(self, wrapper: SubscriptionGroupWrapper) -> None:
-        """Take over what a file holds."""
+        """Take over the content of a file."""
         self._table = dict(wrapper.subscription_group_table)
         if wrapper.data_version:
             self._counter = wrapper.data_version.counter
@@ -59,7 +59,7 @@ class GroupTable:
         return bool(missing)
 
     def get(self, group: str) -> SubscriptionGroupConfig | None:
-        """Return the settings of a group that has some."""
+        """Return the settings of a group; None when it has none."""
         return self._table.get(group)
 
     def find(self, group: str, now_ms: int) -> tuple[SubscriptionGroupConfig | None, bool]:
@@ -88,7 +88,7 @@ class GroupTable:
         """Check that there is room for a group.
 
         Raises:
-            BrokerError: it is new, and the broker has as many as it keeps.
+            BrokerError: the group is new, and the broker has as many as it keeps.
         """
         check_room("group", group, self._table, self._groups_max)
 
@@ -98,7 +98,7 @@ class GroupTable:
         self._next_version(now_ms)
 
     def delete(self, group: str, now_ms: int) -> bool:
-        """Remove a group's settings; return whether there were some."""
+        """Remove a group's settings; return whether it had any."""
         found = self._table.pop(group, None)
         if found is not None:
             self._next_version(now_ms)
@@ -110,7 +110,7 @@ class GroupTable:
 
     @property
     def generation(self) -> int:
-        """Moves with every change, so that a writer knows what it has saved."""
+        """Grows with every change, so that a writer knows what it has saved."""
         return self._counter
 
     def wrapper(self) -> SubscriptionGroupWrapper:

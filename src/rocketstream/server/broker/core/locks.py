@@ -1,8 +1,8 @@
-"""Who holds which queue for ordered consumption.
+"""Which client holds which queue for ordered consumption.
 
-Law: pure; times are of a clock that only grows. Upstream: RebalanceLockManager (C-353 to
-C-356), which forgets at a restart who held what: the first member back got every queue while the
-others still trusted their leases.
+Law: pure; times are of a clock that only grows. Upstream: RebalanceLockManager (C-353 to C-356),
+which forgets all holders at a restart: there the first member back gets every queue while the
+others still rely on their leases.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ class _Lock:
     client_id: str
     renewed_ms: float
     since: int = 0
-    """The table's generation from which on the client has it."""
+    """Generation of the table from which on the client has the queue."""
 
 
 class QueueLocks:
     """Leases of queues by group; a lease not renewed for 60 s can be taken over.
 
-    ``generation`` moves when a queue gets another holder, or none, so that a writer knows what it
-    has saved; renewals leave it alone.
+    ``generation`` grows when a queue gets another holder or none, so that a writer knows what it
+    has saved; renewals do not change it.
     """
 
     def __init__(
@@ -45,10 +45,10 @@ class QueueLocks:
         self.generation = 0
 
     def load(self, table: QueueLockTable, now_ms: float) -> None:
-        """Take over what a file holds: who held a queue may have it at once, others must wait.
+        """Take over the content of a file: a holder may have its queue at once, others must wait.
 
-        The broker was away, and nobody knows how fresh the leases are: each holder trusts its own
-        for 30 s at most, so that long nobody else gets the queue.
+        The age of the leases is unknown after the broker was away. Each holder relies on its own
+        for 30 s at most, so for that time nobody else gets the queue.
         """
         renewed_ms = now_ms - self._live_ms + self._grace_ms
         for group, holders in table.lock_table.items():
@@ -58,10 +58,10 @@ class QueueLocks:
             self._count += len(holders)
 
     def wait_out(self, now_ms: float) -> None:
-        """Nobody knows who held what when the broker ended: all wait until no lease is trusted.
+        """Make all clients wait until no lease is relied on, since the holders are unknown.
 
-        The generation moves when that is over, not before: until then nothing may be written down
-        that a restart would take for the whole truth.
+        The generation grows when that time is over, not before: until then nothing may be written
+        that a restart would take for the complete table.
         """
         self._closed_until_ms = now_ms + self._grace_ms
 
@@ -83,7 +83,7 @@ class QueueLocks:
     def lock(
         self, group: str, client_id: str, queues: Iterable[MessageQueue], now_ms: float
     ) -> set[MessageQueue]:
-        """Take or renew what can be had; return the queues the client now holds (C-354)."""
+        """Take or renew the free queues; return all that the client now holds (C-354)."""
         if not self._is_open(now_ms):
             return set()
         held = self._groups.setdefault(group, {})
@@ -107,7 +107,7 @@ class QueueLocks:
         return got
 
     def since(self, group: str, queue: MessageQueue) -> int:
-        """Return the generation from which on a queue has the holder it has."""
+        """Return the generation from which on a queue has its present holder."""
         return self._groups[group][queue].since
 
     def _is_expired(self, lock: _Lock, now_ms: float) -> bool:
@@ -122,7 +122,7 @@ class QueueLocks:
         )
 
     def expire(self, now_ms: float) -> None:
-        """Forget leases nobody renewed; whoever asks next would have got them all the same."""
+        """Forget leases nobody renewed; the next client to ask would get those queues anyway."""
         self._is_open(now_ms)
         for group, held in list(self._groups.items()):
             self._drop(group, [q for q, lock in held.items() if self._is_expired(lock, now_ms)])

@@ -1,8 +1,8 @@
 """Pulls that wait for a message: held per queue, woken by arrival or by their own deadline.
 
 Law: pure. Upstream: PullRequestHoldService (C-374 to C-380) without C-582: a pull is looked up and
-held within one step of the loop, so no arrival can fall between; it wakes at once, and its timeout
-is exact.
+held within one step of the loop, so no message can arrive in between; a held pull wakes at once,
+and its timeout is exact.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OffsetAccept = Callable[[int], bool]
 
 @dataclass(slots=True, eq=False)
 class HeldPull(Generic[T]):
-    """One waiting pull; ``pull`` is whatever the holder needs to run it again.
+    """One waiting pull; ``pull`` holds everything needed to run it again.
 
     ``accept`` looks at the message at a queue offset, for conditions on its properties (C-375).
     """
@@ -54,7 +54,7 @@ class LongPolls(Generic[T]):
         self._held_max = held_max
         self._of_owner_max = of_owner_max
         self._of_queue_max = of_queue_max
-        # Dicts for sets that keep their order: each pull is taken out in one step.
+        # Dicts used as ordered sets: each pull is taken out in one step.
         self._queues: dict[tuple[str, int], dict[HeldPull[T], None]] = {}
         self._owners: dict[Hashable, dict[tuple[str, int], dict[HeldPull[T], None]]] = {}
         self._counts: dict[Hashable, int] = {}
@@ -66,7 +66,7 @@ class LongPolls(Generic[T]):
         return self._count
 
     def hold(self, held: HeldPull[T]) -> bool:
-        """Park a pull; False when a bound is reached and it must be answered now."""
+        """Hold a pull; returns False when a bound is reached and it must be answered now."""
         key, owner = (held.topic, held.queue_id), held.owner
         count = self._counts.get(owner, 0)
         mine = self._owners.setdefault(owner, {}).setdefault(key, {})
@@ -81,7 +81,7 @@ class LongPolls(Generic[T]):
         self._queues.setdefault(key, {})[held] = None
         heapq.heappush(self._deadlines, (held.deadline_ms, next(self._order), held))
         if len(self._deadlines) > 2 * self._count + _STALE_DEADLINES:
-            # Those answered long before their time are forgotten, not kept until then.
+            # Pulls answered long before their deadline are dropped, not kept until then.
             self._deadlines = [entry for entry in self._deadlines if entry[2].is_held]
             heapq.heapify(self._deadlines)
         self._counts[owner] = count + 1
@@ -95,7 +95,7 @@ class LongPolls(Generic[T]):
     def arrived(
         self, topic: str, queue_id: int, tags_code: int, offset: int = 0
     ) -> list[HeldPull[T]]:
-        """A message came, at ``offset``: take out the pulls that want it."""
+        """Take out the pulls that want a message that arrived at ``offset``."""
         waiting = self._queues.get((topic, queue_id))
         if not waiting:
             return []
@@ -109,7 +109,7 @@ class LongPolls(Generic[T]):
         return woken
 
     def expired(self, now_ms: float) -> list[HeldPull[T]]:
-        """Take out the pulls whose time is up."""
+        """Take out the pulls whose deadline has passed."""
         late = []
         while self._deadlines and self._deadlines[0][0] <= now_ms:
             held = heapq.heappop(self._deadlines)[2]
@@ -119,7 +119,7 @@ class LongPolls(Generic[T]):
         return late
 
     def next_deadline_ms(self) -> float | None:
-        """When ``expired`` is to be asked next, or None."""
+        """When ``expired`` must be called next; None without any pull."""
         while self._deadlines and not self._deadlines[0][2].is_held:
             heapq.heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else None
@@ -128,7 +128,7 @@ class LongPolls(Generic[T]):
         """Forget the pulls of a closed connection, one in each step."""
         gone = [held for queue in self._owners.get(owner, {}).values() for held in queue]
         for held in gone:
-            # Between two steps a message may have come for it, or its time.
+            # Between two steps a message may have arrived for it, or its deadline may have passed.
             if held.is_held:
                 self._release(held)
             yield
@@ -153,7 +153,7 @@ class LongPolls(Generic[T]):
         self._tidy(owner, key)
 
     def _tidy(self, owner: Hashable, key: tuple[str, int]) -> None:
-        """Leave nothing behind of who waits for nothing."""
+        """Remove the empty entries of an owner or a queue nothing waits for."""
         mine = self._owners[owner]
         if not mine[key]:
             del mine[key]

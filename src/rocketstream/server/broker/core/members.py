@@ -1,6 +1,6 @@
 """Which clients are connected: consumers by group with their subscriptions, and producers.
 
-Law: pure. Channels are opaque; what is to be told to whom is returned. Upstream: ConsumerManager,
+Law: pure. Channels are opaque; methods return whom to notify. Upstream: ConsumerManager,
 ProducerManager (C-336 to C-348); differs in telling the others when a member expires (C-551).
 """
 
@@ -18,8 +18,8 @@ class Member:
     """One client behind one channel.
 
     Attributes:
-        last_update_ms: wall clock of its last heartbeat, to be shown.
-        heard_ms: the same on a clock that only grows; what silence is measured by.
+        last_update_ms: wall clock of its last heartbeat, for display.
+        heard_ms: the same on a clock that only grows, by which silence is measured.
     """
 
     channel: Hashable
@@ -32,7 +32,7 @@ class Member:
 
 @dataclass(slots=True)
 class ConsumerGroup:
-    """The members of a group and what they subscribe."""
+    """The members of a group and the topics they subscribe."""
 
     name: str
     consume_type: str = ""
@@ -57,7 +57,7 @@ class ConsumerMembers:
         self._groups: dict[str, ConsumerGroup] = {}
 
     def group(self, name: str) -> ConsumerGroup | None:
-        """Return a group that has members."""
+        """Return a group; None when it has no members."""
         return self._groups.get(name)
 
     def names(self) -> list[str]:
@@ -79,7 +79,7 @@ class ConsumerMembers:
         return is_new or is_resubscribed
 
     def unregister(self, name: str, channel: Hashable) -> list[Hashable]:
-        """Remove one member of one group; return the channels of those that stay (C-344)."""
+        """Remove one member of one group; return the channels of the remaining ones (C-344)."""
         group = self._groups.get(name)
         if group is None or group.members.pop(channel, None) is None:
             return []
@@ -92,7 +92,7 @@ class ConsumerMembers:
         return [group.name for group in self._groups.values() if channel in group.members]
 
     def expire(self, now_ms: float) -> tuple[list[Hashable], dict[str, list[Hashable]]]:
-        """Remove members silent for 120 s; return their channels and, by group, who stays."""
+        """Remove members silent for 120 s; return their channels and, by group, who remains."""
         late = [
             (group.name, channel)
             for group in self._groups.values()
@@ -103,7 +103,7 @@ class ConsumerMembers:
         return [channel for _, channel in late], stay
 
     def subscription(self, name: str, topic: str) -> SubscriptionData | None:
-        """Return what a group subscribes of a topic."""
+        """Return a group's subscription of a topic."""
         group = self._groups.get(name)
         return group.subscriptions.get(topic) if group else None
 
@@ -176,7 +176,7 @@ class ProducerMembers:
         return list(self._groups)
 
     def next_channel(self, group: str, is_usable: Callable[[Hashable], bool]) -> Hashable | None:
-        """Return a usable channel of a group, another one at each call; None without any."""
+        """Return a usable channel of a group, a different one at each call; None without any."""
         channels = [channel for channel in self._groups.get(group, {}) if is_usable(channel)]
         if not channels:
             return None

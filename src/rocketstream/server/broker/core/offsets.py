@@ -1,7 +1,7 @@
-"""How far each consumer group is: offsets by topic, group and queue.
+"""The progress of each consumer group: offsets by topic, group and queue.
 
-Law: pure. Upstream: ConsumerOffsetManager (C-323 to C-333), without C-567: what cannot be an
-offset of an existing queue is refused instead of stored.
+Law: pure. Upstream: ConsumerOffsetManager (C-323 to C-333), without C-567: a value that cannot be
+an offset of an existing queue is refused instead of stored.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NO_OFFSET = 0x7FFF_FFFF_FFFF_FFFF
 class ConsumerOffsets:
     """``topic@group`` to queue to offset.
 
-    ``generation`` moves with every change, so that a writer knows what it has saved.
+    ``generation`` grows with every change, so that a writer knows what it has saved.
     """
 
     def __init__(self, offsets_max: int = CONSUMER_OFFSETS_MAX) -> None:
@@ -28,7 +28,7 @@ class ConsumerOffsets:
         self.generation = 0
 
     def load(self, table: ConsumerOffsetTable) -> None:
-        """Take over what a file holds."""
+        """Take over the content of a file."""
         self._table = {key: dict(queues) for key, queues in table.offset_table.items()}
         self._count = sum(map(len, self._table.values()))
 
@@ -37,7 +37,7 @@ class ConsumerOffsets:
         return ConsumerOffsetTable({key: dict(queues) for key, queues in self._table.items()})
 
     def no_room(self, group: str, topic: str, queue_id: int) -> str | None:
-        """Return why an offset cannot be kept beside the others, None when it can."""
+        """Return why there is no room for an offset; None when there is."""
         if len(group) > GROUP_CHARS_MAX:
             return f"the group has {len(group)} characters where {GROUP_CHARS_MAX} are the most"
         if self._count < self._offsets_max or self.query(group, topic, queue_id) is not None:
@@ -45,7 +45,7 @@ class ConsumerOffsets:
         return f"this broker keeps {self._offsets_max} offsets; delete groups or topics first"
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> int | None:
-        """Store an offset, smaller ones too (a reset); return what was there before (C-324)."""
+        """Store an offset, even a smaller one (a reset); return the former one (C-324)."""
         queues = self._table.setdefault(f"{topic}{SEPARATOR}{group}", {})
         before = queues.get(queue_id)
         self._count += before is None
@@ -75,10 +75,10 @@ class ConsumerOffsets:
         return [(t, g) for t, _, g in (key.partition(SEPARATOR) for key in self._table)]
 
     def clamp(self, max_offset: Callable[[str, int], int]) -> list[str]:
-        """Move offsets beyond the end of their queue to the end; say which were.
+        """Move offsets beyond the end of their queue to the end; return the moved ones.
 
-        The messages between are gone (a store that was repaired, a disk that lost power); with the
-        offset left where it was, the group would skip as many new ones.
+        The messages in between are gone (the store was repaired, or the disk lost power); with its
+        offset unchanged the group would skip as many new messages.
 
         Args:
             max_offset: returns the offset the next message of a topic's queue gets.
@@ -95,7 +95,7 @@ class ConsumerOffsets:
         return moved
 
     def clone(self, source: str, target: str, topic: str) -> None:
-        """Give a group the offsets another has in a topic; nothing when it has none (C-330)."""
+        """Copy a group's offsets in a topic to another group; nothing without any (C-330)."""
         queues = self._table.get(f"{topic}{SEPARATOR}{source}")
         if queues is not None:
             self._count += len(queues) - len(self.of(target, topic))
@@ -103,11 +103,11 @@ class ConsumerOffsets:
             self.generation += 1
 
     def remove_group(self, group: str) -> None:
-        """Forget a group."""
+        """Remove all offsets of a group."""
         self._remove([k for k in self._table if k.partition(SEPARATOR)[2] == group])
 
     def remove_topic(self, topic: str) -> None:
-        """Forget a topic: a new one of the same name begins at 0 again."""
+        """Remove the offsets of a topic: a new topic of its name begins at 0 again."""
         self._remove([k for k in self._table if k.partition(SEPARATOR)[0] == topic])
 
     def _remove(self, keys: list[str]) -> None:
@@ -123,9 +123,9 @@ def correction_offsets(
     left_out: Set[str],
     min_offset: Callable[[int], int],
 ) -> dict[int, int]:
-    """Return, by queue, how far all groups but those left out are at least (C-332).
+    """Return, by queue, the lowest offset of all groups but those left out (C-332).
 
-    Where ``compare_group`` is behind that, the value is the greatest number there is.
+    Where ``compare_group`` is behind that, the value is the greatest 64-bit number.
     """
     least: dict[int, int] = {}
     for group in offsets.groups_of(topic) - left_out:
@@ -141,7 +141,7 @@ def correction_offsets(
 def commit_refusal(
     queue_id: int, offset: int, queue_nums: int | None, max_offset: int
 ) -> str | None:
-    """Return why an offset cannot be one of a topic's queue, or None when it can (C-567).
+    """Return why an offset cannot be valid for a topic's queue; None when it can (C-567).
 
     Args:
         queue_id: queue as given.

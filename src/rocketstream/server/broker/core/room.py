@@ -1,4 +1,4 @@
-"""Whether there is room for something new that somebody outside asks for.
+"""Checks whether there is room for a new topic or group that a client asks for.
 
 Law: pure.
 """
@@ -15,14 +15,14 @@ def check_room(kind: str, name: str, known: Collection[str], most: int, note: st
     """Check that a topic or a group may be made.
 
     Args:
-        kind: what it is, in a word.
-        name: what it is called.
-        known: the names of those there are.
+        kind: "topic" or "group", for the error text.
+        name: its name.
+        known: the existing names.
         most: how many the broker keeps.
-        note: what counts besides the obvious.
+        note: a remark on what else counts.
 
     Raises:
-        BrokerError: it is new, and the broker has as many as it keeps.
+        BrokerError: the name is new, and the broker has as many as it keeps.
     """
     if len(known) >= most and name not in known:
         raise BrokerError(

@@ -1,4 +1,4 @@
-"""What was counted of many things, as it was at the last ticks of three paces.
+"""Samples of many counters, taken at the last ticks of three paces.
 
 Law: pure; totals and times come in. Upstream: StatsItem and StatsItemSet (code 315).
 """
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 
 class Pace(IntEnum):
-    """Which windows there are."""
+    """The lengths of windows: minute, hour and day."""
 
     MINUTE = 0
     HOUR = 1
@@ -20,17 +20,17 @@ class Pace(IntEnum):
 
 
 INTERVALS_MS = (10_000, 600_000, 3_600_000)
-"""How often a sample is taken, of each pace."""
+"""The interval between samples, of each pace."""
 SAMPLES = (7, 7, 25)
-"""How many samples make the window, of each pace."""
+"""The number of samples in a window, of each pace."""
 
 
 STEP = 500
-"""So many things are looked at in one go."""
+"""How many things are examined in one step."""
 
 
 class Totals(NamedTuple):
-    """What was counted of one thing since the broker started.
+    """The counts of one thing since the broker started.
 
     ``calls`` is how many requests it took: a batch is one.
     """
@@ -45,14 +45,14 @@ NOTHING = Totals()
 
 
 class Window(NamedTuple):
-    """How totals grew over a window, and how long it was; 0 ms before a first sample."""
+    """The growth of totals over a window, and its length; 0 ms before a first sample."""
 
     grown: Totals
     span_ms: float
 
 
 class _Samples:
-    """One pace: when its ticks were, and of each thing the ticks at which it had changed."""
+    """One pace: the times of its ticks, and the ticks at which each thing had changed."""
 
     def __init__(self, pace: Pace) -> None:
         self._interval_ms = INTERVALS_MS[pace]
@@ -93,7 +93,7 @@ class _Samples:
             return Window(NOTHING, 0.0)
         born = min(track[0][0] for track in tracks)
         if born > self._ticks - self._most + 1:
-            # Nothing was counted before its first sample: upstream begins one interval earlier.
+            # Before its first sample a thing counts as 0: upstream begins one interval earlier.
             first, began_ms = born - 1, self._time(born) - self._interval_ms
         else:
             first, began_ms = self._oldest, self._times[0]
@@ -110,7 +110,7 @@ class _Samples:
 
 
 def _at(track: list[tuple[int, Totals]], tick: int) -> Totals:
-    """Return what the totals were at a tick; nothing before the first one."""
+    """Return the totals at a tick; zeros before the first one."""
     for changed, totals in reversed(track):
         if changed <= tick:
             return totals
@@ -120,8 +120,8 @@ def _at(track: list[tuple[int, Totals]], tick: int) -> Totals:
 class SampledTotals:
     """The samples of all paces.
 
-    A thing that does not change costs nothing but the look at it; one that does keeps at most as
-    many samples as its windows have.
+    A thing that does not change costs only the check; one that changes keeps at most as many
+    samples as its windows have.
     """
 
     def __init__(self) -> None:
@@ -130,18 +130,18 @@ class SampledTotals:
     def taking(
         self, pace: Pace, now_ms: float, counted: Iterable[tuple[Hashable, Totals]]
     ) -> Generator[None, None, None]:
-        """Take a sample of everything counted, in steps; every ``INTERVALS_MS`` of the pace.
+        """Take a sample of all counters in steps; to be called every ``INTERVALS_MS`` of the pace.
 
         Args:
-            now_ms: of a clock that only grows.
+            now_ms: reading of a clock that only grows.
         """
         return self._paces[pace].taking(now_ms, counted)
 
     def window(self, pace: Pace, keys: Iterable[Hashable]) -> Window:
-        """Return how the things with these keys grew together up to the last sample."""
+        """Return the common growth of the things with these keys up to the last sample."""
         return self._paces[pace].window(keys)
 
     def forget(self, is_gone: Callable[[Any], bool]) -> None:
-        """Drop things that are no more, by their keys; counted again later they begin anew."""
+        """Drop things that no longer exist, by their keys; counted again, they begin at 0."""
         for samples in self._paces:
             samples.forget(is_gone)

@@ -16,7 +16,7 @@ from rocketstream.protocol.bodies import DelayOffsetTable
 DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 LEVELS_MAX = 64
 CLOCK_SET_MS: Final = 1_000
-"""A wall clock that moved so far against the steady one was set; less is drift."""
+"""A wall clock that moved this far against the steady clock was set; less is drift."""
 _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _LEVEL = re.compile(r"([0-9]{1,9})(ms|[smhd])")
 
@@ -25,7 +25,7 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
     """Return the delay in ms of each level, the first being level 1.
 
     Raises:
-        ConfigurationError: not a list like ``1s 5s 10m``.
+        ConfigurationError: the text is not a list like ``1s 5s 10m``.
     """
     parts = text.split()
     found = [_LEVEL.fullmatch(part) for part in parts]
@@ -55,21 +55,21 @@ class DelayedEntry:
 
 @dataclass(frozen=True, slots=True)
 class DueWork:
-    """What to deliver now, and when the next entry is due (None: nothing known to wait for)."""
+    """The entries to deliver now, and when the next one is due (None: no known entry)."""
 
     deliver: Sequence[DelayedEntry]
     next_due_ms: int | None
 
 
 class _Era(NamedTuple):
-    """From ``first_offset`` on, due times were written by a wall clock so far beyond the steady."""
+    """From ``first_offset`` on, due times were written by a wall clock ``skew_ms`` ahead."""
 
     first_offset: int
     skew_ms: int
 
 
 class _Ahead(NamedTuple):
-    """What is below an offset was stored when it was seen, so it is due at ``until_ms`` at last."""
+    """Entries below an offset were stored when first seen, so they are due by ``until_ms``."""
 
     below_offset: int
     until_ms: int
@@ -78,11 +78,12 @@ class _Ahead(NamedTuple):
 class DelaySchedule:
     """The delays of the levels and the next undelivered offset of each.
 
-    Due times are written by the wall clock, which is all that a restart, or Apache's broker on the
-    same store, can go by. While this broker runs they are understood by the clock that only grows:
-    it is remembered which of them were written before the wall clock was set.
+    Due times are written by the wall clock, the only clock that a restart, or Apache's broker on
+    the same store, can compare them with. While this broker runs they are compared with the clock
+    that only grows: the schedule remembers which of them were written before the wall clock was
+    set.
 
-    ``generation`` moves with every delivery, so that a writer knows what it has saved.
+    ``generation`` grows with every delivery, so that a writer knows what it has saved.
     """
 
     def __init__(self, delays_ms: Sequence[int]) -> None:
@@ -98,7 +99,7 @@ class DelaySchedule:
         return range(1, len(self._delays_ms) + 1)
 
     def clamp(self, level: int) -> int:
-        """A level above the last is the last one (C-403)."""
+        """Return the level to use: a level above the last is the last one (C-403)."""
         return min(level, len(self._delays_ms))
 
     def delay_ms(self, level: int) -> int:
@@ -106,7 +107,7 @@ class DelaySchedule:
         return self._delays_ms[level - 1]
 
     def load(self, table: DelayOffsetTable) -> None:
-        """Take over what a file holds."""
+        """Take over the content of a file."""
         self._offsets = dict(table.offset_table)
 
     def snapshot(self) -> DelayOffsetTable:
@@ -125,7 +126,7 @@ class DelaySchedule:
         return offset
 
     def delivered(self, level: int, next_offset: int) -> None:
-        """Everything below ``next_offset`` of the level has been delivered."""
+        """Note that everything below ``next_offset`` of the level has been delivered."""
         self._offsets[level] = next_offset
         self.generation += 1
         eras = self._eras[level]
@@ -133,13 +134,13 @@ class DelaySchedule:
             del eras[0]
 
     def stamp(self, level: int, offset: int, wall_ms: int, steady_ms: int) -> int:
-        """Return the due time to write for a message that is stored now.
+        """Return the due time to write for a message that is stored now (ms since 1970).
 
         Args:
             level: its delay level.
             offset: its offset in the level's queue.
             wall_ms: the wall clock.
-            steady_ms: the wall clock of this broker's start plus what has passed since.
+            steady_ms: the wall clock of this broker's start plus the time since then.
         """
         eras = self._eras[level]
         skew_ms = wall_ms - steady_ms
@@ -150,16 +151,16 @@ class DelaySchedule:
     def due(
         self, level: int, entries: Sequence[DelayedEntry], now_ms: int, max_offset: int
     ) -> DueWork:
-        """Split the next entries of a level into those due and the time of the first that is not.
+        """Return the entries of a level that are due, and the due time of the first that is not.
 
         A due time further away than the level's delay comes from a clock, or a level, that was
-        ahead. Apache's broker delivers such a message at once (C-405), up to the whole delay too
-        early; here it waits for the level's delay once more.
+        ahead. Apache's broker delivers such a message at once (C-405), too early by up to the whole
+        delay; here it waits for the level's delay once more.
 
         Args:
             level: the delay level.
             entries: its next entries, in order.
-            now_ms: by the steady clock; so is ``next_due_ms`` of the answer.
+            now_ms: time by the steady clock, as is ``next_due_ms`` of the result.
             max_offset: end of the level's queue.
         """
         latest = now_ms + self.delay_ms(level)

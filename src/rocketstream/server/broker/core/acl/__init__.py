@@ -1,4 +1,4 @@
-"""Who may do what on a broker: the decisions of upstream's PlainAccessValidator.
+"""Decides who may do what on a broker, as upstream's PlainAccessValidator does.
 
-Law: pure; values in, verdicts and documents out. Files, clocks and connections are the shell's.
+Law: pure; values in, verdicts and documents out. Files, clocks and connections belong to the shell.
 """

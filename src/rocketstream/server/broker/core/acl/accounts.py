@@ -1,7 +1,8 @@
-"""Accounts as plain_acl.yml describes them, and what they add up to over several files.
+"""Accounts as plain_acl.yml describes them, and how those of several files combine.
 
-Law: a document (what YAML gave) in, accounts out; nothing is guessed: what upstream would refuse or
-what could mean more than was written is an error that names it. Upstream: PlainPermissionManager.
+Law: a document (as YAML parsed it) in, accounts out; nothing is guessed: an entry that upstream
+would refuse, or that could grant more than its text says, is an error that names it. Upstream:
+PlainPermissionManager.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ DENY: Final = 1
 PUB: Final = 4
 SUB: Final = 8
 KEY_LENGTH_MIN: Final = 7
-"""Upstream: longer than 6."""
+"""Shortest length; upstream requires more than 6 characters."""
 
 _PERMS: Final = {"PUB": PUB, "SUB": SUB, "PUB|SUB": PUB | SUB, "SUB|PUB": PUB | SUB, "DENY": DENY}
 WHITE: Final = "globalWhiteRemoteAddresses"
@@ -36,13 +37,13 @@ class Account:
 
     Attributes:
         access_key: its name.
-        secret_key: what it signs with.
-        addresses: from where it needs no signature, and may do everything.
+        secret_key: the key it signs with.
+        addresses: the addresses from which it needs no signature and may do everything.
         is_admin: whether it may change the broker, its topics and groups.
-        default_topic_perm: right to topics that ``perms`` does not name.
-        default_group_perm: right to groups that ``perms`` does not name.
-        perms: rights by topic; a group is its retry topic.
-        settings: the account as it is written, for request 54.
+        default_topic_perm: right to topics not named in ``perms``.
+        default_group_perm: right to groups not named in ``perms``.
+        perms: rights by topic; a group appears as its retry topic.
+        settings: the account as the file has it, for request 54.
     """
 
     access_key: str
@@ -57,15 +58,15 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class AclDocument:
-    """What one file says.
+    """The content of one file.
 
     Attributes:
-        accounts: in its order, each once.
-        white: addresses that need no account at all, as they are written.
-        rules: the same, parsed.
+        accounts: in the file's order, each once.
+        white: addresses that need no account at all, as the file has them.
+        rules: the same addresses, parsed.
         counter: how often the file was changed by request.
-        timestamp: when, ms since 1970; 0 when never.
-        warnings: what is taken for less than its writer may have meant.
+        timestamp: time of the last such change, ms since 1970; 0 when never.
+        warnings: entries that grant less than their writer may have meant.
     """
 
     accounts: tuple[Account, ...] = ()
@@ -77,15 +78,15 @@ class AclDocument:
 
 
 def perm_of(text: str | None) -> int:
-    """Return the right a text stands for; as upstream, what is none of the five is DENY."""
+    """Return the right a text stands for; as upstream, DENY for any text but the five rights."""
     return _PERMS.get((text or "").strip(), DENY)
 
 
 def parse_document(document: object) -> AclDocument:
-    """Return what a file says; an empty one says nothing.
+    """Return the content of a document; an empty one has no accounts.
 
     Raises:
-        ConfigurationError: it cannot be used; the text says where and what is accepted.
+        ConfigurationError: the document cannot be used; the text says where and what is accepted.
     """
     if document is None:
         return AclDocument()
@@ -205,8 +206,7 @@ def _texts(value: object, where: str) -> list[str]:
 
 
 def _text(value: object, where: str, *, is_secret: bool = False) -> str | None:
-    """Return a text, or a whole number as the text it was; YAML turns others into what they were
-    not written as."""
+    """Return a text, or a whole number as text; other YAML values have lost their spelling."""
     if value is None or isinstance(value, str):
         return value
     if type(value) is int:
@@ -228,13 +228,13 @@ def _flag(value: object, where: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class AclRules:
-    """What counts: the files together.
+    """The rules that count: those of all files together.
 
     Attributes:
         accounts: by access key.
         white: addresses that need no account.
         homes: the file of each access key.
-        warnings: what does not count.
+        warnings: entries that do not count.
     """
 
     accounts: Mapping[str, Account] = field(default_factory=dict)
@@ -244,7 +244,7 @@ class AclRules:
 
 
 def join(documents: Iterable[tuple[str, AclDocument]]) -> AclRules:
-    """Return what files by path add up to; an access key counts where it comes first."""
+    """Return the combined rules of files by path; the first file with an access key counts."""
     accounts: dict[str, Account] = {}
     homes: dict[str, str] = {}
     white: list[AddressRule] = []

@@ -1,6 +1,7 @@
 """Addresses that need no keys: the forms of whiteRemoteAddress.
 
-Law: text to rule, rule to yes or no. Upstream: RemoteAddressStrategyFactory.
+Law: turns a text into a rule, and answers yes or no for an address. Upstream:
+RemoteAddressStrategyFactory.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _ACCEPTED: Final = (
 _V4_PARTS, _V6_PARTS = 4, 8
 
 Span = tuple[int, int]
-"""Least and greatest value of one part of an address."""
+"""Lowest and highest value of one part of an address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +30,15 @@ class AddressRule:
     """Which addresses are let in.
 
     Attributes:
-        anybody: whether all are.
-        patterns: else one of these must fit: a span for each part of the address.
+        anybody: whether every address is let in.
+        patterns: otherwise one of these must fit: a span for each part of the address.
     """
 
     anybody: bool = False
     patterns: tuple[tuple[Span, ...], ...] = ()
 
     def fits(self, host: str) -> bool:
-        """Tell whether an address is let in; what is no address is let in by ``*`` alone."""
+        """Tell whether a host is let in; a host that is not an address only by ``*``."""
         if self.anybody or not self.patterns:
             return self.anybody
         parts = _parts_of(host)
@@ -58,7 +59,7 @@ def parse_rule(text: str | None) -> AddressRule:
     ``10.`` in), and fails at the first request where the first part is one; here every part counts.
 
     Raises:
-        ConfigurationError: it is none of the accepted forms.
+        ConfigurationError: the text has none of the accepted forms.
     """
     text = (text or "").strip()
     if not text:
@@ -135,13 +136,13 @@ def _spans(text: str, parts: list[str], *, base: int, most: int) -> tuple[Span, 
 
 
 def _parts_of(host: str) -> tuple[int, ...]:
-    """Return the numbers of an address, none where it is no address."""
+    """Return the numbers of an address; nothing when the text is not an address."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
         return ()
     if isinstance(address, ipaddress.IPv6Address):
-        # A peer of a socket that takes both kinds; Java shows it as IPv4 too.
+        # The peer of a socket for both IP versions; Java shows it as IPv4 too.
         if address.ipv4_mapped is None:
             packed = address.packed
             return tuple(int.from_bytes(packed[at : at + 2]) for at in range(0, 16, 2))

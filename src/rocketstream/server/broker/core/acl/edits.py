@@ -1,6 +1,6 @@
-"""Changing a document of accounts as requests 50, 51 and 53 want it.
+"""Changes a document of accounts as requests 50, 51 and 53 ask.
 
-Law: a document in, a new one out; what the file holds besides stays. Upstream:
+Law: a document in, a new one out; all other content of the file stays. Upstream:
 PlainPermissionManager.updateAccessConfig and its neighbours.
 """
 
@@ -25,7 +25,7 @@ Document = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class AccountUpdate:
-    """What request 50 says; None leaves a setting as it is."""
+    """The content of request 50; None leaves a setting unchanged."""
 
     access_key: str
     secret_key: str | None = field(default=None, repr=False)
@@ -40,7 +40,7 @@ class AccountUpdate:
         """Check keys and rights as upstream does, in its words; a secret is not repeated.
 
         Raises:
-            ConfigurationError: what upstream refuses.
+            ConfigurationError: upstream would refuse the update.
         """
         if min(len(self.access_key), len(self.secret_key or "")) < KEY_LENGTH_MIN:
             raise ConfigurationError(
@@ -62,7 +62,7 @@ class AccountUpdate:
 
 
 def update_account(document: object, update: AccountUpdate, now_ms: int) -> Document:
-    """Return a document in which an account is as wanted; a new one comes last."""
+    """Return a document with an account added or changed; a new one comes last."""
     changed = _copied(document)
     accounts = changed.get(ACCOUNTS) or []
     mine: dict[str, Any] = {}
@@ -96,14 +96,14 @@ def delete_account(document: object, access_key: str, now_ms: int) -> Document:
 
 
 def set_white_addresses(document: object, addresses: Sequence[str], now_ms: int) -> Document:
-    """Return a document with these addresses that need no account, instead of those it has."""
+    """Return a document whose addresses that need no account are replaced by these."""
     changed = _copied(document)
     changed[WHITE] = list(addresses)
     return _next_version(changed, now_ms)
 
 
 def _copied(document: object) -> Document:
-    """Return a document that may be changed; its lists of accounts too."""
+    """Return a copy of a document that may be changed, with copies of its account lists."""
     changed: Document = dict(document) if isinstance(document, dict) else {}
     if changed.get(ACCOUNTS):
         changed[ACCOUNTS] = [dict(account) for account in changed[ACCOUNTS]]

@@ -1,7 +1,8 @@
-"""Which right each request needs: to topics and groups, or those of an admin.
+"""The rights each request needs: to topics and groups, or those of an admin.
 
 Law: a request in, rights out. Upstream: PlainAccessValidator.parse and Permission.ADMIN_CODE of
-4.9.7, and what it leaves open that a signature alone must not open (docs/security.md).
+4.9.7, and rights for requests upstream leaves open although a signature alone must not be enough
+(docs/security.md).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from rocketstream.protocol.command import RemotingCommand
 from rocketstream.server.broker.core.acl.accounts import PUB, SUB
 
 Rights = dict[str, int]
-"""PUB or SUB by topic; a group is its retry topic."""
+"""PUB or SUB by topic; a group appears as its retry topic."""
 
 UPSTREAM_ADMIN_CODES: Final = frozenset({
     RequestCode.UPDATE_AND_CREATE_TOPIC, RequestCode.UPDATE_BROKER_CONFIG,
@@ -28,20 +29,20 @@ UPSTREAM_ADMIN_CODES: Final = frozenset({
     RequestCode.DELETE_SUBSCRIPTIONGROUP,
 })  # fmt: skip
 ADMIN_CODES: Final = UPSTREAM_ADMIN_CODES | {
-    # With these any account of upstream's can make itself an admin, or read all secrets.
+    # With these requests any account of upstream's can make itself an admin, or read all secrets.
     RequestCode.UPDATE_AND_CREATE_ACL_CONFIG, RequestCode.DELETE_ACL_CONFIG,
     RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG,
-    # Nothing that produces or consumes asks for these; they change what is others'.
+    # Nothing that produces or consumes sends these; they change the data of others.
     RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, RequestCode.CLEAN_UNUSED_TOPIC,
     RequestCode.DELETE_EXPIRED_COMMITLOG, RequestCode.RESUME_CHECK_HALF_MESSAGE,
 }  # fmt: skip
 
 
 def rights_of(request: RemotingCommand) -> Rights:
-    """Return the rights a request needs beside a valid signature.
+    """Return the rights a request needs in addition to a valid signature.
 
     Raises:
-        RemoteProtocolError: its body cannot be read.
+        RemoteProtocolError: the body of the request cannot be read.
     """
     rule = _RULES.get(request.code)
     return {} if rule is None else rule(request)
@@ -60,10 +61,10 @@ def _get(request: RemotingCommand, name: str) -> str | None:
 
 
 def _sends(topic_name: str) -> Callable[[RemotingCommand], Rights]:
-    """Sends; what goes to a retry topic is a consumer's.
+    """Return the rights of a send; one to a retry topic is a consumer's.
 
-    Upstream asks for the group of the sender instead, which is none of the user's, and with code 10
-    for nothing.
+    Upstream checks the sender's group instead, which the user never named, and nothing with code
+    10.
     """
 
     def rule(request: RemotingCommand) -> Rights:
@@ -76,7 +77,7 @@ def _sends(topic_name: str) -> Callable[[RemotingCommand], Rights]:
 
 
 def _replies(topic_name: str) -> Callable[[RemotingCommand], Rights]:
-    """Replies: the topic they are made for is free, as upstream's are everywhere."""
+    """Return the rights of a reply: its topic needs none, as everywhere upstream."""
 
     def rule(request: RemotingCommand) -> Rights:
         topic = _get(request, topic_name)
@@ -138,7 +139,7 @@ _OUR_RULES: Final[dict[int, Callable[[RemotingCommand], Rights]]] = {
     RequestCode.LITE_PULL_MESSAGE: _consumes("consumerGroup"),
     RequestCode.LOCK_BATCH_MQ: _locks,
     RequestCode.UNLOCK_BATCH_MQ: _unlocks,
-    # Another way to do what 15 does.
+    # Another way to do what code 15 does.
     RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: _consumes("group"),
     RequestCode.CLONE_GROUP_OFFSET: _consumes("destGroup"),
     RequestCode.CONSUME_MESSAGE_DIRECTLY: _group("consumerGroup"),

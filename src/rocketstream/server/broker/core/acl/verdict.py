@@ -1,4 +1,4 @@
-"""Whether a request is let in, and the words in which it is not.
+"""Decides whether a request is let in, and words the refusal.
 
 Law: pure; the first reason counts, in upstream's order and words (PlainPermissionManager.validate).
 """
@@ -15,15 +15,15 @@ from rocketstream.server.broker.core.acl.accounts import DENY, PUB, Account, Acl
 from rocketstream.server.broker.core.acl.rights import ADMIN_CODES, Rights, rights_of
 
 SHOWN_KEY_MAX: Final = 128
-"""Characters of an access key that are repeated to whoever gave it."""
+"""How many characters of an access key are repeated to the peer that sent it."""
 
 
 def refusal_of(rules: AclRules, request: RemotingCommand, host: str) -> str | None:
-    """Return why a request of an address is not let in, None when it is.
+    """Return why a request is not let in; None when it is.
 
     Args:
-        rules: what counts now.
-        request: as it came, with its body.
+        rules: the rules that count now.
+        request: as received, with its body.
         host: address of the peer, without port.
     """
     for rule in rules.white:
@@ -48,7 +48,7 @@ def refusal_of(rules: AclRules, request: RemotingCommand, host: str) -> str | No
 
 
 def account_of(rules: AclRules, request: RemotingCommand, host: str) -> Account | None:
-    """Return whose rights count for a request that was let in; None where none are asked for."""
+    """Return the account whose rights count for a request that was let in; None if none does."""
     if any(rule.fits(host) for rule in rules.white):
         return None
     account = rules.accounts.get((request.ext_fields or {}).get(ACCESS_KEY, ""))
@@ -56,7 +56,7 @@ def account_of(rules: AclRules, request: RemotingCommand, host: str) -> Account 
 
 
 def _lacking(account: Account, code: int, rights: Rights) -> str | None:
-    # Message trace is written by every client, whatever else it may do.
+    # Every client writes message trace, whatever else it may do.
     if rights.get(names.TRACE_TOPIC) == PUB:
         return None
     if code in ADMIN_CODES and not account.is_admin:
@@ -68,9 +68,9 @@ def _lacking(account: Account, code: int, rights: Rights) -> str | None:
 
 
 def lacking_rights(account: Account, rights: Rights) -> str | None:
-    """Return which right an account lacks, None when it has them all.
+    """Return the right an account lacks; None when it has them all.
 
-    An admin has every right, unless rights are named for it: then those count, as for others.
+    An admin has every right, unless its account names rights: then those count, as for others.
     """
     if account.is_admin and not account.perms:
         return None
