@@ -213,3 +213,26 @@ def test_workers_that_only_compete_are_taken_back() -> None:
         for number in range(1, BUSY_TICKS_TO_SHRINK + 1)
     ]
     assert wanted == [16] * (BUSY_TICKS_TO_SHRINK - 1) + [8]
+
+
+@pytest.mark.parametrize(
+    ("cpu", "calls", "calling", "settled"),
+    [(0.0, 0, 4, True), (1.0, 0, 4, False), (0.0, 1, 4, False), (0.0, 0, 3, False)],
+)
+def test_nothing_changes_while_all_workers_are_in_the_same_calls(
+    cpu: float, calls: int, calling: int, settled: bool
+) -> None:
+    """Unless the processor is the limit: then some of them are taken back."""
+    governor = Governor(4)
+    governor.start(0, 0, 0, awake=4)
+    assert tick(governor, 1, cpu=cpu, calls=calls, awake=4, calling=calling) == 4
+    assert governor.is_settled is settled
+    governor.start(2, 0, 0, awake=4)
+    assert not governor.is_settled
+
+
+def test_what_may_still_grow_is_not_settled() -> None:
+    governor = Governor(4)
+    governor.start(0, 0, 0, awake=2)
+    assert tick(governor, 1, awake=2, calling=2) == 4
+    assert not governor.is_settled

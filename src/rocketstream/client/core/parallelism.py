@@ -19,13 +19,21 @@ class Governor:
 
     Args:
         maximum: most workers ever wanted.
+
+    Attributes:
+        maximum: as above; changed by ``resize``.
+        target: how many workers are wanted.
+        is_settled: every worker there may be was inside one and the same listener call for the
+            last tick, and the processor was not the limit: no tick changes anything before one of
+            the calls returns.
     """
 
-    __slots__ = ("_calls", "_cpu_ms", "_hot_ticks", "_now_ms", "maximum", "target")
+    __slots__ = ("_calls", "_cpu_ms", "_hot_ticks", "_now_ms", "is_settled", "maximum", "target")
 
     def __init__(self, maximum: int) -> None:
         self.maximum = maximum
         self.target = 1
+        self.is_settled = False
         self._now_ms = 0.0
         self._cpu_ms = 0.0
         self._calls = 0
@@ -37,6 +45,7 @@ class Governor:
         self._cpu_ms = cpu_ms
         self._calls = calls
         self._hot_ticks = 0
+        self.is_settled = False
         self.target = max(1, awake)
 
     def resize(self, maximum: int) -> None:
@@ -58,10 +67,12 @@ class Governor:
             calling: awake workers that are inside a listener call right now.
         """
         wall = now_ms - self._now_ms
+        self.is_settled = False
         if wall <= 0:
             return self.target
         busy = cpu_ms - self._cpu_ms >= BUSY_SHARE * wall
-        fast = calls - self._calls >= FAST_CALLS_PER_MS * wall * max(1, awake)
+        begun = calls - self._calls
+        fast = begun >= FAST_CALLS_PER_MS * wall * max(1, awake)
         self._now_ms, self._cpu_ms, self._calls = now_ms, cpu_ms, calls
         if waiting == 0:
             self._hot_ticks = 0
@@ -71,6 +82,7 @@ class Governor:
             self._hot_ticks = 0
             if calling >= awake:
                 self.target = max(1, min(self.maximum, awake * 2, awake + waiting))
+                self.is_settled = begun == 0 and awake >= self.maximum
         return self.target
 
     def _cool(self, awake: int) -> None:

@@ -217,6 +217,8 @@ class ConsumeMessageConcurrentlyService(UnlockedService):
             if started_ms - flushed_ms >= FLUSH_INTERVAL_MS:
                 flushed_ms = started_ms
                 self._book.flush(run)
+            if pool.is_resting:
+                pool.rouse()
         run.claimed = max(run.claimed, run.chunks)
         self._book.flush(run)
         mq = queue.message_queue

@@ -77,7 +77,13 @@ class WorkerPool(Generic[J]):
     """Workers for the jobs of one source.
 
     While work is open the loop looks every millisecond whether workers only wait inside their
-    listeners; if so, more join (``core.parallelism``).
+    listeners; if so, more join (``core.parallelism``). When all there may be wait, it looks no more
+    until one of them comes back: a listener that is blocked costs nothing.
+
+    Attributes:
+        mutex: guards the pool's state and the source's; held for a few steps only.
+        stopping: no job is begun any more.
+        is_resting: nobody looks; a worker whose listener has returned calls ``rouse``.
     """
 
     def __init__(self, group: str, source: JobSource[J], clock: Clock, threads_max: int) -> None:
@@ -87,9 +93,9 @@ class WorkerPool(Generic[J]):
         self._threads_max = threads_max
         self._loop = asyncio.get_running_loop()
         self._governor = Governor(threads_max)
-        # Guards the fields below and the source's; held for a few steps only.
         self.mutex = threading.Lock()
         self.stopping = False
+        self.is_resting = False
         self._workers: list[Worker] = []
         self._parked: list[Worker] = []
         self._awake = 0
@@ -106,11 +112,7 @@ class WorkerPool(Generic[J]):
 
     def watch(self) -> None:
         """Look after slow listeners until nothing is open; without the mutex, after adding."""
-        if not self._ticking:
-            self._ticking = True
-            now, cpu = self._clock.monotonic_ms(), process_cpu_ms()
-            self._governor.start(now, cpu, self._calls(), self._awake)
-            self._loop.call_later(_TICK_S, self._tick)
+        self._watch(_TICK_S)
 
     @property
     def core_pool_size(self) -> int:
@@ -126,7 +128,16 @@ class WorkerPool(Generic[J]):
             return False
         with self.mutex:
             self._governor.resize(size)
+        self.rouse()
         return True
+
+    def rouse(self) -> None:
+        """Look after slow listeners again if the pool rests; any thread, without the mutex."""
+        if self.is_resting:
+            self.is_resting = False
+            # The loop may be gone when a listener outlived the shutdown.
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._watch, _TICK_ALL_AWAKE_S)
 
     async def shutdown(self, await_ms: float, caller: int | None = None) -> None:
         """Start no job any more; wait for running ones, at most ``await_ms``.
@@ -149,17 +160,24 @@ class WorkerPool(Generic[J]):
                 async with asyncio.timeout(await_ms / 1000):
                     await self._quiet.wait()
 
+    def _watch(self, first_tick_s: float) -> None:
+        if not (self._ticking or self.is_resting):
+            self._ticking = True
+            now, cpu = self._clock.monotonic_ms(), process_cpu_ms()
+            self._governor.start(now, cpu, self._calls(), self._awake)
+            self._loop.call_later(first_tick_s, self._tick)
+
     def _tick(self) -> None:
         with self.mutex:
             if self.stopping or not self._source.is_open():
                 self._ticking = False
                 return
             waiting = self._source.waiting()
-            awake = self._awake
+            awake, calls = self._awake, self._calls()
             target = self._governor.tick(
                 self._clock.monotonic_ms(),
                 process_cpu_ms(),
-                self._calls(),
+                calls,
                 waiting=waiting,
                 awake=awake,
                 calling=sum(worker.calling for worker in self._workers),
@@ -167,8 +185,23 @@ class WorkerPool(Generic[J]):
             for _ in range(min(target - awake, waiting)):
                 self._wake_one()
         self._source.tick()
+        if self._governor.is_settled and self._comes_to_rest(awake, calls):
+            return
         all_awake = awake >= self._governor.maximum
         self._loop.call_later(_TICK_ALL_AWAKE_S if all_awake else _TICK_S, self._tick)
+
+    def _comes_to_rest(self, awake: int, calls: int) -> bool:
+        """Rest unless a listener has returned since ``calls`` was read; tell which it is."""
+        # First told, then looked; a worker does it the other way round, so one of the two sees
+        # what the other did.
+        self._ticking = False
+        self.is_resting = True
+        calling = sum(worker.calling for worker in self._workers)
+        if calling >= awake and self._calls() == calls:
+            return True
+        self.is_resting = False
+        self._ticking = True
+        return False
 
     def _calls(self) -> int:
         return sum(worker.calls for worker in self._workers)
@@ -206,6 +239,7 @@ class WorkerPool(Generic[J]):
 
     def _next_job(self, worker: Worker) -> J | None:
         while True:
+            self.rouse()
             with self.mutex:
                 if self.stopping:
                     return None
