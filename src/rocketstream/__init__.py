@@ -6,9 +6,11 @@ Law: public names only; each is imported when it is first used, so importing the
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # importing ``typing`` would take longer than all the rest of this
 if TYPE_CHECKING:
+    from typing import Any
+
     from rocketstream.client.config import ClientConfig
     from rocketstream.client.consumer.listener import (
         ConsumeConcurrentlyContext,

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from rocketstream._util.home import expanded, user_name
 from rocketstream.cli.changing import AuditFile
 from rocketstream.cli.declare import Argument, Commands, Context, Option
 from rocketstream.cli.failure import say
@@ -204,7 +205,6 @@ def serving(wishes: Wishes) -> Iterator[DashboardServer]:
         PortInUseError: the port is taken.
     """
     check_installed()
-    import getpass
 
     from rocketstream.admin import Admin, AuditLog, Masking
     from rocketstream.dashboard import Settings, TokenFile, create_app
@@ -228,7 +228,7 @@ def serving(wishes: Wishes) -> Iterator[DashboardServer]:
         host=wishes.host,
         names=frozenset(name.lower().rstrip(".") for name in wishes.allow_host),
         refresh_s=min(max(wishes.interval_s, 2.0), 5.0),
-        user=getpass.getuser(),
+        user=user_name(),
     )
 
     masking = Masking.from_file(str(wishes.mask)) if wishes.mask is not None else Masking()
@@ -273,7 +273,7 @@ def _history(wishes: Wishes) -> tuple[History | None, History | None]:
     path = wishes.history
     if path is None:
         path = DEFAULT_HISTORY / f"{_file_name(wishes.namesrv)}.db"
-    path = path.expanduser().absolute()
+    path = expanded(path).absolute()
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         history = History(path)

@@ -120,6 +120,7 @@ def guard(action: Callable[[], int]) -> int:
     try:
         with _sigterm_raises(terminated):
             code = action()
+            _flush()
         # On its way the exception may have become the code of Ctrl-C, which more programs know.
         return EXIT_TERMINATED if terminated and code == EXIT_INTERRUPTED else code
     except TerminatedError:
@@ -150,6 +151,12 @@ def _failed(error: Exception) -> int:
         return error.exit_code
     report(error)
     return EXIT_FAILED
+
+
+def _flush() -> None:
+    """Write what is left now, where a failure still has a name and an exit code."""
+    if sys.stdout is not None and not sys.stdout.closed:
+        sys.stdout.flush()
 
 
 def _forget_stdout() -> None:

@@ -5,12 +5,11 @@ Law: options in, states of ``Admin`` out; decides nothing but the exit code its 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from rocketstream.cli.declare import Argument, Commands, Exit, Option
-from rocketstream.cli.failure import EXIT_EXCEEDED, EXIT_FAILED
+from rocketstream.cli.failure import EXIT_EXCEEDED, EXIT_FAILED, say
 from rocketstream.cli.group_list import lost, waits
 from rocketstream.cli.looking import groups_of
 from rocketstream.cli.options import DEFAULT_NAMESRV, Json, Namesrv
@@ -230,9 +229,9 @@ def _judge(states: Iterable[GroupState], max_: int | None, max_age_ms: int | Non
             elif age_ms is None or state.ages_unknown or state.errors:
                 unknown.append(state.group)
     for line in exceeded:
-        sys.stderr.write(f"exceeded: {shown(line)}\n")
+        say(f"exceeded: {shown(line)}")
     if not exceeded and unknown:
         names = ", ".join(dict.fromkeys(unknown))
-        sys.stderr.write(f"error: what the bound is for is not known of {shown(names)}\n")
+        say(f"error: what the bound is for is not known of {shown(names)}")
     if exceeded or unknown:
         raise Exit(EXIT_EXCEEDED if exceeded else EXIT_FAILED)

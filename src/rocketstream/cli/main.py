@@ -1,14 +1,18 @@
 """Entry point of the ``rocketstream`` command.
 
-Law: imports nothing that may be missing before it has said how to install it.
+Law: imports nothing that may be missing before it has said how to install it, and next to nothing
+before Ctrl-C is taken care of.
 """
 
 from __future__ import annotations
 
-import gc
-import importlib.util
 import sys
-from collections.abc import Sequence
+
+from rocketstream.cli import interrupts
+
+TYPE_CHECKING = False  # see ``interrupts``
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _NEEDED = ("click", "rich")
 GARBAGE_THRESHOLD = 20_000
@@ -19,18 +23,53 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code.
 
     Args:
-        argv: arguments without the program name; None takes the process's.
+        argv: arguments without the program name; None takes the process's, whose Ctrl-C, standard
+            streams and garbage collection it sees to then.
     """
+    if argv is not None:
+        return _missing() or _run(list(argv))
+    interruptible = interrupts.is_ours()
+    if interruptible:
+        interrupts.end_at_once()
+    try:
+        return _as_process(interruptible)
+    except KeyboardInterrupt:  # on the way into or out of what knows what to do about it
+        return interrupts.INTERRUPTED
+
+
+def _as_process(interruptible: bool) -> int:
+    import gc
+
+    # Importing makes much that lives on and little garbage.
+    gc.set_threshold(GARBAGE_THRESHOLD, *gc.get_threshold()[1:])
+    code = _missing()
+    if code:
+        return code
+    from rocketstream.cli import app, streams
+
+    streams.open_missing()
+    if interruptible:
+        interrupts.end_in_order()
+    code = app.run(sys.argv[1:])
+    if interruptible:
+        interrupts.end_at_once()
+    streams.give_up_unwritten()
+    return code
+
+
+def _missing() -> int:
+    import importlib.util
+
     missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
-    if missing:
+    if missing and sys.stderr is not None:
         sys.stderr.write(
             f"error: the command line needs {' and '.join(missing)}, which the core install "
             "leaves out; run: pip install 'rocketstream[cli]'\n"
         )
-        return 1
-    if argv is None:
-        # The process's own start: importing makes much that lives on and little garbage.
-        gc.set_threshold(GARBAGE_THRESHOLD, *gc.get_threshold()[1:])
+    return 1 if missing else 0
+
+
+def _run(argv: list[str]) -> int:
     from rocketstream.cli.app import run
 
-    return run(sys.argv[1:] if argv is None else list(argv))
+    return run(argv)

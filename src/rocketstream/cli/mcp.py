@@ -9,6 +9,7 @@ import importlib.util
 from pathlib import Path
 from typing import Annotated
 
+from rocketstream.cli import interrupts
 from rocketstream.cli.changing import AuditFile
 from rocketstream.cli.declare import Commands, Option
 from rocketstream.cli.failure import say
@@ -74,4 +75,5 @@ def mcp(
     admin = AsyncAdmin(namesrv, audit=audit, read_only=not write, masking=rules)
     if audit is not None:
         say(f"agents may change {namesrv}; changes are written to {audit.path}")
+    interrupts.need_no_order()  # it would wait for a line of stdin that does not come
     asyncio.run(serve_stdio(make_admin, admin, write=write, interval_s=interval))

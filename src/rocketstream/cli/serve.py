@@ -10,6 +10,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rocketstream._util.home import expanded
 from rocketstream.cli import serve_options as given
 from rocketstream.cli.declare import BadParameter, Commands
 from rocketstream.cli.failure import say
@@ -100,7 +101,7 @@ def serve(
         tls=tls_of(wishes, host, advertise),
         repair=repair,
     )
-    cluster = EmbeddedCluster(store.expanduser().absolute(), settings)
+    cluster = EmbeddedCluster(expanded(store).absolute(), settings)
     with ExitStack() as beside:
 
         def shown(info: ReadyInfo) -> None:

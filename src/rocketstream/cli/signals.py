@@ -9,6 +9,9 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
+
+from rocketstream.cli import interrupts
 
 _ENDING = (signal.SIGINT, signal.SIGTERM)
 _LOOK_S = 3_600.0
@@ -16,9 +19,18 @@ _LOOK_S = 3_600.0
 
 @contextmanager
 def until_signal() -> Iterator[Callable[[], None]]:
-    """Take both signals while the context lasts; what it yields blocks until one comes."""
+    """Take both signals while the context lasts; what it yields blocks until one comes.
+
+    A second Ctrl-C ends the process at once.
+    """
     ended = threading.Event()
-    before = {number: signal.signal(number, lambda *_: ended.set()) for number in _ENDING}
+
+    def end(number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGINT:
+            interrupts.is_ending()
+        ended.set()
+
+    before = {number: signal.signal(number, end) for number in _ENDING}
 
     def wait() -> None:
         # A wait without a bound cannot be interrupted everywhere.

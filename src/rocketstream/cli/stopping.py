@@ -12,13 +12,14 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Final
 
+from rocketstream.cli import interrupts
 from rocketstream.cli.failure import say
 
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 class Stop:
-    """What the user wants ended, and how soon.
+    """What the user wants ended, and how soon: Spark takes the time it needs.
 
     Attributes:
         asked: set by the first signal.
@@ -26,6 +27,7 @@ class Stop:
     """
 
     def __init__(self) -> None:
+        interrupts.take_your_time()
         self.asked = threading.Event()
         self.number: int = signal.SIGINT
 

@@ -11,7 +11,7 @@ import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Self, Unpack
 
 from rocketstream._util.loops import LoopThread, new_event_loop
@@ -336,13 +336,22 @@ async def _serve(cluster: EmbeddedCluster, on_ready: Callable[[ReadyInfo], None]
 
 @contextlib.contextmanager
 def _stopping_signals(stop: asyncio.Event) -> Iterator[None]:
-    """Set ``stop`` on SIGINT and SIGTERM while the context lasts."""
+    """Set ``stop`` on SIGINT and SIGTERM while the context lasts; a second SIGINT ends at once.
+
+    What that leaves is what a kill leaves, and is recovered at the next start.
+    """
     loop = asyncio.get_running_loop()
     kinds = (signal.SIGINT, signal.SIGTERM)
     before = {kind: signal.getsignal(kind) for kind in kinds}
+
+    def end(number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGINT:
+            signal.signal(number, signal.SIG_DFL)
+        loop.call_soon_threadsafe(stop.set)
+
     for kind in kinds:
         # Plain handlers work on every system and every loop; the call wakes the loop.
-        signal.signal(kind, lambda *_: loop.call_soon_threadsafe(stop.set))
+        signal.signal(kind, end)
     try:
         yield
     finally:

@@ -7,7 +7,6 @@ is written is what an operation names as its arguments.
 from __future__ import annotations
 
 import errno
-import getpass
 import json
 import os
 import socket
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream._util.home import user_name
 from rocketstream.admin.safety.state_dir import state_directory
 from rocketstream.client.config import new_uuid
 from rocketstream.errors import ClientStateError
@@ -59,7 +59,7 @@ class AuditLog:
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.path = Path(path) if path is not None else default_audit_path()
-        self.who = who or _user()
+        self.who = who or user_name()
         self.face = face
         self._clock = clock
         self._lock = threading.Lock()
@@ -131,10 +131,3 @@ def _alone(handle: int) -> None:
     """Keep other processes from writing until the file is closed, where the system can."""
     if sys.platform != "win32":
         fcntl.flock(handle, fcntl.LOCK_EX)
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # no entry for this uid, as in containers
-        return f"uid {os.getuid()}" if hasattr(os, "getuid") else "unknown"

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
+from rocketstream._util.home import home_directory
 from rocketstream.client.consumer.offsets.offset_store import (
     NO_OFFSET,
     UNREADABLE,
@@ -37,7 +38,7 @@ _locks: dict[Path, threading.Lock] = {}
 def offsets_directory() -> Path:
     """Return where offset files go: ROCKETMQ_LOCAL_OFFSET_STORE_DIR, or below the home."""
     given = os.environ.get(DIRECTORY_VARIABLE, "").strip()
-    return Path(given) if given else Path.home() / DIRECTORY_NAME
+    return Path(given) if given else home_directory() / DIRECTORY_NAME
 
 
 def offsets_path(directory: Path, client_id: str, group: str) -> Path:

@@ -1,0 +1,44 @@
+"""The user's name and home directory, and what to do where there is none, as in containers.
+
+Law: names directories, makes nothing.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+from pathlib import Path
+
+from rocketstream.errors import ConfigurationError
+
+
+def home_directory() -> Path:
+    """Return the user's home directory.
+
+    Raises:
+        ConfigurationError: HOME is not set, and the system knows none of this user.
+    """
+    return expanded(Path("~"))
+
+
+def expanded(path: Path) -> Path:
+    """Return a path with ``~`` at its begin made the home directory.
+
+    Raises:
+        ConfigurationError: there is a ``~`` and no such directory is known.
+    """
+    try:
+        return path.expanduser()
+    except RuntimeError as error:
+        raise ConfigurationError(
+            f"this user has no home directory, and {path} is to be in it; set HOME, or name "
+            "another place"
+        ) from error
+
+
+def user_name() -> str:
+    """Return who runs this process: a name, or ``uid N`` where the system knows none."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # no entry for this uid
+        return f"uid {os.getuid()}" if hasattr(os, "getuid") else "unknown"

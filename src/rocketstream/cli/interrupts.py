@@ -1,0 +1,103 @@
+"""Ctrl-C from a command's first moment to its last: quiet, never long, the second one at once.
+
+Law: a process's own SIGINT only, and only where nobody has it ignored. It is there before anything
+else and imports next to nothing.
+"""
+
+from __future__ import annotations
+
+import _thread
+import os
+import signal
+import sys
+
+TYPE_CHECKING = False  # what ``typing`` imports takes longer than all of this module
+if TYPE_CHECKING:
+    from types import FrameType
+    from typing import Any, Final
+
+PATIENCE_S: Final = 1.5
+"""What ends at Ctrl-C may put its things in order so long, such as telling brokers it is gone."""
+INTERRUPTED: Final = 130
+_AGAIN_S: Final = 0.01
+
+
+class _Now:
+    """What goes for this process: whether Ctrl-C is taken care of, how long an end may take."""
+
+    is_ours = False
+    patience_s: float | None = PATIENCE_S
+
+
+def is_ours() -> bool:
+    """Whether SIGINT does what Python has it do: not in a shell's background job, say."""
+    return signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def end_at_once() -> None:
+    """Have Ctrl-C end the process there and then: nothing has begun yet, or all is done.
+
+    The system does it, so it works while Python is importing, joining threads or taking itself
+    apart. A shell shows 130, as for an interrupted command.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def end_in_order() -> None:
+    """Have Ctrl-C raise KeyboardInterrupt in the main thread, once; the next one ends at once.
+
+    What does not end within ``PATIENCE_S`` is ended, a thread that waits for a broker say.
+    """
+    _Now.is_ours = True
+    sys.unraisablehook = _raise_again
+    signal.signal(signal.SIGINT, _interrupt)
+
+
+def take_your_time() -> None:
+    """Let the command take as long as it needs to end from here on, such as until Spark has."""
+    _Now.patience_s = None
+
+
+def is_ending() -> None:
+    """Somebody else has taken Ctrl-C and is ending in order: bound it, and end at the next one."""
+    if _Now.is_ours:
+        end_at_once()
+        if _Now.patience_s is not None:
+            _thread.start_new_thread(_end_after, (_Now.patience_s,))
+
+
+def need_no_order() -> None:
+    """Have Ctrl-C end the process at once from here on: the command has nothing to put in order."""
+    if _Now.is_ours:
+        end_at_once()
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    is_ending()
+    raise KeyboardInterrupt
+
+
+def _end_after(seconds: float) -> None:
+    _wait(seconds)
+    os._exit(INTERRUPTED)
+
+
+def _raise_again(lost: Any) -> None:
+    """Python drops what is raised inside a finalizer; Ctrl-C is not to be dropped, nor printed."""
+    if issubclass(lost.exc_type, KeyboardInterrupt):
+        signal.signal(signal.SIGINT, _interrupt)
+        _thread.start_new_thread(_press_again, ())  # later: here it would be dropped too
+    else:
+        sys.__unraisablehook__(lost)
+
+
+def _wait(seconds: float) -> None:
+    """Wait without ``threading``, whose import may be what was interrupted."""
+    lock = _thread.allocate_lock()
+    lock.acquire()
+    lock.acquire(timeout=seconds)
+
+
+def _press_again() -> None:
+    _wait(_AGAIN_S)
+    os.kill(os.getpid(), signal.SIGINT)
