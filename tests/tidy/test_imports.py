@@ -227,6 +227,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "pydantic": ("rocketstream.agents",),
     "opentelemetry": ("rocketstream.client.observe",),
     "taskiq": ("rocketstream.frameworks.taskiq",),
+    "kombu": ("rocketstream.frameworks.kombu",),
     "pytest": ("rocketstream.testing",),
 }
 

@@ -114,19 +114,16 @@ class Intake:
         self._limit_s = unacked_limit_s
         self._open: set[Delivery] = set()
         self._closing = False
+        chosen: dict[str, Any] = {
+            "consume_from_where": ConsumeFromWhere.FIRST_OFFSET,
+            "consume_thread_min": 1,
+            "consume_thread_max": unacked_max,
+            "consume_message_batch_max_size": 1,
+            "consume_timeout_minutes": _NEVER_MINUTES,
+            **(settings or {}),
+        }
         self._consumer = AsyncPushConsumer(
-            group,
-            config=config,
-            listener=self._hand_over,
-            subscription={topic: "*"},
-            **{
-                "consume_from_where": ConsumeFromWhere.FIRST_OFFSET,
-                "consume_thread_min": 1,
-                "consume_thread_max": unacked_max,
-                "consume_message_batch_max_size": 1,
-                "consume_timeout_minutes": _NEVER_MINUTES,
-                **(settings or {}),
-            },
+            group, config=config, listener=self._hand_over, subscription={topic: "*"}, **chosen
         )
 
     async def start(self) -> None:

@@ -1,0 +1,468 @@
+"""A kombu transport, with which Celery works over RocketMQ; needs the extra ``celery``.
+
+``import rocketstream.frameworks.kombu`` makes URLs ``rocketmq://host:9876`` known.
+
+Law: kombu's virtual channels in RocketMQ's terms. A queue of kombu's is a topic and the group of
+its workers; exchanges and bindings are each process's own, as kombu's other virtual transports have
+them. Consuming is the intake's, on a loop of its own; what comes from it crosses threads here.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import threading
+from collections import deque
+from queue import Empty
+from typing import Any, ClassVar
+from urllib.parse import quote
+
+from rocketstream._util.loops import LoopThread
+from rocketstream.client.blocking import BlockingAdminClient
+from rocketstream.client.config import ClientConfig
+from rocketstream.client.producer.producer import Producer
+from rocketstream.errors import ClientStateError, RouteNotFoundError, SendError, TransportError
+from rocketstream.frameworks.intake import UNACKED_MAX, Delivery, Intake
+from rocketstream.model import Message
+
+try:
+    from kombu.exceptions import ChannelError
+    from kombu.transport import TRANSPORT_ALIASES, virtual
+    from kombu.utils.json import dumps, loads
+    from kombu.utils.uuid import uuid
+except ImportError as error:
+    raise ImportError(
+        f"a kombu transport needs the package kombu ({error}): pip install 'rocketstream[celery]'"
+    ) from error
+
+__all__ = ["TopicChannel", "Transport", "group_of", "topic_of"]
+
+NAMESRV_PORT = 9876
+VISIBILITY_TIMEOUT_S = 3_600.0
+"""Of kombu's transports for Redis and Amazon's queues, too."""
+EVENT_EXCHANGE = "celeryev"
+"""Celery's workers tell of themselves there; nobody can listen, so nothing is lost."""
+
+
+def topic_of(queue: str) -> str:
+    """Return the topic of a queue: its name, with what a topic may not have as ``%XX``."""
+    return quote(queue, safe="").replace(".", "%2E").replace("~", "%7E")
+
+
+def group_of(queue: str) -> str:
+    """Return the consumer group that works on a queue."""
+    return f"{topic_of(queue)}-workers"
+
+
+class SettlingQoS(virtual.QoS):  # type: ignore[misc]
+    """Settles messages: acknowledged, rejected, or to come again."""
+
+    def ack(self, delivery_tag: str) -> None:
+        """Count a message as consumed."""
+        self.channel.settle(delivery_tag, Delivery.done)
+        super().ack(delivery_tag)
+
+    def reject(self, delivery_tag: str, requeue: bool = False) -> None:
+        """Have a message come again in a second, or put it with the dead letters of its group."""
+        self.channel.settle(delivery_tag, Delivery.soon if requeue else Delivery.dead)
+        super().ack(delivery_tag)
+
+    def restore_unacked(self) -> list[Any]:
+        """Have everything that is not acknowledged come again in a second."""
+        self._flush()
+        for delivery_tag in tuple(self._delivered):
+            self.channel.settle(delivery_tag, Delivery.soon)
+        self._delivered.clear()
+        return []
+
+
+class _Inbox:
+    """What has come for one queue of one channel, and from where."""
+
+    def __init__(self, channel: TopicChannel, queue: str) -> None:
+        self._arrived: deque[Delivery] = deque()
+        self._transport: Transport = channel.connection
+        options = channel.connection.client.transport_options
+        self._intake = self._transport.loop.run(self._opened(queue, options))
+
+    async def _opened(self, queue: str, options: dict[str, Any]) -> Intake:
+        intake = Intake(
+            group_of(queue),
+            topic_of(queue),
+            self._transport.config,
+            self._take,
+            unacked_max=int(options.get("max_unacked", UNACKED_MAX)),
+            unacked_limit_s=float(options.get("visibility_timeout", VISIBILITY_TIMEOUT_S)),
+            settings=options.get("consumer_settings"),
+        )
+        await intake.start()
+        return intake
+
+    def _take(self, delivery: Delivery) -> None:
+        self._arrived.append(delivery)
+        self._transport.ring()
+
+    @property
+    def is_filled(self) -> bool:
+        """Whether something has come."""
+        return bool(self._arrived)
+
+    def pop(self) -> Delivery:
+        """Return what came first.
+
+        Raises:
+            Empty: nothing is here.
+        """
+        try:
+            delivery = self._arrived.popleft()
+        except IndexError:
+            raise Empty from None
+        self.call(delivery.begin)
+        return delivery
+
+    def call(self, function: Any) -> None:
+        """Call something on the intake's loop; after its end nothing is left to be told."""
+        try:
+            self._transport.loop.call_soon(function)
+        except ClientStateError:
+            return
+
+    def pause(self) -> None:
+        """Take nothing more in."""
+        self.call(self._intake.pause)
+
+    def resume(self) -> None:
+        """Take messages in again."""
+        self.call(self._intake.resume)
+
+    def close(self) -> None:
+        """Leave the group; what is not settled comes again."""
+        self._transport.loop.run(self._intake.close())
+
+
+class TopicChannel(virtual.Channel):  # type: ignore[misc]
+    """A channel whose queues are topics."""
+
+    QoS = SettlingQoS
+    supports_fanout = False
+
+    def __init__(self, connection: Transport, **kwargs: Any) -> None:
+        super().__init__(connection, **kwargs)
+        self._inboxes: dict[str, _Inbox] = {}
+        self._unsettled: dict[str, tuple[_Inbox, Delivery]] = {}
+        self._no_ack: set[str] = set()
+
+    # --- sending ----------------------------------------------------------------------------------
+
+    def _put(self, queue: str, message: dict[str, Any], **_: Any) -> None:
+        """Send a message; returns once the broker has stored it.
+
+        Raises:
+            SendError: no broker took it.
+        """
+        key = message.get("headers", {}).get("id") or message["properties"].get("correlation_id")
+        body = dumps(message).encode()
+        self.connection.producer.send(Message(topic_of(queue), body, keys=key))
+
+    def _lookup(self, exchange: str, routing_key: str, default: str | None = None) -> list[str]:
+        """Return the queues a message goes to; one that would go nowhere is refused.
+
+        Raises:
+            ChannelError: no queue is bound here.
+        """
+        queues: list[str] = super()._lookup(exchange, routing_key, default)
+        if not queues and exchange != EVENT_EXCHANGE:
+            raise ChannelError(
+                f"no queue is bound to exchange {exchange!r} with routing key {routing_key!r} in "
+                "this process: declare it before publishing, or the message would be lost"
+            )
+        return queues
+
+    # --- receiving --------------------------------------------------------------------------------
+
+    def basic_consume(
+        self, queue: str, no_ack: bool, callback: Any, consumer_tag: str, **kwargs: Any
+    ) -> None:
+        """Consume from a queue; joins its group.
+
+        Raises:
+            ConnectError: no name server answered.
+        """
+        (self._no_ack.add if no_ack else self._no_ack.discard)(queue)
+        self._inbox(queue).resume()
+        super().basic_consume(queue, no_ack, callback, consumer_tag, **kwargs)
+
+    def basic_cancel(self, consumer_tag: str) -> None:
+        """Hand out nothing more; what was handed out can still be acknowledged."""
+        queue = self._tag_to_queue.get(consumer_tag)
+        super().basic_cancel(consumer_tag)
+        if queue in self._inboxes and queue not in self._active_queues:
+            self._inboxes[queue].pause()
+
+    def basic_get(self, queue: str, no_ack: bool = False, **kwargs: Any) -> Any:
+        """Return a message that has come in, None without one; the first call begins to take in."""
+        (self._no_ack.add if no_ack else self._no_ack.discard)(queue)
+        return super().basic_get(queue, no_ack=no_ack, **kwargs)
+
+    def _get(self, queue: str, timeout: float | None = None) -> dict[str, Any]:
+        inbox = self._inbox(queue)
+        delivery = inbox.pop()
+        payload: dict[str, Any] = loads(delivery.message.body)
+        # Its own for each time it comes: an earlier delivery of it may not be settled yet.
+        tag = payload["properties"]["delivery_tag"] = uuid()
+        if delivery.message.reconsume_times:
+            payload["properties"].setdefault("delivery_info", {})["redelivered"] = True
+        if queue in self._no_ack:
+            inbox.call(delivery.done)
+        else:
+            self._unsettled[tag] = inbox, delivery
+        return payload
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether something is here that a consumer has room for."""
+        here = any(self._inboxes[queue].is_filled for queue in self._active_queues)
+        return here and bool(self.qos.can_consume())
+
+    def settle(self, delivery_tag: str, answer: Any) -> None:
+        """Give the answer for a message; from any thread, once."""
+        inbox, delivery = self._unsettled.pop(delivery_tag, (None, None))
+        if inbox is not None:
+            inbox.call(lambda: answer(delivery))
+
+    def _inbox(self, queue: str) -> _Inbox:
+        if queue not in self._inboxes:
+            self._inboxes[queue] = _Inbox(self, queue)
+        return self._inboxes[queue]
+
+    def close(self) -> None:
+        """Close; what is not acknowledged comes again in a second, to any worker."""
+        inboxes, self._inboxes = self._inboxes, {}
+        try:
+            super().close()
+        finally:
+            for inbox in inboxes.values():
+                inbox.close()
+
+    # --- queues -----------------------------------------------------------------------------------
+
+    def exchange_declare(
+        self, exchange: str | None = None, type: str | None = "direct", **kwargs: Any
+    ) -> None:
+        """Declare an exchange, direct or topic.
+
+        Raises:
+            ChannelError: of another type.
+        """
+        if type == "fanout":
+            raise ChannelError(
+                f"exchange {exchange!r} is a fanout exchange: queues of RocketMQ's topics are "
+                "shared by the members of a group, none of which gets everything"
+            )
+        super().exchange_declare(exchange, type, **kwargs)
+
+    def prepare_queue_arguments(self, arguments: Any, **kwargs: Any) -> Any:
+        """Take a queue's arguments; it cannot end by itself.
+
+        Raises:
+            ChannelError: it is to expire, as queues of replies and of remote control are.
+        """
+        if kwargs.get("expires") is not None:
+            raise ChannelError("a queue that expires cannot be had: topics stay until deleted")
+        return super().prepare_queue_arguments(arguments, **kwargs)
+
+    def _new_queue(self, queue: str, **kwargs: Any) -> None:
+        if kwargs.get("exclusive"):
+            raise ChannelError(f"queue {queue!r} cannot be exclusive: a topic is for all")
+
+    def queue_declare(self, queue: str | None = None, passive: bool = False, **kwargs: Any) -> Any:
+        """Declare a queue; its size is looked up if it is declared ``passive``, else told as 0."""
+        if passive:
+            return super().queue_declare(queue, passive, **kwargs)
+        self._new_queue(queue or "", **kwargs)
+        return virtual.base.queue_declare_ok_t(queue, 0, 0)
+
+    def _has_queue(self, queue: str, **_: Any) -> bool:
+        with BlockingAdminClient(self.connection.namesrv_addr) as client:
+            try:
+                return bool(client.subscribe_queues(topic_of(queue)))
+            except RouteNotFoundError:
+                return False
+
+    def _size(self, queue: str) -> int:
+        """Return how many messages nobody has acknowledged, retries left out."""
+        with BlockingAdminClient(self.connection.namesrv_addr) as client:
+            queues = client.subscribe_queues(topic_of(queue))
+            ends, begins = client.max_offsets(queues), client.min_offsets(queues)
+            group = group_of(queue)
+            return sum(
+                ends[mq] - max(client.query_consumer_offset(group, mq) or 0, begins[mq])
+                for mq in queues
+            )
+
+    def _purge(self, queue: str) -> int:
+        raise ChannelError(
+            f"queue {queue!r} cannot be purged: have its workers stopped and move its group, "
+            f"rocketstream group reset {group_of(queue)} {topic_of(queue)}"
+        )
+
+    def _delete(self, queue: str, *_: Any, **__: Any) -> None:
+        """Leave the topic: others may use it."""
+
+
+class Transport(virtual.Transport):  # type: ignore[misc]
+    """Connects to RocketMQ; ``transport_options`` are documented in docs/frameworks.md."""
+
+    Channel = TopicChannel
+    # Bindings are known to all connections of a process: a publisher's need not declare anew.
+    global_state: ClassVar[Any] = virtual.BrokerState()
+    default_port = NAMESRV_PORT
+    driver_type = "rocketmq"
+    driver_name = "rocketstream"
+    implements = virtual.Transport.implements.extend(
+        asynchronous=True, exchange_type=frozenset(["direct", "topic"])
+    )
+    connection_errors = (*virtual.Transport.connection_errors, TransportError, SendError)
+
+    def __init__(self, client: Any, **kwargs: Any) -> None:
+        super().__init__(client, **kwargs)
+        self.state = self.global_state
+        self._lock = threading.Lock()
+        self._producer: Producer | None = None
+        self._loop: LoopThread | None = None
+        self._bell: tuple[socket.socket, socket.socket] | None = None
+        self._hub: Any = None
+
+    def driver_version(self) -> str:
+        """Return this package's version."""
+        from rocketstream import __version__
+
+        return __version__
+
+    @property
+    def namesrv_addr(self) -> str:
+        """The name servers: an option, else the URL's."""
+        told = self.client.transport_options.get("namesrv_addr")
+        return str(told or f"{self.client.hostname}:{self.client.port or NAMESRV_PORT}")
+
+    @property
+    def config(self) -> ClientConfig:
+        """Settings of producer and consumers; the URL's user and password are an account's keys."""
+        settings: dict[str, Any] = dict(self.client.transport_options.get("client_settings") or {})
+        if self.client.userid:
+            settings.update(access_key=self.client.userid, secret_key=self.client.password)
+        return ClientConfig(namesrv_addr=self.namesrv_addr, **settings)
+
+    @property
+    def producer(self) -> Producer:
+        """The producer of this connection, made when it is first asked for."""
+        with self._lock:
+            if self._producer is None:
+                settings = self.client.transport_options.get("producer_settings") or {}
+                producer = Producer("kombu-producer", config=self.config, **settings)
+                producer.start()
+                self._producer = producer
+            return self._producer
+
+    @property
+    def loop(self) -> LoopThread:
+        """The loop of this connection's consumers, on a thread of its own."""
+        with self._lock:
+            if self._loop is None:
+                self._bell = socket.socketpair()
+                for end in self._bell:
+                    end.setblocking(False)
+                self._loop = LoopThread("rocketstream-kombu")
+            return self._loop
+
+    def ring(self) -> None:
+        """Wake whoever waits for messages; from any thread."""
+        if self._bell is not None:
+            try:
+                self._bell[1].send(b"\0")
+            except OSError:
+                return  # it rings already, or is gone
+
+    def close_connection(self, connection: Any) -> None:
+        """Close channels, leave all groups, end producer and threads."""
+        if self._hub is not None and self._bell is not None:
+            self._hub.remove_reader(self._bell[0])
+            self._hub.on_tick.discard(self._look_around)
+            self._hub = None
+        try:
+            super().close_connection(connection)
+        finally:
+            with self._lock:
+                producer, self._producer = self._producer, None
+                loop, self._loop = self._loop, None
+                bell, self._bell = self._bell, None
+            if producer is not None:
+                producer.shutdown()
+            if loop is not None:
+                loop.close()
+            for end in bell or ():
+                end.close()
+
+    def drain_events(self, connection: Any, timeout: float | None = None) -> None:
+        """Deliver one message; waits for it, at most ``timeout`` seconds, None without end.
+
+        Raises:
+            TimeoutError: none came.
+        """
+        waited = False
+        while True:
+            try:
+                self.cycle.get(self._deliver, timeout=timeout)
+                return
+            except Empty:
+                if waited:
+                    raise TimeoutError("no message came in time") from None
+                waited = self._wait(timeout)
+
+    def _wait(self, timeout: float | None) -> bool:
+        """Wait for the bell; tell whether the time is up instead."""
+        bell = self._bell
+        if bell is None:  # nothing is consumed
+            threading.Event().wait(timeout)
+            return True
+        came, _, _ = select.select([bell[0]], [], [], timeout)
+        self._quieten()
+        return not came
+
+    def _quieten(self) -> None:
+        try:
+            while self._bell is not None and self._bell[0].recv(4096):
+                pass
+        except BlockingIOError:
+            return
+
+    # --- in the event loop of Celery's worker -----------------------------------------------------
+
+    def register_with_event_loop(self, connection: Any, loop: Any) -> None:
+        """Deliver when something comes, and when an acknowledgement has made room for more."""
+        assert self.loop is not None
+        assert self._bell is not None
+        self._hub = loop
+        loop.add_reader(self._bell[0], self._bell_rang)
+        loop.on_tick.add(self._look_around)
+
+    def _bell_rang(self) -> None:
+        """Deliver what is here and what consumers have room for."""
+        self._quieten()
+        try:
+            while True:
+                self.cycle.get(self._deliver)
+        except Empty:
+            return
+
+    def _look_around(self) -> None:
+        """Ring where an acknowledgement has made room for what is here.
+
+        Nothing is delivered within a tick: what Celery's pool has to write by then it may have
+        looked for already, and would write a second later.
+        """
+        if any(channel.is_ready for channel in self.channels):
+            self.ring()
+
+
+TRANSPORT_ALIASES["rocketmq"] = f"{__name__}:Transport"
