@@ -331,7 +331,7 @@ def test_assigned_topics_may_have_an_expression(cluster: Cluster, names: Names) 
     messages = [Message(names.topic, str(n), tags="AB"[n % 2]) for n in range(20)]
     fill(cluster, names.topic, messages, 1)
     with lite(cluster, names) as consumer:
-        with pytest.raises(ConfigurationError, match="can not be null or empty"):
+        with pytest.raises(ConfigurationError, match="expression must not be empty"):
             consumer.set_sub_expression_for_assign(names.topic, " ")
         consumer.set_sub_expression_for_assign(names.topic, "B")
         consumer.start()

@@ -124,7 +124,7 @@ def test_what_cannot_be_a_task_is_refused(cluster: Cluster, names: Names) -> Non
     service = service_of(cluster, names)
     with pytest.raises(ConfigurationError, match="is no pull task"):
         service.register_pull_task_callback(names.topic, 7)
-    with pytest.raises(ConfigurationError, match="pullThreadNums"):
+    with pytest.raises(ConfigurationError, match="pull_thread_nums must be 1 or more"):
         service_of(cluster, names, pull_thread_nums=0)
 
 

@@ -45,6 +45,12 @@ class Shown:
         found = first_number(self.state.facts, "bootTimestamp")
         return None if found is None else int(found)
 
+    @property
+    def oldest_ms(self) -> int | None:
+        """When the oldest message it keeps was stored."""
+        found = first_number(self.state.facts, "earliestMessageTimeStamp")
+        return int(found) if found is not None and found > 0 else None
+
 
 def first_number(facts: Mapping[str, str], name: str) -> float | None:
     """Return the first number of a fact such as ``12.5 13.0 9.1``; None where there is none."""
