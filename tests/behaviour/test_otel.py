@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.metadata import EntryPoint
+from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry.instrumentation.instrumentor import BaseInstrumentor
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
 from rocketstream import (
@@ -43,6 +50,7 @@ from tests.plugins.waiting import wait_until
 
 FIRST = ConsumeFromWhere.FIRST_OFFSET
 PARTITION = "messaging.destination.partition.id"
+PROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
 
 
 @pytest.fixture
@@ -429,6 +437,30 @@ def test_it_is_off_unless_asked_for_and_then_all_new_clients_have_it(
     assert len(recorded.named(f"send {names.topic}")) == 1
     with pytest.raises(ConfigurationError, match="not str"):
         otel.instrument("till")
+
+
+def test_the_entry_point_traces_every_client_until_it_is_taken_back(
+    cluster: Cluster, names: Names
+) -> None:
+    """What ``opentelemetry-instrument`` does with it, of which the name is all that it knows."""
+    groups = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]["entry-points"]
+    ((name, place),) = groups["opentelemetry_instrumentor"].items()
+    instrumentor = EntryPoint(name, place, "opentelemetry_instrumentor").load()()
+    assert isinstance(instrumentor, BaseInstrumentor)
+    cluster.create_topic(names.topic, 1)
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    instrumentor.instrument(tracer_provider=provider)
+    try:
+        with Producer("till", namesrv_addr=cluster.namesrv_addr) as producer:
+            producer.send(Message(names.topic, b"x"))
+    finally:
+        instrumentor.uninstrument()
+    with Producer("till", namesrv_addr=cluster.namesrv_addr) as producer:
+        producer.send(Message(names.topic, b"x"))
+    assert [span.name for span in exporter.get_finished_spans()] == [f"send {names.topic}"]
+    provider.shutdown()
 
 
 def test_messages_go_on_whatever_telemetry_does(
