@@ -1,7 +1,7 @@
 """Typed operations on topics, groups and consumption progress; the command line renders them.
 
-Law: no printing, no formatting: what is unknown is None here, never zero. A name is imported when
-it is first used: who looks at a group needs nothing of what follows messages or moves offsets.
+Law: no printing, no formatting. An unknown figure is None here, never zero. A name is imported when
+it is first used: looking at a group must not load the code that follows messages or moves offsets.
 """
 
 from __future__ import annotations

@@ -52,11 +52,11 @@ class Admin(
         connect_timeout_ms: bound of one connect.
         ssl_context: TLS for every connection, None for plain.
         clock: where deadlines come from.
-        audit: where every change is written down before and after; None: nowhere. The command
-            line, the dashboard and the agents' server always give one.
+        audit: the file where every change is written down before and after; None writes nothing.
+            The command line, the dashboard and the agents' server always pass one.
         read_only: refuse every operation that changes something (``ReadOnlyError``).
-        masking: what of messages is not to be seen; None takes the rules of the file that the
-            environment variable ROCKETSTREAM_MASK names, if it does.
+        masking: which parts of messages are hidden; None takes the rules of the file that the
+            environment variable ROCKETSTREAM_MASK names, if it is set.
 
     Example:
         >>> with Admin("127.0.0.1:9876") as admin:          # doctest: +SKIP

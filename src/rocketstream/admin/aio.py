@@ -2,8 +2,8 @@
 
 Law: one line per operation and no operation of its own. Calls run on a few threads, on purpose: an
 operation is a chain of questions whose joins are written once, in blocking code that the command
-line starts with in milliseconds; a second set of them on the event loop would drift from the first,
-and what an operator asks waits for brokers, not for threads.
+line starts with in milliseconds; a second version of them on the event loop would drift from the
+first, and an operator's question waits for brokers, not for threads.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _asks(
 def _changes(
     method: Callable[Concatenate[_Admin, P], R],
 ) -> Callable[Concatenate[Admin, P], Coroutine[Any, Any, R]]:
-    """Return the awaitable form of a change, which once begun is carried out whole."""
+    """Return the awaitable form of a change, which once begun is always completed."""
 
     @functools.wraps(method)
     async def change(self: Admin, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -59,13 +59,13 @@ def _changes(
 class Admin:
     """Asks a cluster about its topics and groups from an event loop; to be closed.
 
-    Every operation of ``rocketstream.admin.Admin`` is here under its name, with its arguments, and
-    is awaited. Up to eight run at a time, the others wait their turn; none blocks the loop.
+    Every operation of ``rocketstream.admin.Admin`` is here, with the same name and arguments, and
+    is awaited. Up to eight run at a time and the others wait; none blocks the loop.
 
     A cancelled question raises at once and, in its thread, ends before its next request; the
-    answer under way is still read, so its connection stays good. A change that was cancelled before
-    its turn never happens; one under way is carried out whole, and ``close`` waits for it. Sending
-    dead letters again is the exception: it ends between two letters and keeps its place.
+    answer under way is still read, so its connection stays good. A change that is cancelled before
+    its turn never happens; a change under way is completed, and ``close`` waits for it. Sending
+    dead letters again is the exception: it ends between two letters and remembers its place.
 
     Callbacks, such as ``on_sent`` of a redrive, are called on the thread of the call.
 
@@ -192,9 +192,9 @@ class Admin:
         if under_way:
             ended, _ = await asyncio.wait([asyncio.wrap_future(each) for each in under_way])
             for each in ended:
-                # Whoever awaits the call is told; here it only has to count as looked at.
+                # Whoever awaits the call gets the error; here it only has to count as retrieved.
                 each.cancelled() or each.exception()
-        # Nothing runs any more: the threads are idle and end at once.
+        # No call runs any more: the threads are idle and end at once.
         self._threads.shutdown(cancel_futures=True)
         self._admin.close()
 
@@ -216,9 +216,9 @@ class Admin:
             self._forget(future)
 
     def _forget(self, future: Future[Any]) -> None:
-        """Forget a call that is over; one whose caller left stays known until it ends."""
+        """Forget a call that is over; a call whose caller left stays known until it ends."""
         if future.done():
             self._under_way.pop(future, None)
         else:
-            # Its thread tells; a dict drops a key in one step, whichever thread asks.
+            # Called on the call's thread; a dict removes a key in one step, whichever thread asks.
             future.add_done_callback(lambda ended: self._under_way.pop(ended, None))

@@ -1,4 +1,4 @@
-"""What the admin operations return: frozen rows, one per broker, topic, queue, group or member.
+"""The results of admin operations: frozen rows, one per broker, topic, queue, group or member.
 
 Law: plain values. None means "not known", so that zero always means zero.
 """
@@ -30,9 +30,9 @@ class TopicRow:
     Attributes:
         kind: ``normal``, ``retry``, ``dead letter`` or ``system``.
         brokers: names of the brokers that hold it.
-        read_queues: over all brokers; None when no broker told.
-        write_queues: over all brokers; None when no broker told.
-        permission: ``RW``, ``R`` or ``W`` (what every broker allows); None when no broker told.
+        read_queues: read queues over all brokers; None when no broker answered.
+        write_queues: write queues over all brokers; None when no broker answered.
+        permission: ``RW``, ``R`` or ``W`` (what every broker allows); None when no broker answered.
     """
 
     topic: str
@@ -100,15 +100,15 @@ class GroupRow:
         members: connected members; None when a broker did not answer the question.
         message_model: ``CLUSTERING`` or ``BROADCASTING``; None while no member is connected.
         topics: topics with committed offsets, retry topic included.
-        lag: messages not yet consumed over all queues whose lag is known, those of its retry topic
-            among them; None when no queue is known.
+        lag: messages not yet consumed over all queues whose lag is known, including those of its
+            retry topic; None when no queue's lag is known.
         queues_unknown: queues whose committed offset is not known, not counted in ``lag``.
-        time_lag_ms: how long its oldest waiting message has waited.
-        expired: messages deleted before it consumed them.
+        time_lag_ms: how long the group's oldest waiting message has waited.
+        expired: messages deleted before the group consumed them.
         retrying: messages in its retry topic, to be consumed again.
         delayed: messages that failed and wait for their delay to end.
-        delayed_is_exact: False where ``delayed`` is only the least it can be.
-        dead_letters: messages it gave up, kept in its dead-letter topic.
+        delayed_is_exact: False where ``delayed`` is only a lower bound.
+        dead_letters: messages the group gave up, kept in its dead-letter topic.
         errors: what could not be asked, and why.
     """
 
@@ -133,20 +133,22 @@ class LagRow:
 
     Attributes:
         broker_offset: offset the next message will get; None when that is not known.
-        consumer_offset: committed offset, the next to be consumed; None when none is stored.
+        consumer_offset: committed offset, that of the next message to consume; None when none is
+            stored.
         lag: messages kept and not consumed: ``broker_offset - consumer_offset`` less ``expired``;
             None when that is not known.
         last_consumed_ms: store time of the last consumed message; None when there is none
             (never consumed, or the message is deleted).
         time_lag_ms: age of the oldest message not yet consumed, 0 when caught up; None when
             not known.
-        client_id: the member that owns the queue now; None when nobody does or it did not tell.
+        client_id: the member that owns the queue now; None when nobody does or the member did not
+            answer.
         kind: ``topic`` or ``retry`` (the group's own retry topic).
         min_offset: offset of the oldest message kept.
-        expired: messages deleted before the group consumed them: no lag.
+        expired: messages deleted before the group consumed them; they are not lag.
         matching: of ``lag``, the messages the group's filter wants, where they were counted.
         matching_is_exact: False where ``matching`` was estimated.
-        error: why something is None; None where all was told.
+        error: why something is None; None where everything is known.
     """
 
     group: str
@@ -180,17 +182,18 @@ class ProgressRow:
             the group gave up: nobody has a lag in them).
         min_offset: offset of the oldest message kept.
         max_offset: offset the next message will get.
-        committed_offset: the next to be consumed; None when none is stored, or not known.
+        committed_offset: the offset of the next message to consume; None when none is stored, or
+            not known.
         lag: messages kept and not consumed; None when not known. Negative where the group is ahead
             of a queue that was made anew.
         time_lag_ms: how long the oldest message not consumed has been stored, 0 when caught up.
         last_consumed_ms: store time of the last consumed message, ms since 1970.
         client_id: the member that owns the queue now.
         members: connected members of the group at this broker.
-        consume_tps: messages a second the broker gave the group in this topic, over a minute;
-            the same for all queues of the topic at the broker.
-        error: why something is None; None where all was told.
-        expired: messages deleted before the group consumed them: no lag.
+        consume_tps: messages a second the broker delivered to the group in this topic, over a
+            minute; the same for all queues of the topic at the broker.
+        error: why something is None; None where everything is known.
+        expired: messages deleted before the group consumed them; they are not lag.
     """
 
     cluster: str | None
@@ -214,7 +217,7 @@ class ProgressRow:
 
 @dataclass(frozen=True, slots=True, order=True)
 class SubscriptionRow:
-    """What the members of a group subscribe of one topic."""
+    """The members' subscription of one topic."""
 
     topic: str
     expression: str
@@ -240,12 +243,12 @@ class ConnectionRow:
 
 @dataclass(frozen=True, slots=True, order=True)
 class TimeSpanRow:
-    """Between which times a group stands in one queue; times in ms since 1970.
+    """The store times between which a group stands in one queue, in ms since 1970.
 
     Attributes:
         min_store_ms: when the oldest message kept was stored; None for an empty queue.
-        max_store_ms: when the newest was; None for an empty queue.
-        consumed_ms: when the last one consumed was; None when there is none.
+        max_store_ms: when the newest one was stored; None for an empty queue.
+        consumed_ms: when the last consumed one was stored; None when there is none.
         delay_ms: age of the oldest message not yet consumed, 0 when caught up.
     """
 
@@ -263,12 +266,13 @@ class TrackRow:
     """What became of one message in one group.
 
     Attributes:
-        status: ``CONSUMED``, ``CONSUMED_BUT_FILTERED``, ``RETRYING`` (sent back, waits or stands
-            for its next try), ``DEAD_LETTERED``, ``NOT_CONSUME_YET``, ``NOT_ONLINE``, ``PULL`` or
+        status: ``CONSUMED``, ``CONSUMED_BUT_FILTERED``, ``RETRYING`` (sent back, and waiting for
+            its next try), ``DEAD_LETTERED``, ``NOT_CONSUME_YET``, ``NOT_ONLINE``, ``PULL`` or
             ``UNKNOWN``.
-        description: what explains it; of ``UNKNOWN`` what is missing. None where there is no more
-            to say.
-        tries: how often it was sent back; None where it was not, or it is not known.
+        description: what explains the status; for ``UNKNOWN``, what is missing. None where there is
+            nothing to add.
+        tries: how often it was sent back; None where it was not sent back, or the number is not
+            known.
         since_ms: when its last copy was stored, ms since 1970; None without one.
         due_ms: when the next try is due, by the usual delays; None where none waits.
     """
@@ -290,9 +294,9 @@ class RunningQueueRow:
         cached: messages pulled and not consumed.
         locked: whether an orderly member holds the broker's lock.
         last_pull_ms: when the member last asked for messages of it, ms since 1970.
-        last_consume_ms: when its listener last finished messages of it.
+        last_consume_ms: when its listener last finished messages of it, ms since 1970.
         oldest: offset of the oldest message it holds; None while it holds none.
-        newest: offset of the newest one; likewise.
+        newest: offset of the newest message it holds; None while it holds none.
     """
 
     topic: str
@@ -311,7 +315,7 @@ class RunningQueueRow:
 
 @dataclass(frozen=True, slots=True)
 class RunningInfoRow:
-    """What one member is doing, as it told itself (C-540).
+    """What one member is doing, as it reported itself (C-540).
 
     Attributes:
         properties: its settings by upstream's names.
@@ -334,8 +338,8 @@ class ConsumePlan:
     """What making one member consume one message would do.
 
     Attributes:
-        keys: of the message, as its sender set them; None without.
-        queue_offset: its place in its queue.
+        keys: the message's keys, as its sender set them; None without keys.
+        queue_offset: its offset in its queue.
         stored_ms: when it was stored, ms since 1970.
     """
 
@@ -352,7 +356,7 @@ class ConsumePlan:
 
 @dataclass(frozen=True, slots=True)
 class ConsumedRow:
-    """How a message went that a member was made to consume.
+    """The outcome of a message that a member was made to consume.
 
     Attributes:
         result: ``CR_SUCCESS``, ``CR_LATER``, ``CR_ROLLBACK``, ``CR_COMMIT``,

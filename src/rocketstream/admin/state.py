@@ -1,4 +1,4 @@
-"""What a cluster, a topic, a group was at one moment: the values every face of operation renders.
+"""A cluster, a topic or a group at one moment: the values that every face renders.
 
 Law: plain frozen values. None means "not known", with the reason beside it; zero means zero.
 """
@@ -14,7 +14,7 @@ from rocketstream.admin.rows import MemberRow, SubscriptionRow
 
 
 class QueueKind(StrEnum):
-    """Whose messages a queue of a group holds."""
+    """The kind of messages in a queue of a group."""
 
     TOPIC = "topic"
     RETRY = "retry"
@@ -26,22 +26,25 @@ class QueueState:
     """One queue of one group at one moment.
 
     Attributes:
-        kind: a topic's queue, one of the group's retry topic, or of its dead letters (nobody has a
-            lag in those).
+        kind: a queue of a topic, of the group's retry topic, or of its dead letters (which have no
+            lag).
         min_offset: offset of the oldest message kept.
         max_offset: offset the next message will get.
-        committed_offset: the next to be consumed; None when none is stored, or not known.
-        matching: of the messages not consumed and still kept, those the group's filter wants; None
-            where it has none, or where they were not counted.
+        committed_offset: the offset of the next message to consume; None when none is stored, or
+            not known.
+        matching: how many of the messages kept and not consumed the group's filter wants; None
+            where it has no filter, or where they were not counted.
         matching_is_exact: False where ``matching`` was estimated from a part.
-        matching_range: the least and the most ``matching`` is, with 95 % certainty; None where it
-            is exact or not known.
+        matching_range: the bounds of ``matching`` with 95 % certainty; None where it is exact or
+            not known.
         next_stored_ms: when the next message to consume was stored, ms since 1970: where
             ``matching`` is exact, the next the group will get; None when caught up, or not known.
         last_stored_ms: when the newest message was stored; None for an empty queue or unknown.
-        last_consumed_ms: when the last consumed message was stored; None when there is none.
-        client_id: the member that owns the queue now; None when nobody does, or it did not tell.
-        error: why something is None; None where all was told.
+        last_consumed_ms: when the last consumed message was stored, ms since 1970; None when there
+            is none.
+        client_id: the member that owns the queue now; None when nobody does, or the member did not
+            answer.
+        error: why something is None; None where everything is known.
     """
 
     topic: str
@@ -62,7 +65,7 @@ class QueueState:
 
     @property
     def expired(self) -> int | None:
-        """Messages deleted before the group consumed them: lost to retention, no lag."""
+        """Messages deleted before the group consumed them: lost to retention, and not lag."""
         if self.committed_offset is None or self.min_offset is None:
             return None
         return max(self.min_offset - self.committed_offset, 0)
@@ -79,13 +82,13 @@ class QueueState:
         if self.committed_offset is None:
             if self.kind is QueueKind.RETRY and self.error is None:
                 return self.max_offset - (self.min_offset or 0)
-            # An empty queue has nothing to be behind of, whatever is committed.
+            # An empty queue has nothing to be behind in, whatever is committed.
             return 0 if self.max_offset == 0 else None
         return self.max_offset - max(self.committed_offset, self.min_offset or 0)
 
     @property
     def waiting(self) -> int | None:
-        """Messages the group will get: those its filter wants where that is known, else ``lag``."""
+        """Messages the group will get: those its filter wants if that is known, else ``lag``."""
         return self.lag if self.matching is None else self.matching
 
     def time_lag_ms(self, now_ms: int) -> int | None:
@@ -102,16 +105,17 @@ class GroupState:
     """One consumer group at one moment.
 
     Attributes:
-        taken_ms: when it was asked, ms since 1970, by the clock of who asked.
+        taken_ms: when the brokers were asked, ms since 1970 by the asking process's clock.
         members: the connected members; None when a broker did not answer that question.
         message_model: ``CLUSTERING`` or ``BROADCASTING``; None while no member is connected.
-        consume_type: ``CONSUME_PASSIVELY`` (push) or ``CONSUME_ACTIVELY`` (pull); None likewise.
+        consume_type: ``CONSUME_PASSIVELY`` (push) or ``CONSUME_ACTIVELY`` (pull); None while no
+            member is connected.
         subscriptions: what the members subscribe.
         queues: its queues, retry and dead-letter ones included, sorted.
-        consume_tps: messages a second the brokers gave it, by topic, over a minute; a topic
-            nobody told of is absent.
+        consume_tps: messages a second the brokers delivered to it, by topic, over a minute; a topic
+            no broker reported is absent.
         delayed: messages that failed and wait for their delay to end; None when not known.
-        delayed_is_exact: False where ``delayed`` is only the least it can be.
+        delayed_is_exact: False where ``delayed`` is only a lower bound.
         errors: what could not be asked, and why.
     """
 
@@ -135,30 +139,30 @@ class GroupState:
     def lag(self) -> int | None:
         """Messages waiting in topic and retry queues whose lag is known; None if none is."""
         known = [q.lag for q in self.of_kind(QueueKind.TOPIC, QueueKind.RETRY) if q.lag is not None]
-        # Being ahead in one queue, which was made anew, makes up for nothing in another.
+        # Being ahead in one queue, which was made anew, does not offset the lag in another.
         return sum(max(lag, 0) for lag in known) if known else None
 
     @property
     def waiting(self) -> int | None:
-        """Messages it will get: as ``lag``, but those its filter wants where that is known."""
+        """Messages the group will get: as ``lag``, or those its filter wants if that is known."""
         found = self.of_kind(QueueKind.TOPIC, QueueKind.RETRY)
         known = [q.waiting for q in found if q.waiting is not None]
         return sum(max(waiting, 0) for waiting in known) if known else None
 
     @property
     def ages_unknown(self) -> int:
-        """Queues of which it is not known how long the next message has waited."""
+        """How many queues do not say for how long their next message has waited."""
         found = self.of_kind(QueueKind.TOPIC, QueueKind.RETRY)
         return sum(q.time_lag_ms(self.taken_ms) is None for q in found)
 
     @property
     def queues_unknown(self) -> int:
-        """Queues whose lag is not known, not counted in ``lag``."""
+        """How many queues have an unknown lag, not counted in ``lag``."""
         return sum(q.lag is None for q in self.of_kind(QueueKind.TOPIC, QueueKind.RETRY))
 
     @property
     def expired(self) -> int | None:
-        """Messages lost to retention in its topics; None when no queue told."""
+        """Messages lost to retention in its topics; None when no queue's number is known."""
         known = [q.expired for q in self.of_kind(QueueKind.TOPIC) if q.expired is not None]
         return sum(known) if known else None
 
@@ -182,7 +186,7 @@ class GroupState:
 
     @property
     def time_lag_ms(self) -> int | None:
-        """How long its oldest waiting message has waited; None when no queue told."""
+        """How long its oldest waiting message has waited; None when no queue's time is known."""
         found = self.of_kind(QueueKind.TOPIC, QueueKind.RETRY)
         known = [lag for q in found if (lag := q.time_lag_ms(self.taken_ms)) is not None]
         return max(known) if known else None
@@ -194,7 +198,7 @@ class TopicState:
 
     Attributes:
         kind: ``normal``, ``retry``, ``dead letter`` or ``system``.
-        permission: ``RW``, ``R`` or ``W``; None when no broker told.
+        permission: ``RW``, ``R`` or ``W``; None when no broker answered.
         queues: ``(broker name, queue id, min offset, max offset, newest store time in ms or
             None)``, sorted.
         consumers: groups with progress in it or members subscribing it; None when not known.
@@ -221,8 +225,8 @@ class BrokerState:
 
     Attributes:
         addresses: ``host:port`` by broker id; 0 is the master.
-        version: as it names itself (``V4_9_7``); None when it did not answer.
-        facts: what it tells of itself (GET_BROKER_RUNTIME_INFO), by upstream's names.
+        version: its version as it names it (``V4_9_7``); None when it did not answer.
+        facts: what it reports about itself (GET_BROKER_RUNTIME_INFO), by upstream's names.
         error: why it could not be asked.
     """
 
@@ -237,13 +241,13 @@ class BrokerState:
 
 @dataclass(frozen=True, slots=True)
 class ClusterState:
-    """Everything one sweep found.
+    """The result of one sweep.
 
     Attributes:
         taken_ms: when the sweep began, ms since 1970.
         took_ms: how long it took.
         requests: how many requests it cost.
-        error: why there is nothing, when no name server answered; else None.
+        error: why the result is empty, when no name server answered; else None.
     """
 
     taken_ms: int
@@ -256,7 +260,7 @@ class ClusterState:
 
 
 class Verdict(StrEnum):
-    """How a group does, judged from a window of its states."""
+    """The state of a group, judged from a window of its states."""
 
     OK = "OK"
     CATCHING_UP = "CATCHING UP"
@@ -278,23 +282,25 @@ URGENCY: Final = (
     Verdict.CATCHING_UP,
     Verdict.OK,
 )
-"""Verdicts, the one to look at first at the head."""
+"""Verdicts, the most urgent first."""
 
 
 @dataclass(frozen=True, slots=True)
 class PinnedMessage:
     """A message that never leaves a member's process queue while those behind it are consumed.
 
-    The committed offset stands at it meanwhile, and all behind it come again after a restart.
+    The committed offset stays at it meanwhile, and all messages behind it come again after a
+    restart.
 
     Attributes:
-        queue_offset: its offset: the smallest the member still holds, and the committed one.
+        queue_offset: its offset, which is the smallest the member still holds and the committed
+            one.
         client_id: the member that holds it.
-        held_ms: how long it has been there at least.
-        finished_behind: messages with greater offsets that were consumed meanwhile, at least.
+        held_ms: how long at least it has been held.
+        finished_behind: how many messages with greater offsets at least were consumed meanwhile.
         msg_id: the id the sender gave it; None when the message could not be read.
-        keys: its keys; None likewise, and where it has none.
-        stack: where the thread that holds it stands; None when no member told.
+        keys: its keys; None when it has none or could not be read.
+        stack: the stack of the thread that holds it; None when no member reported it.
     """
 
     topic: str
@@ -311,15 +317,17 @@ class PinnedMessage:
 
 @dataclass(frozen=True, slots=True)
 class GroupVerdict:
-    """A verdict and what explains it.
+    """A verdict and its explanation.
 
     Attributes:
         sentence: explains the verdict with its figures, for an operator.
-        since_ms: since when, as far as the window tells; None when not known.
+        since_ms: since when it holds, as far as the window shows, ms since 1970; None when not
+            known.
         eta_ms: how long until caught up at this pace; None unless catching up.
-        consume_rate: messages a second the committed offsets moved on by; None with one state.
+        consume_rate: messages a second by which the committed offsets advanced; None with one
+            state.
         arrival_rate: messages a second that arrived; None with one state.
-        topic, broker_name, queue_id: the queue that decided it, where one did.
+        topic, broker_name, queue_id: the queue that decided the verdict, if one did.
     """
 
     group: str
@@ -354,14 +362,14 @@ class CauseKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """One cause, with what shows it.
+    """One cause, with the evidence for it.
 
     Attributes:
-        sentence: names the cause with queue, message, key, client as far as they are known.
-        evidence: the observations it rests on, a line each.
-        remedy: what to do, a command where there is one.
-        stack: where the listener's threads stand, if a member told.
-        is_latent: whether it holds nothing up yet, and will hold up what comes.
+        sentence: names the cause, with queue, message, key and client as far as they are known.
+        evidence: the observations behind it, a line each.
+        remedy: what to do, with a command if there is one.
+        stack: the stacks of the listener's threads, if a member reported them.
+        is_latent: whether it holds up nothing yet, but will hold up messages to come.
     """
 
     kind: CauseKind
@@ -377,7 +385,7 @@ class WhyReport:
     """Why a group is behind, the most telling cause first.
 
     Attributes:
-        unknown: what could not be asked, and why: causes may hide there.
+        unknown: what could not be asked, and why; further causes may be hidden there.
         took_ms: how long finding out took.
     """
 

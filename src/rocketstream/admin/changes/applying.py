@@ -1,4 +1,4 @@
-"""Carrying out changes of topics, groups and offsets: checked again, made, read back.
+"""Carries out changes of topics, groups and offsets: checked again, made, read back.
 
 Law: makes the steps of a ``ChangePlan`` and no others; ``core.steps`` decides what a plan says.
 """
@@ -32,7 +32,7 @@ from rocketstream.protocol.codes import ResponseCode
 
 _LOOK_EVERY_S: Final = 0.05
 Place = tuple[str, str]
-"""Where a step is made, and of what."""
+"""The server a step is made at, and the name of what the step changes."""
 
 
 class ApplyAdmin(ResetAdmin):
@@ -41,19 +41,20 @@ class ApplyAdmin(ResetAdmin):
     def change_apply(self, plan: ChangePlan, *, force: bool = False) -> ChangeDone:
         """Make the changes a plan shows; blocks until they are read back.
 
-        The plan is made again first: one that is no longer true is refused.
+        The plan is made again first; if the new one differs, the change is refused.
 
         Args:
-            plan: what was shown (``topic_delete_plan``, ``group_pause_plan``, …).
-            force: also with ``plan.problems``, and where it is no longer true: what is carried out
-                is then what would be planned now.
+            plan: the plan that was shown, from ``topic_delete_plan``, ``group_pause_plan`` and so
+                on.
+            force: carry the plan out despite ``plan.problems``, and although it is no longer true;
+                the steps made are then those that would be planned now.
 
         Raises:
             ClientStateError: the plan has problems or is no longer true, or the audit file cannot
                 be written; nothing was changed.
-            ReadOnlyError: this Admin only looks.
-            BrokerError, TransportError: a broker refused or did not answer; the audit file tells
-                which steps were made before.
+            ReadOnlyError: this Admin is read-only.
+            BrokerError, TransportError: a broker refused or did not answer; the audit file says
+                which steps were made before that.
         """
         self._changes.check(plan.operation)
         refused = f"{plan.operation} of {plan.name!r} is refused"
@@ -105,7 +106,7 @@ class ApplyAdmin(ResetAdmin):
                     change.wire.store_offset(step.name, step.queue, step.after)
 
     def _forget_offsets(self, change: Change, steps: Iterable[Step]) -> dict[Place, str]:
-        """Set offsets to 0 that a broker kept of a topic it deleted, as those of 4.x do.
+        """Set offsets to 0 that a broker kept for a topic it deleted, as brokers of 4.x do.
 
         A topic of the same name begins at 0 again; the old offsets would skip its first messages,
         and no request deletes them for one topic.
@@ -132,7 +133,7 @@ class ApplyAdmin(ResetAdmin):
         return any(key.rpartition("@")[2] == group and table[key] for key in table)
 
     def _offsets_in(self, broker_name: str, topic: str) -> list[tuple[str, MessageQueue, int]]:
-        """Return what a broker has stored in a topic: group, queue, offset."""
+        """Return the offsets a broker has stored for a topic: group, queue, offset."""
         try:
             table = self._wire.all_offsets(self._client.master(broker_name))
         except BrokerError:
@@ -150,7 +151,7 @@ class ApplyAdmin(ResetAdmin):
     # --- reading back ----------------------------------------------------------------------------
 
     def _steps_done(self, steps: Sequence[Step], notes: Mapping[Place, str]) -> list[StepDone]:
-        """Return what is so now; name servers are given one timeout to follow the brokers."""
+        """Return what each step has led to; name servers get one timeout to follow the brokers."""
         pause = threading.Event()
         deadline = self._clock.monotonic_ms() + self._timeout_ms
         while True:
@@ -200,9 +201,9 @@ class ApplyAdmin(ResetAdmin):
         return _holds(groups[step.where].get(step.name), step.after)
 
     def _is_routed(self, step: Step, now: Mapping[str, Any]) -> bool:
-        """Whether a broker has the settings of a topic, and the name server routes so."""
+        """Whether a broker has a topic's settings, and the name server routes accordingly."""
         after = _settings(step.after)
-        # Brokers of 4.x keep neither attributes nor an order that is asked for.
+        # Brokers of 4.x keep neither attributes nor a requested order.
         kept = ("readQueueNums", "writeQueueNums", "perm")
         if any(now[name] != after[name] for name in kept):
             return False
@@ -233,7 +234,7 @@ def _settings(value: Mapping[str, Any] | int | None) -> Mapping[str, Any]:
 
 
 def _holds(now: Mapping[str, Any] | None, after: Mapping[str, Any] | int | None) -> bool:
-    """Whether settings are so, as far as the broker knows their names."""
+    """Whether the settings are in place, as far as the broker knows their names."""
     if not isinstance(after, Mapping):
         return now is None
     return now is not None and all(now[name] == after[name] for name in after if name in now)

@@ -1,4 +1,4 @@
-"""Planning changes of consumer groups: making, changing, pausing, deleting them.
+"""Plans changes of consumer groups: making, changing, pausing, deleting them.
 
 Law: plans only; ``applying`` carries them out.
 """
@@ -30,12 +30,13 @@ class GroupSettingsAdmin(TopicChangeAdmin):
     """The operations of ``Admin`` that plan changes of groups."""
 
     def group_settings(self, group: str) -> dict[str, dict[str, Any]]:
-        """Return a group's settings by broker, under upstream's names; empty where none has some.
+        """Return a group's settings by broker, under upstream's names; empty where no broker has
+        any.
 
         A group that only committed offsets has no settings at brokers of 4.x.
 
         Raises:
-            ConfigurationError: no broker knows the group; the text names those like it.
+            ConfigurationError: no broker knows the group; the error names similar ones.
         """
         known = self._known_of(group)
         if group not in known.groups:
@@ -45,7 +46,7 @@ class GroupSettingsAdmin(TopicChangeAdmin):
     def group_create_plan(
         self, group: str, settings: Mapping[str, Any] | None = None
     ) -> ChangePlan:
-        """Return what making a group on every broker would do; one that exists is a problem.
+        """Return what making a group on every broker would do; an existing group is a problem.
 
         Args:
             group: the consumer group.
@@ -66,7 +67,8 @@ class GroupSettingsAdmin(TopicChangeAdmin):
 
         Args:
             group: the consumer group.
-            settings: by upstream's names; those not named stay, also those of later releases.
+            settings: by upstream's names; settings that are not named stay, also those of later
+                releases.
 
         Raises:
             ConfigurationError: no broker knows the group; a setting a broker does not have, or a
@@ -78,8 +80,9 @@ class GroupSettingsAdmin(TopicChangeAdmin):
     def group_pause_plan(self, group: str) -> ChangePlan:
         """Return what pausing a group would do: brokers give its members nothing more.
 
-        No request pauses members themselves, nor one of them: the brokers refuse the pulls of the
-        whole group (``consumeEnable``), whatever its members are written in. Progress stays.
+        No request pauses the members, together or singly. Instead the brokers refuse the pulls of
+        the whole group (``consumeEnable``), whatever language its members are written in. Progress
+        stays.
 
         Raises:
             ConfigurationError: no broker knows the group.
@@ -97,14 +100,14 @@ class GroupSettingsAdmin(TopicChangeAdmin):
     def group_delete_plan(self, group: str, *, dead_letters: bool = False) -> ChangePlan:
         """Return what deleting a group would lose: its progress, its retries, its settings.
 
-        Connected members are a problem: they would make it again.
+        Connected members are a problem: they would create the group again.
 
         Args:
             group: the consumer group.
-            dead_letters: delete its dead letters too; without it they stay, if there are any.
+            dead_letters: delete its dead letters too; False keeps them.
 
         Raises:
-            ConfigurationError: no broker knows the group; a group of the system.
+            ConfigurationError: no broker knows the group, or it is a group of the system.
         """
         _refuse_system(group)
         known = self._known_of(group)
@@ -174,11 +177,11 @@ class GroupSettingsAdmin(TopicChangeAdmin):
         arguments: Mapping[str, Any],
         already: Sequence[str] | None = None,
     ) -> ChangePlan:
-        """Return what putting settings at every broker would do.
+        """Return what writing settings to every broker would do.
 
         Args:
-            already: the group is made: where it is, as problems. A broker without it gets its
-                settings then, also where they are the defaults.
+            already: given when a group is made: the brokers that have it, as problems. A broker
+                without the group then gets the settings even where they are the defaults.
         """
         default = SubscriptionGroupConfig(group_name=group).to_json()
         steps: list[Step] = []

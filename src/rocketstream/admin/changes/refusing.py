@@ -1,4 +1,4 @@
-"""Refusing a plan that is not forced: it has problems, or it is no longer true.
+"""Refuses a plan that is not forced when it has problems or is no longer true.
 
 Law: pure; plans of resets and of other changes are refused in the same words.
 """
@@ -11,15 +11,15 @@ from rocketstream.errors import ClientStateError
 
 
 def refuse_problems(refused: str, problems: Sequence[str], **about: str) -> None:
-    """Raise where a plan has problems.
+    """Raise if a plan has problems.
 
     Args:
-        refused: what is not done, as the text begins.
-        problems: of the plan, in sentences.
-        about: what the error carries.
+        refused: what is not done; the error begins with it.
+        problems: the plan's problems, in sentences.
+        about: the parameters of the error.
 
     Raises:
-        ClientStateError: there are some.
+        ClientStateError: the plan has problems.
     """
     if problems:
         told = "; ".join(problems)
@@ -27,10 +27,10 @@ def refuse_problems(refused: str, problems: Sequence[str], **about: str) -> None
 
 
 def refuse_changed(refused: str, changed: Sequence[str], **about: str) -> None:
-    """Raise where a plan is no longer what would be planned now.
+    """Raise if a plan differs from what would be planned now.
 
     Raises:
-        ClientStateError: it is not; the text says in what.
+        ClientStateError: the plan is no longer true; the error says in which points.
     """
     if changed:
         told = "; ".join(changed)

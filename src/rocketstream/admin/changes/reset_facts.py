@@ -1,4 +1,4 @@
-"""What is known of a group and its queues before it is moved, and of the groups like it.
+"""What is known of a group and its queues before it is moved, and of groups with similar names.
 
 Law: asks and joins; changes nothing.
 """
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the brokers said before a plan is made.
+    """What the brokers answered before a plan is made.
 
     Attributes:
-        masters: address of each broker's master.
+        masters: the address of each broker's master.
         connections: connected members of the group by broker.
-        offsets: what it has stored; None where a broker does not tell (code 43).
-        groups: every group that is known, the system's left out.
-        topics_of: topics with offsets, by group.
+        offsets: the offsets the group has stored; None where a broker does not answer code 43.
+        groups: every known group except those of the system.
+        topics_of: the topics each group has offsets in.
     """
 
     masters: Mapping[str, str]
@@ -43,7 +43,7 @@ class Known:
 
 
 class ResetFactsAdmin(GroupAdmin):
-    """What ``Admin`` finds out before it moves a group."""
+    """The part of ``Admin`` that finds out what a move of a group depends on."""
 
     def _known_of(self, group: str) -> Known:
         masters = self._wire.masters()
@@ -66,7 +66,7 @@ class ResetFactsAdmin(GroupAdmin):
     def _facts_of(
         self, known: Known, group: str, topic: str | None, target: ResetTarget
     ) -> list[QueueFacts]:
-        """Return what is known of each queue the target may speak of."""
+        """Return what is known of each queue the target may cover."""
         found: Mapping[MessageQueue, int] = {}
         if target.kind is ResetKind.COPY:
             found = self._offsets_to_copy(known, target.group or "", topic)
@@ -137,7 +137,7 @@ class ResetFactsAdmin(GroupAdmin):
         found: dict[MessageQueue, int] = {}
         for queue in queues:
             row = rows.get(queue)
-            # A search beyond the newest message finds that message, not the end (C-372).
+            # A search by a time after the newest message finds that message, not the end (C-372).
             if row is not None and (
                 row.last_update_ms is None or timestamp_ms > row.last_update_ms
             ):
@@ -172,7 +172,7 @@ class ResetFactsAdmin(GroupAdmin):
 
 
 def unknown_group(group: str, groups: Iterable[str]) -> ConfigurationError:
-    """Return the error that names the groups like one that no broker knows."""
+    """Return the error for a group that no broker knows; it names groups with similar names."""
     hint = like(group, groups) or "; `rocketstream group list` shows the groups there are"
     return ConfigurationError(
         f"consumer group {group!r} is not known to any broker{hint}", group=group

@@ -1,4 +1,4 @@
-"""Moving consumer groups: planned, shown, carried out, read back, taken back (C-531 to C-537).
+"""Moves consumer groups: planned, shown, carried out, read back, taken back (C-531 to C-537).
 
 Law: plans are values of ``core.moves``; nothing is changed that no plan showed.
 """
@@ -50,16 +50,17 @@ if TYPE_CHECKING:
 logger = logging.getLogger("rocketstream.admin")
 
 TOLD_AGAIN_MAX: Final = 5
-"""How often members are told again that committed between what was stored and what was told."""
+"""How often members are told again if they commit between storing and telling.
+"""
 JAVA_PAUSE_MS: Final = 11_000
-"""Java's members sleep for ten seconds before they store where they were sent (C-532)."""
+"""Java's members wait ten seconds before they store the offsets they were sent to (C-532)."""
 WAIT_MS: Final = 25_000
-"""How long members are given to arrive."""
+"""How long members are given to arrive at their new offsets."""
 _LOOK_EVERY_S: Final = 0.25
 
 
 class ResetAdmin(ResetFactsAdmin):
-    """The operations of ``Admin`` that change where groups are."""
+    """The operations of ``Admin`` that move groups."""
 
     def reset_plan(
         self,
@@ -74,16 +75,16 @@ class ResetAdmin(ResetFactsAdmin):
 
         Args:
             group: the consumer group.
-            topic: the topic; None with ``ResetTarget.copy_of`` alone: every topic of that group but
-                its retry topic.
-            target: where to.
-            queues: only these; None for all of the topic.
-            new_group: the group is unknown on purpose, and is made.
+            topic: the topic. None is allowed with ``ResetTarget.copy_of`` only, and means every
+                topic of the copied group except its retry topic.
+            target: where the queues go.
+            queues: only these queues; None for all of the topic.
+            new_group: the group is meant to be unknown, and is made.
 
         Raises:
-            ConfigurationError: no broker knows the group, or the one to copy from (the text names
-                those like it); a bad name; a queue the topic does not have.
-            RouteNotFoundError: the topic is unknown; the text names those like it.
+            ConfigurationError: no broker knows the group, or the one to copy from (the error names
+                similar ones); a bad name; a queue the topic does not have.
+            RouteNotFoundError: the topic is unknown; the error names similar ones.
         """
         names.check_group(group)
         known = self._known_of(group)
@@ -115,23 +116,25 @@ class ResetAdmin(ResetFactsAdmin):
     ) -> ResetDone:
         """Move a group as a plan says; blocks until its members arrived, at most ``wait_ms`` more.
 
-        What is stored and kept is read again first: a plan that is no longer true is refused. The
-        undo file is written before anything moves; the offsets are read back afterwards.
+        The stored offsets and the kept messages are read again first; a plan that is no longer true
+        is refused. The undo file is written before anything moves, and the offsets are read back
+        afterwards.
 
         Args:
-            plan: what was shown (``reset_plan`` or ``undo``).
-            force: also with ``plan.problems``, and where the group has moved since.
-            as_shown: with ``force``: only with the problems; who agreed to those saw the plan, and
-                agreed to nothing that became of the group since.
-            wait_ms: how long members that move themselves are given; 0 does not wait.
-            undo_directory: for the undo file; None is ``default_undo_directory()``.
+            plan: the plan that was shown, from ``reset_plan`` or ``undo``.
+            force: carry the plan out despite ``plan.problems``, and although the group has moved
+                since.
+            as_shown: restricts ``force`` to the problems: whoever agreed to them saw the plan, and
+                did not agree to what happened to the group since.
+            wait_ms: how long to wait for members that move themselves, in ms; 0 does not wait.
+            undo_directory: where the undo file is written; None is ``default_undo_directory()``.
 
         Raises:
             ClientStateError: the plan has problems or is no longer true; or the undo or audit file
                 cannot be written. Nothing was moved.
-            ReadOnlyError: this Admin only looks.
+            ReadOnlyError: this Admin is read-only.
             BrokerError, TransportError: a broker refused or did not answer; some queues may have
-                been moved: the undo file knows where they were.
+                been moved; the undo file says where they were.
         """
         self._changes.check("group.reset")
         refused = f"group {plan.group!r} is not moved"
@@ -167,12 +170,12 @@ class ResetAdmin(ResetFactsAdmin):
                 "queues": {_place(row.queue): self._stored(plan.group, row.queue) for row in move},
                 "undo": str(path),
             }
-        # The change is made and written down; whoever ends the wait for its members undoes nothing.
+        # The change is made and written down; an interrupted wait for the members undoes nothing.
         done = self._read_back(now, move, wait_ms)
         return ResetDone(plan, tuple(done), tuple(left), str(path))
 
     def undo(self, path: str | os.PathLike[str]) -> ResetPlan:
-        """Return what taking a reset back would do; ``reset_apply`` does it.
+        """Return what taking a reset back would do; ``reset_apply`` carries it out.
 
         Raises:
             ConfigurationError: the file cannot be read or is no undo file; the group is unknown.
@@ -245,7 +248,9 @@ class ResetAdmin(ResetFactsAdmin):
         return ResetBy.PULL if by_itself else ResetBy.MEMBERS
 
     def _now(self, plan: ResetPlan) -> ResetPlan:
-        """Return the plan with what is stored and kept now, going to the same offsets."""
+        """Return the plan with the offsets stored and messages kept now, going to the same
+        offsets.
+        """
         known = self._known_of(plan.group)
         to = {row.queue: row.to_offset for row in plan.rows}
         for topic in sorted({row.topic for row in plan.rows}):
@@ -277,15 +282,16 @@ class ResetAdmin(ResetFactsAdmin):
     def _store(self, change: Change, address: str, group: str, row: ResetRow) -> None:
         change.wire.store_offset_making_group(group, row.queue, row.to_offset)
         if self._client.query_consumer_offset(group, row.queue) != row.to_offset:
-            # An earlier reset waits there for the next pull, and 5.x ignores what is stored then.
+            # An earlier reset is kept there until the next pull, and until then 5.x ignores stored
+            # offsets.
             change.wire.send_to(address, group, row.queue, row.to_offset)
 
     def _tell(self, change: Change, address: str, group: str, rows: Sequence[ResetRow]) -> None:
-        """Have a broker tell the members (220) to go exactly there.
+        """Have a broker tell the members (220) to go to exactly these offsets.
 
-        Such a broker resets to times only. But one that is asked to skip to the end, and not by
-        force, tells every member whatever is stored. So the offsets are stored first. A member
-        that commits in between has its own offset told; that is seen in the answer.
+        Such a broker resets to times only. But when it is asked to skip to the end without force,
+        it tells every member the stored offsets. So the offsets are stored first. If a member
+        commits in between, the broker tells it its own offset; the answer shows that.
         """
         for topic in sorted({row.topic for row in rows}):
             here = [row for row in rows if row.topic == topic]
@@ -295,14 +301,14 @@ class ResetAdmin(ResetFactsAdmin):
                 try:
                     told = change.wire.tell_stored(address, group, topic)
                 except ConsumerNotOnlineError:
-                    break  # they have left; what is stored counts
+                    break  # the members have left; the stored offsets count
                 if all(told.get(row.queue) == row.to_offset for row in here):
                     break
 
     def _read_back(
         self, now: ResetPlan, rows: Sequence[ResetRow], wait_ms: int
     ) -> list[ResetDoneRow]:
-        """Return what is stored now; members that move themselves are waited for."""
+        """Return the offsets stored now; waits for members that move themselves."""
         pause_ms = 0
         if any(row.by is ResetBy.MEMBERS for row in rows):
             pause_ms = JAVA_PAUSE_MS if self._has_others(now) else 0
@@ -332,7 +338,7 @@ class ResetAdmin(ResetFactsAdmin):
             return None
 
     def _has_others(self, now: ResetPlan) -> bool:
-        """Whether members that are not ours were connected: they need their pause."""
+        """Whether members other than ours were connected, which need their pause."""
         connections = self._connections(now.group, self._wire.masters()).values()
         return any(member.language != "PYTHON" for member in _members(connections))
 
@@ -366,7 +372,7 @@ def _only(
 
 
 def _foreign(plan: ResetPlan, known: Known, group: str, new_group: bool) -> list[str]:
-    """Return the problem of a group that has nothing to do with the topic."""
+    """Return the problem of a group that neither has offsets in the topic nor subscribes it."""
     subscribed = {t for each in known.connections.values() for t in each.subscription_table}
     if (
         new_group
@@ -404,7 +410,9 @@ def _others_told(plan: ResetPlan) -> list[str]:
 
 
 def _cannot_tell(plan: ResetPlan, every: Iterable[QueueFacts]) -> list[str]:
-    """Return the problem of brokers that tell members nothing while a queue has no offset."""
+    """Return the problem of brokers that tell members nothing while a queue has no stored
+    offset.
+    """
     tells = {row.broker_name for row in plan.rows if row.by is ResetBy.MEMBERS}
     never = [
         _place(each.queue)

@@ -39,13 +39,14 @@ class TopicChangeAdmin(ApplyAdmin):
         order: bool = False,
         attributes: Mapping[str, str] | None = None,
     ) -> ChangePlan:
-        """Return what making a topic on every broker would do; where it exists it is a problem.
+        """Return what making a topic on every broker would do; an existing topic is a problem.
 
         Args:
             name: 1 to 127 characters of ``[%|a-zA-Z0-9_-]``.
             queues: read and write queues on each broker.
             perm: bits of ``Perm`` (4 read, 2 write).
-            order: marks it as ordered for upstream's tools; brokers of 4.x do not keep that.
+            order: marks the topic as ordered for upstream's tools; brokers of 4.x do not keep the
+                mark.
             attributes: of 5.x, by name: ``{"message.type": "FIFO"}``; 4.x ignores them.
 
         Raises:
@@ -89,19 +90,20 @@ class TopicChangeAdmin(ApplyAdmin):
     ) -> ChangePlan:
         """Return what changing a topic would do, on every broker that has it.
 
-        Fewer queues are warned of; read queues that hold messages are a problem.
+        Removing queues is a warning; removing read queues that hold messages is a problem.
 
         Args:
             name: the topic.
-            read_queues: on each broker; None leaves them.
-            write_queues: on each broker; None leaves them.
-            perm: bits of ``Perm``; None leaves it.
+            read_queues: read queues on each broker; None leaves them unchanged.
+            write_queues: write queues on each broker; None leaves them unchanged.
+            perm: bits of ``Perm``; None leaves it unchanged.
             order: see ``topic_create_plan``; None leaves it.
             attributes: of 5.x; those with None are removed, those not named stay.
 
         Raises:
-            ConfigurationError: a count or permission that is not acceptable; a system topic.
-            RouteNotFoundError: no broker has the topic; the text names those like it.
+            ConfigurationError: a count or permission is not acceptable, or the topic is a system
+                topic.
+            RouteNotFoundError: no broker has the topic; the error names similar ones.
         """
         self._refuse_system(name, "changed")
         wanted: dict[str, Any] = {
@@ -135,13 +137,13 @@ class TopicChangeAdmin(ApplyAdmin):
         )
 
     def topic_delete_plan(self, name: str) -> ChangePlan:
-        """Return what deleting a topic would lose: messages, progress, who consumes it.
+        """Return what deleting a topic would lose: messages, progress, and who consumes it.
 
         Members that subscribe it are a problem.
 
         Raises:
-            ConfigurationError: a topic of the system.
-            RouteNotFoundError: nobody knows the topic; the text names those like it.
+            ConfigurationError: it is a topic of the system.
+            RouteNotFoundError: no broker has the topic; the error names similar ones.
         """
         self._refuse_system(name, "deleted")
         steps = self._delete_steps(name)
@@ -216,7 +218,7 @@ class TopicChangeAdmin(ApplyAdmin):
             )
 
     def _delete_steps(self, name: str) -> list[Step]:
-        """Return what removes a topic: from its brokers, then from every name server."""
+        """Return the steps that remove a topic: from its brokers, then from every name server."""
         steps = [
             Step(StepKind.DELETE_TOPIC, broker_name, name, topic_settings(raw), None)
             for broker_name, address in sorted(self._wire.masters().items())
@@ -230,7 +232,7 @@ class TopicChangeAdmin(ApplyAdmin):
         return steps
 
     def _held(self, broker_name: str, topic: str, read_queues: int) -> dict[int, int]:
-        """Return the messages kept, by queue id."""
+        """Return how many messages are kept, by queue id."""
         try:
             table = self._wire.topic_stats(self._client.master(broker_name), topic).offset_table
         except BrokerError:
@@ -238,7 +240,7 @@ class TopicChangeAdmin(ApplyAdmin):
         return {q.queue_id: max(s.max_offset - s.min_offset, 0) for q, s in table.items()}
 
     def _consumers_of(self, topic: str, brokers: list[str]) -> tuple[list[str], list[str]]:
-        """Return whose progress is lost, and which members subscribe the topic."""
+        """Return the groups whose progress is lost, and the members that subscribe the topic."""
         groups: set[str] = set()
         for broker_name in brokers:
             groups |= self._wire.groups_of(self._client.master(broker_name), topic)

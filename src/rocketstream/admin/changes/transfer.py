@@ -1,4 +1,4 @@
-"""Taking topics, groups and offsets out of a cluster, and putting them into one.
+"""Exports topics, groups and offsets of a cluster, and imports them into a cluster.
 
 Law: reads files and asks brokers; ``core.transfers`` decides what differs, ``applying`` changes it.
 """
@@ -30,21 +30,22 @@ _EXPORT: Final = DocumentKind("export", FORMAT, VERSION, bytes_max=256 << 20)
 
 
 class TransferAdmin(GroupSettingsAdmin):
-    """The operations of ``Admin`` that take a cluster's settings elsewhere."""
+    """The operations of ``Admin`` that transfer a cluster's settings."""
 
     def export(
         self, topics: Collection[str] | None = None, groups: Collection[str] | None = None
     ) -> Export:
-        """Return topics, groups and offsets, without the system's, retry and dead-letter topics.
+        """Return topics, groups and offsets, except those of the system, retry and dead-letter
+        topics.
 
-        Messages are not part of it.
+        Messages are not exported.
 
         Args:
-            topics: only these, and offsets in them; None for all.
-            groups: only these, and their offsets; None for all.
+            topics: only these topics, and the offsets in them; None for all.
+            groups: only these groups, and their offsets; None for all.
 
         Raises:
-            ConfigurationError: a topic or group that is not there.
+            ConfigurationError: a topic or group does not exist.
         """
         system = {row.topic for row in self.topic_list() if row.kind != "normal"}
         masters = self._wire.masters()
@@ -88,14 +89,15 @@ class TransferAdmin(GroupSettingsAdmin):
     ) -> ChangePlan:
         """Return what would change if a cluster were made like an export; ``change_apply`` does it.
 
-        What the file does not have is left alone: nothing is deleted. Offsets are positions: they
-        fit where the messages are the same, and those beyond the end of a queue are left out.
+        Whatever the file does not name is left alone: nothing is deleted. Offsets are positions, so
+        they fit only where the messages are the same; offsets beyond the end of a queue are left
+        out.
 
         Args:
             path: the file.
             offsets: also move groups.
-            brokers: which broker of the cluster stands for one of the file, by the file's name;
-                needed where they are called otherwise and there are several.
+            brokers: the cluster's broker for each broker of the file, by the name in the file;
+                needed where names differ and there are several brokers.
 
         Raises:
             ConfigurationError: the file cannot be read or is no export; or one of its brokers has
@@ -161,7 +163,7 @@ def load_export(path: str | os.PathLike[str]) -> Export:
     """Read an export.
 
     Raises:
-        ConfigurationError: it cannot be read, or is none; the text says why.
+        ConfigurationError: the file cannot be read or is not an export; the error says why.
     """
     return read_export(read_document(path, _EXPORT), str(path))
 

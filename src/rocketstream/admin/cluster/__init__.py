@@ -1,4 +1,4 @@
-"""What there is: topics, brokers and name servers, asked one by one.
+"""What a cluster consists of: topics, brokers and name servers, asked one by one.
 
-Law: it knows nothing of how far a group is.
+Law: knows nothing of the progress of groups.
 """

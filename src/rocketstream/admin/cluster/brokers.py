@@ -1,7 +1,7 @@
 """Brokers and name servers one by one, their settings, and who produces.
 
-Law: joins of what ``admin.wire`` was told; a server that does not answer is a row with the
-reason, never a missing one.
+Law: joins the answers ``admin.wire`` got. A server that does not answer is a row with the reason,
+never a missing row.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ DEFAULT_DELAY_LEVELS = tuple(
     for unit, ns in (("s", (1, 5, 10, 30)), ("m", (*range(1, 11), 20, 30)), ("h", (1, 2)))
     for n in ns
 )
-"""Level 1 is the first."""
+"""RocketMQ's delay levels; level 1 is the first."""
 _NOT_CONNECTED = "not exist"
 
 T = TypeVar("T")
@@ -47,8 +47,8 @@ class BrokerStatusRow:
     Attributes:
         broker_id: 0 is the master.
         address: ``host:port`` clients connect to.
-        figures: what it tells of itself; None when it did not answer.
-        facts: all it tells, by upstream's names.
+        figures: the figures it reports about itself; None when it did not answer.
+        facts: everything it reports, by upstream's names.
         error: why it could not be asked.
     """
 
@@ -72,8 +72,8 @@ class NameServerRow:
 
     Attributes:
         brokers: ``host:port`` of every broker process it knows; None when it did not answer.
-        config: its settings, by upstream's names; None when it did not tell them.
-        order_topics: its settings of ordered topics, by topic; None when it did not tell.
+        config: its settings, by upstream's names; None when it did not answer.
+        order_topics: its settings of ordered topics, by topic; None when it did not answer.
         error: why it could not be asked.
     """
 
@@ -91,7 +91,7 @@ class ProducerRow:
     Attributes:
         brokers: brokers it is connected to.
         version: MQVersion ordinal.
-        last_heartbeat_ms: when it was last heard of, ms since 1970; None when not told.
+        last_heartbeat_ms: when its last heartbeat came, ms since 1970; None when not known.
     """
 
     group: str
@@ -113,7 +113,7 @@ class BrokerAdmin(TopicAdmin):
             broker: only this one: a broker's name (all its processes) or an address.
 
         Raises:
-            ConfigurationError: there is no such broker; the text names those there are.
+            ConfigurationError: there is no such broker; the error names the existing ones.
             ConnectError: no name server answered.
         """
         return self._asked_beside(self._status_of, self._processes(broker))
@@ -132,8 +132,8 @@ class BrokerAdmin(TopicAdmin):
     def delay_levels(self, topic: str) -> tuple[str, ...]:
         """Return the delay levels a topic's brokers have (``1s``, ``5s``, …); level 1 is the first.
 
-        Where they differ, those of the broker with the fewest; where a broker does not tell,
-        RocketMQ's own eighteen.
+        Where the brokers differ, the levels of the broker with the fewest count; where a broker
+        does not report them, RocketMQ's own eighteen are returned.
 
         Raises:
             RouteNotFoundError: no broker is registered.
@@ -142,7 +142,7 @@ class BrokerAdmin(TopicAdmin):
         try:
             brokers = self._wire.route(topic).broker_datas
             addresses = [d.broker_addrs[MASTER_ID] for d in brokers if MASTER_ID in d.broker_addrs]
-        except RouteNotFoundError:  # to be created by the send
+        except RouteNotFoundError:  # the send will create the topic
             addresses = list(self._wire.masters().values())
         told = [self._told(partial(self._wire.broker_config, each)) for each in addresses]
         levels = [tuple((each or {}).get("messageDelayLevel", "").split()) for each in told]
@@ -150,7 +150,7 @@ class BrokerAdmin(TopicAdmin):
         return next((each for each in levels if len(each) == fewest), DEFAULT_DELAY_LEVELS)
 
     def topic_names(self) -> list[str]:
-        """Return the names of all topics but the system's, sorted; two requests in all.
+        """Return the names of all topics except the system's, sorted; two requests in all.
 
         Raises:
             ConnectError: no name server answered.
@@ -163,7 +163,8 @@ class BrokerAdmin(TopicAdmin):
         ]
 
     def group_names(self) -> list[str]:
-        """Return the names of all consumer groups but the system's, sorted; a request per broker.
+        """Return the names of all consumer groups except the system's, sorted; a request per
+        broker.
 
         Raises:
             RouteNotFoundError: no broker is registered.
@@ -175,9 +176,10 @@ class BrokerAdmin(TopicAdmin):
         return sorted(name for name in found if not names.is_system_group(name))
 
     def name_servers(self) -> list[NameServerRow]:
-        """Return each of the name servers given, with the brokers it knows and its settings.
+        """Return each configured name server, with the brokers it knows and its settings.
 
-        Name servers know nothing of each other: that one lacks a broker is seen here alone.
+        Name servers know nothing of each other: only here does it show that one of them lacks a
+        broker.
         """
         return self._asked_beside(self._name_server, self._client.name_servers)
 
@@ -188,7 +190,7 @@ class BrokerAdmin(TopicAdmin):
 
         Args:
             group: the producer group.
-            topic: what it sends to; the brokers of this topic are asked.
+            topic: a topic the group sends to; the brokers of this topic are asked.
 
         Raises:
             RouteNotFoundError: the name server does not know the topic.
@@ -213,14 +215,14 @@ class BrokerAdmin(TopicAdmin):
         """Return every connected producer of the cluster (GET_ALL_PRODUCER_INFO, 328).
 
         Raises:
-            RequestNotSupportedError: a broker before 4.9.4 does not tell them.
+            RequestNotSupportedError: a broker older than 4.9.4 cannot list them.
         """
         found: dict[tuple[str, str, str], list[str]] = {}
         facts: dict[tuple[str, str, str], tuple[str, int, int]] = {}
         for broker_name, address in self._wire.masters().items():
             for group, producers in self._wire.producers(address).data.items():
                 for each in producers:
-                    # Brokers tell addresses as Java writes them: with a slash before.
+                    # Brokers write addresses as Java does: with a leading slash.
                     key = (group, each.client_id, each.remote_ip.removeprefix("/"))
                     found.setdefault(key, []).append(broker_name)
                     facts[key] = (each.language, each.version, each.last_update_timestamp)
@@ -289,6 +291,7 @@ class BrokerAdmin(TopicAdmin):
         if len(what) < 2:
             return [ask(each) for each in what]
         with ThreadPoolExecutor(min(len(what), limits.ADMIN_BROKERS_AT_ONCE_MAX)) as pool:
-            # Each with the caller's context: it may be told to end (see ``_util.stopping``).
+            # Each call gets the caller's context, so that it can be told to end (see
+            # ``_util.stopping``).
             asked = [pool.submit(copy_context().run, ask, each) for each in what]
             return [each.result() for each in asked]

@@ -1,6 +1,6 @@
-"""Brokers and topics of a cluster: what there is, what it holds, creating more.
+"""Brokers and topics of a cluster: which exist, what they hold, and creating topics.
 
-Law: joins of what ``admin.wire`` was told; every failure is one of ``rocketstream.errors``.
+Law: joins the answers ``admin.wire`` got; every failure is one of ``rocketstream.errors``.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class TopicAdmin:
         )
 
     def topic_list(self) -> list[TopicRow]:
-        """Return every topic of the cluster, system topics included (``kind`` tells them)."""
+        """Return every topic of the cluster, system topics included (``kind`` marks them)."""
         system = self._wire.system_topic_names()
         configs: dict[str, list[tuple[str, TopicConfig]]] = {}
         for broker_name, address in self._wire.masters().items():
@@ -68,8 +68,8 @@ class TopicAdmin:
     ) -> list[RouteRow]:
         """Create a topic on every broker, or change its queues and permission where it exists.
 
-        Returns when the name server routes to it on every broker, at the latest after the
-        timeout of one request.
+        Returns when the name server routes to the topic on every broker, but waits no longer than
+        the timeout of one request.
 
         Args:
             name: 1 to 127 characters of ``[%|a-zA-Z0-9_-]``.
@@ -78,7 +78,8 @@ class TopicAdmin:
 
         Raises:
             ConfigurationError: the name, queue count or permission is not acceptable.
-            RequestTimeoutError: the brokers took it but the name server does not route to it yet.
+            RequestTimeoutError: the brokers made the topic but the name server does not route to it
+                yet.
         """
         names.check_topic(name)
         if queues < 1:
@@ -99,7 +100,9 @@ class TopicAdmin:
             return self._wait_routed(name, masters, queues)
 
     def _wait_routed(self, topic: str, brokers: Iterable[str], queues: int) -> list[RouteRow]:
-        """Ask for the route until it shows the queues: registration follows the broker's answer."""
+        """Ask for the route until it shows the queues: brokers register a topic after they
+        answer.
+        """
         pause = threading.Event()
         deadline = self._clock.monotonic_ms() + self._timeout_ms
         while True:

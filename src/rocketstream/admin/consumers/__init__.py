@@ -1,4 +1,4 @@
-"""Looking into the members of a group, and why it is behind.
+"""Looks into the members of a group, and finds out why it is behind.
 
 Law: evidence is gathered here, causes are named in ``core``.
 """

@@ -1,6 +1,6 @@
-"""Looking into consumers: connections, running info, consuming one message (C-530, C-538).
+"""Looks into consumers: connections, running info, consuming one message (C-530, C-538).
 
-Law: questions only; consuming a message is the one thing that makes a member act.
+Law: only asks; consuming a message is the only operation that makes a member act.
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ class MemberAdmin(MessageAdmin):
         Args:
             group: the consumer group.
             client_id: only this member; None asks all.
-            stacks: also for the stacks of their threads.
+            stacks: also ask for the stacks of their threads.
 
         Raises:
-            ConsumerNotOnlineError: nobody, or not this member, is connected.
+            ConsumerNotOnlineError: nobody is connected, or this member is not.
             BrokerError: a member did not answer, or said why it cannot.
         """
         return [
@@ -112,7 +112,7 @@ class MemberAdmin(MessageAdmin):
 
         Raises:
             OffsetNotFoundError: there is no such message.
-            ConfigurationError: the member is not connected; the text names those that are.
+            ConfigurationError: the member is not connected; the error names the connected ones.
         """
         members = {member.client_id for member in self.group_members(group)}
         if client_id not in members:
@@ -145,11 +145,11 @@ class MemberAdmin(MessageAdmin):
             group: the consumer group.
             client_id: the member.
             topic: the message's topic.
-            msg_id: either id of the message.
+            msg_id: either of the message's two ids.
 
         Raises:
             OffsetNotFoundError: there is no such message.
-            ReadOnlyError: this Admin only looks.
+            ReadOnlyError: this Admin is read-only.
             BrokerError: the member is not connected to the message's broker or did not answer.
         """
         self._changes.check("message.consume")
@@ -175,7 +175,7 @@ class MemberAdmin(MessageAdmin):
     # --- parts -----------------------------------------------------------------------------------
 
     def _member_addresses(self, group: str, client_id: str | None) -> dict[str, str]:
-        """Return, by client id, a broker the member is connected to."""
+        """Return the address of a broker each member is connected to, by client id."""
         names.check_group(group)
         masters = self._wire.masters()
         found: dict[str, str] = {}

@@ -1,7 +1,7 @@
-"""Why a group is behind: what is asked of brokers and members to say so, within two seconds.
+"""Why a group is behind: asks brokers and members for evidence, within two seconds.
 
 Law: asks in parallel, each question bounded, and hands the answers to ``admin.core``; decides
-nothing. What did not answer in time is told as unknown.
+nothing. Questions not answered in time are reported as unknown.
 """
 
 from __future__ import annotations
@@ -45,39 +45,40 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 APART_MS = 500
-"""Between two looks into members: what stands in both stands."""
+"""The time between two looks into members: a queue that stands still in both counts as standing."""
 LOOK_TIMEOUT_MS = 900
-"""A member that does not answer within this is told as unknown; brokers would wait 10 s."""
+"""A member that does not answer within this is reported as unknown; brokers would wait 10 s."""
 LOOKS_MS = 1_800
-"""Two looks and the pause between them take no longer together."""
+"""Most time for two looks and the pause between them."""
 QUEUES_READ_MAX = 8
-"""Queues whose next message is read."""
+"""Most queues whose next message is read."""
 TAGS_READ_MAX = 32
-"""Newest messages read of a queue, to see what tags they have."""
+"""Most of the newest messages read of a queue, to see which tags they have."""
 ENTRIES_COUNTED_MAX = 20_000
-"""Newest messages of a queue of which it is counted whether tags want them; those of a topic that
-a condition is evaluated on: brokers read these."""
+"""Most of the newest messages of a queue that are counted by tag, and of a topic on which brokers
+evaluate a condition, for which they read the messages.
+"""
 CONDITION_MS = 1_000
-"""Brokers evaluate a condition for no longer."""
+"""Most time brokers are given to evaluate a condition."""
 RETRIES_READ_MAX = 16
-"""Newest messages read of a retry queue."""
+"""Most of the newest messages read of a retry queue."""
 VERDICT_STEPS = 6
-"""Times a group is asked for a verdict, at least; and every 5 s."""
+"""The least number of states taken for a verdict; they are at most 5 s apart."""
 STEP_MAX_MS = 5_000
 
 
 class WhyAdmin(MemberAdmin):
-    """The operations of ``Admin`` that judge a group and find out what ails it."""
+    """The operations of ``Admin`` that judge a group and find out why it is behind."""
 
     def group_why(self, group: str, *, window: Sequence[GroupState] = ()) -> WhyReport:
         """Find out why a group is behind; takes less than two seconds where brokers answer.
 
-        Brokers are asked where the group stands, members twice what they do and where their
-        threads stand, and the messages the group stands at are read. Nothing changes by it.
+        Asks brokers for the group's offsets, asks members twice what they and their threads are
+        doing, and reads the messages the group stands at. Changes nothing.
 
         Args:
             group: the consumer group.
-            window: states of the group seen before, oldest first: the verdict is made of all.
+            window: earlier states of the group, oldest first: the verdict takes them into account.
 
         Raises:
             ConfigurationError: every broker answered, and none knows the group.
@@ -98,7 +99,7 @@ class WhyAdmin(MemberAdmin):
         )
 
     def group_verdict(self, group: str, seconds: float = 30.0) -> GroupVerdict:
-        """Watch a group for some time and judge how it does; blocks for that long.
+        """Watch a group for ``seconds`` and judge how it does; blocks for that long.
 
         Offsets are committed every 5 s, so less than 20 s tell little, and 5 minutes tell a burst
         from falling behind.
@@ -117,7 +118,7 @@ class WhyAdmin(MemberAdmin):
         return judge(states, self.pinned_messages(states))
 
     def watch_group(self, group: str, seconds: float) -> list[GroupState]:
-        """Return the states of a group over some time, oldest first; blocks for that long.
+        """Return the states of a group over ``seconds``, oldest first; blocks for that long.
 
         Args:
             group: the consumer group.
@@ -140,10 +141,10 @@ class WhyAdmin(MemberAdmin):
         return states
 
     def pinned_messages(self, window: Sequence[GroupState]) -> tuple[PinnedMessage, ...]:
-        """Find the messages that hold queues back which stand in a window of states.
+        """Find the messages that hold back queues that stand still in a window of states.
 
-        Asks members only where a queue was seen to stand for 20 s, and then only its owner twice,
-        two thirds of a second apart.
+        Asks members only where a queue was seen standing still for 20 s, and then asks only its
+        owner, twice, two thirds of a second apart.
 
         Args:
             window: states of one group, oldest first.
@@ -217,8 +218,8 @@ class _Asking:
     """The questions of one report, on a few threads.
 
     Attributes:
-        unknown: what did not answer.
-        addresses: of each member, a broker it is connected to.
+        unknown: the questions that were not answered.
+        addresses: the address of a broker each member is connected to.
         masters: address of each broker's master.
     """
 
@@ -229,7 +230,7 @@ class _Asking:
     masters: dict[str, str] = field(default_factory=dict)
 
     def start(self, call: Callable[[], T]) -> Future[T]:
-        """Run a call on a thread, in the caller's context: it may be told to end."""
+        """Run a call on a thread, in the caller's context, so that it can be told to end."""
         return self.pool.submit(copy_context().run, call)
 
     # --- members ----------------------------------------------------------------------------------
@@ -240,7 +241,7 @@ class _Asking:
             try:
                 connection = self.admin._wire.consumer_connection(address, group)
             except RocketMQError:
-                continue  # the state tells who did not answer, and that nobody is connected
+                continue  # the state says who did not answer, and that nobody is connected
             for member in connection.connection_set:
                 self.addresses.setdefault(member.client_id, address)
         wanted = sorted(self.addresses)
@@ -254,12 +255,12 @@ class _Asking:
     def look_at(
         self, group: str, members: Iterable[str], timeout_ms: float = LOOK_TIMEOUT_MS
     ) -> dict[str, Look | str]:
-        """Look into members, beside each other; an error's text for those who did not answer."""
+        """Look into members in parallel; one that does not answer gets the error's text."""
         asked = {each: self._looked(group, each, timeout_ms) for each in members}
         return {client_id: future.result() for client_id, future in asked.items()}
 
     def two_looks(self, group: str, members: Iterable[str | None]) -> tuple[Member, ...]:
-        """Look into members twice; None stands for all, where the owner is not known."""
+        """Look into members twice; a member of None means all, where the owner is not known."""
         wanted = set(members)
         before = self.look_at_all(group)
         if None not in wanted:
@@ -286,7 +287,7 @@ class _Asking:
     def start_reading(
         self, queues: Iterable[QueueState]
     ) -> dict[MessageQueue, Future[MessageFacts | None]]:
-        """Read the message each queue stands at."""
+        """Start reading the message each queue stands at."""
         return {
             MessageQueue(q.topic, q.broker_name, q.queue_id): self.start(_later(self._next_of, q))
             for q in queues
@@ -310,7 +311,7 @@ class _Asking:
         return [reading.message_of(message, queue) for message in found]
 
     def filter_of(self, state: GroupState, row: SubscriptionRow) -> FilterSeen | None:
-        """Return what a group's filter makes of the newest messages of a topic."""
+        """Return which of the newest messages of a topic a group's filter matches."""
         found: list[MessageExt] = []
         queues = [q for q in state.of_kind(QueueKind.TOPIC) if q.topic == row.topic]
         for queue in queues:
@@ -327,7 +328,7 @@ class _Asking:
         return tags if tags.matching else self._looked_further(state, tags)
 
     def _evaluated(self, seen: FilterSeen, queues: Sequence[QueueState]) -> FilterSeen | None:
-        """Have brokers evaluate a condition on the newest messages, until one is found."""
+        """Have brokers evaluate a condition on the newest messages, until one matches."""
         ends_ms = self.admin._clock.monotonic_ms() + CONDITION_MS
         share = max(ENTRIES_COUNTED_MAX // len(queues), TAGS_READ_MAX)
         examined = 0
@@ -357,7 +358,7 @@ class _Asking:
         return replace(seen, examined=examined)
 
     def _looked_further(self, state: GroupState, seen: FilterSeen) -> FilterSeen | None:
-        """Count in the index what a filter wants: one that wants a message in thousands is fine."""
+        """Count matches in the index: a filter that matches one message in thousands is healthy."""
         examined = matching = 0
         for queue in state.of_kind(QueueKind.TOPIC):
             low, high = queue.min_offset or 0, queue.max_offset or 0
@@ -394,14 +395,14 @@ class _Asking:
         try:
             address = self.masters[queue.broker_name]
             found = self.admin._wire.pull(address, names.TOOLS_CONSUMER_GROUP, where, at, most)[0]
-            # Sentences name messages by their keys: what is masked leaves here masked.
+            # Sentences name messages by their keys: masked keys stay masked here.
             return [self.admin._showing.masked(message) for message in found]
         except (RocketMQError, KeyError) as error:
             self.unknown.append(f"messages of {where} could not be read: {error}")
             return []
 
     def is_closed(self, broker_name: str, group: str) -> str | None:
-        """Return the broker's name where its settings of the group give it nothing."""
+        """Return the broker's name if its settings refuse the group's pulls."""
         try:
             configs = self.admin._wire.group_configs(self.masters[broker_name])
         except RocketMQError as error:
@@ -411,7 +412,7 @@ class _Asking:
         return broker_name if config is not None and not config.consume_enable else None
 
     def permissions(self, state: GroupState) -> dict[tuple[str, str], str]:
-        """Return what clients may do with the topics of a group, as their routes tell."""
+        """Return what clients may do with a group's topics, according to their routes."""
         found: dict[tuple[str, str], str] = {}
         topics = {s.topic for s in state.subscriptions}
         topics |= {q.topic for q in state.of_kind(QueueKind.TOPIC, QueueKind.RETRY)}
@@ -466,7 +467,7 @@ def _retries(state: GroupState) -> list[QueueState]:
 
 
 def _filters(state: GroupState) -> list[SubscriptionRow]:
-    """Return the subscriptions that want only some messages, one a topic."""
+    """Return the subscriptions that want only some messages, one per topic."""
     found = {
         s.topic: s
         for s in reversed(state.subscriptions)

@@ -1,4 +1,4 @@
-"""The decisions of operating a cluster: how answers join, what figures mean.
+"""The decisions behind operating a cluster: how answers join, what figures mean.
 
-Law: pure. No sockets, clock, threads or logging; what was told comes in, values go out.
+Law: pure. No sockets, clock, threads or logging; answers come in, values go out.
 """

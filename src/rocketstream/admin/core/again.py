@@ -1,7 +1,7 @@
-"""Which dead letters are sent again, and as what message: the decisions of a redrive.
+"""Which dead letters are sent again, and as which message: the decisions of a redrive.
 
-Law: pure; messages in, messages out. What a broker or a consumer wrote into a message on its way to
-the dead-letter topic does not travel back.
+Law: pure; messages in, messages out. Properties that a broker or a consumer added on the way to the
+dead-letter topic are not sent back.
 """
 
 from __future__ import annotations
@@ -49,12 +49,15 @@ from rocketstream.protocol.properties import (
 )
 
 PROPERTY_REDRIVEN_FROM: Final = "REDRIVEN_FROM"
-"""On a message that was sent again: ``<dead-letter topic>/<broker>/<queue id>/<offset>``."""
+"""Property of a message that was sent again: ``<dead-letter topic>/<broker>/<queue
+id>/<offset>``.
+"""
 PROPERTY_REDRIVEN_TIMES: Final = "REDRIVEN_TIMES"
-"""On a message that was sent again: how often it was by now."""
+"""Property of a message that was sent again: how many times it has been sent again."""
 PROPERTY_REDRIVEN_BY: Final = "REDRIVEN_BY"
-"""On a message that was sent again: the place named for it, where one was; it sends what others
-have sent, but nothing twice itself."""
+"""Property of a message that was sent again: the named place it was sent under, if any. A redrive
+with a place of its own sends what others have sent, but nothing twice itself.
+"""
 PROPERTY_DLQ_ORIGIN_MESSAGE_ID: Final = "DLQ_ORIGIN_MESSAGE_ID"
 PROGRESS_GROUP: Final = REDRIVE_GROUP
 
@@ -87,7 +90,7 @@ _LEFT_BEHIND: Final = (
         PROPERTY_TRANSACTION_CHECK_TIMES,
         PROPERTY_TRANSFER_FLAG,
         PROPERTY_WAIT,
-        # Of 5.x brokers: timers under way, popped messages, inner batches.
+        # Properties of 5.x brokers: for timers under way, popped messages, inner batches.
         "TIMER_OUT_MS",
         "TIMER_ENQUEUE_MS",
         "TIMER_DEQUEUE_MS",
@@ -106,18 +109,18 @@ _LEFT_BEHIND: Final = (
 
 @dataclass(frozen=True, slots=True)
 class LetterFilter:
-    """Which dead letters are meant; all that is given must hold.
+    """Which dead letters are meant; a letter must meet every given condition.
 
     Attributes:
         since_ms: given up at this time or later, ms since 1970.
         until_ms: given up before this time, ms since 1970.
-        tag: with this tag.
-        key: with this key among theirs.
-        origin: consumed from this topic.
-        cause: given up for this cause: its id, its text as ``letters_by_cause`` tells it, or the
-            class of the exception.
-        where: raised there: file, line and function as ``letters_by_cause`` tells them, or the
-            first of them alone (``shop/pricing.py``, ``shop/pricing.py:31``).
+        tag: it has this tag.
+        key: it has this key among its keys.
+        origin: it was consumed from this topic.
+        cause: it was given up for this cause: the cause's id, its text as ``letters_by_cause``
+            returns it, or the class of the exception.
+        where: the exception was raised there: file, line and function as ``letters_by_cause``
+            returns them, or only the first of them (``shop/pricing.py``, ``shop/pricing.py:31``).
     """
 
     since_ms: int | None = None
@@ -134,7 +137,7 @@ class LetterFilter:
         return self == LetterFilter()
 
     def wants(self, letter: MessageExt) -> bool:
-        """Tell whether a dead letter is meant."""
+        """Return whether a dead letter is meant."""
         return (
             (self.since_ms is None or letter.store_timestamp >= self.since_ms)
             and (self.until_ms is None or letter.store_timestamp < self.until_ms)
@@ -146,18 +149,18 @@ class LetterFilter:
 
 
 def target_topic(letter: MessageExt, to: str | None) -> str | None:
-    """Return where a dead letter goes: ``to``, else its origin; None where that is unknown."""
+    """Return the topic a dead letter goes to: ``to``, else its origin; None if that is unknown."""
     return to if to is not None else origin_topic(letter.properties)
 
 
 def again(group: str, letter: MessageExt, to: str | None, by: str | None = None) -> Message:
-    """Return the message to send for a dead letter; ``by`` is the place named for it, if one was.
+    """Return the message to send for a dead letter; ``by`` is the named place, if there is one.
 
-    It keeps body, flag, tags, keys, the sender's id and user properties, and tells where it comes
-    from. A retry topic gets what its consumers expect: the origin they are to be shown.
+    The message keeps body, flag, tags, keys, the sender's id and user properties, and names the
+    letter it comes from. For a retry topic it also names the origin, which consumers of one expect.
 
     Raises:
-        ConfigurationError: its origin is unknown and ``to`` is None.
+        ConfigurationError: the letter's origin is unknown and ``to`` is None.
     """
     topic = target_topic(letter, to)
     if topic is None:
@@ -186,18 +189,19 @@ def again(group: str, letter: MessageExt, to: str | None, by: str | None = None)
 
 
 def place_of(group: str, letter: MessageExt) -> str:
-    """Return where a dead letter stands, as ``REDRIVEN_FROM`` has it."""
+    """Return the place of a dead letter in the form of ``REDRIVEN_FROM``."""
     return f"{dlq_topic(group)}/{letter.broker_name}/{letter.queue_id}/{letter.queue_offset}"
 
 
 def progress_group(wanted: LetterFilter, to: str | None) -> str:
-    """Return the group whose offsets keep how far such a redrive is.
+    """Return the group whose offsets keep the place of such a redrive.
 
-    Each selection and target has its own: what one leaves out, another has not sent.
+    Each selection and target has a group of its own, because letters one redrive leaves out are not
+    sent by another.
     """
     if wanted.is_all and to is None:
         return PROGRESS_GROUP
-    # Only what came later may be left out: a place that was kept before is found again.
+    # Only later additions may be left out here, so that a place kept by an older release is found.
     later = ("cause", "where")
     chosen = {n: v for n, v in asdict(wanted).items() if v is not None or n not in later}
     text = json.dumps([chosen, to], sort_keys=True)

@@ -1,7 +1,7 @@
-"""Why a group is behind: evidence in, causes out, the most telling first.
+"""Why a group is behind: evidence in, causes out, the most telling cause first.
 
 Law: pure. A cause is named only on evidence that healthy groups do not give; what could not be
-asked is not evidence, and is told beside the causes.
+asked is not evidence, and is reported beside the causes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ RANK = (
     CauseKind.FILTERED_TO_NOTHING,
     CauseKind.IDLE_MEMBERS,
 )
-"""What stops messages altogether comes before what only slows or loses some."""
+"""Causes that stop messages altogether come before causes that only slow or lose some."""
 STALLING = frozenset(
     {
         CauseKind.STARVED_POOL,
@@ -54,13 +54,13 @@ STALLING = frozenset(
 )
 """Causes that keep messages from being finished at all."""
 POISON_TIMES = 3
-"""A message given back so often is no passing fault."""
+"""A message given back this often is not a passing fault."""
 EXAMINED_MIN = 50
-"""Fewer messages say little about a filter."""
+"""With fewer messages than this nothing is concluded about a filter."""
 EVALUATED_MIN = 1_000
-"""So many a condition must leave out, if the properties it names are there: some are strict."""
+"""How many messages a condition must reject, if the properties it names exist: some are strict."""
 NAMED_MAX = 8
-"""Causes of one kind that are told one by one."""
+"""At most this many causes of one kind are reported."""
 
 
 def find_causes(
@@ -69,8 +69,8 @@ def find_causes(
     """Return the causes the evidence shows, ranked.
 
     Args:
-        evidence: what was found out.
-        stands_ms: how long queues were watched to stand where they stand, where they were.
+        evidence: the findings.
+        stands_ms: for how long each watched queue was seen standing still, in ms.
     """
     found: list[Cause] = []
     pinned = find_pinned(evidence, stands_ms)
@@ -89,15 +89,15 @@ def find_causes(
 
 
 def verdict_with(verdict: GroupVerdict, causes: Sequence[Cause]) -> GroupVerdict:
-    """Return what the causes make of a verdict that was too early to give.
+    """Return a verdict that was too early to give, as decided by the causes found.
 
-    Members tell how long they have been doing nothing, which two states do not.
+    Members report how long they have been idle, which two states do not show.
     """
     if verdict.verdict not in {Verdict.UNKNOWN, Verdict.OK}:
         return verdict
     stalling = next((c for c in causes if c.kind in STALLING and not c.is_latent), None)
     if stalling is None:
-        # Nobody waits for anything: no fault, and still the first thing to know.
+        # Nothing is held up yet: this is no fault, and still the first thing to know.
         latent = "".join(f" {cause.sentence}" for cause in causes if cause.is_latent)
         return replace(verdict, sentence=verdict.sentence + latent)
     return replace(verdict, verdict=Verdict.STALLED, sentence=f"Stands: {stalling.sentence}")
@@ -109,7 +109,7 @@ def _pinned(evidence: Evidence, pinned: list[PinnedMessage]) -> Iterator[Cause]:
 
 
 def _in_members(evidence: Evidence, pinning: set[str]) -> Iterator[Cause]:
-    """What one member's threads and process queues show, one cause a member."""
+    """Return the causes a member's threads and process queues show, one cause per member."""
     for member in evidence.members:
         if (starved := inside.starved_pool(evidence, member)) is not None:
             yield starved
@@ -127,7 +127,7 @@ def _in_members(evidence: Evidence, pinning: set[str]) -> Iterator[Cause]:
 
 
 def _paused(evidence: Evidence) -> Iterator[Cause]:
-    """The group's settings say that brokers give it nothing, whatever its members do."""
+    """Brokers refuse the group's pulls by its settings, whatever its members do."""
     state, closed = evidence.state, evidence.paused_at
     if not closed:
         return
@@ -184,7 +184,7 @@ def _ownership(evidence: Evidence) -> Iterator[Cause]:
         nobody = [q for q in nobody if _is_left(evidence, q, looks) and _readable(evidence, q)]
     orderly = any(look.is_orderly for look in looks.values())
     if orderly and all(look.divides_averagely for look in looks.values()):
-        # These strategies leave no queue out: whoever it fell to was refused its lock.
+        # These strategies leave no queue without a member: its owner was refused the lock.
         locked_out |= {queue_of(queue) for queue in nobody}
         nobody = []
     if locked_out:
@@ -206,10 +206,10 @@ def _all_told_and_settled(evidence: Evidence, looks: Mapping[str, Look]) -> bool
 
 
 def _is_left(evidence: Evidence, queue: QueueState, looks: Mapping[str, Look]) -> bool:
-    """Return whether messages of a queue wait for longer than it takes to divide the queues."""
+    """Return whether messages of a queue wait for longer than a rebalance takes."""
     if queue.committed_offset is not None or queue.max_offset is None:
         return waits_ms(evidence, queue) >= WAITED_MS
-    # Nothing was ever committed: it holds messages, and all members are there for long.
+    # Nothing was ever committed: it holds messages, and all members have been there for long.
     youngest_ms = min(
         (
             look.now_ms - look.started_ms
@@ -271,7 +271,7 @@ def _held_by(queue: QueueState) -> int:
 
 
 def _idle(evidence: Evidence) -> Iterator[Cause]:
-    """More members than queues: some can never help. Told where help is needed."""
+    """More members than queues: some get no queue. Reported only where help is needed."""
     state = evidence.state
     looks = told(evidence)
     if state.message_model != "CLUSTERING" or state.consume_type != "CONSUME_PASSIVELY":
@@ -301,7 +301,7 @@ def _idle(evidence: Evidence) -> Iterator[Cause]:
 
 
 def _poison(evidence: Evidence) -> Iterator[Cause]:
-    """Messages that fail again and again, from what lies in the retry topic."""
+    """Messages that fail again and again, seen in the retry topic."""
     state = evidence.state
     if not state.retrying and state.delayed == 0:
         return
@@ -368,12 +368,12 @@ def _filtered(evidence: Evidence) -> Iterator[Cause]:
             topic in look.rates and (look.rates[topic].consume_ms or look.rates[topic].ok_tps)
             for look in looks.values()
         )
-        # Its listener was called lately: something matches, seldom.
+        # Its listener was called recently: some messages match, but seldom.
         if called or not is_filtered(evidence.state, topic) or not _matches_nothing(seen):
             continue
         idle = "members finished nothing of this topic in the last minute"
         if seen.expression_type == "SQL92":
-            if looks:  # A condition is rarely so strict that nobody tells of one call.
+            if looks:  # A condition is rarely so strict that no member reports a single call.
                 yield _condition_cause(topic, seen, idle)
             continue
         tags = [tag if tag is not None else "no tag" for tag in seen.tags]
@@ -397,7 +397,7 @@ def _matches_nothing(seen: FilterSeen) -> bool:
 
 
 def _absent(seen: FilterSeen) -> list[str]:
-    """Return the properties that a condition names and no message has that was read."""
+    """Return the properties a condition names that none of the messages read has."""
     return [name for name in seen.names if seen.properties and name not in seen.properties]
 
 
@@ -422,7 +422,7 @@ def _condition_cause(topic: str, seen: FilterSeen, idle: str) -> Cause:
 
 
 def _mismatch(evidence: Evidence) -> Iterator[Cause]:
-    """Members of one group must subscribe alike: a broker keeps what the last heartbeat said."""
+    """Members that subscribe differently: a broker keeps only the last heartbeat's subscription."""
     variants: dict[frozenset[tuple[str, str, str]], list[str]] = {}
     for client, look in sorted(told(evidence).items()):
         own = frozenset(_normal(s) for s in look.subscriptions if not _is_retry(s.topic))

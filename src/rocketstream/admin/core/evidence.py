@@ -1,4 +1,4 @@
-"""What was found out about a group in order to say why it is behind: values, nothing judged.
+"""What was found out about a group to explain why it is behind: values, without judgement.
 
 Law: plain frozen values. None means "not known", never "none".
 """
@@ -23,8 +23,8 @@ class HeldQueue:
     Attributes:
         commit_offset: the member's own progress.
         first, last: smallest and largest offset of the messages it holds; None when it holds none.
-        held: messages it holds: waiting for a thread, or in a listener's hands.
-        held_mib: their bodies together, whole MiB.
+        held: how many messages it holds: waiting for a thread, or in a listener's hands.
+        held_mib: the size of their bodies together, in whole MiB.
         locked: whether an orderly member has the broker's lock.
     """
 
@@ -41,7 +41,7 @@ class HeldQueue:
 
     @property
     def finished_behind(self) -> int:
-        """Messages beyond the first one that are not held any more; with a filter, fewer were."""
+        """Messages behind the first held one that are finished; with a filter, an upper bound."""
         if self.first is None or self.last is None:
             return 0
         return max(self.last - self.first + 1 - self.held, 0)
@@ -49,11 +49,11 @@ class HeldQueue:
 
 @dataclass(frozen=True, slots=True)
 class TopicRates:
-    """How a member does in one topic, over the last minute (C-540).
+    """The figures of a member in one topic, over the last minute (C-540).
 
     Attributes:
-        consume_ms: how long a listener call takes, mean; of the last hour where none was in the
-            last minute; 0 where none was at all.
+        consume_ms: the mean time of a listener call; over the last hour if there was no call in the
+            last minute; 0 if there was none at all.
         failed_hour: messages its listener failed in the last hour.
     """
 
@@ -66,10 +66,10 @@ class TopicRates:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What one member told at one moment.
+    """What one member reported at one moment.
 
     Attributes:
-        taken_ms: by the clock of who asked.
+        taken_ms: when, ms since 1970 by the clock of the asking process.
         threads: its threads; empty where stacks were not asked for.
     """
 
@@ -92,17 +92,17 @@ class Look:
 
     @property
     def batch_size(self) -> int:
-        """Messages of one listener call at most."""
+        """Most messages of one listener call."""
         return _whole(self.properties.get("consumeMessageBatchMaxSize"), 1)
 
     @property
     def threshold(self) -> int:
-        """So many held messages of one queue stop its pulls."""
+        """The number of held messages of one queue that stops its pulls."""
         return _whole(self.properties.get("pullThresholdForQueue"), 1_000)
 
     @property
     def threshold_mib(self) -> int:
-        """So many MiB of held messages of one queue stop its pulls."""
+        """The MiB of held messages of one queue that stop its pulls."""
         return _whole(self.properties.get("pullThresholdSizeForQueue"), 100)
 
     @property
@@ -113,7 +113,7 @@ class Look:
 
     @property
     def now_ms(self) -> int | None:
-        """About what its clock said, from what it did last; never later."""
+        """Roughly what its clock showed, from its last activity; never later than its clock."""
         times = [
             at
             for queue in self.queues.values()
@@ -131,12 +131,12 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One member: two looks some time apart, or why it did not tell.
+    """One member: two looks some time apart, or why it did not answer.
 
     Attributes:
         first: the earlier look; None when it did not answer.
-        second: the later one; None likewise.
-        error: why one is None.
+        second: the later look; None when it did not answer.
+        error: why a look is None.
     """
 
     client_id: str
@@ -146,7 +146,7 @@ class Member:
 
     @property
     def look(self) -> Look | None:
-        """The newer look there is."""
+        """The newer of the looks there are."""
         return self.second or self.first
 
 
@@ -155,10 +155,10 @@ class MessageFacts:
     """One stored message.
 
     Attributes:
-        queue_offset: in the queue it was read from.
+        queue_offset: its offset in the queue it was read from.
         reconsume_times: how often it was given back before.
-        origin_topic: of a message in a retry topic, the topic it came from.
-        stored_ms: by the broker's clock.
+        origin_topic: the topic a message in a retry topic came from.
+        stored_ms: when it was stored, ms since 1970 by the broker's clock.
     """
 
     topic: str
@@ -175,16 +175,17 @@ class MessageFacts:
 
 @dataclass(frozen=True, slots=True)
 class FilterSeen:
-    """What a group's filter makes of the newest messages of a topic.
+    """Which of the newest messages of a topic a group's filter matches.
 
     Attributes:
         expression: what the members subscribe: tags, or a condition.
-        examined: messages looked at.
-        matching: of them, those the filter wants, by the broker's hash of the tag or as the broker
-            evaluates the condition; of the latter one is enough, and no more are looked for.
-        tags: tags of some of them, as they are written; ``None`` for messages without one.
-        names: properties the condition names.
-        properties: properties that some of them have.
+        examined: how many messages were looked at.
+        matching: how many of them the filter matches, by the broker's hash of the tag or by the
+            broker's evaluation of the condition; with a condition the search ends at the first
+            match.
+        tags: the tags of some of them, as text; ``None`` for messages without one.
+        names: the properties the condition names.
+        properties: the properties that some of them have.
     """
 
     topic: str
@@ -199,19 +200,19 @@ class FilterSeen:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Everything that was asked about a group.
+    """All answers about a group.
 
     Attributes:
         state: the group at the time of the later look.
         earlier: the group at the time of the earlier look; None when it was asked once.
-        verdict: what was judged of the window, or of these two states.
-        members: what each member told.
+        verdict: the verdict of the window, or of these two states.
+        members: what each member reported.
         permissions: ``RW``, ``R``, ``W`` or empty, by topic and broker name, as clients see it.
         messages: the message each queue stands at, where it could be read.
-        failed: messages of the retry topic, the newest ones, and those at the group's offset.
+        failed: the newest messages of the retry topic, and those at the group's offset.
         arrival_tps: messages a second sent to a topic over the last minute, all brokers together;
-            a topic nobody told of is absent.
-        filters: what was seen of the topics whose filter was looked into.
+            a topic that no broker reported is absent.
+        filters: the findings about each filter that was looked into.
         min_stored_ms: when the oldest message kept was stored, by queue.
         unknown: what could not be asked, and why.
         paused_at: brokers that give the group nothing (``consumeEnable=false``).

@@ -1,6 +1,6 @@
-"""What single fields of an answer say: a time, a permission, the kind a topic is.
+"""The meaning of single fields of an answer: a time, a permission, the kind of a topic.
 
-Law: pure, and light to import: lists of topics need nothing of the joins.
+Law: pure, and light to import, because listing topics does not need the joins.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ def topic_kind(topic: str, system: Collection[str]) -> str:
     """Return ``retry``, ``dead letter``, ``system`` or ``normal``.
 
     Args:
-        system: what the name server calls topics of the system: clusters and brokers, too.
+        system: the names the name server lists as system topics, which include clusters and
+            brokers.
     """
     if topic.startswith(names.RETRY_PREFIX):
         return "retry"
@@ -33,5 +34,5 @@ def permission(perm: int) -> str:
 
 
 def known_ms(timestamp: int) -> int | None:
-    """Return a store time, None where there is none."""
+    """Return a store time; None where there is none."""
     return timestamp if timestamp > 0 else None

@@ -1,6 +1,6 @@
-"""What a broker tells of itself (code 28), as numbers.
+"""The figures a broker reports about itself (code 28), as numbers.
 
-Law: pure; a figure that is missing or no number is None, never zero.
+Law: pure; a figure that is missing or not a number is None, never zero.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ class ThreadPool:
     """Requests waiting for a thread pool of a broker.
 
     Attributes:
-        waiting: how many.
-        head_wait_ms: how long the first of them has waited; None when not told.
+        waiting: how many requests wait.
+        head_wait_ms: how long the first of them has waited; None when not reported.
     """
 
     waiting: int
@@ -25,10 +25,10 @@ class ThreadPool:
 
 @dataclass(frozen=True, slots=True)
 class BrokerFigures:
-    """A broker's own figures; None where it does not tell one.
+    """A broker's own figures; None where it does not report one.
 
     Attributes:
-        version: as it names itself (``V4_9_7``).
+        version: its version as it names it (``V4_9_7``).
         booted_ms: when it started, ms since 1970.
         put_tps: messages a second stored, over the last 10 s.
         get_tps: messages a second fetched, over the last 10 s.
@@ -37,8 +37,8 @@ class BrokerFigures:
         disk_used: share of the fullest disk its commit log is on, 0 to 1.
         log_bytes: bytes kept in the commit log.
         earliest_ms: store time of the oldest message kept.
-        active: whether it takes messages; a 5.x broker's, else None.
-        pools: requests that wait, by pool (``send``, ``pull``, ``query`` …).
+        active: whether it accepts messages; reported by 5.x brokers, else None.
+        pools: the waiting requests, by pool (``send``, ``pull``, ``query`` …).
         page_cache_lock_ms: how long the store has been locked for the append under way.
     """
 
@@ -93,7 +93,7 @@ def _number(text: str) -> float | None:
 
 
 def _latest(facts: Mapping[str, str], *names: str) -> float | None:
-    """The first of the rates over 10 s, 1 min and 10 min, which come as one text."""
+    """Return the first of the rates over 10 s, 1 min and 10 min, which come as one text."""
     for name in names:
         words = facts.get(name, "").split()
         if words:
@@ -102,7 +102,7 @@ def _latest(facts: Mapping[str, str], *names: str) -> float | None:
 
 
 def _fullest(facts: Mapping[str, str]) -> float | None:
-    """Brokers with several paths tell each (``commitLogDiskRatio_/data1``)."""
+    """Return the fullest disk; there is a figure for each path (``commitLogDiskRatio_/data1``)."""
     told = [
         ratio
         for name, text in facts.items()

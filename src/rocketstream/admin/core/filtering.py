@@ -1,4 +1,4 @@
-"""How many messages a filter wants: which to look at, and what is known after looking at some.
+"""How many messages a filter wants: which to look at, and what follows from looking at some.
 
 Law: pure arithmetic on counts and places in a queue.
 """
@@ -17,11 +17,11 @@ _GOLDEN = (math.sqrt(5) - 1) / 2
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """How many of some messages are wanted.
+    """How many messages out of a number are wanted.
 
     Attributes:
-        low: the least it is; with 95 % certainty where it was estimated.
-        high: the most it is, likewise.
+        low: the lower bound; with 95 % certainty where the count was estimated.
+        high: the upper bound, likewise.
     """
 
     matching: int
@@ -30,20 +30,20 @@ class Count:
 
     @property
     def is_exact(self) -> bool:
-        """Whether it was counted and not estimated."""
+        """Whether the number was counted and not estimated."""
         return self.low == self.high
 
     @classmethod
     def exactly(cls, matching: int) -> Count:
-        """Return a count of which nothing is open."""
+        """Return an exact count."""
         return cls(matching, matching, matching)
 
 
 def spread(total: int, most: int) -> list[int]:
-    """Return at most so many places among ``total``, rising, spread evenly.
+    """Return at most ``most`` places among ``total``, rising, spread evenly.
 
-    One in each of equal parts, at another spot in each, so that what repeats in step with the
-    parts is not taken for all there is.
+    One place in each of equal parts, at a different spot in each, so that a pattern that repeats in
+    step with the parts does not distort the sample.
     """
     if total <= most:
         return list(range(total))
@@ -54,10 +54,10 @@ def spread(total: int, most: int) -> list[int]:
 
 
 def estimate(wanted: int, looked_at: int, total: int) -> Count:
-    """Return what follows for all from single ones spread among them.
+    """Return the estimate for all messages from a sample of single ones.
 
-    Wilson's interval, narrower as less is left that was not looked at; never beyond what was
-    seen: the ones found are there, the ones found not to match are not.
+    Wilson's interval, which narrows as fewer messages remain unseen. It is never below the number
+    found to match, nor above the total less the number found not to match.
     """
     if looked_at == 0:
         return Count(0, 0, total)
@@ -74,13 +74,13 @@ def estimate(wanted: int, looked_at: int, total: int) -> Count:
 
 
 def estimate_of_runs(runs: Sequence[tuple[int, int]], total: int) -> Count:
-    """Return what follows for all from runs of neighbours spread among them.
+    """Return the estimate for all messages from a sample of runs of neighbours.
 
     Neighbours are alike, so a run counts as one observation.
 
     Args:
-        runs: how many of each run are wanted, and how long it is.
-        total: how many there are.
+        runs: how many messages of each run are wanted, and how long the run is.
+        total: how many messages there are.
     """
     wanted = sum(found for found, _ in runs)
     looked_at = sum(length for _, length in runs)
@@ -105,8 +105,8 @@ def scaled(first: Count, share: Count, of: int) -> Count:
     """Return the part of a count that a second look confirmed.
 
     Args:
-        first: how many there are at first sight.
-        share: of ``of`` of them, how many there are on a second look.
+        first: the count at first sight.
+        share: how many out of ``of`` a second look confirmed.
     """
     if share.is_exact and share.matching == of:
         return first

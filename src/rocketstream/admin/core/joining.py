@@ -1,6 +1,7 @@
-"""From what brokers told in one sweep to the states of groups and topics.
+"""Joins what brokers answered in one sweep to the states of groups and topics.
 
-Law: pure joins and subtractions. What a broker did not tell stays None, with the reason beside it.
+Law: pure joins and subtractions. What a broker did not answer stays None, with the reason beside
+it.
 """
 
 from __future__ import annotations
@@ -27,20 +28,21 @@ if TYPE_CHECKING:
     )
 
 Times = tuple[int | None, int | None]
-"""Store times in ms since 1970: of the next message to consume, and of the last one consumed."""
+"""Store times in ms since 1970: of the next message to consume, and of the last consumed one."""
 NO_TIMES: Times = (None, None)
 CLOCK_TOLERANCE_MS = 1_000
-"""A broker's clock that differs by less counts as ours, so that times are those in its messages."""
+"""A broker's clock that differs by less counts as ours, so that its times need no correction.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Matching:
-    """What a group's filter wants of a queue.
+    """The messages of a queue that a group's filter wants.
 
     Attributes:
-        count: None where it is not known.
-        first: offset and store time, ms since 1970, of the first message it wants, if it was found.
-        error: why it is not known.
+        count: how many; None where that is not known.
+        first: offset and store time (ms since 1970) of the first one, if it was found.
+        error: why the count is not known.
     """
 
     count: Count | None = None
@@ -50,28 +52,28 @@ class Matching:
 
 @dataclass(slots=True)
 class BrokerAnswers:
-    """What one broker told during a sweep.
+    """What one broker answered during a sweep.
 
     Attributes:
-        topics: settings by topic; None where it would not tell.
-        offsets: committed offsets by group, topic and queue; None where it would not tell.
-        groups: the groups it has settings of; None where it would not tell.
-        ends: what the queues of a topic hold, by topic and queue.
-        connections: its connected members by group; a group nobody is connected of is absent.
-        refused: why something is missing, by what was asked (see the ``about_`` functions).
+        topics: settings by topic; None where it refused.
+        offsets: committed offsets by group, topic and queue; None where it refused.
+        groups: the groups it has settings of; None where it refused.
+        ends: the oldest and the next offset of each queue, by topic and queue.
+        connections: its connected members by group; a group without connected members is absent.
+        refused: why something is missing, by question (see the ``about_`` functions).
         times: store times by group, topic and queue.
-        matching: what filters want, by group, topic and queue.
-        tps: messages a second it gave a group, by group and topic.
+        matching: the messages filters want, by group, topic and queue.
+        tps: messages a second it delivered to a group, by group and topic.
         delays: by delay level, the offset of the next message to deliver.
         delayed: how many messages wait for their delay, by topic; None where that is not known.
-        delayed_is_exact: False where there may be more.
-        owners: client id by group and queue, as members it was asked for told.
-        remembered: the queues of groups it told of before it fell silent, by group.
-        consumers: the groups of the one topic that was asked for; None where it did not tell.
+        delayed_is_exact: False where more messages may wait.
+        owners: client id by group and queue, as the members reported.
+        remembered: the queues it reported before it fell silent, by group.
+        consumers: the groups of the one topic that was asked for; None where it did not answer.
         ahead_ms: by how much its clock is ahead of ours; None where that is not known.
-        facts: what it tells of itself.
-        error: why it cannot be asked (any more); what it told before stays.
-        failure: what was raised then; None where it has no master.
+        facts: what it reports about itself.
+        error: why it cannot be asked (any more); its earlier answers stay.
+        failure: the exception behind ``error``; None where the broker has no master.
     """
 
     cluster: str
@@ -99,7 +101,7 @@ class BrokerAnswers:
 
     @property
     def master(self) -> str | None:
-        """Address of the master, None while it has none."""
+        """Address of the master; None while there is none."""
         return self.addresses.get(0)
 
     def committed(self, group: str, topic: str) -> Mapping[int, int]:
@@ -107,7 +109,7 @@ class BrokerAnswers:
         return (self.offsets or {}).get(group, {}).get(topic, {})
 
     def knows(self, group: str) -> bool:
-        """Tell whether it told of a group: settings, offsets or members."""
+        """Return whether the broker reported a group: its settings, offsets or members."""
         return (
             group in (self.groups or ())
             or group in (self.offsets or {})
@@ -132,22 +134,22 @@ def by_group(table: Mapping[str, Mapping[int, int]]) -> dict[str, dict[str, Mapp
 
 
 def about_members(group: str) -> str:
-    """Return what ``refused`` calls the question for a group's members."""
+    """Return the key in ``refused`` of the question for a group's members."""
     return f"members of {group}"
 
 
 def about_ends(topic: str) -> str:
-    """Return what ``refused`` calls the question for a topic's queues."""
+    """Return the key in ``refused`` of the question for a topic's queues."""
     return f"queues of {topic}"
 
 
 def about_times(group: str, topic: str) -> str:
-    """Return what ``refused`` calls the question for a group's store times in a topic."""
+    """Return the key in ``refused`` of the question for a group's store times in a topic."""
     return f"times of {group} in {topic}"
 
 
 def about_owners(group: str) -> str:
-    """Return what ``refused`` calls the question for the queues members hold."""
+    """Return the key in ``refused`` of the question for the queues members hold."""
     return f"owners in {group}"
 
 
@@ -166,12 +168,12 @@ def kind_of(group: str, topic: str) -> QueueKind:
 def topics_of(group: str, broker: BrokerAnswers) -> list[str]:
     """Return the topics of a group at a broker: consumed, subscribed, its own two.
 
-    As a broker does for GET_CONSUME_STATS (C-527), topics its connected members no longer
-    subscribe are left out; the retry topic is not, for what lies there is lost to sight otherwise.
+    As a broker does for GET_CONSUME_STATS (C-527), topics its connected members no longer subscribe
+    are left out. The retry topic is kept: its messages would not be seen anywhere otherwise.
     """
     subscribed = broker.subscribed(group)
     if broker.topics is None and broker.offsets is None:
-        return []  # nothing was told
+        return []  # the broker did not answer
     found = set((broker.offsets or {}).get(group, ()))
     if subscribed:
         found = {t for t in found if t in subscribed or kind_of(group, t) is QueueKind.RETRY}
@@ -191,14 +193,14 @@ def _popped_again(group: str, topics: Collection[str], broker: BrokerAnswers) ->
         older, newer = names.pop_retry_topics(group, topic)
         found.add(newer)
         if not broker.knows(older.removeprefix(names.RETRY_PREFIX)):
-            found.add(older)  # else it is that other group's retry topic
+            found.add(older)  # otherwise it is that other group's retry topic
     return found & set(broker.topics or ())
 
 
 def queues_of(group: str, topic: str, broker: BrokerAnswers) -> Iterator[QueueState]:
     """Yield a group's queues of a topic at a broker, without owners.
 
-    Read queues, as GET_CONSUME_STATS has them: others cannot be consumed.
+    Only read queues, as in GET_CONSUME_STATS: others cannot be consumed.
     """
     held = broker.ends.get(topic, {})
     config = (broker.topics or {}).get(topic)
@@ -226,7 +228,7 @@ def _queue_of(group: str, topic: str, queue_id: int, broker: BrokerAnswers) -> Q
             error = error or broker.refused.get("offsets")
     next_ms, consumed_ms = broker.times.get((group, topic, queue_id), NO_TIMES)
     if at is not None and at == high and at > (low or 0):
-        consumed_ms = last_ms  # caught up: what was consumed last is the newest there is
+        consumed_ms = last_ms  # caught up: the last consumed message is the newest one
     state = QueueState(
         topic,
         broker.name,
@@ -250,7 +252,7 @@ def _queue_of(group: str, topic: str, queue_id: int, broker: BrokerAnswers) -> Q
 
 
 def _by_our_clock(queue: QueueState, ahead_ms: int) -> QueueState:
-    """Return a queue's times by the clock of who asked, where the broker's is another."""
+    """Return a queue's times converted to the asking process's clock where the broker's differs."""
     if abs(ahead_ms) <= CLOCK_TOLERANCE_MS:
         return queue
 
@@ -285,17 +287,17 @@ def _with_matching(queue: QueueState, found: Matching) -> QueueState:
 
 
 def is_behind(queue: QueueState) -> bool:
-    """Tell whether something waits for the group in a queue."""
+    """Return whether messages of a queue wait for the group."""
     return queue.kind is not QueueKind.DEAD_LETTER and (queue.lag or 0) > 0
 
 
 def times_of(queue: QueueState, span: QueueTimeSpan, now_ms: int) -> Times:
     """Return store times from an entry of QUERY_CONSUME_TIME_SPAN (303).
 
-    A broker tells the age of the message at the committed offset. Where that message is deleted
-    it takes -1 for its store time and answers decades; the next message is then the oldest one
-    kept. Its time of the last consumed message is that of the oldest one kept where nothing was
-    consumed.
+    A broker reports the age of the message at the committed offset. If that message is deleted, the
+    broker takes -1 for its store time and answers decades; the next message is then the oldest one
+    kept. If nothing was consumed, it reports the time of the oldest message kept as that of the
+    last consumed one.
 
     Args:
         now_ms: when the answer came, by the broker's clock.
@@ -314,7 +316,7 @@ def times_of(queue: QueueState, span: QueueTimeSpan, now_ms: int) -> Times:
 def only_owner(connections: Iterable[ConsumerConnection]) -> str | None:
     """Return the owner of all subscribed queues where it is certain without asking.
 
-    That is the only member of a clustering group.
+    It is certain for the only member of a clustering group.
     """
     found = list(connections)
     members = {m.client_id for connection in found for m in connection.connection_set}
@@ -328,7 +330,7 @@ def group_state(
     brokers: Sequence[BrokerAnswers],
     topics: Collection[str] | None = None,
 ) -> GroupState:
-    """Return the state of a group from what every broker told, of all topics or these."""
+    """Return the state of a group from all brokers' answers, over all topics or only ``topics``."""
     connections = [b.connections[group] for b in brokers if group in b.connections]
     only = only_owner(connections)
     subscribed = {topic for connection in connections for topic in connection.subscription_table}
@@ -369,7 +371,7 @@ def group_state(
 def _lost_queues(
     group: str, broker: BrokerAnswers, topics: Collection[str] | None
 ) -> list[QueueState]:
-    """Return the queues a silent broker told of when it last answered: now they are not known."""
+    """Return the queues a silent broker reported earlier: their figures are unknown now."""
     if broker.error is None or broker.topics is not None:
         return []
     return [
@@ -393,7 +395,7 @@ def topic_state(
     kind: str,
     consumers: Collection[str] | None,
 ) -> TopicState:
-    """Return the state of a topic from what every broker told."""
+    """Return the state of a topic from all brokers' answers."""
     queues: list[tuple[str, int, int, int, int | None]] = []
     errors: list[str] = []
     perm: int | None = None
@@ -436,7 +438,8 @@ def _members(
         for connection in connections
         for member in connection.connection_set
     }
-    # A member is connected to every broker, so what one broker tells is enough; silence is not.
+    # A member connects to every broker, so one broker's answer is enough; a silent one proves
+    # nothing.
     about = about_members(group)
     if not found and any(about in b.refused or b.error is not None for b in brokers):
         return None

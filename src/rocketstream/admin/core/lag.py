@@ -1,6 +1,6 @@
-"""Lag summed up, and offset tables by group.
+"""Sums of lag, and offset tables by group.
 
-Law: pure. What a broker did not tell stays None.
+Law: pure. What a broker did not answer stays None.
 """
 
 from __future__ import annotations

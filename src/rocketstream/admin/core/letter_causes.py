@@ -1,4 +1,4 @@
-"""Dead letters in groups of one cause: what is known of why each was given up.
+"""Groups dead letters by cause: what is known of why each was given up.
 
 Law: pure; letters in, groups out. Texts that differ only in a number, an id or a quoted value
 are one text.
@@ -20,7 +20,7 @@ from rocketstream.protocol.properties import PROPERTY_RETRY_TOPIC
 
 PROPERTY_DLQ_ORIGIN_TOPIC: Final = "DLQ_ORIGIN_TOPIC"
 ANY_TEXT: Final = "…"
-"""Stands for the text where one place raises more texts than are told apart."""
+"""Used as the text where one place raises more different texts than are kept apart."""
 _ID_CHARS: Final = 8
 _QUOTED: Final = re.compile(r"(?:\bb)?(?:'([^']*)'|\"([^\"]*)\")")
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z_.\-]{0,40}")
@@ -29,7 +29,7 @@ _NUMBERS: Final = re.compile(r"\d+(?:[.,:]\d+)*")
 
 
 def template(message: str) -> str:
-    """Return a text with what differs from message to message taken out."""
+    """Return a text without the parts that differ from message to message."""
 
     def quoted(match: re.Match[str]) -> str:
         inner = match[1] if match[1] is not None else match[2]
@@ -40,13 +40,13 @@ def template(message: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CauseKey:
-    """What makes dead letters those of one cause.
+    """What two dead letters of the same cause have in common.
 
     Attributes:
-        kind: the exception's class or what else is told; None where nothing is: then the last
-            three tell what is known of the letter.
+        kind: the exception's class, or what else the letter says; None where it says nothing: then
+            the last three fields hold what is known of the letter.
         text: the exception's text as a template, ``ANY_TEXT`` where there are too many.
-        where: where it rose.
+        where: the place that raised it.
     """
 
     kind: str | None = None
@@ -58,20 +58,20 @@ class CauseKey:
 
     @property
     def id(self) -> str:
-        """Eight digits that name it."""
+        """Eight digits that identify the cause."""
         parts = [self.kind, self.text, self.where, self.origin, self.tag, self.tries]
         text = json.dumps(parts, ensure_ascii=False)
         return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:_ID_CHARS]
 
     @property
     def cause(self) -> str:
-        """As it is shown."""
+        """The cause as it is shown."""
         if self.kind is None:
             return "not told"
         return f"{self.kind}: {self.text}" if self.text else self.kind
 
     def folded(self) -> CauseKey:
-        """Return it whatever its text is."""
+        """Return the same cause with any text."""
         return CauseKey(self.kind, ANY_TEXT, self.where)
 
 
@@ -85,18 +85,18 @@ def key_of(letter: MessageExt) -> CauseKey:
 
 
 def origin_topic(properties: Mapping[str, str]) -> str | None:
-    """Return the topic a dead letter was consumed from, None where it does not tell."""
+    """Return the topic a dead letter was consumed from; None where the letter does not say."""
     return properties.get(PROPERTY_DLQ_ORIGIN_TOPIC) or properties.get(PROPERTY_RETRY_TOPIC)
 
 
 def is_of_cause(letter: MessageExt, cause: str | None, where: str | None) -> bool:
-    """Tell whether a dead letter is of a cause.
+    """Return whether a dead letter has a cause.
 
     Args:
         letter: the dead letter.
-        cause: an id, the cause as it is shown, an exception's class or its whole text; None for
-            any.
-        where: as it is shown, or only ``file:line`` or the file; None for any.
+        cause: a cause's id, its text as it is shown, an exception's class or its whole text; None
+            for any.
+        where: the place as it is shown, or only ``file:line`` or the file; None for any.
     """
     key = key_of(letter)
     if where is not None and not _is_at(key.where, where):
@@ -119,7 +119,7 @@ def _is_at(where: str | None, wanted: str) -> bool:
 
 @dataclass(slots=True)
 class Tally:
-    """What is counted of one cause; ``example`` is the last letter seen."""
+    """The counts of one cause; ``example`` is the last letter seen."""
 
     key: CauseKey
     example: MessageExt
@@ -143,7 +143,7 @@ class Tally:
         self.topics[origin] = self.topics.get(origin, 0) + 1
 
     def merge(self, other: Tally) -> None:
-        """Count what another one counted."""
+        """Add the counts of another tally."""
         self.first_ms = min(self.first_ms, other.first_ms)
         if other.last_ms >= self.last_ms:
             self.last_ms, self.example = other.last_ms, other.example
@@ -155,9 +155,10 @@ class Tally:
 
 
 def _is_stale(told: SendBackCause | None, letter: MessageExt) -> bool:
-    """Whether the cause told is that of an earlier try: the last one was failed by another client.
+    """Whether a letter's cause is that of an earlier try, as another client failed the last.
 
-    A send-back counts one more than the try that failed; an orderly listener's last one does not.
+    A send-back raises the count by one over the try that failed; the last one of an orderly
+    listener does not.
     """
     return told is not None and told.tries is not None and told.tries + 1 < letter.reconsume_times
 
@@ -175,7 +176,7 @@ class CauseCount:
         key = key_of(letter)
         place = key.folded() if key.kind is not None else key
         tallies = self._by_place.setdefault(place, {})
-        if place in tallies:  # too many texts already, or none is told
+        if place in tallies:  # there are too many texts already, or the letter has none
             key = place
         tally = tallies.get(key)
         if tally is None:

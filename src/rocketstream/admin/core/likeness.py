@@ -1,4 +1,4 @@
-"""Names like the one that was given, for errors that help.
+"""Finds known names similar to a given one, for errors that help.
 
 Law: pure.
 """
@@ -12,15 +12,15 @@ NAMES_MAX = 3
 
 
 def like(name: str, known: Iterable[str]) -> str:
-    """Return ``; did you mean 'a', 'b'?``, or nothing when no name is like it."""
-    # Without case first: an upper-case topic is the commonest slip.
+    """Return ``; did you mean 'a', 'b'?``, or an empty text when no known name is similar."""
+    # Ignore case first: an upper-case topic is the commonest slip.
     by_folded: dict[str, str] = {}
     for each in known:
         by_folded.setdefault(each.casefold(), each)
     folded = name.casefold()
     close = difflib.get_close_matches(folded, by_folded, n=NAMES_MAX, cutoff=0.6)
     if folded:
-        # A name cut short, or with a part too many, may share too few letters to count as close.
+        # A name cut short, or with an extra part, may share too few letters to count as close.
         close += sorted(each for each in by_folded if folded in each or each in folded)
     close = list(dict.fromkeys(close))[:NAMES_MAX]
     if not close:

@@ -1,7 +1,7 @@
-"""Causes that show inside members: what their threads, process queues and locks tell.
+"""Causes that show inside members: in their threads, process queues and locks.
 
 Law: pure; evidence in, causes out. Each rule names a cause only where healthy members could not
-look the same; the spans below are what tells them apart.
+look the same; the spans below separate the two.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from rocketstream.model import MessageQueue
 from rocketstream.protocol import names
 
 WAITED_MS = 45_000
-"""Messages that wait for less may wait for the next rebalance, or a lock to be given up."""
+"""Messages that have waited for less may be waiting for the next rebalance or for a lock."""
 YOUNG_MS = 30_000
-"""A member is given time to divide the queues."""
+"""The time a member is given to divide the queues."""
 SOON_MS = 300_000
-"""What is worked off within this is no slow listener's."""
+"""A backlog that is worked off within this is not a slow listener's."""
 BUSY_SHARE = 0.8
 
 
 def waits_ms(evidence: Evidence, queue: QueueState) -> int:
-    """Return how long the next message of a queue has waited; 0 when none does."""
+    """Return how long the next message of a queue has waited, in ms; 0 when none waits."""
     if not queue.waiting or queue.waiting <= 0:
         return 0
     return queue.time_lag_ms(evidence.state.taken_ms) or 0
 
 
 def queue_of(queue: QueueState) -> MessageQueue:
-    """Return the queue a state is of."""
+    """Return the message queue a state belongs to."""
     return MessageQueue(queue.topic, queue.broker_name, queue.queue_id)
 
 
 def pinned_cause(evidence: Evidence, each: PinnedMessage) -> Cause:
-    """The cause a pinned message is."""
+    """Return the cause for a pinned message."""
     what = f"message {each.msg_id}" if each.msg_id else "the message"
     keys = f" (key {each.keys})" if each.keys else ""
     where = f"{each.topic} queue {each.queue_id} at {each.broker_name}"
@@ -78,7 +78,8 @@ def starved_pool(evidence: Evidence, member: Member) -> Cause | None:
     usual_ms = max((r.consume_ms for r in second.rates.values()), default=0.0)
     held = sum(queue.held for queue in second.queues.values())
     if idle_ms is not None:
-        # A pool that had nothing to do is not stuck: so long messages it holds have waited.
+        # A pool that had nothing to do is not stuck, so messages it holds must have waited this
+        # long.
         own = [q for q in evidence.state.queues if queue_of(q) in second.queues]
         idle_ms = min(idle_ms, max((waits_ms(evidence, queue) for queue in own), default=0))
     if (
@@ -101,7 +102,7 @@ def starved_pool(evidence: Evidence, member: Member) -> Cause | None:
 
 
 def slow_listener(evidence: Evidence, member: Member) -> Cause | None:
-    """Threads are all busy, messages are finished, and fewer than are needed."""
+    """All threads are busy and messages are finished, but more slowly than they arrive."""
     second = member.second or member.first
     if second is None:
         return None
@@ -166,7 +167,7 @@ def failing_in_order(evidence: Evidence, member: Member) -> Cause | None:
 
 
 def held_up(evidence: Evidence, member: Member) -> Cause | None:
-    """Messages wait, the member has none in hand and gets none: it was told to pause."""
+    """Messages wait, the member holds none and gets none: it was told to pause."""
     first, second = member.first, member.second
     if first is None or second is None:
         return None
@@ -183,7 +184,7 @@ def held_up(evidence: Evidence, member: Member) -> Cause | None:
                           for q, held in waiting):  # fmt: skip
         return None
     if second.is_orderly and any(not held.locked for _, held in waiting):
-        return None  # it waits for locks
+        return None  # the member waits for locks
     held = sum(held.held for _, held in waiting)
     lag = sum(queue.waiting or 0 for queue, _ in waiting)
     if held:
@@ -201,12 +202,12 @@ def held_up(evidence: Evidence, member: Member) -> Cause | None:
 
 
 def _is_done(queue: QueueState, held: HeldQueue) -> bool:
-    """Whether the member consumed all there is, and only has not committed it yet."""
+    """Whether the member consumed everything, and only has not committed it yet."""
     return queue.max_offset is not None and held.commit_offset >= queue.max_offset
 
 
 def flow_controlled(evidence: Evidence, member: Member) -> Cause | None:
-    """A member holds as much as it may; named where nothing else explains why it holds it."""
+    """A member holds as many messages as it may; named only where nothing else explains why."""
     second = member.second or member.first
     if second is None or not needs_help(evidence):
         return None
@@ -233,7 +234,7 @@ def flow_controlled(evidence: Evidence, member: Member) -> Cause | None:
 
 
 def unlocked(evidence: Evidence, member: Member) -> Iterable[MessageQueue]:
-    """Yield queues an orderly member has and may not consume, for want of the broker's lock."""
+    """Yield queues an orderly member has but may not consume, for want of the broker's lock."""
     first, second = member.first, member.second
     if first is None or second is None or not second.is_orderly:
         return
@@ -247,7 +248,7 @@ def unlocked(evidence: Evidence, member: Member) -> Iterable[MessageQueue]:
 
 
 def told(evidence: Evidence) -> Mapping[str, Look]:
-    """Return the newest look into each member that told."""
+    """Return the newest look into each member that answered."""
     return {m.client_id: m.look for m in evidence.members if m.look is not None}
 
 
@@ -255,14 +256,14 @@ def told(evidence: Evidence) -> Mapping[str, Look]:
 
 
 def _lanes(look: Look) -> int:
-    """Return how many calls it can make at once: in order, one a queue at most."""
+    """Return how many calls a member can make at once: in order, at most one per queue."""
     if look.is_orderly:
         return max(min(look.pool_size, len(look.queues)), 1)
     return look.pool_size
 
 
 def _nothing_finished_ms(first: Look, second: Look) -> int | None:
-    """Return for how long nothing was finished by the member's own clock; None if something was."""
+    """Return how many ms of the member's clock nothing was finished; None if something was."""
     latest = max((q.last_consume_ms or 0 for q in second.queues.values()), default=0)
     before = max((q.last_consume_ms or 0 for q in first.queues.values()), default=0)
     if not latest or latest != before or second.now_ms is None:
@@ -271,7 +272,7 @@ def _nothing_finished_ms(first: Look, second: Look) -> int | None:
 
 
 def _was_still(first: Look, second: Look, queue: QueueState, held: HeldQueue) -> bool:
-    """Return whether nothing came into a queue between the looks, nor left it."""
+    """Return whether no message entered or left a queue between the looks."""
     before = first.queues[queue_of(queue)]
     return (
         before.held == held.held == 0
@@ -291,7 +292,7 @@ def _oldest_ms(evidence: Evidence) -> int:
 
 
 def _drained_ms(evidence: Evidence) -> float:
-    """Return how long what waits takes at the members' pace, less what arrives."""
+    """Return how long the waiting messages take at the members' pace, less what arrives, in ms."""
     looks = told(evidence).values()
     topics = {q.topic for q in evidence.state.of_kind(QueueKind.TOPIC)}
     pace = sum(r.ok_tps for look in looks for topic, r in look.rates.items() if topic in topics)
@@ -301,9 +302,10 @@ def _drained_ms(evidence: Evidence) -> float:
 
 
 def _arrives(evidence: Evidence, topic: str) -> float:
-    """Return messages a second that come into a topic, cautiously.
+    """Return messages a second that arrive in a topic, estimated cautiously.
 
-    Between two looks few come, so that figure is rough; what waits came since the oldest of it did.
+    Few messages arrive between two looks, so that figure is rough; the waiting messages all arrived
+    since the oldest of them.
     """
     since_ms = [
         (queue.lag or 0, age_ms)
@@ -321,7 +323,7 @@ def _arriving(evidence: Evidence) -> str:
 
 
 def _where(busy: Iterable[ThreadStack]) -> tuple[str, ...]:
-    """Return evidence lines saying where threads or tasks stand."""
+    """Return evidence lines that say where threads or tasks stand."""
     threads = tuple(busy)
     found = [f"{number} at {place}" for place, number in places(threads)]
     return (f"{_kind(threads)}s stand: {some(found)}",) if found else ()

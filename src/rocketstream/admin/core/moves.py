@@ -1,4 +1,4 @@
-"""Where a group's queues go in a reset, what that skips and repeats, and what speaks against it.
+"""Where a reset moves a group's queues, what that skips and repeats, and what speaks against it.
 
 Law: pure: offsets, members and targets in, rows and sentences out.
 """
@@ -17,7 +17,7 @@ from rocketstream.model import MessageQueue
 
 
 class ResetKind(StrEnum):
-    """What decides where a queue goes."""
+    """How the new offset of a queue is chosen."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -33,9 +33,9 @@ class ResetTarget:
     """Where a group is to go; made by one of the class methods.
 
     Attributes:
-        value: ms since 1970 of a time, the offset, or how far to shift; None for the others.
-        group: whose offsets are copied; None unless copied.
-        offsets: where each queue was, of an undo.
+        value: the time in ms since 1970, the offset, or how far to shift; None for other kinds.
+        group: the group whose offsets are copied; None for other kinds.
+        offsets: where each queue was, for an undo.
     """
 
     kind: ResetKind
@@ -50,7 +50,7 @@ class ResetTarget:
 
     @classmethod
     def latest(cls) -> Self:
-        """The end of each queue: what waits is skipped."""
+        """The end of each queue: waiting messages are skipped."""
         return cls(ResetKind.LATEST)
 
     @classmethod
@@ -58,7 +58,7 @@ class ResetTarget:
         """The message stored nearest to a time, ms since 1970; the end where all are older.
 
         Raises:
-            ConfigurationError: a negative time.
+            ConfigurationError: the time is negative.
         """
         if timestamp_ms < 0:
             raise ConfigurationError(
@@ -73,7 +73,7 @@ class ResetTarget:
         """One offset, in every queue.
 
         Raises:
-            ConfigurationError: a negative offset.
+            ConfigurationError: the offset is negative.
         """
         if offset < 0:
             raise ConfigurationError(
@@ -85,10 +85,10 @@ class ResetTarget:
 
     @classmethod
     def shift(cls, by: int) -> Self:
-        """So many messages from where the group is, in every queue: forward, or back if negative.
+        """``by`` messages from where the group is, in every queue: forward, or back if negative.
 
         Raises:
-            ConfigurationError: zero.
+            ConfigurationError: ``by`` is zero.
         """
         if by == 0:
             raise ConfigurationError(
@@ -124,7 +124,7 @@ class ResetTarget:
 
     @property
     def may_skip(self) -> bool:
-        """Whether who asks for this plainly asks for skipping messages."""
+        """Whether this target says plainly that messages may be skipped."""
         forward = self.kind is ResetKind.SHIFT and (self.value or 0) > 0
         return self.kind in (ResetKind.LATEST, ResetKind.UNDO) or forward
 
@@ -148,8 +148,8 @@ class QueueFacts:
         min_offset: the oldest message kept.
         max_offset: the offset the next message will get.
         committed: the group's offset; None when it has none.
-        found: what the target says for this queue where a broker had to be asked: the offset at a
-            time, or the other group's; None where it says nothing.
+        found: the target's offset for this queue where a broker had to be asked: the offset at a
+            time, or the other group's; None where the target has none.
     """
 
     queue: MessageQueue
@@ -166,9 +166,9 @@ class ResetRow:
     Attributes:
         min_offset: the oldest message kept.
         max_offset: the offset the next message will get.
-        from_offset: what is stored now; None when the group has nothing stored there.
-        to_offset: where the group goes on.
-        wanted_offset: what the target says, before it was clamped to what is kept.
+        from_offset: the offset stored now; None when the group has none stored.
+        to_offset: the offset at which the group will continue.
+        wanted_offset: the target's offset, before it was clamped to the messages kept.
         by: who moves it.
     """
 
@@ -189,7 +189,7 @@ class ResetRow:
 
     @property
     def skipped(self) -> int:
-        """Messages kept that are not consumed then, though they never were."""
+        """Messages that are kept and were never consumed, and now will not be."""
         known = self.min_offset if self.from_offset is None else self.from_offset
         return max(self.to_offset - max(known, self.min_offset), 0)
 
@@ -222,7 +222,7 @@ class ResetRow:
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """A connected member, as far as it matters who can be told."""
+    """A connected member, with what decides whether it can be told to move."""
 
     client_id: str
     language: str
@@ -238,9 +238,9 @@ class ResetPlan:
         topic: None when every topic of a copied group, or of an undo, is meant.
         taken_ms: when the offsets were read, ms since 1970.
         members: client ids of the connected members.
-        warnings: what is to be known, and does not hinder.
+        warnings: what to know before; they do not prevent the reset.
         problems: why ``reset_apply`` refuses it without ``force``.
-        new_group: whether the group is made by it.
+        new_group: whether the reset makes the group.
     """
 
     group: str
@@ -300,10 +300,10 @@ class ResetDoneRow:
 
     Attributes:
         row: what was planned for it.
-        stored_offset: what the broker has stored now; None when it could not be asked.
-        moved: whether the group went there; None when the offset alone cannot tell, as where
-            members already consumed as far as they had been.
-        note: why it did not, or why that is not known.
+        stored_offset: the offset the broker has stored now; None when it could not be asked.
+        moved: whether the group went there; None when the offset alone cannot show it, for example
+            where members have already consumed as far as before.
+        note: why the group did not go there, or why that is not known.
     """
 
     row: ResetRow
@@ -318,7 +318,7 @@ class ResetDone:
 
     Attributes:
         rows: the queues that were moved.
-        left: queues left alone, since the group had gone past the target by itself meanwhile.
+        left: queues left alone, because the group itself had gone past the target meanwhile.
         undo_path: the file that takes it back (``Admin.undo``); None when nothing was moved.
     """
 
@@ -337,7 +337,7 @@ class ResetDone:
 
 
 def row_of(facts: QueueFacts, target: ResetTarget, by: ResetBy) -> ResetRow | None:
-    """Return where one queue goes; None where the target says nothing for it."""
+    """Return where one queue goes; None where the target has no offset for it."""
     wanted = _wanted(facts, target)
     if wanted is None:
         return None
@@ -365,7 +365,8 @@ def _wanted(facts: QueueFacts, target: ResetTarget) -> int | None:
         case ResetKind.SHIFT:
             if facts.committed is None or target.value is None:
                 return None
-            # Where the group would go on by itself: neither in what expired nor beyond the end.
+            # Where the group would continue by itself: neither among expired messages nor beyond
+            # the end.
             begins = min(max(facts.committed, facts.min_offset), facts.max_offset)
             return begins + target.value
         case _:
@@ -373,7 +374,7 @@ def _wanted(facts: QueueFacts, target: ResetTarget) -> int | None:
 
 
 def skip_problem(rows: Iterable[ResetRow], target: ResetTarget) -> list[str]:
-    """Return the problem of messages that would never be consumed, where nobody asked for that."""
+    """Return the problem of messages that would never be consumed, unless that was asked for."""
     skipping = [row for row in rows if row.skipped]
     if target.may_skip or not skipping:
         return []
@@ -384,13 +385,13 @@ def skip_problem(rows: Iterable[ResetRow], target: ResetTarget) -> list[str]:
 
 
 TOLD_LANGUAGES = frozenset({"JAVA", "PYTHON"})
-"""Whose clients are known to move when a broker tells them to (220)."""
+"""Clients known to move when a broker tells them to (220)."""
 SPARK_MARK = "#spark"
-"""How the client ids of members end that stand for a listener on Spark."""
+"""The suffix of client ids of members that represent a listener on Spark."""
 
 
 def member_problems(members: Iterable[GroupMember], by: Iterable[ResetBy]) -> list[str]:
-    """Return why members would not go where they are sent, a sentence for each kind of member."""
+    """Return why members would not go where they are sent, one sentence per kind of member."""
     told = ResetBy.MEMBERS in set(by)
     found: list[str] = []
     everyone = sorted(members, key=lambda member: member.client_id)
@@ -424,15 +425,15 @@ def member_problems(members: Iterable[GroupMember], by: Iterable[ResetBy]) -> li
 
 
 def changes_since(plan: ResetPlan, now: ResetPlan) -> list[str]:
-    """Return in what a plan is no longer true, in sentences; empty when it can be carried out.
+    """Return, in sentences, why a plan is no longer true; empty when it can be carried out.
 
-    A group whose members consume moves on meanwhile: what they consumed and the plan did not count
-    is repeated too, which is no reason to refuse. Going further back than shown, skipping more, or
-    members that came or went are.
+    A group whose members consume moves on meanwhile: messages they consumed since are repeated too,
+    which is no reason to refuse. Reasons are: going further back than shown, skipping more, or
+    members that came or went.
 
     Args:
-        plan: what was shown.
-        now: the same offsets to go to, with what is stored and kept now.
+        plan: the plan that was shown.
+        now: the same target offsets, with the stored offsets and kept messages of now.
     """
     found: list[str] = []
     if plan.is_online != now.is_online:
@@ -455,7 +456,7 @@ def changes_since(plan: ResetPlan, now: ResetPlan) -> list[str]:
 
 
 def still_to_move(plan: ResetPlan, now: ResetPlan) -> tuple[list[ResetRow], list[ResetRow]]:
-    """Return the rows to carry out, and those that the group has gone past by itself.
+    """Return the rows to carry out, and the rows of queues the group has gone past by itself.
 
     A queue that was to go forward, or to stay, is never taken back.
     """
@@ -472,7 +473,7 @@ def still_to_move(plan: ResetPlan, now: ResetPlan) -> tuple[list[ResetRow], list
 
 
 def outcome(row: ResetRow, stored: int | None) -> ResetDoneRow:
-    """Return what the offset read back says of a queue."""
+    """Return what the offset read back says about a queue."""
     if stored is None:
         return ResetDoneRow(row, None, None, "what is stored now could not be read")
     if stored == row.to_offset:

@@ -1,6 +1,6 @@
 """Going through several queues as one sequence in order of time, page by page.
 
-Law: pure; which range of which queue is to be read next, which message is the next, and where
+Law: pure; decides which range of which queue is read next, which message comes next, and where
 another page begins.
 """
 
@@ -19,19 +19,19 @@ from rocketstream.model import MessageQueue
 from rocketstream.protocol.message_ext import MessageExt
 
 READ_AT_ONCE: Final = 32
-"""An Apache broker gives no more at once."""
+"""Most messages in one answer of an Apache broker."""
 
 Range = tuple[int, int]
-"""Offsets from, and to (exclusive)."""
+"""The first offset, and the end (exclusive)."""
 
 
 class Pages:
     """The messages of ranges of queues, ordered by store time.
 
     Args:
-        ranges: what is left of each queue.
-        newest_first: the order.
-        wanted: messages a page holds: no more than needed is read of each queue.
+        ranges: the range of each queue that is still to be read.
+        newest_first: whether the order is newest first.
+        wanted: how many messages a page holds, so that no more than needed is read of each queue.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Pages:
         self._newest_first = newest_first
         self._aside: dict[MessageQueue, Range] = {}
         self._read: dict[MessageQueue, deque[MessageExt]] = {}
-        # How far a queue is read, which is ahead of what was handed out.
+        # How far each queue is read, which is ahead of the messages handed out.
         self._edge: dict[MessageQueue, int] = {}
         share = 2 * wanted // max(len(self.ranges), 1)
         self._window = min(max(share, 4), READ_AT_ONCE)
@@ -63,7 +63,7 @@ class Pages:
         return None
 
     def have_read(self, queue: MessageQueue, span: Range, found: Sequence[MessageExt]) -> None:
-        """Take what a range holds; its offsets that have no message any more are gone."""
+        """Take the messages of a range that was read; offsets without a message are gone."""
         messages = [m for m in found if span[0] <= m.queue_offset < span[1]]
         if self._newest_first:
             messages.reverse()
@@ -71,7 +71,7 @@ class Pages:
         self._edge[queue] = span[0] if self._newest_first else span[1]
 
     def take(self) -> MessageExt | None:
-        """Return the next message, None when none is left; call it when nothing is to be read."""
+        """Return the next message, None when none is left; call it when no range has to be read."""
         heads = {queue: read[0] for queue, read in self._read.items() if read}
         if not heads:
             self.ranges = {}
@@ -85,17 +85,17 @@ class Pages:
         return message
 
     def finish(self, queue: MessageQueue) -> None:
-        """Leave out what is left of a queue."""
+        """Leave out the rest of a queue."""
         self.ranges.pop(queue, None)
         self._read.pop(queue, None)
 
     def put_aside(self, queue: MessageQueue) -> None:
-        """Leave out a queue that could not be read; what is left of it is left for another page."""
+        """Leave out a queue that could not be read; its rest is kept for another page."""
         self._aside[queue] = self.ranges[queue]
         self.finish(queue)
 
     def left(self) -> dict[MessageQueue, Range]:
-        """Return what is left of each queue: where another page goes on."""
+        """Return the rest of each queue, where another page continues."""
         found = dict(self._aside)
         for queue, (low, high) in self.ranges.items():
             if not self._read.get(queue) and queue in self._edge:
@@ -108,13 +108,13 @@ class Pages:
 
 @dataclass(frozen=True, slots=True)
 class SearchPlace:
-    """Where a search goes on.
+    """The place where a search continues.
 
     Attributes:
         newest_first: its order.
         since_ms: its first store time, None for any.
         until_ms: its end, None for any.
-        ranges: what is left of each queue.
+        ranges: the range of each queue that is still to be read.
     """
 
     newest_first: bool
@@ -123,7 +123,7 @@ class SearchPlace:
     ranges: Mapping[MessageQueue, Range]
 
     def side(self, store_ms: int) -> str | None:
-        """Tell whether a time is ``before`` or ``behind`` the times wanted, in this order."""
+        """Return whether a time is ``before`` or ``behind`` the wanted times, in this order."""
         is_early = self.since_ms is not None and store_ms < self.since_ms
         is_late = self.until_ms is not None and store_ms >= self.until_ms
         if not is_early and not is_late:
@@ -131,7 +131,7 @@ class SearchPlace:
         return "behind" if is_early == self.newest_first else "before"
 
     def word(self, topic: str) -> str:
-        """Return it as a word to hand back; it holds no message."""
+        """Return the place as a text for the caller to hand back; it contains no message."""
         rows = [[q.broker_name, q.queue_id, *span] for q, span in sorted(self.ranges.items())]
         tree = [1, topic, self.newest_first, self.since_ms, self.until_ms, rows]
         text = json.dumps(tree, separators=(",", ":"))
@@ -139,10 +139,10 @@ class SearchPlace:
 
     @classmethod
     def of_word(cls, word: str, topic: str) -> SearchPlace:
-        """Read a word.
+        """Read a place from its text.
 
         Raises:
-            ConfigurationError: it is none, or one of another topic.
+            ConfigurationError: the text is not a place, or is one of another topic.
         """
         try:
             tree: Any = json.loads(base64.urlsafe_b64decode(word + "=" * (-len(word) % 4)))

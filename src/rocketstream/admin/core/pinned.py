@@ -1,7 +1,7 @@
-"""RocketMQ's own stuck case: one message never leaves a process queue, all else goes on.
+"""RocketMQ's own stuck case: one message never leaves a process queue while others go on.
 
-Law: pure. From two looks into a member; a message is only called pinned when it is held for longer
-than a backlog, a slow listener or disorder among threads explains.
+Law: pure. Decides from two looks into a member. A message is called pinned only when it is held for
+longer than a backlog, a slow listener or threads finishing out of order explain.
 """
 
 from __future__ import annotations
@@ -22,18 +22,19 @@ from rocketstream.admin.state import PinnedMessage, QueueState
 from rocketstream.model import MessageQueue
 
 HELD_MS = 30_000
-"""A message in a listener's hands for less than this is in work."""
+"""A message in a listener's hands for less than this is being worked on."""
 SLOWER = 3
-"""In work, too, for so many times what a call takes on average."""
+"""A message in a listener's hands for less than this many mean calls is being worked on, too."""
 MINUTE_MS = 60_000
-"""Members tell what they pulled and finished over a minute."""
+"""Members report what they pulled and finished over a minute."""
 ROUNDING = 1.1
-"""That minute is up to ten seconds longer."""
+"""That minute may be up to ten seconds longer."""
 ONE_PULL = 32
 SPAN_MAX = 2_000
-"""Offsets apart from which a member pulls no more until the first is finished."""
+"""The span of held offsets at which a member stops pulling until the first one is finished."""
 STEADY = (0.3, 2.0)
-"""Who finishes so many times what arrives neither falls behind nor works off a backlog."""
+"""A member that finishes this many times what arrives neither falls behind nor catches up.
+"""
 
 
 def find_pinned(
@@ -42,8 +43,8 @@ def find_pinned(
     """Return the messages that are pinned, the one held longest first.
 
     Args:
-        evidence: two looks into members; those looked into once, or not at all, tell nothing.
-        stands_ms: how long a queue was watched to stand where it stands, where it was watched.
+        evidence: two looks into members; members that answered fewer are left out.
+        stands_ms: for how long each watched queue was seen standing still, in ms.
     """
     state = evidence.state
     queues = {MessageQueue(q.topic, q.broker_name, q.queue_id): q for q in state.queues}
@@ -89,10 +90,10 @@ class _Case:
         return self.second.rates.get(self.queue.topic) or TopicRates()
 
     def held_ms(self, stood_ms: int) -> int | None:
-        """Return how long the message is in a listener's hands at least; None if not proven."""
+        """Return how many ms at least a listener has had the message; None if not proven."""
         rates = self.rates
         if not rates.consume_ms and not rates.ok_tps and not self.behind:
-            return None  # nothing shows that listeners return sooner
+            return None  # nothing shows that listeners return sooner than that
         enough = max(HELD_MS, SLOWER * rates.consume_ms)
         if stood_ms >= enough:
             return stood_ms
@@ -107,11 +108,11 @@ class _Case:
 
     @property
     def behind(self) -> int:
-        """Messages behind the first that were pulled and finished, at least."""
+        """The least number of messages behind the first that were pulled and finished."""
         held, queue = self.held, self.queue
         unread = 0 if self._pull_waits else ONE_PULL
         if any(s.topic == queue.topic and s.expression != "*" for s in self.second.subscriptions):
-            # Gaps of a filter look finished; what it wants was counted, perhaps.
+            # Gaps of a filter look like finished messages; wanted ones may have been counted.
             if queue.matching is None or not queue.matching_is_exact or not self.all_pulled:
                 return 0
             return max(queue.matching - held.held - unread, 0)
@@ -121,7 +122,7 @@ class _Case:
         return max(held.finished_behind, pulled - held.held)
 
     def _quiet_ms(self) -> int:
-        """Return how long nothing of the queue was finished, although something behind it was.
+        """Return how many ms nothing of the queue was finished, although something behind it was.
 
         What was finished behind it was handed out later; so it was in a listener's hands when the
         last of them was finished. Where a thread is free, others are not what it waits for.
@@ -141,7 +142,7 @@ class _Case:
         return self.behind > finished * ROUNDING
 
     def _alone_for_a_minute(self) -> bool:
-        """Whether nothing was pulled or finished for a minute: so long it had a thread, then."""
+        """Whether nothing was pulled or finished for a minute: it had a thread that long."""
         rates = self.rates
         idle = not (rates.pull_tps or rates.ok_tps or rates.failed_tps)
         return idle and rates.consume_ms > 0 and self._all_in_hand and self._is_settled
@@ -168,7 +169,7 @@ class _Case:
 
     @property
     def _pull_waits(self) -> bool:
-        """Whether its pull waits at the broker: there is nothing more to pull."""
+        """Whether its pull waits at the broker, so that there is nothing more to pull."""
         return self.before.last_pull_ms == self.held.last_pull_ms
 
     @property
@@ -179,12 +180,12 @@ class _Case:
 
     @property
     def _is_settled(self) -> bool:
-        """Whether the member was there for longer than its figures reach back."""
+        """Whether the member has run for longer than its figures reach back."""
         started_ms, now_ms = self.second.started_ms, self.second.now_ms
         return started_ms is not None and now_ms is not None and now_ms - started_ms > MINUTE_MS
 
     def _since_stored_ms(self) -> int:
-        """Return how long ago the message came, or the member if that was later."""
+        """Return how many ms ago the message was stored, or the member started if later."""
         age_ms = self.queue.time_lag_ms(self.evidence.state.taken_ms) or 0
         started_ms, now_ms = self.second.started_ms, self.second.now_ms
         if started_ms is not None and now_ms is not None:
@@ -219,13 +220,13 @@ def _pinned(
 
 
 def _stack(group: str, first: Look, second: Look) -> str | None:
-    """Return where the listener thread stands that stood there at both looks."""
+    """Return the stack of the listener thread that stood at the same place at both looks."""
     before = {t.name: t.listener for t in busy_listeners(first.threads, group)}
     stuck = [t for t in busy_listeners(second.threads, group) if before.get(t.name) == t.listener]
     return _rarest(stuck).text() if stuck else None
 
 
 def _rarest(threads: Sequence[ThreadStack]) -> ThreadStack:
-    """Return the thread whose place is most its own: the others may only be slow."""
+    """Return the thread whose place is the rarest: the others may only be slow."""
     places = [thread.place for thread in threads]
     return min(threads, key=lambda thread: (places.count(thread.place), thread.name))

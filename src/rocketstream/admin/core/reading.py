@@ -1,4 +1,4 @@
-"""From what brokers and members answered to evidence.
+"""Turns the answers of brokers and members into evidence.
 
 Law: pure; peers' names and encodings end here.
 """
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from rocketstream.protocol.message_ext import MessageExt
 
 RATES_MIN_MS = 400
-"""Two states closer than this tell no rate."""
+"""Two states closer together than this give no rate."""
 
 
 def look_of(info: ConsumerRunningInfo, taken_ms: int) -> Look:
-    """Return what a member's running info (307) tells."""
+    """Return the content of a member's running info (307)."""
     return Look(
         taken_ms,
         dict(info.properties),
@@ -48,7 +48,7 @@ def look_of(info: ConsumerRunningInfo, taken_ms: int) -> Look:
 
 
 def message_of(message: MessageExt, queue: QueueState) -> MessageFacts:
-    """Return what is told of a stored message; of a retried one, under its first id."""
+    """Return the facts about a stored message; a retried one is under its first id."""
     properties = message.properties
     return MessageFacts(
         queue.topic,
@@ -65,18 +65,18 @@ def message_of(message: MessageExt, queue: QueueState) -> MessageFacts:
 
 
 def tags_seen(row: SubscriptionRow, tags: Sequence[str | None]) -> FilterSeen:
-    """Return how a topic's newest tags fit what the group subscribes."""
+    """Return how many of a topic's newest tags a group's subscription matches."""
     wanted = {tag.strip() for tag in row.expression.split("||")}
     matching = sum(tag in wanted for tag in tags)
     return FilterSeen(row.topic, row.expression, len(tags), matching, tuple(dict.fromkeys(tags)))
 
 
 def condition_seen(row: SubscriptionRow, found: Sequence[Mapping[str, str]]) -> FilterSeen:
-    """Return what a condition names and what messages have; nothing is evaluated yet."""
+    """Return the properties a condition names and messages have; nothing is evaluated yet."""
     try:
         wanted = property_names(row.expression)
     except SubscriptionError:
-        wanted = ()  # of a grammar that is not ours
+        wanted = ()  # the condition uses a grammar we do not read
     has = tuple(sorted({name for properties in found for name in properties}))
     users = tuple(name for name in has if name in wanted or name not in RESERVED_PROPERTIES)
     return FilterSeen(
@@ -106,7 +106,7 @@ def arrival_tps(first: GroupState, second: GroupState) -> dict[str, float]:
 
 
 def not_told(evidence: Evidence) -> Iterable[str]:
-    """Yield what no question tells about this group."""
+    """Yield what no answer tells about this group."""
     state = evidence.state
     if state.message_model == "BROADCASTING":
         yield "a broadcasting group's progress is at its members, each has its own"
@@ -124,7 +124,7 @@ def not_told(evidence: Evidence) -> Iterable[str]:
 
 
 def _held(info: ProcessQueueInfo) -> HeldQueue:
-    # An orderly member's messages in its listener's hands are counted, but not in these offsets.
+    # Messages an orderly member's listener is working on are counted, but not in these offsets.
     first, last = info.cached_msg_min_offset, info.cached_msg_max_offset
     count = info.cached_msg_count
     has_range = count > 0 and last >= first
@@ -161,5 +161,5 @@ def _known(timestamp: int) -> int | None:
 
 
 def is_retry(topic: str) -> bool:
-    """Return whether a topic holds what a group is to try again."""
+    """Return whether a topic holds the messages a group is to try again."""
     return topic.startswith(names.RETRY_PREFIX)

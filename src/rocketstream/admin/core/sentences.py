@@ -32,11 +32,11 @@ def fine(now: GroupState, waiting: int, age_ms: int, rates: Rates | None) -> str
 
 
 def failing(now: GroupState, given_up: int, over_ms: int) -> str:
-    """What a lag does not tell: messages that failed; empty where none did.
+    """The failures a lag does not show; empty where no message failed.
 
     Args:
         now: the newest state.
-        given_up: messages that became dead letters while the group was watched.
+        given_up: how many messages became dead letters while the group was watched.
         over_ms: for how long it was watched.
     """
     again = (now.retrying or 0) + (now.delayed or 0)
@@ -141,7 +141,7 @@ def pinned(worst: PinnedMessage, held: int) -> str:
 
 
 def broadcasting(now: GroupState) -> str:
-    """A group whose offsets are at its members."""
+    """A group whose members keep the offsets."""
     return (
         f"A broadcasting group: each of its {plural(len(now.members or ()), 'member')} keeps its "
         "own progress; `rocketstream group running-info` asks them."
@@ -149,7 +149,7 @@ def broadcasting(now: GroupState) -> str:
 
 
 def no_queues(now: GroupState) -> str:
-    """A group nothing is known to consume."""
+    """A group that is not known to consume anything."""
     if now.errors:
         return f"Nothing could be asked: {some(now.errors)}."
     who = _connected(now) if now.members else "nobody is connected"
@@ -157,13 +157,13 @@ def no_queues(now: GroupState) -> str:
 
 
 def nothing_known(now: GroupState, unknown: Sequence[Track]) -> str:
-    """Not one queue whose lag is known."""
+    """No queue with a known lag."""
     reasons = sorted({track.unsure for track in unknown if track.unsure} | set(now.errors))
     return f"How far the group is, is not known in any queue: {some(reasons)}."
 
 
 def partly_known(now: GroupState, tracks: Sequence[Track], unknown: Sequence[Track]) -> str:
-    """Some queues are fine, the others nobody knows."""
+    """Some queues are fine, and the lag of the others is unknown."""
     reasons = sorted({track.unsure for track in unknown if track.unsure})
     fine = len(tracks) - len(unknown)
     return (
@@ -175,7 +175,7 @@ def partly_known(now: GroupState, tracks: Sequence[Track], unknown: Sequence[Tra
 
 
 def nobody_yet(waiting: int, age_ms: int, had_members: bool) -> str:
-    """Nobody connected, too early to call it stopped."""
+    """Nobody is connected, but it is too early to call the group stopped."""
     oldest = f", the oldest for {span(age_ms)}" if age_ms else ""
     if had_members:
         return (
@@ -190,7 +190,7 @@ def nobody_yet(waiting: int, age_ms: int, had_members: bool) -> str:
 
 
 def members_unknown(now: GroupState, waiting: int, stood_ms: int) -> str:
-    """Nothing moves and nobody told whether anybody is connected."""
+    """Nothing moves, and no broker reported whether members are connected."""
     why = f" ({some(now.errors)})" if now.errors else ""
     return (
         f"Nothing was finished for {span(stood_ms)} and {waits(waiting)}; whether anybody is "
@@ -199,7 +199,7 @@ def members_unknown(now: GroupState, waiting: int, stood_ms: int) -> str:
 
 
 def maybe_in_work(now: GroupState, waiting: int, stood_ms: int) -> str:
-    """So few wait that listeners may have them all."""
+    """So few messages wait that listeners may be working on all of them."""
     return (
         f"{_messages(waiting)} not finished for {span(stood_ms)} although {_connected(now)}: they "
         "may be in work, RocketMQ gives a listener 15 min; `rocketstream group why` asks them."
@@ -207,7 +207,7 @@ def maybe_in_work(now: GroupState, waiting: int, stood_ms: int) -> str:
 
 
 def trend_unknown(now: GroupState, waiting: int, age_ms: int) -> str:
-    """Behind, and too early to say where it goes."""
+    """Behind, and too early to say whether it catches up."""
     aged = _aged(now, age_ms)
     oldest = f", the oldest for {aged}" if aged != span(0) else ""
     return (
@@ -231,7 +231,7 @@ def _connected(now: GroupState) -> str:
 
 
 def _aged(now: GroupState, age_ms: int) -> str:
-    """Return how old the oldest waiting message is; the store times know more than the window."""
+    """Return how old the oldest waiting message is; store times know more than the window."""
     told = [
         lag
         for queue in now.of_kind(QueueKind.TOPIC, QueueKind.RETRY)

@@ -1,4 +1,4 @@
-"""The stacks a member tells of its threads, Java's and Python's, and where its listeners stand.
+"""The stacks a member reports of its threads, Java's and Python's, and where its listeners stand.
 
 Law: pure; text in, values out. A line that is neither a thread nor a frame is left out.
 """
@@ -11,10 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 POOL_PREFIX = "ConsumeMessageThread_"
-"""What both clients call the threads, and ours the tasks, that call listeners, before the group's
-name."""
+"""The prefix, before the group's name, of the threads (and of our tasks) that call listeners."""
 GROUP_CHARS_MAX = 100
-"""Of the group's name a thread's name has so many characters."""
+"""How many characters of the group's name a thread's name contains."""
 STACK_LINES_MAX = 12
 _JAVA_THREAD = re.compile(r"^(?P<name>.*?) *TID: (?P<id>-?\d+) STATE: (?P<state>\w+)\s*$")
 _OUR_THREAD = re.compile(
@@ -26,7 +25,7 @@ _JAVA_RUN = ("ConsumeMessageConcurrentlyService$ConsumeRequest.run",
 _JAVA_CLIENT = "org.apache.rocketmq.client.impl.consumer."
 _JAVA_OWN = ("java.", "javax.", "jdk.", "sun.", "com.sun.")
 _JAVA_MODULE = re.compile(r"^(?:[\w.-]*(?:@[\w.+-]+)?/){1,2}(?=[\w$.]+\()")
-"""Before a frame's class: ``app//``, ``java.base@17.0.1/``."""
+"""What may precede a frame's class: ``app//``, ``java.base@17.0.1/``."""
 _OUR_CALLER = re.compile(r"[/\\]rocketstream[/\\]client[/\\]consumer[/\\]consume[/\\]")
 _PYTHON_OWN = re.compile(
     r"[/\\](?:lib[/\\]python3[^/\\]*|Lib)[/\\](?!site-packages|dist-packages)|^<"
@@ -38,10 +37,10 @@ class ThreadStack:
     """One thread, or one asyncio task of a Python member.
 
     Attributes:
-        frames: where it stands, the innermost first.
-        state: as Java calls it (``TIMED_WAITING``); None of a Python thread.
-        listener: of ``frames`` those of the user's listener and what it called; empty while the
-            thread calls none.
+        frames: its stack, the innermost frame first.
+        state: its state in Java's terms (``TIMED_WAITING``); None for a Python thread.
+        listener: the part of ``frames`` in the user's listener and what it called; empty while the
+            thread is in no listener.
         is_task: whether it is an asyncio task.
     """
 
@@ -53,7 +52,7 @@ class ThreadStack:
 
     @property
     def place(self) -> str | None:
-        """The innermost place in the user's own code, else the innermost at all."""
+        """The innermost place in the user's own code, otherwise the innermost of all."""
         if not self.listener:
             return None
         own = (frame for frame in self.listener if not _is_library(frame))
@@ -93,7 +92,7 @@ def busy_listeners(threads: Iterable[ThreadStack], group: str) -> tuple[ThreadSt
 
 
 def places(threads: Sequence[ThreadStack]) -> list[tuple[str, int]]:
-    """Return where threads stand in the user's code and how many there, most first."""
+    """Return the places in the user's code where threads stand with their number, most first."""
     found = Counter(thread.place for thread in threads if thread.place)
     return sorted(found.items(), key=lambda each: (-each[1], each[0]))
 
@@ -111,7 +110,7 @@ def _frame(line: str, thread: str) -> str | None:
 def _listener_part(frames: Sequence[str]) -> tuple[str, ...]:
     """Return the frames above the client's own: the listener and what it called.
 
-    A listener may use a client itself, so it is the caller of listeners that is looked for.
+    A listener may use a client itself, so the frame that calls listeners is searched for.
     """
     for index, frame in enumerate(frames):
         if _OUR_CALLER.search(frame):

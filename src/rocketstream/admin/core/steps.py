@@ -1,7 +1,7 @@
-"""Changes of topics, groups and offsets as values: steps with what is so before and after.
+"""Changes of topics, groups and offsets as values: steps with the state before and after.
 
-Law: pure: settings in, steps and sentences out. Settings are kept by upstream's names, also those
-this package does not know, so that a change loses none.
+Law: pure: settings in, steps and sentences out. Settings are kept by upstream's names, including
+those this package does not know, so that a change loses none.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ QUEUES_MAX: Final = 65_536
 
 
 class StepKind(StrEnum):
-    """What a step does."""
+    """The kind of change a step makes."""
 
     PUT_TOPIC = "put topic"
     DELETE_TOPIC = "delete topic"
@@ -40,9 +40,9 @@ class Step:
     Attributes:
         where: the broker's name; the address of a name server for ``DELETE_ROUTE``.
         name: the topic or group; for ``STORE_OFFSET`` the group.
-        before: settings or offset as they are now; None where there are none.
-        after: as they will be; None where they are removed.
-        queue: of ``STORE_OFFSET``.
+        before: the settings or the offset now; None where there are none.
+        after: the settings or the offset afterwards; None where they are removed.
+        queue: the queue, for ``STORE_OFFSET``.
     """
 
     kind: StepKind
@@ -74,10 +74,11 @@ class ChangePlan:
         operation: ``topic.delete``, ``group.pause``, …
         name: the topic, group or file it is about.
         steps: in the order they are made.
-        losses: what is lost by it, a sentence each.
-        warnings: what is to be known, and does not hinder.
+        losses: what the change loses, a sentence each.
+        warnings: what to know before; they do not prevent the change.
         problems: why ``change_apply`` refuses it without ``force``.
-        arguments: what it was made from; planned again with them before it is carried out.
+        arguments: the arguments it was planned from, and is planned from again before it is carried
+            out.
         taken_ms: when it was made, ms since 1970.
     """
 
@@ -98,11 +99,11 @@ class ChangePlan:
 
 @dataclass(frozen=True, slots=True)
 class StepDone:
-    """What became of a step.
+    """The outcome of a step.
 
     Attributes:
-        done: whether it is so now, as read back; None when that could not be asked.
-        note: why not, or what it was followed by.
+        done: whether the change is in place, as read back; None when that could not be asked.
+        note: why it is not in place, or what followed it.
     """
 
     step: Step
@@ -112,19 +113,19 @@ class StepDone:
 
 @dataclass(frozen=True, slots=True)
 class ChangeDone:
-    """What a change did."""
+    """The outcome of a change."""
 
     plan: ChangePlan
     steps: tuple[StepDone, ...]
 
     @property
     def differing(self) -> tuple[StepDone, ...]:
-        """Steps that are not as they were to be."""
+        """Steps whose result is not the planned one."""
         return tuple(each for each in self.steps if each.done is False)
 
 
 def topic_settings(raw: Settings) -> dict[str, Any]:
-    """Return a topic's settings in one form, whichever broker told them."""
+    """Return a topic's settings in one form, whichever kind of broker reported them."""
     return {
         "readQueueNums": int(raw.get("readQueueNums", 0)),
         "writeQueueNums": int(raw.get("writeQueueNums", 0)),
@@ -143,10 +144,10 @@ def new_topic_settings(queues: int, perm: int, order: bool, attributes: Settings
 
 
 def check_topic_settings(settings: Settings) -> None:
-    """Check what a topic is to have.
+    """Check the settings a topic is to get.
 
     Raises:
-        ConfigurationError: too few or too many queues, or a permission that is none.
+        ConfigurationError: there are too few or too many queues, or the permission is not one.
     """
     for name in ("readQueueNums", "writeQueueNums"):
         if not 1 <= settings[name] <= QUEUES_MAX:
@@ -174,9 +175,9 @@ def shrink_sentences(
     Args:
         topic: the topic.
         before: its settings.
-        after: those it is to have.
-        held: messages kept, by queue id.
-        where: the broker.
+        after: its new settings.
+        held: how many messages are kept, by queue id.
+        where: the name of the broker.
     """
     warnings: list[str] = []
     problems: list[str] = []
@@ -201,7 +202,7 @@ def changed_group(raw: Settings, wanted: Settings, where: str) -> dict[str, Any]
     """Return a group's settings with some replaced.
 
     Raises:
-        ConfigurationError: a name the broker does not have, or a value of another kind.
+        ConfigurationError: the broker has no setting of that name, or the value is of another kind.
     """
     after = dict(raw)
     for name, value in wanted.items():
@@ -224,7 +225,7 @@ def changed_group(raw: Settings, wanted: Settings, where: str) -> dict[str, Any]
 
 
 def group_sentences(before: Settings | None, after: Settings) -> tuple[list[str], list[str]]:
-    """Return the warnings and problems of what a group's settings become."""
+    """Return the warnings and problems of a change of a group's settings."""
     warnings: list[str] = []
     problems: list[str] = []
     was = before or {}
@@ -245,12 +246,13 @@ def popped_again(
 ) -> tuple[list[str], list[str]]:
     """Return the retry topics of a group that pops (5.x): its own, and those that may be another's.
 
-    The older form, ``%RETRY%group_topic``, is no name of one group alone: it is the retry topic of
-    ``group_topic`` too, and what group ``group_a`` pops of ``b`` where ``group`` pops ``a_b``.
+    The older form, ``%RETRY%group_topic``, does not belong to one group alone: it is also the retry
+    topic of group ``group_topic``. Group ``group_a`` popping topic ``b`` has the same one as
+    ``group`` popping ``a_b``.
 
     Args:
-        topics: those brokers have.
-        topics_of: all groups there are, and of what topics each has progress.
+        topics: all topics at the brokers.
+        topics_of: for every group, the topics it has progress in.
     """
     own: list[str] = []
     doubtful: list[str] = []
@@ -280,7 +282,7 @@ def _may_pop(group: str, topic: str, topics: Collection[str], consumed: Collecti
 
 
 def still_true(plan: ChangePlan, now: ChangePlan) -> list[str]:
-    """Return in what a plan is no longer what would be planned now, in sentences."""
+    """Return, in sentences, how a plan differs from what would be planned now."""
     found = [problem for problem in now.problems if problem not in plan.problems]
     shown = {(s.kind, s.where, s.name, s.queue): s for s in plan.steps}
     for step in now.steps:
@@ -295,5 +297,5 @@ def still_true(plan: ChangePlan, now: ChangePlan) -> list[str]:
 
 
 def listed(names: Iterable[str]) -> str:
-    """Return some names in their order, and how many more there are."""
+    """Return the first names of a list in order, and how many more there are."""
     return some(sorted(names), 5)

@@ -1,7 +1,7 @@
 """What happened to one message, from the trace records of its producer and consumers.
 
-Law: pure; records in, a timeline out. Times are those of the machines that wrote them: none is
-corrected.
+Law: pure; records in, a timeline out. Times are by the clocks of the machines that recorded them;
+none is corrected.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class TraceSend:
 
     Attributes:
         began_ms: when the send began, ms since 1970, by the producer's clock.
-        cost_ms: until it was answered.
+        cost_ms: how long until the broker answered.
         is_stored: whether the answer was SEND_OK.
         kind: ``normal``, ``half``, ``commit`` or ``delayed``.
-        client: address of the producer, None where it is not told.
+        client: address of the producer; None where it is not recorded.
     """
 
     began_ms: int
@@ -53,9 +53,10 @@ class TraceTry:
 
     Attributes:
         began_ms: when it was handed over, by the consumer's clock; None where that record is lost.
-        cost_ms: how long the listener took, of a batch its share; None while it is not over.
-        outcome: one of ``OUTCOMES``, or ``UNFINISHED``: no end is recorded (yet).
-        retry_times: how often it had been sent back before; None where it is not told.
+        cost_ms: how long the listener took, or this message's share of it in a batch; None while it
+            runs.
+        outcome: one of ``OUTCOMES``, or ``UNFINISHED`` where no end is recorded (yet).
+        retry_times: how often it had been sent back before; None where it is not recorded.
         client: address of the consumer.
     """
 
@@ -69,7 +70,7 @@ class TraceTry:
 
 @dataclass(frozen=True, slots=True)
 class TraceEnd:
-    """A producer told how the message's transaction ends; or had it called back (``RECALL``)."""
+    """How the message's transaction ended, or that the producer recalled it (``RECALL``)."""
 
     at_ms: int
     group: str | None
@@ -82,12 +83,12 @@ class TraceTimeline:
     """What is recorded of one message.
 
     Attributes:
-        store_ms: when the broker stored it, by the broker's clock; None where it is gone.
-        store_host: which broker; None where it is gone.
-        sends: usually one; several where a producer tried again.
-        tries: of all groups, in order of time.
-        ends: of its transaction.
-        problems: what could not be read; the timeline may lack something then.
+        store_ms: when the broker stored it, by the broker's clock; None where the message is gone.
+        store_host: the broker that stored it; None where the message is gone.
+        sends: the sends: usually one, several where a producer tried again.
+        tries: the tries of all groups, in order of time.
+        ends: the ends of its transaction.
+        problems: what could not be read; the timeline may then be incomplete.
     """
 
     topic: str
@@ -123,9 +124,9 @@ def timeline(
     """Return the timeline of one message.
 
     Args:
-        topic: of the message.
-        msg_id: the sender's id of it.
-        records: records that may concern it, each with the address of who wrote it.
+        topic: the message's topic.
+        msg_id: the id the sender gave it.
+        records: records that may concern it, each with the address of the client that wrote it.
         store_ms: when the broker stored it.
         store_host: which broker.
         problems: what could not be read.

@@ -1,7 +1,7 @@
 """What became of a message in one group, from its copies and the group's progress.
 
-Law: pure; facts in, a status and the sentence that explains it out. What the facts do not tell is
-UNKNOWN, with what is missing.
+Law: pure; facts in, a status and the sentence that explains it out. What the facts do not decide is
+UNKNOWN, with the reason.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ UNKNOWN: Final = "UNKNOWN"
 DELAYS_S: Final = (
     1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200,
 )  # fmt: skip
-"""Of delay levels 1 to 18, where a broker is not set otherwise."""
+"""The delays of levels 1 to 18 in ms, unless a broker is configured otherwise."""
 
 WAITS: Final = "waits"
 RETRY: Final = "retry"
@@ -35,11 +35,12 @@ class Copy:
     """One copy of a message that a group sent back.
 
     Attributes:
-        kind: ``waits`` in the delay topic, in the ``retry`` topic, or ``dead``.
+        kind: ``waits`` (in the delay topic), ``retry`` (in the retry topic) or ``dead``.
         tries: how often it was sent back before.
         store_ms: when it was stored.
-        is_passed: of the retry topic: whether the group's offset is past it; None: not known.
-        due_ms: of the delay topic: when it is to be delivered, by the usual delays.
+        is_passed: in the retry topic, whether the group's offset is past the copy; None when not
+            known.
+        due_ms: in the delay topic, when the copy is due by the usual delays, ms since 1970.
     """
 
     kind: str
@@ -51,17 +52,17 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class TrackFacts:
-    """What is known of a message in a group.
+    """The known facts about a message in a group.
 
     Attributes:
-        offset: of the message in its queue.
+        offset: the message's offset in its queue.
         committed: the group's offset there; None where it has none.
         is_online: whether a member is connected.
         is_pulling: whether its members pull by themselves.
         is_broadcast: whether each member consumes all, and keeps its own offsets.
-        is_wanted: whether the group's subscription wants the message; None: not known.
-        copies: what it sent back; None where they could not be looked for.
-        no_copies_why: why not.
+        is_wanted: whether the group's subscription wants the message; None when not known.
+        copies: the copies the group sent back; None where they could not be looked for.
+        no_copies_why: why they could not be looked for.
         redriven_ms: when the message was sent again after the group gave it up; else None.
     """
 

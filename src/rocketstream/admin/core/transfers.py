@@ -1,7 +1,7 @@
-"""Topics, groups and offsets as one document, and what taking it over would change.
+"""Topics, groups and offsets as one document, and the changes its import would make.
 
-Law: pure: documents and what brokers have in, steps and sentences out. The format is documented in
-docs/operating.md; a document of another version is refused.
+Law: pure: documents and the brokers' settings in, steps and sentences out. The format is documented
+in docs/operating.md; a document of another version is refused.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Export:
     """Topics, groups and offsets of a cluster at one moment.
 
     Attributes:
-        taken_ms: when, ms since 1970.
+        taken_ms: when the export was made, ms since 1970.
         namesrv: the name servers asked.
         topics: settings by broker and topic.
         groups: settings by broker and group, under upstream's names.
@@ -46,7 +46,7 @@ class Export:
 
     @property
     def brokers(self) -> set[str]:
-        """The names of the brokers it speaks of."""
+        """The names of the brokers in the document."""
         named = {broker for broker, _ in [*self.topics, *self.groups]}
         return named | {queue.broker_name for _, queue in self.offsets}
 
@@ -78,7 +78,7 @@ class Export:
         }
 
     def at(self, names: Mapping[str, str]) -> Export:
-        """Return it for brokers called otherwise; ``names`` has the new name of each."""
+        """Return the export for brokers with other names; ``names`` maps old names to new."""
         return Export(
             taken_ms=self.taken_ms,
             namesrv=self.namesrv,
@@ -99,7 +99,7 @@ def read_export(value: Mapping[str, Any], where: str) -> Export:
         where: the file, for errors.
 
     Raises:
-        ConfigurationError: it is damaged; the text says where.
+        ConfigurationError: the document is damaged; the error says where.
     """
     try:
         return Export(
@@ -128,9 +128,9 @@ def read_export(value: Mapping[str, Any], where: str) -> Export:
 def broker_names(
     file: Iterable[str], cluster: Iterable[str], given: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return which broker of the cluster stands for each of the file's.
+    """Return the broker of the cluster that stands for each broker of the file.
 
-    The same name, one that is given, or the only one where both have but one.
+    It is the one given, the one of the same name, or the only one where both have only one.
 
     Raises:
         ConfigurationError: a broker of the file has no counterpart; or one given does not exist.
@@ -165,10 +165,10 @@ class Here:
     """What the cluster has now.
 
     Attributes:
-        topics: settings by broker and topic, as told.
-        groups: settings by broker and group, as told.
+        topics: settings by broker and topic, as the brokers report them.
+        groups: settings by broker and group, as the brokers report them.
         offsets: committed offsets by group and queue.
-        ends: oldest offset kept and next one of each queue, of those that exist.
+        ends: the oldest kept offset and the next one of each existing queue.
         members: groups with connected members.
     """
 
@@ -179,13 +179,13 @@ class Here:
     members: frozenset[str] = frozenset()
 
     def names_of_groups(self, broker: str) -> set[str]:
-        """Return the settings of groups a broker has, seen by those of all its groups."""
+        """Return the names of all settings that groups at a broker have."""
         return {name for (at, _), raw in self.groups.items() if at == broker for name in raw}
 
 
 @dataclass(slots=True)
 class Differences:
-    """What taking a document over changes."""
+    """What an import changes."""
 
     steps: list[Step] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -193,7 +193,7 @@ class Differences:
 
 
 def differences(export: Export, here: Here) -> Differences:
-    """Return the steps that make a cluster like a document; what it lacks is left as it is."""
+    """Return the steps that make a cluster like a document; what that lacks is left alone."""
     found = Differences()
     _add_topics(export, here, found)
     _add_groups(export, here, found)
@@ -208,7 +208,7 @@ def _add_topics(export: Export, here: Here, found: Differences) -> None:
         has_attributes = any("attributes" in r for (b, _), r in here.topics.items() if b == broker)
         after = dict(wanted)
         if not has_attributes:
-            # A broker of 4.x: it keeps neither these nor an order that is asked for.
+            # A broker of 4.x keeps neither attributes nor a requested order.
             if after["attributes"]:
                 dropped.add(broker)
             after |= {"attributes": {}, "order": False}
@@ -288,7 +288,7 @@ def _add_offsets(export: Export, here: Here, found: Differences) -> None:
 
 
 def _wants_settings(here: Here, broker: str) -> bool:
-    """Whether a broker stores offsets only of groups it has settings for, as those of 5.x do."""
+    """Whether a broker stores offsets only for groups it has settings for, as brokers of 5.x do."""
     return "groupRetryPolicy" in here.names_of_groups(broker)
 
 

@@ -1,8 +1,9 @@
 """How a group does: a verdict and the sentence that explains it, from a window of its states.
 
 Law: pure. No threshold is a user's to set. What healthy groups do (commit every few seconds, hand
-queues over, restart one by one, work off a burst, run now and then) is never called a fault; where
-the window does not tell a fault from that, the verdict is UNKNOWN and says what would.
+queues over, restart one by one, work off a burst, run now and then) is never called a fault. Where
+the window cannot tell a fault from such behaviour, the verdict is UNKNOWN and says what would
+decide it.
 """
 
 from __future__ import annotations
@@ -33,37 +34,39 @@ from rocketstream.admin.state import (
 )
 
 WINDOW_MS = 20 * 60_000
-"""A window that long tells everything; states older than this change no verdict."""
+"""A window this long shows everything; states older than this change no verdict."""
 SETTLED_MS = 60_000
-"""Messages younger than this are on their way: commits are late by up to 10 s, filtered ones by 20,
-a queue that changes hands waits for the next rebalance, every 20 s."""
+"""Messages younger than this are still on their way: commits are late by up to 10 s, filtered ones
+by 20 s, and a queue that changes hands waits for the next rebalance, every 20 s.
+"""
 SHORT_SETTLED_MS = 30_000
-"""As long, where a window shorter than that is all there is: it does not show that they move."""
+"""The same bound for a shorter window, which cannot show that the offsets move."""
 STALL_MS = 120_000
-"""Nothing finished for so long, with members and more than a handful waiting."""
+"""A group stands that finished nothing for this long, with members and many messages waiting.
+"""
 HANDFUL_PER_MEMBER = 20
-"""So many messages may all be in the hands of one member's listeners (20 threads by default)."""
+"""This many messages may all be with the listeners of one member (20 threads by default)."""
 CONSUME_TIMEOUT_MS = 15 * 60_000
 """RocketMQ itself gives a listener this long for one message."""
 STOP_MS = 180_000
-"""Nobody there for so long is no restart."""
+"""A group without members for this long is not restarting."""
 DAILY_MS = 26 * 3_600_000
-"""A job that runs once a day, and is late."""
+"""The interval of a job that runs once a day, and may be late."""
 PATIENCE = 2.5
-"""A group that was seen to take so long between commits may take this many times as long."""
+"""The longest pause seen between commits may be exceeded by this factor."""
 TREND_MS = 240_000
-"""Growth for less than this may be a burst; no gain for less than this a pause."""
+"""Growth for less than this may be a burst; no gain for less than this may be a pause."""
 SUSPECT_MS = 20_000
-"""A queue that stands so long is worth asking its member about."""
+"""A queue that stands still this long is worth asking its member about."""
 MARGIN = 1.05
 SHORT_MARGIN = 1.3
-"""By how much one rate must exceed the other; more where a short window blurs both."""
+"""The factor by which one rate must exceed the other; more in a short window, which blurs both."""
 MOVES_MIN = 4
 
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """The window as the rules below look at it."""
+    """The window as the rules below see it."""
 
     window: Sequence[GroupState]
     tracks: Sequence[Track]
@@ -91,10 +94,10 @@ class _View:
 
     @property
     def age_ms(self) -> int:
-        """How long the oldest message has waited: as watched, or as stored if that says more.
+        """How many ms the oldest message has waited: as watched, or as stored if that says more.
 
-        Store times are the brokers' clock against ours, so they count only until the queue was
-        watched long enough.
+        Store times compare the brokers' clock with ours, so they count only until the queue has
+        been watched long enough.
         """
         seen = max((track.age_ms() for track in self.tracks), default=0)
         return seen if self.span_ms >= SETTLED_MS else max(seen, self.stored_age_ms)
@@ -124,10 +127,11 @@ def judge(
     """Judge how a group does.
 
     Args:
-        window: its states, in any order; the more of the last 20 minutes, the more can be said.
-            From one state little can: who is behind, not whether it gets better.
-        pinned: messages found to be pinned (``pinned_messages``); old findings do no harm.
-        before: the verdict given last time: faults it knew of longer than the window goes on.
+        window: its states, in any order. The more of the last 20 minutes they cover, the more the
+            verdict can say; one state shows only whether the group is behind, not whether it
+            catches up.
+        pinned: messages found to be pinned (``pinned_messages``); outdated findings are ignored.
+        before: the previous verdict: a fault that began before the window keeps its beginning.
     """
     states = sorted(window, key=lambda state: state.taken_ms)
     if not states:
@@ -135,7 +139,7 @@ def judge(
     since_ms = states[-1].taken_ms - WINDOW_MS
     kept = [s for s in states if s.group == states[-1].group and s.taken_ms >= since_ms]
     verdict = _judged(kept, pinned, before)
-    # A group that fails every message has no lag: its sentence must not look as if all were well.
+    # A group that fails every message has no lag: its sentence must not sound as if all were well.
     failing = sentences.failing(kept[-1], *given_up(kept))
     return replace(verdict, sentence=verdict.sentence + failing) if failing else verdict
 
@@ -154,7 +158,7 @@ def _judged(
 
 
 def suspects(window: Sequence[GroupState]) -> tuple[QueueState, ...]:
-    """Return the queues that have stood long enough to ask their member what holds them."""
+    """Return the queues that have stood still long enough to ask their member what holds them."""
     states = sorted(window, key=lambda state: state.taken_ms)
     if not states:
         return ()
@@ -167,9 +171,9 @@ def suspects(window: Sequence[GroupState]) -> tuple[QueueState, ...]:
 
 
 def _plainly_fine(window: Sequence[GroupState]) -> GroupVerdict | None:
-    """Return OK where little of the window shows it: what most groups are most of the time.
+    """Return OK where a part of the window shows it, as for most groups most of the time.
 
-    It saves looking at the whole window, and says what the rules below would.
+    This saves examining the whole window, and agrees with the rules below.
     """
     now = window[-1]
     if now.message_model == "BROADCASTING":
@@ -191,16 +195,16 @@ def _plainly_fine(window: Sequence[GroupState]) -> GroupVerdict | None:
 
 
 def _rates_over(window: Sequence[GroupState]) -> tuple[float, float] | None:
-    """Return the rates of the whole window, from its ends alone where they tell of all queues."""
+    """Return the rates of the whole window, from its two ends if both know all queues."""
     ends = tracks_of([window[0], window[-1]])
     if all(len(track.points) == 2 for track in ends):
         return rates_of(ends)
-    # A group that first committed within the window has queues its beginning does not know.
+    # A group that first committed within the window has queues that its beginning does not know.
     return rates_of(tracks_of(window))
 
 
 def _recent_if_settled(window: Sequence[GroupState]) -> list[Track] | None:
-    """Return the last minutes if members consumed in them all that is older than a minute."""
+    """Return the last minutes if members in them consumed everything older than a minute."""
     now = window[-1]
     since_ms = now.taken_ms - 2 * SETTLED_MS
     recent = tracks_of([state for state in window if state.taken_ms >= since_ms])
@@ -273,7 +277,7 @@ def _pinned(view: _View, held: Sequence[PinnedMessage]) -> GroupVerdict:
 
 
 def _standing(view: _View) -> GroupVerdict | None:
-    """Nothing of any queue is finished: stopped if nobody is there, stalled if somebody is."""
+    """No queue finishes anything: stopped without members, stalled with members."""
     since_ms = group_stands_since_ms(view.tracks)
     if since_ms is None:
         return None
@@ -282,7 +286,7 @@ def _standing(view: _View) -> GroupVerdict | None:
     if now.members is None:
         return _stands_members_unknown(view, since_ms, stood_ms)
     if now.members:
-        # Where some queues are not known, each is judged by itself.
+        # Where the figures of some queues are unknown, each queue is judged by itself.
         return None if view.unknown else _stands_with_members(view, since_ms)
     return _stands_alone(view, since_ms, stood_ms)
 
@@ -291,10 +295,10 @@ def _stands_alone(view: _View, since_ms: int, stood_ms: int) -> GroupVerdict | N
     now = view.now
     gone_ms = _nobody_since_ms(view.window)
     had_members = any(state.members for state in view.window) or bool(
-        now.of_kind(QueueKind.RETRY)  # a broker makes it when a first member connects
+        now.of_kind(QueueKind.RETRY)  # a broker creates it when the first member connects
     )
     cadence = cadence_ms(view.tracks)
-    # What waited before the window began: by the brokers' clock, and only where that is long.
+    # What waited before the window began: by the brokers' clock, and only where it is a long time.
     long_ms = max(stood_ms, view.stored_age_ms) if since_ms <= view.window[0].taken_ms else 0
     if _was(view, Verdict.STOPPED) and since_ms <= view.window[0].taken_ms:
         stopped = True
@@ -327,12 +331,12 @@ def _stands_members_unknown(view: _View, since_ms: int, stood_ms: int) -> GroupV
 def _stands_with_members(view: _View, since_ms: int) -> GroupVerdict | None:
     now = view.now
     assert now.members
-    # A member that came or went makes all wait: for its queues, its lock, its first commit.
+    # A member that came or went makes all members wait: for queues, locks and first commits.
     since_ms = max(since_ms, _members_changed_ms(view.window))
     stood_ms = now.taken_ms - since_ms
     patience = max(float(STALL_MS), PATIENCE * cadence_ms(view.tracks))
     if view.waiting <= HANDFUL_PER_MEMBER * len(now.members):
-        # They may all be in work, and nothing tells how long work takes.
+        # Listeners may be working on all of them, and nothing shows how long that takes.
         aged = max(stood_ms, view.stored_age_ms) if stood_ms >= STALL_MS else stood_ms
         if aged >= max(CONSUME_TIMEOUT_MS, patience) or (
             _was(view, Verdict.STALLED) and since_ms <= view.window[0].taken_ms
@@ -347,7 +351,7 @@ def _stands_with_members(view: _View, since_ms: int) -> GroupVerdict | None:
 
 
 def _one_stands(view: _View) -> GroupVerdict | None:
-    """One queue stands while others go on."""
+    """One queue stands still while others go on."""
     now = view.now
     if not now.members:
         return None
@@ -395,7 +399,7 @@ def _rewound(view: _View) -> GroupVerdict | None:
 
 
 def _trend(view: _View) -> GroupVerdict | None:
-    """Somebody consumes; does it catch up with what arrives?"""
+    """Somebody consumes; the question is whether faster than messages arrive."""
     if not view.behind:
         return None
     cadence = cadence_ms(view.tracks)
@@ -414,7 +418,7 @@ def _trend(view: _View) -> GroupVerdict | None:
     if gain is not None:
         return gain
     changed_ms = _members_changed_ms(view.window)
-    # Resolution: a query that commits every few minutes shows a trend only over several of them.
+    # A query that commits every few minutes shows a trend only over several commits.
     trend_ms = max(TREND_MS, 4 * cadence)
     since_ms = view.now.taken_ms - trend_ms
     recent = [point for point in points if point[0] >= max(since_ms, changed_ms)]
@@ -432,7 +436,7 @@ def _trend(view: _View) -> GroupVerdict | None:
 
 
 def _gain(view: _View, span_ms: int) -> GroupVerdict | None:
-    """Return CATCHING UP where more is consumed than arrives, lately."""
+    """Return CATCHING UP if recently more was consumed than arrived."""
     rates = rates_of(view.tracks, span_ms)
     if rates is None:
         return None
@@ -454,7 +458,7 @@ def _falling(view: _View, since_ms: int, age_ms: int, *, growing: bool) -> Group
 
 
 def _grows(points: Sequence[tuple[int, int]]) -> bool:
-    """Return whether what waits after commits grows all the time, not in a burst somewhere."""
+    """Return whether the messages waiting after commits grow steadily, not in a single burst."""
     began, ended = points[0][0], points[-1][0]
     marks = [began + (ended - began) * k / 3 for k in range(1, 4)]
     levels = [points[0][1]]
@@ -490,7 +494,7 @@ def _was(view: _View, verdict: Verdict) -> bool:
 
 
 def _went_on(verdict: GroupVerdict, before: GroupVerdict | None) -> GroupVerdict:
-    """Keep since when a verdict holds, where it held already last time."""
+    """Keep the time since when a verdict holds if the previous verdict was the same."""
     if before is None or before.verdict is not verdict.verdict or before.since_ms is None:
         return verdict
     if verdict.since_ms is None or verdict.since_ms <= before.since_ms:
@@ -499,7 +503,7 @@ def _went_on(verdict: GroupVerdict, before: GroupVerdict | None) -> GroupVerdict
 
 
 def _nobody_since_ms(window: Sequence[GroupState]) -> int:
-    """Return the first moment after which no state told of a member."""
+    """Return the first moment after which no state had a member."""
     since = window[-1].taken_ms
     for state in reversed(window):
         if state.members:
@@ -509,7 +513,7 @@ def _nobody_since_ms(window: Sequence[GroupState]) -> int:
 
 
 def _members_changed_ms(window: Sequence[GroupState]) -> int:
-    """Return when the members were seen to be others than before; 0 if never."""
+    """Return when the members were seen to change last; 0 if never."""
     ids: frozenset[str] | None = None
     changed = 0
     for state in window:

@@ -1,7 +1,7 @@
-"""What a window of states tells of each queue: how long it stands, how old what waits is.
+"""What a window of states says of each queue: how long it stands, how old waiting messages are.
 
-Law: pure arithmetic over ``GroupState`` values, no judgement. Spans are measured between readings
-of one clock, that of who asked, so that brokers whose clocks differ from ours change nothing.
+Law: pure arithmetic over ``GroupState`` values, no judgement. Spans are measured by one clock, that
+of the asking process, so that differing clocks of brokers change nothing.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ from rocketstream.admin.state import GroupState, QueueKind, QueueState
 from rocketstream.model import MessageQueue
 
 REDELIVERY_MS = 90_000
-"""Going back by what was consumed in this span is redelivery: a queue that changed hands goes on at
-the offset stored last (5 s old), a broker that was killed knows offsets some 10 s old."""
+"""An offset that goes back by what was consumed in this span is redelivery: a queue that changed
+hands continues at the offset stored last (5 s old), and a broker that was killed knows offsets some
+10 s old.
+"""
 RATE_MIN_MS = 10_000
-"""Offsets are committed every 5 s: over less than this no rate can be told."""
+"""Offsets are committed every 5 s: over a shorter span than this there is no rate."""
 LINGERING_MOVES = 3
 LINGERING_MS = 60_000
 MATCH_ALL = frozenset({"", "*"})
@@ -27,7 +29,7 @@ QueueKey = tuple[str, str, int]
 
 
 class Point(NamedTuple):
-    """One queue at one moment, everything known."""
+    """One queue at one moment, with all figures known."""
 
     taken_ms: int
     committed: int
@@ -41,10 +43,11 @@ class Track:
     """One queue over a window.
 
     Attributes:
-        queue: as the newest state tells it.
-        points: oldest first, only moments in which everything was known, and only since the queue
-            was made (anew); the last is of the newest state.
-        unsure: why its waiting messages are not known now, although the broker told everything.
+        queue: its newest state.
+        points: oldest first: only moments with all figures known, and only since the queue was made
+            (anew); the last is of the newest state.
+        unsure: why the number of waiting messages is unknown, although the broker answered
+            everything.
     """
 
     queue: QueueState
@@ -53,7 +56,7 @@ class Track:
 
     @property
     def known(self) -> bool:
-        """Whether the newest state tells how many messages wait."""
+        """Whether the newest state has the number of waiting messages."""
         return self.unsure is None and bool(self.points)
 
     @property
@@ -69,7 +72,7 @@ class Track:
     def stands_since_ms(self) -> int | None:
         """Return since when messages wait and none was finished; None when none waits.
 
-        The first moment this was seen: it may stand for longer.
+        This is the first moment it was seen; the queue may have stood still for longer.
         """
         if not self.is_waiting:
             return None
@@ -81,14 +84,14 @@ class Track:
         return since
 
     def moved_ms(self) -> int | None:
-        """Return when its committed offset was seen to have moved last; None if it never was."""
+        """Return when its committed offset was last seen to move; None if it never was."""
         for older, newer in _backwards(self.points):
             if newer.committed > older.committed:
                 return newer.taken_ms
         return None
 
     def age_ms(self) -> int:
-        """Return how long the next message to consume has waited, at least; 0 when none does."""
+        """Return how many ms at least the next message has waited; 0 when none waits."""
         if not self.is_waiting:
             return 0
         now, at = self.last.taken_ms, max(self.last.committed, self.queue.min_offset or 0)
@@ -100,9 +103,9 @@ class Track:
         return now - seen
 
     def waits_ms(self) -> list[int]:
-        """Return for how long it stood each time before it moved on, while messages waited.
+        """Return how many ms it stood each time before it moved on, while messages waited.
 
-        Only times whose beginning was seen: of the first it is not known how long it stood before.
+        Counts only times whose beginning was seen: the first time may have begun before the window.
         """
         found: list[int] = []
         since: int | None = None
@@ -118,10 +121,10 @@ class Track:
         return found
 
     def lingers(self) -> bool:
-        """Whether it was seen to wait for messages and take them as they came, again and again.
+        """Whether it was repeatedly seen to wait for messages and to take them as they came.
 
-        What takes all that is there and ends, as a job does, never takes what came after it took
-        something before.
+        A job that takes everything there is and ends never takes messages that came after its first
+        ones.
         """
         moves = [
             newer for older, newer in pairwise(self.points) if newer.committed > older.committed
@@ -139,9 +142,9 @@ class Rewind:
 
     Attributes:
         at_ms: when it was seen to have gone back.
-        before: the committed offset before.
-        after: right after.
-        left: messages to consume again until it is where it was.
+        before: the committed offset before it went back.
+        after: the committed offset right after it went back.
+        left: how many messages are consumed again until it is back.
     """
 
     track: Track
@@ -152,9 +155,9 @@ class Rewind:
 
 
 def relevant(state: GroupState, queue: QueueState) -> bool:
-    """Return whether a queue counts for how a group does.
+    """Return whether a queue counts in the judgement of a group.
 
-    A topic its members subscribe no more keeps a committed offset for ever, and falls behind.
+    A topic its members no longer subscribe keeps its committed offset for ever, and falls behind.
     """
     if queue.kind is QueueKind.DEAD_LETTER:
         return False
@@ -172,7 +175,7 @@ def is_filtered(state: GroupState, topic: str) -> bool:
 
 
 def tracks_of(window: Sequence[GroupState]) -> list[Track]:
-    """Return a track of each queue that counts in the newest state; window: oldest first."""
+    """Return a track of each queue that counts in the newest state; ``window`` is oldest first."""
     newest = window[-1]
     wanted = {_key(queue): queue for queue in newest.queues if relevant(newest, queue)}
     points: dict[QueueKey, list[Point]] = {key: [] for key in wanted}
@@ -183,13 +186,13 @@ def tracks_of(window: Sequence[GroupState]) -> list[Track]:
             if found is None or point is None:
                 continue
             if found and (point.end < found[-1].end or found[-1].committed > found[-1].end):
-                found.clear()  # fewer messages than there were: another queue of this name
+                found.clear()  # fewer messages than before: another queue of the same name
             found.append(point)
     return [_track(newest, queue, points[key]) for key, queue in wanted.items()]
 
 
 def stands_ms_of(window: Sequence[GroupState]) -> dict[MessageQueue, int]:
-    """Return how long each queue was watched to stand where it stands, where messages wait."""
+    """Return for how long each queue with waiting messages was seen standing still, in ms."""
     if not window:
         return {}
     now_ms = window[-1].taken_ms
@@ -213,7 +216,7 @@ def group_stands_since_ms(tracks: Sequence[Track]) -> int | None:
 
 
 def cadence_ms(tracks: Sequence[Track]) -> int:
-    """Return the longest any queue stood before it moved on; 0 when none was seen to."""
+    """Return the longest time any queue stood before it moved on, in ms; 0 when none did."""
     return max((wait for track in tracks for wait in track.waits_ms()), default=0)
 
 
@@ -227,7 +230,7 @@ def rates_of(tracks: Sequence[Track], span_ms: int | None = None) -> tuple[float
 
     Args:
         tracks: the queues.
-        span_ms: only over the last milliseconds; None takes the whole window.
+        span_ms: only the last so many ms; None takes the whole window.
     """
     consumed = arrived = 0.0
     told = False
@@ -249,7 +252,7 @@ def given_up(window: Sequence[GroupState]) -> tuple[int, int]:
     ends = {_key(queue): queue.max_offset for queue in oldest.of_kind(QueueKind.DEAD_LETTER)}
     more = 0
     for queue in newest.of_kind(QueueKind.DEAD_LETTER):
-        # The topic is made with the first letter: a queue that was not there was empty.
+        # The topic is made with the first letter: before that its queues count as empty.
         before = ends.get(_key(queue), 0)
         if queue.max_offset is not None and before is not None:
             more += max(queue.max_offset - before, 0)
@@ -258,9 +261,10 @@ def given_up(window: Sequence[GroupState]) -> tuple[int, int]:
 
 
 def waiting_after_commits(tracks: Sequence[Track]) -> list[tuple[int, int]]:
-    """Return when anything was finished, and how many waited then; only moments all told of.
+    """Return when anything was finished and how many messages waited then, where all is known.
 
-    Between commits waiting messages grow whatever the group does; these are the low points.
+    Between commits the number of waiting messages grows whatever the group does; these are the low
+    points.
     """
     if not tracks or not all(track.known for track in tracks):
         return []
@@ -329,16 +333,16 @@ def _rewind(track: Track) -> Rewind | None:
 
 
 def _is_redelivery(points: Sequence[Point], after: Point) -> bool:
-    """Return whether a committed offset went back no further than it was a short time before."""
+    """Return whether a committed offset went back only to where it was a short time before."""
     before = points[-1]
-    # While it stood nothing came that could be repeated.
+    # While it stood still nothing was consumed that could be repeated.
     moves = [b.taken_ms for a, b in pairwise(points) if b.committed > a.committed]
     since = (moves[-1] if moves else after.taken_ms) - REDELIVERY_MS
     recent = [point for point in points if point.taken_ms >= since]
     if recent and after.committed >= min(point.committed for point in recent):
         return True
     if len(recent) < len(points):
-        # It was watched for longer than that, and stood higher already.
+        # It was watched for longer than that, and had been higher all the time.
         return after.committed >= points[-len(recent) - 1].committed
     if after.consumed_ms is not None and before.consumed_ms is not None:
         return 0 <= before.consumed_ms - after.consumed_ms <= REDELIVERY_MS

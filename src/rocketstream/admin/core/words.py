@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from typing import Final
 
 UNKNOWN: Final = "unknown"
-"""What stands where a figure could not be had."""
+"""Shown in place of an unknown figure."""
 
 NAMED_MAX = 3
-"""Of many names a sentence says this many."""
+"""How many of a list of names a sentence names at most."""
 
 
 def number(value: int | None) -> str:
@@ -44,7 +44,7 @@ def two_units(seconds: int, *, zero: bool = True) -> str:
 
     Args:
         seconds: from 60.
-        zero: whether a second unit is said that is zero: ``4 min 00 s`` or ``4 min``.
+        zero: whether a second unit of zero is shown: ``4 min 00 s`` instead of ``4 min``.
     """
     minutes, second = divmod(seconds, 60)
     hours, minute = divmod(minutes, 60)
@@ -69,7 +69,7 @@ def rate(per_second: float) -> str:
 
 
 def some(names: Iterable[str], most: int = NAMED_MAX) -> str:
-    """Return ``a, b, c and 4 more``, of which at most ``most`` by name."""
+    """Return ``a, b, c and 4 more``, with at most ``most`` names."""
     found = list(names)
     shown = ", ".join(found[:most])
     more = len(found) - most

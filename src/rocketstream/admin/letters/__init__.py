@@ -1,4 +1,4 @@
-"""Dead letters: why there are any, and sending them back.
+"""Dead letters: why there are any, and sending them again.
 
-Law: each is sent again at least once, and written down before the next.
+Law: each selected letter is sent at least once, and the place is kept as letters are sent.
 """

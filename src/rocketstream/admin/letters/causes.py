@@ -1,7 +1,7 @@
-"""Dead letters by cause: what a group gave up and why, counted.
+"""Dead letters by cause: which messages a group gave up and why, counted.
 
-Law: questions only; which letters are of one cause is ``core.letter_causes``' business, and nothing
-leaves here unmasked.
+Law: only asks. ``core.letter_causes`` decides which letters share a cause, and nothing leaves here
+unmasked.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rocketstream.protocol.names import retry_topic
 LETTERS_MAX: Final = 100_000
 
 _Tables = Mapping[str, Mapping[str, Mapping[int, int]]]
-"""Broker, ``topic@group``, queue: the offset."""
+"""Offsets by broker, ``topic@group`` and queue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,21 +29,22 @@ class LetterCause:
     """Dead letters of one cause.
 
     Attributes:
-        id: names the cause; ``LetterFilter(cause=…)`` takes it.
-        is_told: whether the consumer wrote why; else the letters are those of one origin, tag and
-            number of tries.
-        cause: what was raised, with what differs from letter to letter taken out.
-        where: file, line and function it rose in; None where it is not told.
-        count: letters.
+        id: identifies the cause; ``LetterFilter(cause=…)`` accepts it.
+        is_told: whether the consumer recorded why; if not, the letters share origin, tag and number
+            of tries.
+        cause: what was raised, without the parts that differ from letter to letter.
+        where: the file, line and function that raised it; None where they are not recorded.
+        count: how many letters.
         redriven: how many of them redrives of this cause, or of all, have sent again.
-        stale: letters whose cause is that of an earlier try: the last one failed at a client that
-            does not tell.
+        stale: how many letters have the cause of an earlier try, because the client that failed the
+            last one does not record causes.
         first_ms: when the first was given up, ms since 1970.
-        last_ms: when the last was.
-        topics: letters by the topic they were consumed from; None: not told.
-        tag: the tag, where nothing else is told.
-        tries: how often they were sent back, where nothing else is told.
-        example: the last one.
+        last_ms: when the last was given up, ms since 1970.
+        topics: how many letters by the topic they were consumed from; None stands for an unknown
+            one.
+        tag: the tag, where nothing else is recorded.
+        tries: how often they were sent back, where nothing else is recorded.
+        example: the last letter.
     """
 
     id: str
@@ -66,10 +67,10 @@ class LetterCauses(Sequence[LetterCause]):
     """The causes of a group's dead letters, the most frequent first.
 
     Attributes:
-        causes: the groups.
-        letters: letters counted.
-        kept: letters the dead-letter topic holds, those left out among them.
-        is_complete: whether all that are kept were looked at.
+        causes: the causes with their counts.
+        letters: how many letters were counted.
+        kept: how many letters the dead-letter topic holds, including those left out.
+        is_complete: whether all kept letters were looked at.
     """
 
     group: str
@@ -97,12 +98,12 @@ class LetterAdmin(RedriveAdmin):
     ) -> LetterCauses:
         """Return the causes of a group's dead letters.
 
-        Reads every letter kept, up to ``most`` of each queue, the newest.
+        Reads the newest letters of each queue, at most ``most`` of each.
 
         Args:
             group: the consumer group.
             wanted: which letters; None for all.
-            most: of each queue.
+            most: how many letters are read of each queue at most.
 
         Raises:
             RouteNotFoundError: the group has no dead letters.
@@ -168,7 +169,7 @@ class LetterAdmin(RedriveAdmin):
 
 
 def _masked(key: CauseKey, shown: ShownMessage, letter: MessageExt) -> tuple[str, str | None]:
-    """Return cause and place as masking leaves them."""
+    """Return cause and place after masking."""
     cause, where = key.cause, key.where
     told = letter.properties.get(PROPERTY_SEND_BACK_CAUSE)
     if shown.properties.get(PROPERTY_SEND_BACK_CAUSE) != told:
@@ -190,7 +191,7 @@ class _Places:
         self._keepers: dict[CauseKey, tuple[str, ...]] = {}
 
     def has_passed(self, letter: MessageExt) -> bool:
-        """Tell whether a redrive of all letters, or of this one's cause, is past a letter."""
+        """Return whether a redrive of all letters, or of this one's cause, has passed a letter."""
         table = self._tables.get(letter.broker_name, {})
         for keeper in self._of(key_of(letter)):
             place = table.get(f"{self._topic}@{keeper}", {}).get(letter.queue_id, 0)

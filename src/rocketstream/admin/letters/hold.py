@@ -1,7 +1,7 @@
-"""Holding queues at their brokers, so that one program alone works on them.
+"""Locks queues at their brokers, so that only one program works on them.
 
-Law: blocking, by the broker's own queue locks (codes 41 and 42), which a crash gives back after a
-minute; what is done with the queues is the caller's.
+Law: blocking; uses the broker's own queue locks (codes 41 and 42), which end a minute after a
+crash. The caller decides what is done with the queues.
 """
 
 from __future__ import annotations
@@ -24,27 +24,28 @@ from rocketstream.model import MessageQueue
 logger = logging.getLogger("rocketstream.admin")
 
 RENEWED_AFTER_MS: Final = 1_000
-"""So soon it is noticed that another has them: a broker of Apache's that restarts forgets locks."""
+"""How soon a lost lock is noticed: an Apache broker that restarts forgets its locks."""
 TRUSTED_MS: Final = LOCK_GRACE_MS
-"""Half of what brokers grant, as consumers trust a lock: nobody else has it until then."""
+"""Half of the time brokers grant, the time for which consumers trust a lock too."""
 SLICE_MS: Final = 10_000
 _ASKED_MAX: Final = 3
 _AGAIN_AFTER_S: Final = 0.2
 
 
 class QueueHold:
-    """Queues that are this program's as long as it says so; used by one thread, a context manager.
+    """Queues locked for this program; used by one thread, a context manager.
 
     Args:
         wire: asks brokers.
-        client: knows where they are.
-        group: in whose name the queues are held; others that use the same one are kept out.
-        queues: which.
-        what: what is done with them, for messages: "a redrive of billing".
-        clock: ages.
+        client: knows the addresses of the brokers.
+        group: the group in whose name the queues are locked; others that use the same group are
+            kept out.
+        queues: the queues to lock.
+        what: what is done with the queues, for error texts: "a redrive of billing".
+        clock: measures the age of the locks.
 
     Raises:
-        ClientStateError: on entry: somebody else holds one of them.
+        ClientStateError: on entry: somebody else holds one of the queues.
         TransportError, BrokerError, RouteNotFoundError: on entry: a broker did not answer.
     """
 
@@ -64,19 +65,20 @@ class QueueHold:
         self._clock = clock
         self._id = new_uuid()
         self._by_broker: dict[str, set[MessageQueue]] = {}
-        # In one order for everybody: of two that begin at once one gets the first broker's queues.
+        # Everybody locks in the same order: of two programs one gets the first broker's queues.
         for queue in sorted(queues):
             self._by_broker.setdefault(queue.broker_name, set()).add(queue)
         self._renewed_at = 0.0
         self.is_lost = False
-        """Whether others may have the queues by now: nothing may be done with them any more."""
+        """Whether others may have the queues by now: then nothing may be done with them any more.
+        """
 
     def __enter__(self) -> Self:
         try:
             for _ in range(_ASKED_MAX):
                 if self._take():
                     return self
-                # A broker that was slow to write a lock down grants it when it is asked again.
+                # A broker that was slow to record a lock grants it when it is asked again.
                 threading.Event().wait(_AGAIN_AFTER_S)
         except BaseException:
             self._give_back()
@@ -97,10 +99,10 @@ class QueueHold:
         self._give_back()
 
     def keep(self) -> None:
-        """Renew what is not fresh; call it before anything is done with the queues.
+        """Renew locks that are no longer fresh; call it before anything is done with the queues.
 
         Raises:
-            ClientStateError: somebody else has one of them, or may have had it meanwhile.
+            ClientStateError: somebody else has one of the queues, or may have had it meanwhile.
             TransportError, BrokerError, RouteNotFoundError: a broker could not be asked.
         """
         check_stop()
@@ -117,7 +119,7 @@ class QueueHold:
             )
 
     def wait(self, seconds: float) -> None:
-        """Wait, and keep the queues meanwhile; raises as ``keep``."""
+        """Wait, renewing the locks meanwhile; raises as ``keep`` does."""
         end = self._clock.monotonic_ms() + seconds * 1000
         while (left := end - self._clock.monotonic_ms()) > 0:
             wait_unless_stopped(min(left, SLICE_MS) / 1000)

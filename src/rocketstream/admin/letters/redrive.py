@@ -1,6 +1,6 @@
-"""Sending dead letters back where they came from: planned, paced, and resumed where it ended.
+"""Sends dead letters back where they came from: planned, paced, and resumed where it ended.
 
-Law: at least once. A letter counts as done when its copy is stored, and only then; the place is
+Law: at least once. A letter counts as done only when its copy is stored. The place of a redrive is
 kept at the brokers, as the offsets of a group that nobody joins.
 """
 
@@ -41,12 +41,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger("rocketstream.admin")
 
 SHOWN_MAX = 10
-"""Letters a plan shows."""
+"""How many letters a plan shows."""
 PULL_MAX = 32
-"""An Apache broker gives no more at once."""
+"""Most messages in one answer of an Apache broker."""
 SAVED_AFTER = 32
 SAVED_AFTER_MS = 1_000
-"""The place is kept after so many letters or so long: what a crash sends twice at most."""
+"""The place is kept after this many letters or this long: the most a crash sends twice."""
 SHARDING_KEY = "__SHARDINGKEY"
 
 OnSent = Callable[[MessageExt, Message], None]
@@ -57,17 +57,17 @@ class RedrivePlan:
     """What a redrive would send.
 
     Attributes:
-        group: whose dead letters.
+        group: the group whose dead letters are sent.
         progress: the group whose offsets keep the place.
         ranges: begin and end (exclusive) of each queue of the dead-letter topic.
         letters: how many are selected; no more than ``limit``.
         by_topic: how many go to each topic; None stands for letters whose origin is unknown.
-        shown: the first of them, masked.
-        left_out: letters of the ranges the filter does not want.
+        shown: the first selected letters, masked.
+        left_out: how many letters of the ranges the filter does not match.
         problems: why it would be refused: topics nobody has, letters without an origin.
-        earlier: other redrives of this topic that kept a place. What they sent is not sent again,
-            unless ``progress`` names a place of its own.
-        already_sent: letters that are selected and found where they would be sent.
+        earlier: other redrives of this topic that kept a place. Letters they sent are not sent
+            again, unless ``progress`` names a place of its own.
+        already_sent: how many selected letters were found in the topic they would be sent to.
     """
 
     group: str
@@ -87,10 +87,12 @@ class RedriveResult:
     """What a redrive sent.
 
     Attributes:
-        by_topic: letters sent to each topic.
-        odd: letters stored with a remark, by send status (``FLUSH_DISK_TIMEOUT`` and the like).
-        is_complete: whether nothing selected is left; False after ``limit``, or when stopped.
-        already_sent: letters that were found where they would have been sent, and left alone.
+        by_topic: how many letters were sent to each topic.
+        odd: how many letters were stored with a status other than SEND_OK, by send status
+            (``FLUSH_DISK_TIMEOUT`` and the like).
+        is_complete: whether all selected letters are sent; False after ``limit``, or when stopped.
+        already_sent: how many letters were found in the topic they would have been sent to, and
+            left alone.
     """
 
     by_topic: dict[str, int] = field(default_factory=dict)
@@ -105,12 +107,12 @@ class RedriveResult:
 
 
 class Pace:
-    """Keeps to so many events a second.
+    """Limits events to a rate.
 
     Args:
         rate: events a second, None for no bound.
         clock: measures.
-        wait: waits so many seconds.
+        wait: called with the number of seconds to wait.
     """
 
     def __init__(self, rate: float | None, clock: Clock, wait: Callable[[float], object]) -> None:
@@ -120,7 +122,7 @@ class Pace:
         self._due = clock.monotonic_ms()
 
     def next(self) -> None:
-        """Return when the next event may happen; time not used is not saved up."""
+        """Wait until the next event may happen; unused time is not saved up."""
         now = self._clock.monotonic_ms()
         if now < self._due:
             self._wait((self._due - now) / 1_000)
@@ -141,19 +143,20 @@ class RedriveAdmin(MessageAdmin):
     ) -> RedrivePlan:
         """Return what ``redrive`` would send; changes nothing.
 
-        Reads every dead letter that was not sent before, up to ``limit`` selected ones.
+        Reads the dead letters that were not sent before, until ``limit`` are selected.
 
         Args:
             group: the consumer group.
             wanted: which of its dead letters; None for all.
-            to: topic to send to; None for the one each was consumed from. The group's own retry
-                topic (``%RETRY%`` and its name) has this group alone consume them again.
-            limit: at most so many.
-            progress: group whose offsets keep the place; None for one made from what is selected.
+            to: the topic to send to; None for the one each letter was consumed from. The group's
+                own retry topic (``%RETRY%`` and its name) makes only this group consume them again.
+            limit: how many letters to send at most.
+            progress: the group whose offsets keep the place; None for one derived from the
+                selection.
 
         Raises:
             RouteNotFoundError: the group has no dead letters.
-            ConfigurationError: a name or limit that cannot be used.
+            ConfigurationError: a name or the limit cannot be used.
         """
         run = self._located(self._run(group, wanted, to, limit, progress))
         shown: list[MessageExt] = []
@@ -202,37 +205,40 @@ class RedriveAdmin(MessageAdmin):
     ) -> RedriveResult:
         """Send dead letters again, and keep the place; blocks until it is done.
 
-        Ends at what is there when it begins: a letter that dies again is not sent in a circle. One
-        redrive of a group runs at a time, whatever it selects; the brokers keep others out.
-        Interrupted or failed, the next call with the same selection goes on behind the last letter
-        sent. The place is kept every 32 letters or every second; what was sent after that before a
-        crash is found where it was sent, by the sender's id, and left alone. Only letters without
-        one, or where the brokers keep no key index, are sent twice then.
+        Sends only letters that exist when it begins, so that a letter that dies again is not sent
+        in a circle. Only one redrive of a group runs at a time, whatever it selects; the brokers
+        keep others out. After an interruption or a failure the next call with the same selection
+        continues behind the last letter sent. The place is kept every 32 letters or every second.
+        Letters sent after that before a crash are found in the target topic by the sender's id and
+        left alone; only letters without an id, or at brokers without a key index, are then sent
+        twice.
 
         Args:
             group: the consumer group.
             wanted: which of its dead letters; None for all.
             to: as for ``redrive_plan``.
-            limit: at most so many.
+            limit: how many letters to send at most.
             progress: as for ``redrive_plan``.
-            rate: at most so many messages a second.
-            producer: sends them; None makes one that reaches the cluster as this Admin does.
-            on_sent: told of each letter and the message that is stored for it, both masked.
-            should_stop: asked before each letter is sent; the redrive ends when it says so, and
-                another one goes on there.
+            rate: how many messages a second to send at most; None for no bound.
+            producer: sends the letters; None makes one that connects to the cluster as this Admin
+                does.
+            on_sent: called with each letter and the message that is stored for it, both masked.
+            should_stop: asked before each letter is sent; the redrive ends when it returns true,
+                and another one continues there.
 
         Raises:
             RouteNotFoundError: the group has no dead letters.
-            ReadOnlyError: this Admin only looks.
-            ClientStateError: another redrive of the group is under way, or went on in the place of
-                this one, which stood still.
-            ConfigurationError: a topic to send to does not exist, or a letter does not tell its
+            ReadOnlyError: this Admin is read-only.
+            ClientStateError: another redrive of the group is under way, or continued in place of
+                this one while it was paused.
+            ConfigurationError: a topic to send to does not exist, or a letter does not name its
                 origin; the letters before it are sent.
-            SendError: one could not be sent, or it is not known whether it was.
+            SendError: a letter could not be sent, or it is not known whether it was sent.
         """
         if rate is not None and not rate > 0:
             raise ConfigurationError(f"rate is {rate}; it takes messages a second above 0")
-        # Not with the module: the engine behind it would double the time every command starts in.
+        # Imported here: with the module, the engine behind it would double the start time of every
+        # command.
         from rocketstream.client.producer.producer import Producer
 
         self._changes.check("dlq.redrive")
@@ -318,18 +324,18 @@ class RedriveAdmin(MessageAdmin):
         return _Run(group, topic, wanted, to, keeper, progress, tuple(queues))
 
     def _located(self, run: _Run) -> _Run:
-        """Return a run with what it is to go through: from its place to what is there now."""
+        """Return a run with the ranges to go through: from its place to the present ends."""
         low, high = self._client.min_offsets(run.queues), self._client.max_offsets(run.queues)
         ranges: dict[MessageQueue, tuple[int, int]] = {}
         for queue in run.queues:
             stored = self._client.query_consumer_offset(run.progress, queue) or 0
-            # Beyond the end it is the place in a topic that was deleted since.
+            # An offset beyond the end is the place in a topic that has been deleted since.
             begin = low[queue] if stored > high[queue] else max(stored, low[queue])
             ranges[queue] = (begin, high[queue])
         return dataclasses.replace(run, ranges=ranges)
 
     def _hold(self, run: _Run) -> QueueHold:
-        # One for all selections: two that overlap would send what is in both twice.
+        # One lock for all selections: two that overlap would send the letters of both twice.
         what = f"a redrive of the dead letters of {run.group}"
         return QueueHold(self._wire, self._client, PROGRESS_GROUP, run.queues, what, self._clock)
 
@@ -339,7 +345,7 @@ class RedriveAdmin(MessageAdmin):
             at = begin
             while at < end:
                 address = self._client.address(queue.broker_name)
-                # Not as the group that keeps the place: brokers make a group of who pulls.
+                # Not as the group that keeps the place: brokers create groups for whoever pulls.
                 found, at = self._wire.pull(
                     address, names.TOOLS_CONSUMER_GROUP, queue, at, PULL_MAX
                 )
@@ -353,7 +359,7 @@ class RedriveAdmin(MessageAdmin):
     ) -> Message:
         message = again(run.group, letter, run.to, run.by)
         if message.topic not in result.by_topic:
-            # A broker may create topics by itself, and nobody would consume this one.
+            # A broker may create topics by itself, and nobody would consume such a topic.
             problem = self._problem(message.topic)
             if problem is not None:
                 raise ConfigurationError(f"{problem}; {place_of(run.group, letter)} is the next")
@@ -388,7 +394,7 @@ class RedriveAdmin(MessageAdmin):
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """One redrive, as it begins."""
+    """One redrive with its settings."""
 
     group: str
     topic: str
@@ -400,12 +406,12 @@ class _Run:
     ranges: Mapping[MessageQueue, tuple[int, int]] = field(default_factory=dict)
 
     def over(self, ranges: Mapping[MessageQueue, tuple[int, int]]) -> _Run:
-        """Return it going through other ranges."""
+        """Return the same run over other ranges."""
         return dataclasses.replace(self, ranges=ranges)
 
 
 class _Place:
-    """Where a redrive is; kept at the brokers now and then, and at its end, however it ends."""
+    """The place of a redrive; kept at the brokers from time to time, and whenever it ends."""
 
     def __init__(
         self,
@@ -427,17 +433,17 @@ class _Place:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._hold.is_lost:
-            return  # another one keeps the place now, and may be farther
+            return  # another redrive keeps the place now, and may be farther
         try:
             self.save()
         except RocketMQError as error:
             if kind is None:
                 raise
-            # What went wrong first is what matters; this costs some letters sent twice.
+            # The first error is what matters; losing the place costs some letters sent twice.
             logger.warning("the place of the redrive could not be kept: %s", error)
 
     def passed(self, letter: MessageExt) -> None:
-        """Note that a letter is done with."""
+        """Note that a letter is done."""
         queue = MessageQueue(self._run.topic, letter.broker_name, letter.queue_id)
         self._changed[queue] = letter.queue_offset + 1
         self._count += 1
@@ -446,11 +452,11 @@ class _Place:
             self.save()
 
     def ended(self) -> None:
-        """Note that all ranges are done with, also where they end in letters that are gone."""
+        """Note that all ranges are done, also where they end in letters that no longer exist."""
         self._changed |= {queue: end for queue, (_, end) in self._run.ranges.items()}
 
     def save(self) -> None:
-        """Keep the place."""
+        """Store the place at the brokers."""
         for queue, offset in self._changed.items():
             self._store(self._run.progress, queue, offset)
         self._changed.clear()

@@ -1,7 +1,7 @@
-"""Whether a dead letter was sent again already: the message sent for it is looked for.
+"""Whether a dead letter was already sent again: looks for the message that was sent for it.
 
-Law: questions only. A letter counts as sent only where its message was seen; what is not found is
-sent, so nothing is ever left.
+Law: only asks. A letter counts as sent only where its message was seen; a letter that is not found
+is sent, so none is ever left out.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ _COPIES_MAX: Final = 32
 class SentBefore:
     """Looks for letters where a redrive would send them; used by one thread.
 
-    A redrive sends the letters of a queue one by one, so after a crash those that were sent behind
-    the place that was kept come first, without a gap: from the first one that is not found on,
-    nothing is asked any more.
+    A redrive sends the letters of a queue one by one. So after a crash the letters sent behind the
+    kept place come first, without a gap: from the first letter that is not found on, no more
+    questions are asked.
 
     Args:
         wire: asks brokers.
-        group: whose dead letters.
+        group: the group whose dead letters are sent.
         to: the target of the redrive; None for each letter's origin.
-        by: the place named for the redrive: only what it sent itself counts; None counts all.
-        others: whether redrives with other selections may have sent some here and there: then
+        by: the place named for the redrive: only letters it sent itself count; None counts all.
+        others: whether redrives with other selections may have sent some letters in between; if so
             every letter is looked for.
     """
 
@@ -50,7 +50,7 @@ class SentBefore:
         self._masters: dict[str, list[str]] = {}
 
     def has(self, letter: MessageExt) -> bool:
-        """Tell whether the letter was sent; letters of a queue come in order.
+        """Return whether the letter was sent; letters of a queue come in order.
 
         Raises:
             TransportError, BrokerError: a broker of the target could not be asked.
@@ -83,7 +83,7 @@ class SentBefore:
         if found is None:
             try:
                 brokers = self._wire.route(topic).broker_datas
-            except RouteNotFoundError:  # told when the letter is to be sent
+            except RouteNotFoundError:  # the error is raised when the letter is to be sent
                 brokers = []
             found = [data.broker_addrs[0] for data in brokers if 0 in data.broker_addrs]
             self._masters[topic] = found

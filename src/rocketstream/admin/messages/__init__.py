@@ -1,4 +1,4 @@
-"""Messages looked at: found, followed, traced, decoded and masked.
+"""Looks at messages: finds, follows, traces, decodes and masks them.
 
-Law: questions only; no message leaves without ``shown``.
+Law: only asks; no message leaves without ``shown``.
 """

@@ -1,7 +1,7 @@
-"""What a body says: text, JSON, Avro, Protobuf or, where it is none of these, its bytes in hex.
+"""Decodes bodies: text, JSON, Avro, Protobuf or, if a body is none of these, its bytes in hex.
 
-Law: bytes in, a value out; only the file of a schema is read. Output is bounded, and what does not
-decode says so and why.
+Law: bytes in, a value out; only the file of a schema is read. Output is bounded, and a body that
+does not decode says so and why.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ class DecodedBody:
     """A body as it is shown.
 
     Attributes:
-        kind: ``text``, ``json``, ``avro``, ``protobuf``, ``hex``; ``undecodable`` for one that
-            is not what it was to be (then ``text`` is hex); ``hidden`` for one that masking keeps
-            back (then ``text`` is empty).
-        text: what to show, cut after a bound; of ``json`` as it was sent, of ``avro`` and
+        kind: ``text``, ``json``, ``avro``, ``protobuf``, ``hex``; ``undecodable`` for a body that
+            is not of the given format (then ``text`` is hex); ``hidden`` for a body that masking
+            withholds (then ``text`` is empty).
+        text: the text to show, cut after a bound: ``json`` as it was sent, ``avro`` and
             ``protobuf`` as JSON.
         size: bytes of the whole body, unpacked where it was compressed.
         value: the parsed value of ``json``, ``avro`` and ``protobuf``, whole; else None.
         is_cut: whether ``text`` is only the beginning.
-        problem: why it is hidden or cannot be decoded; else None.
+        problem: why the body is hidden or cannot be decoded; else None.
         is_hex: whether ``text`` is bytes in hex, separated by blanks.
-        characters: of the whole text; of hex 0, there ``size`` tells.
+        characters: the length of the whole text; 0 for hex, where ``size`` is the length.
     """
 
     kind: str
@@ -57,10 +57,10 @@ class DecodedBody:
     characters: int = 0
 
     def part(self, most: int = limits.SHOWN_BODY_CHARS_MAX) -> str | None:
-        """Return how much of how much is shown, as words; None where all of it is.
+        """Return how much is shown of how much, in words; None where all of it is shown.
 
         Args:
-            most: characters of ``text`` that are shown.
+            most: how many characters of ``text`` are shown.
         """
         shown = min(len(self.text), most)
         if not self.is_cut and shown == len(self.text):
@@ -71,11 +71,11 @@ class DecodedBody:
 
 
 class BodyFormat:
-    """How bodies are to be read; make one with ``auto`` or ``parse``.
+    """How bodies are read; make one with ``auto`` or ``parse``.
 
     Args:
         name: one of ``FORMATS``.
-        decoder: of ``avro`` and ``protobuf``; None for the others.
+        decoder: the decoder of ``avro`` or ``protobuf``; None for the others.
     """
 
     def __init__(self, name: str = "auto", decoder: Decoder | None = None) -> None:
@@ -89,10 +89,10 @@ class BodyFormat:
         """Return a format by its name.
 
         Args:
-            name: one of ``FORMATS``; None is ``auto``, with a schema what its file is for:
-                ``avro`` where it ends in ``.avsc``, ``protobuf`` otherwise.
+            name: one of ``FORMATS``; None is ``auto``, or with a schema the format of its file:
+                ``avro`` if the name ends in ``.avsc``, ``protobuf`` otherwise.
             schema: path of an Avro schema (``.avsc``) or of a Protobuf descriptor set.
-            message: full name of the Protobuf message bodies are.
+            message: the full name of the Protobuf message in the bodies.
 
         Raises:
             ConfigurationError: an unknown name, a schema missing or one that cannot be used, or
@@ -118,11 +118,11 @@ class BodyFormat:
         return cls(name, _protobuf_decoder(schema, message))
 
     def decode(self, body: bytes, most: int = limits.SHOWN_BODY_CHARS_MAX) -> DecodedBody:
-        """Return what a body says; never raises for what a body holds.
+        """Return the decoded body; never raises, whatever a body holds.
 
         Args:
-            body: unpacked.
-            most: characters shown, from 0.
+            body: the uncompressed body.
+            most: how many characters to show, from 0.
         """
         if self._decoder is not None:
             return self._decoded(body, most)
@@ -150,7 +150,7 @@ class BodyFormat:
             text = to_json(value)
         except RecursionError:
             return _hex(body, most, UNDECODABLE, "it is nested too deeply")
-        except Exception as error:  # the libraries raise whatever they come upon
+        except Exception as error:  # the libraries raise whatever error occurs to them
             why = " ".join(str(error).split())[:200] or type(error).__name__
             return _hex(body, most, UNDECODABLE, f"it is no such {self.name} value: {why}")
         return _cut(self.name, text, len(body), most, value)
@@ -162,28 +162,28 @@ AUTO: Final = BodyFormat()
 def decode_body(
     body: bytes, how: BodyFormat = AUTO, most: int = limits.SHOWN_BODY_CHARS_MAX
 ) -> DecodedBody:
-    """Return what a body says; see ``BodyFormat.decode``."""
+    """Return the decoded body; see ``BodyFormat.decode``."""
     return how.decode(body, most)
 
 
 def undecodable(stored: bytes, why: str, most: int = limits.SHOWN_BODY_CHARS_MAX) -> DecodedBody:
-    """Return a body that could not even be unpacked; ``stored`` are its bytes as they are kept."""
+    """Return a body that could not even be uncompressed; ``stored`` holds its bytes as stored."""
     return _hex(stored, most, UNDECODABLE, why)
 
 
 def hidden(size: int, why: str) -> DecodedBody:
-    """Return a body nothing of which is shown."""
+    """Return a body of which nothing is shown."""
     return DecodedBody(HIDDEN, "", size, problem=why)
 
 
 # --- JSON -----------------------------------------------------------------------------------------
 
 NO_JSON: Final = object()
-"""What ``parse_json`` returns for text that is not JSON."""
+"""What ``parse_json`` returns for a text that is not JSON."""
 
 
 def parse_json(text: str) -> Any:
-    """Return the value of a JSON text, ``NO_JSON`` where it is none."""
+    """Return the value of a JSON text; ``NO_JSON`` if it is not JSON."""
     try:
         return json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError):
@@ -264,7 +264,7 @@ def _avro_decoder(path: str | None) -> Decoder:
         schema = fastavro.parse_schema(tree)
     except ConfigurationError:
         raise
-    except Exception as error:  # fastavro raises KeyError and others beside its own
+    except Exception as error:  # fastavro raises KeyError and others beside its own errors
         raise ConfigurationError(
             f"{path!r} is no Avro schema: {type(error).__name__}: {error}", path=path
         ) from error
@@ -291,7 +291,7 @@ def _avro_decoder(path: str | None) -> Decoder:
 
 
 def _refuse_endless(tree: Any) -> None:
-    """Refuse arrays whose items take no bytes: some bytes of a body could then say a trillion."""
+    """Refuse arrays whose items take no bytes: a few bytes of a body could then hold a trillion."""
     if isinstance(tree, list):
         for each in tree:
             _refuse_endless(each)
@@ -345,7 +345,7 @@ def _protobuf_decoder(path: str | None, message: str | None) -> Decoder:
         found = kind.FromString(body)
         found.DiscardUnknownFields()
         if body and not found.ByteSize():
-            # Nearly any bytes are some message of fields nobody knows.
+            # Nearly any bytes can be read as a message of unknown fields.
             raise ValueError("it has none of the message's fields")
         return json_format.MessageToDict(
             found, preserving_proto_field_name=True, descriptor_pool=pool

@@ -1,8 +1,8 @@
-"""What the brokers' index tells of one key, page by page backwards in time.
+"""Searches the brokers' index for one key, page by page backwards in time.
 
-Law: questions only. What the index cannot reach is said, never left out: Apache's index keeps
-whole seconds, so that of more within one second than an answer holds the rest has to be read from
-the queues.
+Law: only asks. What the index cannot reach is reported, never left out: Apache's index keeps whole
+seconds, so if one second has more messages than an answer holds, the rest must be read from the
+queues.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ from rocketstream.protocol.properties import KEY_SEPARATOR
 
 @dataclass(frozen=True, slots=True)
 class IndexSearch:
-    """What the index is asked for, and when it is enough.
+    """The question to the index, and when the answers are enough.
 
     Attributes:
-        key: one of their keys.
-        since_ms: stored then or later, None for any.
-        until_ms: stored before, None for any.
-        is_wanted: which of those with the key are wanted.
-        most: more wanted ones of a broker than so many are enough; None: all are needed.
-        has_time: whether another question may be asked after so many messages.
+        key: one of the messages' keys.
+        since_ms: stored at this time or later, ms since 1970; None for any.
+        until_ms: stored before this time, ms since 1970; None for any.
+        is_wanted: returns whether a message with the key is wanted.
+        most: stop at a broker when it gave more wanted messages than this; None needs all.
+        has_time: called with the number of messages so far; returns whether another question may be
+            asked.
     """
 
     topic: str
@@ -43,12 +44,12 @@ class IndexSearch:
 
 @dataclass(frozen=True, slots=True)
 class IndexAnswer:
-    """What the brokers' indexes told.
+    """The answers of the brokers' indexes.
 
     Attributes:
-        found: what is wanted, the newest first.
-        floor_ms: what was stored later is all here; None where everything is.
-        problems: brokers that did not tell.
+        found: the wanted messages, the newest first.
+        floor_ms: all messages stored after this time are here; None where all are here.
+        problems: the brokers that did not answer.
     """
 
     found: list[MessageExt]
@@ -57,14 +58,14 @@ class IndexAnswer:
 
 
 def has_key(message: MessageExt, key: str) -> bool:
-    """Tell whether a message is found by a key, as the index finds it: by key or sender's id."""
+    """Return whether the index finds a message by a key: by one of its keys or the sender's id."""
     return key in (message.keys or "").split(KEY_SEPARATOR) or message.msg_id == key
 
 
 def ask_indexes(
     admin: MessageAdmin, masters: Mapping[str, str], search: IndexSearch
 ) -> IndexAnswer:
-    """Ask every broker's index, each until it told all, or enough, or cannot reach further."""
+    """Ask every broker's index until it has given all, or enough, or cannot reach further."""
     found: list[MessageExt] = []
     floors: list[int] = []
     problems: list[str] = []
@@ -85,7 +86,7 @@ def ask_indexes(
 
 
 def place_of(message: MessageExt) -> tuple[int, str, int]:
-    """Return where a message stands among those of all brokers, in order of time."""
+    """Return a sort key that orders the messages of all brokers by time."""
     return message.store_timestamp, message.broker_name, message.commit_log_offset
 
 
@@ -100,7 +101,8 @@ def _ask_index(
         looked, floor_ms = looked + len(page.fresh), page.floor_ms
         for message in page.fresh:
             message.broker_name = name
-            # Apache's index knows seconds and hashes: later ones and other keys are among them.
+            # Apache's index knows only seconds and hashes: later messages and other keys are among
+            # them.
             if (
                 has_key(message, search.key)
                 and message.store_timestamp >= since_ms
@@ -119,7 +121,7 @@ def _ask_index(
 def ranges_left(
     ranges: Mapping[MessageQueue, Range], told: Iterable[MessageExt], *, newest_first: bool
 ) -> dict[MessageQueue, Range]:
-    """Return what is left of queues once messages of them were told, in this order."""
+    """Return the rest of queues whose messages were found so far, in this order."""
     left = dict(ranges)
     for message in told:
         queue = message.message_queue

@@ -1,7 +1,7 @@
-"""What one broker's index tells of a key, answer by answer backwards in time.
+"""The answers of one broker's index for a key, page by page backwards in time.
 
-Law: questions only. An answer holds 64 messages at most and, from our broker, as many as fit
-``QUERY_BYTES_MAX``: whoever wants all has to ask again, whatever made an answer end.
+Law: only asks. An answer holds at most 64 messages and, from our broker, as many as fit
+``QUERY_BYTES_MAX``: to get all one has to ask again, whatever ended an answer.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
     from rocketstream.protocol.message_ext import MessageExt
 
 MESSAGES_MAX: Final = 64
-"""Messages of one answer (C-538)."""
+"""Most messages of one answer (C-538)."""
 LAST_MS: Final = 0x7FFF_FFFF_FFFF_FFFF
 
-# A broker stops before the message that would not fit; as usually set up it takes none of 4 MiB.
+# A broker stops before the message that would not fit; as usually configured none has 4 MiB.
 _MAY_BE_CUT_BYTES: Final = limits.QUERY_BYTES_MAX // 2
 
 
 class Index(Protocol):
-    """Who asks brokers for messages by key."""
+    """The operation of brokers that finds messages by key."""
 
     def messages_by_key(
         self, address: str, topic: str, key: str, most: int, *, until_ms: int
     ) -> list[MessageExt]:
-        """Return the newest messages with a key, stored then or before."""
+        """Return the newest messages with a key, stored at ``until_ms`` or before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,9 @@ class IndexPage:
     """One answer.
 
     Attributes:
-        fresh: messages no earlier answer had.
-        floor_ms: what was stored before may be missing; None where this was all.
+        fresh: messages that no earlier answer contained.
+        floor_ms: messages stored before this time may be missing; None where the answer was
+            complete.
     """
 
     fresh: list[MessageExt]
@@ -54,11 +55,11 @@ def index_pages(
     last_ms: int = LAST_MS,
     most: int = MESSAGES_MAX,
 ) -> Iterator[IndexPage]:
-    """Yield answers until one is the last, or says nothing new.
+    """Yield answers until one is the last, or contains nothing new.
 
     Args:
         last_ms: the last store time that is wanted.
-        most: messages of one answer, at most ``MESSAGES_MAX``.
+        most: how many messages one answer holds, at most ``MESSAGES_MAX``.
 
     Raises:
         RocketMQError: the broker did not answer.

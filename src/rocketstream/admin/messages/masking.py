@@ -1,7 +1,7 @@
-"""What of a message nobody is to see: rules of a TOML file, applied before any face gets it.
+"""Hides parts of messages by the rules of a TOML file, before any face gets a message.
 
-Law: values in, values out; fails closed: where a rule cannot be applied nothing of the body is
-shown. Only ``Masking.from_file`` reads, once.
+Law: values in, values out; fails closed: where a rule cannot be applied, nothing of the body is
+shown. Only ``Masking.from_file`` reads a file, once.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MASK_VARIABLE: Final = "ROCKETSTREAM_MASK"
 MASKED: Final = "***"
 WAYS: Final = ("whole", "hash", "last")
 _SOUGHT_CHARS: Final = 4
-"""Shorter values are not looked for elsewhere in the message: they are part of anything."""
+"""Values shorter than this are not looked for elsewhere in the message: they occur in anything."""
 _STEP: Final = re.compile(r"(?P<name>[^.\[\]]+)(?P<each>(?:\[\*\])*)")
 _TARGETS: Final = ("json", "property", "pattern")
 _KNOWN: Final = frozenset({"topic", "how", "keep", *_TARGETS})
@@ -47,7 +47,7 @@ _CARRIERS: Final = frozenset(
         "rmq_sys_wheel_timer",
     }
 )
-"""Topics that hold messages of others: which, their properties say."""
+"""Topics that hold messages of other topics; their properties name which."""
 _ORIGINS: Final = ("DLQ_ORIGIN_TOPIC", PROPERTY_RETRY_TOPIC, PROPERTY_REAL_TOPIC)
 
 
@@ -57,11 +57,11 @@ class Rule:
 
     Attributes:
         number: its place in the file, from 1.
-        topic: of which topics, as a file name pattern (``orders*``).
+        topic: the topics it is for, as a file name pattern (``orders*``).
         how: ``whole``, ``hash`` (equal values look equal) or ``last`` (``keep`` characters stay).
-        json: names on the way to a value of a JSON body, None for another kind of rule.
+        json: the names on the path to a value of a JSON body; None for another kind of rule.
         property: name of a property; KEYS are the keys.
-        pattern: what is masked wherever it is found in body and properties.
+        pattern: masked wherever it matches in body and properties.
     """
 
     number: int
@@ -79,7 +79,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Masked:
-    """What may be shown of one message.
+    """The parts of one message that may be shown.
 
     Attributes:
         body: the body, ``hidden`` where a rule could not be applied.
@@ -97,8 +97,8 @@ class Masking:
 
     Args:
         rules: in the order they are applied.
-        key: makes hashes that nobody can compute who does not have it; None takes a new one, and
-            equal values look equal within this object only.
+        key: the key of the hashes, without which nobody can compute them. None takes a new one, so
+            that equal values look equal within this object only.
     """
 
     def __init__(self, rules: Sequence[Rule] = (), key: bytes | None = None) -> None:
@@ -113,8 +113,8 @@ class Masking:
         """Return the rules of a file.
 
         Raises:
-            ConfigurationError: no such file, no TOML, or a rule that cannot be meant: all is
-                refused then, as a rule left out would show what it was to hide.
+            ConfigurationError: the file does not exist or is not TOML, or a rule makes no sense.
+                All rules are refused then, because leaving one out would show what it hides.
         """
         import tomllib
 
@@ -132,7 +132,7 @@ class Masking:
 
     @classmethod
     def from_mapping(cls, tree: Mapping[str, Any], source: str = "masking rules") -> Masking:
-        """Return the rules of a parsed file; raises as ``from_file``."""
+        """Return the rules of a parsed file; raises as ``from_file`` does."""
         unknown = sorted(tree.keys() - {"rule", "key"})
         rules = tree.get("rule", [])
         if unknown or not isinstance(rules, list):
@@ -149,7 +149,7 @@ class Masking:
         return cls(found, key.encode() if key is not None else None)
 
     def of(self, topic: str, properties: Mapping[str, str]) -> tuple[Rule, ...]:
-        """Return the rules for a message; all where it cannot be told of which topic it is."""
+        """Return the rules for a message; all rules where its topic cannot be determined."""
         if not self.rules:
             return ()
         topics = [topic, *(properties[name] for name in _ORIGINS if properties.get(name))]
@@ -173,7 +173,7 @@ class Masking:
             return Masked(hidden(body.size, why), dict.fromkeys(properties, MASKED), ("all",))
 
     def apply_keys(self, keys: str | None) -> str | None:
-        """Return keys of which it is not told whose they are, as a trace record has them."""
+        """Return keys of an unknown topic masked, such as those in a trace record."""
         if not keys or not self.rules:
             return keys
         masked = self.apply(names.TRACE_TOPIC, {PROPERTY_KEYS: keys}, DecodedBody("text", "", 0))
@@ -230,7 +230,7 @@ def _words(tree: Mapping[str, Any], name: str, default: str, what: str) -> str:
 
 
 def _path(text: str, what: str) -> tuple[str, ...]:
-    """Return the names of a path; ``**`` is any depth. ``[*]`` may be written and means nothing."""
+    """Return the names of a path; ``**`` is any depth, and ``[*]`` is ignored."""
     found: list[str] = []
     for part in text.removeprefix("$.").split("."):
         match = _STEP.fullmatch(part)
@@ -268,7 +268,7 @@ class _Application:
                     found[name] = self._value(rule, value)
                 elif rule.pattern is not None:
                     found[name] = self._replaced(rule, value)[0]
-        # What was masked in one place must not be read in another.
+        # A value masked in one place must not be readable in another.
         found = {name: self._elsewhere(value) for name, value in found.items()}
         if self._by and shown.kind != HIDDEN:
             shown = self._finished(shown)
@@ -305,7 +305,7 @@ class _Application:
         return dataclasses.replace(body, text=text)
 
     def _tree(self, rules: Sequence[Rule], body: DecodedBody) -> DecodedBody:
-        # As JSON has it: bytes and times of Avro are masked as the text they would be shown as.
+        # In JSON's form: bytes and times of Avro are masked as the text they would be shown as.
         value = body.value if body.kind == "json" else json.loads(to_json(body.value))
         plain = to_json(value) if body.is_cut or body.kind != "json" else body.text
         for rule in rules:
@@ -341,7 +341,8 @@ class _Application:
             isinstance(value, str) and isinstance(parse_json(value), dict | list)
         ):
             return value
-        # No object where the path goes on: JSON inside a text, maybe. None of it is shown.
+        # The path continues but there is no object: perhaps JSON inside a text. None of it is
+        # shown.
         return self._any(rule, value)
 
     def _any(self, rule: Rule, value: Any) -> Any:
@@ -368,7 +369,7 @@ class _Application:
         return rule.pattern.subn(lambda m: self._value(rule, m[0]) if m[0] else "", text)
 
     def _value(self, rule: Rule, value: str) -> str:
-        """Return what stands for a value."""
+        """Return the replacement for a value."""
         shown = MASKED
         if rule.how == "hash":
             shown = "#" + hmac.new(self._key, value.encode(), hashlib.sha256).hexdigest()[:16]
@@ -394,7 +395,7 @@ class _Application:
 
 
 def _each_text(value: Any, change: Callable[[str], str], *, numbers: bool = False) -> Any:
-    """Return a JSON value with its texts and names changed; numbers too, where it is asked for."""
+    """Return a JSON value with its texts and names changed, and with ``numbers`` its numbers."""
     if isinstance(value, dict):
         return {
             change(name): _each_text(each, change, numbers=numbers) for name, each in value.items()
@@ -411,7 +412,7 @@ def _each_text(value: Any, change: Callable[[str], str], *, numbers: bool = Fals
 
 
 def _scalars(value: Any) -> Iterator[str]:
-    """Yield the texts and numbers inside a value, those of JSON inside a text too."""
+    """Yield the texts and numbers inside a value, including those of JSON inside a text."""
     if isinstance(value, dict):
         for each in value.values():
             yield from _inside(each)

@@ -1,7 +1,7 @@
-"""Finding messages: by id, key, time and offset, bounded, page by page.
+"""Finds messages by id, key, time and offset, bounded, page by page.
 
-Law: questions only; joins no group, stores no offset. What is compared is what is shown: a filter
-tells nothing of what masking hides.
+Law: only asks; joins no group, stores no offset. Filters compare the masked message: they reveal
+nothing that masking hides.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ SEARCH_TIMEOUT_MS: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class MessageFilter:
-    """Which messages are wanted; all that is given must hold. It sees what is shown.
+    """Which messages are wanted; a message must meet every given condition, as it is shown.
 
     Attributes:
-        tag: with this tag, or one of several joined by ``||``.
-        key: with this key among theirs.
+        tag: it has this tag, or one of several joined by ``||``.
+        key: it has this key among its keys.
         sql: a SQL92 condition on properties, evaluated here: no broker has to allow it.
-        text: with this text in body, keys or a property; case counts.
+        text: it has this text in body, keys or a property; case counts.
     """
 
     tag: str | None = None
@@ -54,16 +54,16 @@ class MessageFilter:
         return any(value is not None for value in (self.tag, self.key, self.sql, self.text))
 
     def compiled(self) -> Wanted:
-        """Return it ready to be asked.
+        """Return the filter prepared for use.
 
         Raises:
-            ConfigurationError: no SQL92 condition, or no tag.
+            ConfigurationError: the condition is not SQL92, or the tag is not a tag.
         """
         return Wanted(self)
 
 
 class Wanted:
-    """A filter that is ready to be asked."""
+    """A prepared filter."""
 
     def __init__(self, wanted: MessageFilter) -> None:
         self._key, self._text = wanted.key, wanted.text
@@ -80,7 +80,7 @@ class Wanted:
                 raise ConfigurationError(error.message) from None
 
     def __call__(self, message: ShownMessage) -> bool:
-        """Tell whether a message is wanted."""
+        """Return whether a message is wanted."""
         return (
             (self._tags is None or message.tags in self._tags)
             and (self._key is None or self._key in (message.keys or "").split(KEY_SEPARATOR))
@@ -98,13 +98,13 @@ class SearchPage:
     """One answer to a search.
 
     Attributes:
-        messages: what was found, in the order asked for.
-        examined: messages looked at.
-        resume: hand it back to go on; None when nothing is left.
-        ended_by: why there is more: ``most`` (the page is full), ``examined``, ``time`` or
-            ``problem``; None when nothing is left.
+        messages: the messages found, in the order asked for.
+        examined: how many messages were looked at.
+        resume: pass it to the next search to continue; None when nothing is left.
+        ended_by: why the search ended before the end: ``most`` (the page is full), ``examined``,
+            ``time`` or ``problem``; None when nothing is left.
         reached_ms: store time of the last message looked at, None when none was.
-        problems: what could not be asked; what these brokers hold is not known.
+        problems: the brokers that could not be asked; their messages are missing.
     """
 
     messages: tuple[ShownMessage, ...]
@@ -117,7 +117,7 @@ class SearchPage:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What a search is for."""
+    """The settings of a search."""
 
     topic: str
     test: Wanted
@@ -127,7 +127,7 @@ class _Asked:
     key: str | None = None
 
     def is_wanted(self, message: MessageExt, shown: ShownMessage) -> bool:
-        """Tell whether a message is asked for: its key as it is, all else as it is shown."""
+        """Return whether a message is wanted: its key is compared unmasked, all else as shown."""
         return (self.key is None or has_key(message, self.key)) and self.test(shown)
 
 
@@ -155,32 +155,32 @@ class SearchAdmin(MessageAdmin):
     ) -> SearchPage:
         """Return messages of a topic, decoded and masked; bounded in count and time.
 
-        By id and key the brokers' index answers; otherwise the queues are read, by offset for the
-        times given, in order of store time over all queues. Of a key they are read, too, where
-        the index cannot reach: of more than 64 messages of one second, and the oldest first of
-        very many.
+        A search by id or key asks the brokers' index. Any other reads the queues between the given
+        times, in order of store time over all queues. Queues are read for a key too where the index
+        cannot reach: with more than 64 messages of one second, and for the oldest first of very
+        many.
 
         Args:
             topic: the topic; ``%DLQ%group`` and ``%RETRY%group`` too.
-            msg_id: the sender's id or the broker's; all messages that have it.
-            key: one of their keys.
-            since_ms: stored then or later, ms since 1970.
-            until_ms: stored before, ms since 1970.
-            broker_name: of this broker alone.
-            queue_id: of this queue alone (of each broker, unless one is named).
-            offset: of one queue, from this offset on: the older ones with ``newest_first``.
-            wanted: left out are all others.
-            newest_first: the order.
-            most: at most so many, 1 to 1,000.
-            examined_most: look at no more than so many.
-            timeout_ms: begin no read after so long.
-            resume: go on where a search of this topic ended; ranges and order are that one's, key
-                and ``wanted`` are to be given again.
-            how: how bodies are read.
+            msg_id: the sender's id or the broker's; finds all messages that have it.
+            key: one of the messages' keys.
+            since_ms: stored at this time or later, ms since 1970.
+            until_ms: stored before this time, ms since 1970.
+            broker_name: only messages of this broker.
+            queue_id: only messages of this queue (of each broker, unless one is named).
+            offset: with one queue, begin at this offset; with ``newest_first`` go back from it.
+            wanted: leave out all other messages.
+            newest_first: whether the newest come first.
+            most: how many messages to return at most, 1 to 1,000.
+            examined_most: how many messages to look at at most.
+            timeout_ms: begin no further read after this time.
+            resume: continue where a search of this topic ended, with its ranges and order; ``key``
+                and ``wanted`` must be given again.
+            how: how bodies are decoded.
 
         Raises:
             RouteNotFoundError: the topic is unknown.
-            ConfigurationError: what cannot be meant together, or out of range.
+            ConfigurationError: arguments that exclude each other, or a value out of range.
         """
         if not 1 <= most <= limits.SEARCH_MESSAGES_MAX:
             raise ConfigurationError(
@@ -214,7 +214,7 @@ class SearchAdmin(MessageAdmin):
         return self._search_page(asked, place, examined_most, deadline, problems)
 
     def shown(self, message: MessageExt, how: BodyFormat = AUTO) -> ShownMessage:
-        """Return a message as it may be shown: decoded and masked. Asks nobody."""
+        """Return a message as it may be shown: decoded and masked. Sends no request."""
         return self._showing.shown(message, how)
 
     # --- by the index ----------------------------------------------------------------------------
@@ -262,7 +262,7 @@ class SearchAdmin(MessageAdmin):
         examined_most: int,
         deadline: float,
     ) -> SearchPage:
-        """Return what the index tells, and behind its reach what reading the queues does."""
+        """Return what the index finds, and beyond its reach what reading the queues finds."""
         asked = replace(asked, newest_first=place.newest_first)
 
         def is_wanted(message: MessageExt) -> bool:
@@ -285,7 +285,7 @@ class SearchAdmin(MessageAdmin):
         )  # fmt: skip
         told, problems = answer.found, answer.problems
         if not asked.newest_first:
-            # Of the oldest nothing is certain before all are known.
+            # No message is certain to be the oldest before all are known.
             told = told[::-1] if answer.floor_ms is None else []
         kept = told[: asked.most]
         shown = tuple(self._showing.shown(message, asked.how) for message in kept)
@@ -315,7 +315,7 @@ class SearchAdmin(MessageAdmin):
         edge_ms: int | None,
         problems: list[str],
     ) -> SearchPlace:
-        """Return where a search by key goes on, behind what was told as far as a time."""
+        """Return where a search by key continues, after what was found up to a time."""
         if edge_ms is not None and asked.newest_first:
             until_ms = edge_ms + 1 if place.until_ms is None else min(edge_ms + 1, place.until_ms)
             place = replace(place, until_ms=until_ms)
@@ -363,7 +363,7 @@ class SearchAdmin(MessageAdmin):
         offset: int | None,
         problems: list[str],
     ) -> SearchPlace:
-        """Return a place with what is to be read of these queues, by its times and order."""
+        """Return a place with the ranges to read of these queues, by its times and order."""
         ranges = {
             queue: span
             for each in _by_broker(queues)
@@ -382,7 +382,7 @@ class SearchAdmin(MessageAdmin):
         newest_first: bool,
         problems: list[str],
     ) -> dict[MessageQueue, Range]:
-        """Return what is to be read of one broker's queues."""
+        """Return the ranges to read of one broker's queues."""
         ranges: dict[MessageQueue, Range] = {}
         try:
             lows, highs = self._client.min_offsets(queues), self._client.max_offsets(queues)
@@ -403,9 +403,9 @@ class SearchAdmin(MessageAdmin):
         return ranges
 
     def _search_begin(self, queue: MessageQueue, since_ms: int, low: int, high: int) -> int:
-        """Return an offset at or shortly before the first message of a time or later.
+        """Return an offset at, or shortly before, the first message of ``since_ms`` or later.
 
-        Brokers answer with the nearest one, or any of those of the same millisecond.
+        Brokers answer with the nearest message, or with any one of the same millisecond.
         """
         at, step = min(max(self._client.search_offset(queue, since_ms), low), high), 1
         while at > low and not self._search_is_before(queue, at - 1, high, since_ms):
@@ -413,7 +413,7 @@ class SearchAdmin(MessageAdmin):
         return at
 
     def _search_end(self, queue: MessageQueue, until_ms: int, low: int, high: int) -> int:
-        """Return an offset behind the last message before a time."""
+        """Return an offset after the last message before ``until_ms``."""
         at, step = min(max(self._client.search_offset(queue, until_ms) + 1, low), high), 1
         while at < high and self._search_is_before(queue, at, high, until_ms):
             at, step = min(high, at + step), step * 2
@@ -462,7 +462,7 @@ class SearchAdmin(MessageAdmin):
                     found.append(shown)
         left = pages.left()
         if asked.key is not None and place.newest_first and reached is not None and not problems:
-            place = replace(place, until_ms=reached + 1)  # from there the index may reach again
+            place = replace(place, until_ms=reached + 1)  # from there on the index may reach again
         resume = replace(place, ranges=left).word(asked.topic) if left else None
         why = (ended_by or "problem") if left else None
         return SearchPage(tuple(found), examined, resume, why, reached, tuple(problems))
@@ -480,7 +480,7 @@ def _by_broker(queues: Sequence[MessageQueue]) -> list[list[MessageQueue]]:
 
 
 def read_range(admin: MessageAdmin, queue: MessageQueue, span: Range) -> list[MessageExt]:
-    """Return the messages of a range of a queue, as the group of operators' tools."""
+    """Return the messages of a range of a queue, pulled as the operators' tools' own group."""
     found: list[MessageExt] = []
     at, end = span
     address = admin._client.address(queue.broker_name)

@@ -1,6 +1,6 @@
 """Messages as they are shown: decoded and masked, before any face gets them.
 
-Law: values in, values out; asks nobody anything.
+Law: values in, values out; sends no request.
 """
 
 from __future__ import annotations
@@ -55,8 +55,9 @@ class ShownMessage:
     masked_by: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as a JSON value; bytes that are no text are ``bodyBase64``, a hidden
-        body is left out."""
+        """Return the message as a JSON value; binary bodies are ``bodyBase64``, hidden ones left
+        out.
+        """
         row: dict[str, Any] = {
             "topic": self.topic,
             "brokerName": self.broker_name,
@@ -89,13 +90,13 @@ class ShownMessage:
 
 
 class Showing:
-    """Decodes and masks.
+    """Decodes and masks messages.
 
     Args:
-        masking: the rules; None takes those of the file ``ROCKETSTREAM_MASK`` names, if it does.
+        masking: the rules; None takes those of the file ``ROCKETSTREAM_MASK`` names, if it is set.
 
     Raises:
-        ConfigurationError: that file cannot be used.
+        ConfigurationError: the file cannot be used.
     """
 
     def __init__(self, masking: Masking | None = None) -> None:
@@ -105,11 +106,11 @@ class Showing:
         self.masking = masking
 
     def shown(self, message: MessageExt, how: BodyFormat = AUTO) -> ShownMessage:
-        """Return a message as it may be shown; never raises for what it holds."""
+        """Return a message as it may be shown; never raises, whatever the message holds."""
         try:
             properties: Mapping[str, str] = message.properties
         except RemoteProtocolError as error:
-            # Nothing tells whose it is, so no rule could be chosen either.
+            # Nothing says which topic it is from, so no rule could be chosen either.
             body = undecodable(b"", str(error))
             return _value(message, {}, body, ())
         body = _decoded(message, how)
@@ -117,7 +118,7 @@ class Showing:
         return _value(message, masked.properties, masked.body, masked.by)
 
     def masked(self, message: MessageExt) -> MessageExt:
-        """Return a message with what is masked replaced: the same one where nothing is."""
+        """Return a message with masked parts replaced; the same object where nothing is masked."""
         if not self.masking:
             return message
         shown = self.shown(message)
@@ -137,7 +138,7 @@ def _value(
     message: MessageExt, properties: Mapping[str, str], body: DecodedBody, by: tuple[str, ...]
 ) -> ShownMessage:
     if body.is_cut and body.value is not None:
-        # Parsed it takes many times its bytes, and a page of such messages would hold them all.
+        # Parsed, it takes many times its bytes, and a page of such messages would hold them all.
         body = dataclasses.replace(body, value=None)
     unique = properties.get("UNIQ_KEY")
     return ShownMessage(

@@ -1,7 +1,8 @@
-"""Following a topic as it grows: what arrives, decoded, masked and filtered.
+"""Follows a topic as it grows: arriving messages, decoded, masked and filtered.
 
-Law: questions only; joins no group, stores no offset. Bounded: one question to each broker a round
-tells which queues grew, and what comes faster than it is read is passed over and counted.
+Law: only asks; joins no group, stores no offset. Bounded: one question to each broker per round
+shows which queues grew, and messages that arrive faster than they are read are passed over and
+counted.
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ TAIL_BEHIND_MAX: Final = 1_000
 
 
 TailPlace = Mapping[MessageQueue, int]
-"""Where a tail is: the next offset of each queue."""
+"""The place of a tail: the next offset of each queue."""
 
 
 @dataclass(frozen=True, slots=True)
 class TailRound:
-    """What one round of a tail found.
+    """The result of one round of a tail.
 
     Attributes:
-        messages: that are wanted, in order of store time.
-        place: hand it to the next round.
-        examined: messages read.
-        passed_over: messages that came faster than they are read, and were left out.
+        messages: the wanted messages, in order of store time.
+        place: pass it to the next round.
+        examined: how many messages were read.
+        passed_over: how many messages were left out, because they came faster than they are read.
         problems: brokers that could not be asked; the next round asks them again.
     """
 
@@ -56,23 +57,23 @@ class TailAdmin(MessageAdmin):
         behind_max: int = TAIL_BEHIND_MAX,
         how: BodyFormat = AUTO,
     ) -> TailRound:
-        """Return what came since the last round; the first one only finds the end.
+        """Return what arrived since the last round; the first round only finds the queues' ends.
 
-        Does not wait: call it again after a while, a fifth of a second say, with the place of the
-        round before. Costs one request to each broker, and pulls of the queues that grew.
+        Does not wait: call it again after, say, a fifth of a second, with the place of the previous
+        round. Costs one request to each broker, and pulls from the queues that grew.
 
         Args:
             topic: the topic.
-            place: of the round before; None begins.
-            wanted: left out are all others.
-            last: begin so many messages before the end of each queue, up to ``behind_max``.
-            behind_max: of a queue that grew by more since the last round, the older ones are
+            place: the place of the previous round; None begins.
+            wanted: leave out all other messages.
+            last: begin this many messages before the end of each queue, up to ``behind_max``.
+            behind_max: if a queue grew by more messages since the last round, the older ones are
                 passed over.
-            how: how bodies are read.
+            how: how bodies are decoded.
 
         Raises:
             RouteNotFoundError: the topic is unknown.
-            ConfigurationError: a filter, or a value out of range.
+            ConfigurationError: the filter cannot be used, or a value is out of range.
         """
         test = (wanted or MessageFilter()).compiled()
         if behind_max < 1 or not 0 <= last <= behind_max:
@@ -105,7 +106,7 @@ class TailAdmin(MessageAdmin):
         return TailRound(tuple(found), places, examined, passed, tuple(problems))
 
     def _tail_spans(self, topic: str, problems: list[str]) -> dict[MessageQueue, tuple[int, int]]:
-        """Return what each queue holds, of the brokers that answer."""
+        """Return the range of offsets in each queue, for the brokers that answer."""
         found: dict[MessageQueue, tuple[int, int]] = {}
         for name, address in self._topic_masters(topic).items():
             try:

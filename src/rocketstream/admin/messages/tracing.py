@@ -1,6 +1,6 @@
 """The trace of a message: the records its producer and consumers wrote, as a timeline.
 
-Law: questions only; what records mean is ``core.timeline``'s business.
+Law: only asks; ``core.timeline`` decides what records mean.
 """
 
 from __future__ import annotations
@@ -22,22 +22,23 @@ from rocketstream.protocol.names import TRACE_TOPIC
 from rocketstream.protocol.trace import TraceRecord, decode_trace
 
 TRACE_PAGES_MAX: Final = 8
-"""Questions to one broker about one message: 512 trace messages."""
+"""Most questions to one broker about one message, enough for 512 trace messages."""
 
 
 class TraceAdmin(MessageAdmin):
-    """Message trace, read."""
+    """Reads message traces."""
 
     def trace(self, topic: str, msg_id: str, *, trace_topic: str = TRACE_TOPIC) -> TraceTimeline:
         """Return what producers and consumers recorded of a message.
 
-        Clients record it where their tracing is on; without a record the timeline is empty. The
-        broker's time of storing is asked besides. Java's clients' records and ours are read.
+        Clients record a message only if their tracing is on; without a record the timeline is
+        empty. The store time is asked of the broker. Records of Java's clients and of ours are
+        read.
 
         Args:
             topic: the message's topic.
             msg_id: the sender's id, or the broker's while the message is stored.
-            trace_topic: where records are.
+            trace_topic: the topic that holds the records.
 
         Raises:
             RouteNotFoundError: the topic or the trace topic is unknown.
@@ -77,7 +78,7 @@ class TraceAdmin(MessageAdmin):
         return told if masked == keys else masked_keys(told, masked)
 
     def _first_sent(self, topic: str, msg_id: str) -> MessageExt:
-        """Return the first message with an id: what was sent again later has it too."""
+        """Return the first message with an id: messages sent again later have the same id."""
         found = self._found(topic, msg_id)
         if found.offset_msg_id == msg_id:
             return found

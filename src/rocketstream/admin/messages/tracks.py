@@ -1,6 +1,6 @@
 """What became of a message in every group: its copies and the groups' progress, looked up (C-538).
 
-Law: questions only; what the facts mean is ``core.tracking``'s business.
+Law: only asks; ``core.tracking`` decides what the facts mean.
 """
 
 from __future__ import annotations
@@ -39,14 +39,15 @@ BROADCASTING: Final = "BROADCASTING"
 
 
 class TrackAdmin(MessageAdmin):
-    """Where a message is, group by group."""
+    """Follows a message, group by group."""
 
     def message_track(self, topic: str, msg_id: str) -> list[TrackRow]:
         """Return what became of a message in every group that consumes its topic.
 
         Copies a group sent back are looked for in its retry and dead-letter topics and in the delay
-        topic, by the sender's id, which every copy keeps: one request for each of these, and three
-        on the group. A message that was dead-lettered and sent again is followed from there.
+        topic, by the sender's id, which every copy keeps. That takes one request for each topic,
+        and three about the group. A message that was dead-lettered and sent again is followed from
+        there.
 
         Raises:
             OffsetNotFoundError: no broker has such a message.
@@ -87,11 +88,11 @@ class TrackAdmin(MessageAdmin):
     def _track_committed(
         self, group: str, message: MessageExt, masters: Mapping[str, str]
     ) -> int | None:
-        """Return a group's offset in the queue of a message, None without one."""
+        """Return a group's offset in the queue of a message; None without one."""
         name = message.broker_name
         stats = self._wire.consume_stats(masters[name], group, message.topic)
         entry = stats.offset_table.get(MessageQueue(message.topic, name, message.queue_id))
-        # Brokers that have none tell 0 or -1 here.
+        # Brokers without an offset answer 0 or -1 here.
         return entry.consumer_offset if entry is not None and entry.consumer_offset > 0 else None
 
     def _track_is_passed(
@@ -105,7 +106,7 @@ class TrackAdmin(MessageAdmin):
 
 
 class _Looked:
-    """One message, and the copies of it, looked up once for all groups."""
+    """One message and its copies, looked up once for all groups."""
 
     def __init__(
         self, admin: TrackAdmin, message: MessageExt, masters: dict[str, str], *, is_place: bool
@@ -114,7 +115,7 @@ class _Looked:
         self.masters = masters
         self._id = message.properties.get(PROPERTY_UNIQ_KEY)
         self._siblings = list(self._by_id(message.topic)) if self._id else []
-        # A sender's id names what it sent first, also after it was sent again.
+        # A sender's id names the first message sent, also after it was sent again.
         first = min(self._siblings, key=lambda m: m.store_timestamp, default=message)
         self.message = message if is_place else first
         self._waiting = list(self._by_id(SCHEDULE_TOPIC)) if self._id else []
@@ -138,7 +139,7 @@ class _Looked:
                 yield message
 
     def copies(self, group: str) -> tuple[Sequence[Copy], MessageExt | None]:
-        """Return what a group sent back, and the message sent again after it gave it up."""
+        """Return the copies a group sent back, and the message sent again after it gave up."""
         dead = [m for m in self._by_id(dlq_topic(group)) if self._is_mine(m)]
         retried = [m for m in self._by_id(retry_topic(group)) if self._is_mine(m)]
         waiting = [
@@ -180,7 +181,7 @@ class _Looked:
         return last
 
     def _is_mine(self, copy: MessageExt) -> bool:
-        """Whether a copy is of this message and not of another one that was sent with its id."""
+        """Whether a copy is of this message, not of another one sent with its id."""
         origin = copy.properties.get(PROPERTY_ORIGIN_MESSAGE_ID)
         others = {m.offset_msg_id for m in self._siblings if _place(m) != _place(self.message)}
         redriven = {m.offset_msg_id for m in self._siblings if PROPERTY_REDRIVEN_FROM in

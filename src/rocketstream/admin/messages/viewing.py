@@ -1,6 +1,6 @@
 """Single messages and who consumes them: view, query, time spans (C-538).
 
-Law: questions only; nothing is changed.
+Law: only asks; nothing is changed.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class MessageAdmin(GroupAdmin):
 
     @functools.cached_property
     def _showing(self) -> Showing:
-        """Decodes and masks whatever leaves here."""
+        """Decodes and masks every message that leaves here."""
         return Showing(self._masking)
 
     def message_view(self, topic: str, msg_id: str) -> MessageExt:
-        """Return one message by either of its ids; what is masked is replaced in it.
+        """Return one message by either of its ids, with masked parts replaced.
 
         Args:
             topic: the message's topic; needed for the id its sender gave it.
@@ -62,13 +62,14 @@ class MessageAdmin(GroupAdmin):
         )
 
     def _message_by_offset_id(self, topic: str, msg_id: str) -> MessageExt | None:
-        """Return the message at the place an id names, if it is a broker's id of this cluster."""
+        """Return the message an id locates, if it is a broker's id of this cluster."""
         try:
             host, port, offset = decode_offset_msg_id(msg_id)
         except RemoteProtocolError:
             return None
         address = format_address(host, port)
-        # A sender's id has the same form; only a broker's own address makes it a place.
+        # A sender's id has the same form; only with a broker's own address does it locate a
+        # message.
         named = [name for name, each in self._wire.masters().items() if each == address]
         if offset < 0 or not named:
             return None
@@ -99,7 +100,7 @@ class MessageAdmin(GroupAdmin):
         return [self._showing.masked(message) for message in found[-most:]]
 
     def consume_time_span(self, group: str, topic: str) -> list[TimeSpanRow]:
-        """Return between which store times a group stands, by queue (303).
+        """Return the store times between which a group stands, by queue (303).
 
         Raises:
             RouteNotFoundError: the topic is unknown.

@@ -1,4 +1,4 @@
-"""How far groups are: sweeps over a cluster, and single groups.
+"""The progress of groups: sweeps over a cluster, and single groups.
 
-Law: questions only; what answers mean is decided in ``core``.
+Law: only asks; what answers mean is decided in ``core``.
 """

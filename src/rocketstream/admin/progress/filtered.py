@@ -1,14 +1,15 @@
-"""Lag as a group's filter has it: how many of the messages not consumed the group will get.
+"""Lag under a group's filter: how many of the messages not consumed the group will get.
 
-Law: asks one broker and counts; which messages are looked at, and what follows from them, is in
-``core.filtering``. Reads no message twice, and never more than the bounds below.
+Law: asks one broker and counts; ``core.filtering`` decides which messages are looked at and what
+follows from them. Reads no message twice, and never more than the bounds below.
 
 Tags: a broker selects by the hash of a message's tag, which its consume queue holds (request 321),
 and the client drops what has the hash but not the text. The hashes are counted, all of them up to
-``entries_max``; then some of the messages they select are read (request 33). Where each has one of
-the texts the count stands: two tags of one hash in one topic are somebody's intent (``Aa`` and
-``BB`` have it). Where one has not, all that were selected are read if they are not too many, else
-the share is estimated. So the count is what a consumer would get; where it is not, it says so.
+``entries_max``; then some of the messages they select are read (request 33). If the tag of each is
+one of the texts, the count stands: two tags of one hash in one topic do not happen by accident
+(``Aa`` and ``BB`` have it). If the tag of one is not, all selected messages are read if they are
+not too many, else the share is estimated. So the count is what a consumer would get; an estimate is
+marked as one.
 
 SQL92: the broker evaluates each message's properties, which no index has. Some messages spread over
 the queue are read and evaluated, all where there are few.
@@ -56,7 +57,7 @@ Wants = Callable[["MessageExt"], bool]
 
 @dataclass(slots=True)
 class _Entries:
-    """What was read of a queue's index: places, log offsets, sizes, hashes."""
+    """The entries read of a queue's index: places, log offsets, sizes, hashes."""
 
     places: list[int]
     physical: list[int]
@@ -69,7 +70,7 @@ class _Index:
     """The index of one queue.
 
     Attributes:
-        may_batch: whether an entry of it may stand for several messages.
+        may_batch: whether one entry may stand for several messages.
     """
 
     asking: Asking
@@ -79,7 +80,7 @@ class _Index:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """What reading some messages told.
+    """The result of reading some messages.
 
     Attributes:
         wanted: how many the filter wants.
@@ -93,7 +94,7 @@ class _Read:
 
 
 def has_filter(subscription: SubscriptionData) -> bool:
-    """Tell whether a subscription wants not all messages, in a way that can be counted."""
+    """Return whether a subscription has a filter that can be counted."""
     if subscription.class_filter_mode:
         return False
     if subscription.expression_type in ("", "TAG"):
@@ -112,12 +113,12 @@ def count_matching(
     """Return how many messages of a queue a group has not consumed and its filter wants.
 
     Args:
-        asking: the queue's broker.
-        queue: with its offsets.
+        asking: asks the queue's broker.
+        queue: the queue with its offsets.
         subscription: what the group's members subscribe of the topic.
-        entries_max: entries of the index to look at; where there are more it is an estimate.
-        config: the topic as this broker keeps it; None where it did not tell, and then it may be
-            of either kind.
+        entries_max: how many entries of the index to look at; with more the result is an estimate.
+        config: the topic's settings at this broker; None where it did not answer, and then the
+            queue may be of either kind.
 
     Raises:
         TransportError: the broker does not answer (any more).
@@ -154,7 +155,7 @@ def _by_tags(
         return Matching(first_sight)
 
     def wants(message: MessageExt) -> bool:
-        # As the Java client: a message without a tag is not among those of any tag.
+        # As in the Java client: a message without a tag matches no tag.
         return bool(message.tags) and message.tags in subscription.tags_set
 
     some = spread(len(selected.places), limits.FILTER_TEXTS_CHECKED)
@@ -172,7 +173,7 @@ def _by_tags(
 def _select(
     index: _Index, codes: set[int], start: int, end: int, entries_max: int
 ) -> tuple[list[tuple[int, int]], _Entries]:
-    """Return how many entries of each run are selected and its length, and those selected."""
+    """Return how many entries of each run are selected and its length, and the selected entries."""
     step = limits.FILTER_ENTRIES_PER_REQUEST
     pieces = [(at, min(at + step, end)) for at in range(start, end, step)]
     pieces = [pieces[i] for i in spread(len(pieces), max(entries_max // step, 2))]
@@ -216,7 +217,7 @@ def _by_condition(index: _Index, subscription: SubscriptionData, start: int, end
 def _entries(index: _Index, pieces: Sequence[tuple[int, int]]) -> list[_Entries]:
     """Return the entries of each piece of a queue's index, all of them.
 
-    An answer ends where a file of the index does, and ours at ten thousand.
+    An answer ends where a file of the index ends; our broker's also at ten thousand entries.
 
     Raises:
         NotSupportedError: there are fewer entries than messages.
@@ -259,11 +260,11 @@ def _entries(index: _Index, pieces: Sequence[tuple[int, int]]) -> list[_Entries]
 
 
 def _check_single(index: _Index, known: _Entries, physical: list[int], at: int, high: int) -> None:
-    """Make sure that entries answered for the offsets from ``at`` on stand for a message each.
+    """Make sure that each entry answered for the offsets from ``at`` on stands for one message.
 
-    An answer begins with the entry that holds the offset asked for. Entries follow each other, so
-    n of them for n offsets stand for one each; fewer do where the last of them holds the last
-    offset (a file of the index ends there), and what follows is another.
+    An answer begins with the entry that holds the offset asked for. Entries are consecutive, so n
+    of them for n offsets stand for one message each. So do fewer, where a file of the index ends
+    after them and the next entry holds the next offset.
     """
     queue = index.queue
     begins_anew = not known.physical or physical[0] != known.physical[-1]
@@ -284,7 +285,7 @@ def _check_single(index: _Index, known: _Entries, physical: list[int], at: int, 
 
 
 def _read(asking: Asking, entries: _Entries, chosen: Sequence[int], wants: Wants) -> _Read:
-    """Read messages, fewer than chosen where they are big; the first selected one is among them."""
+    """Read messages, fewer than chosen where they are big; always the first selected one."""
     size = max(sum(entries.sizes[i] for i in chosen), 1)
     most = max(len(chosen) * limits.FILTER_BYTES_READ_MAX // size, 1)
     if most < len(chosen):

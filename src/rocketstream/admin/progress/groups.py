@@ -1,6 +1,6 @@
 """Consumer groups: who is connected, what they have consumed, how far behind they are.
 
-Law: joins of what ``admin.wire`` was told; what nobody told stays None.
+Law: joins the answers ``admin.wire`` got; what no broker answered stays None.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class GroupAdmin(SweepAdmin):
     """The group operations of ``Admin``."""
 
     def group_list(self) -> list[GroupRow]:
-        """Return every consumer group the brokers know, upstream's own groups left out.
+        """Return every consumer group the brokers know, except upstream's own groups.
 
         Raises:
             ConnectError: no name server answered.
@@ -81,7 +81,7 @@ class GroupAdmin(SweepAdmin):
     def group_begin(
         self, group: str, topic: str, timestamp_ms: int | None = None
     ) -> dict[MessageQueue, int]:
-        """Store where a group begins, in the queues of a topic it has no offset for.
+        """Store where a group begins, in those queues of a topic it has no offset for.
 
         A consumer's own ``consume_from_where`` is not enough: for a young topic a broker answers
         0 to a group it does not know, and the group begins at the oldest message (C-195).
@@ -89,14 +89,15 @@ class GroupAdmin(SweepAdmin):
         Args:
             group: the consumer group; left alone while it has connected members.
             topic: the topic.
-            timestamp_ms: begin with messages stored then or later; None begins after the newest.
+            timestamp_ms: begin with messages stored at this time or later, ms since 1970; None
+                begins after the newest.
 
         Returns:
             The offsets stored, empty when there was nothing to do.
 
         Raises:
             RouteNotFoundError: the topic is unknown.
-            ReadOnlyError: this Admin only looks.
+            ReadOnlyError: this Admin is read-only.
         """
         self._changes.check("group.begin")
         names.check_group(group)
@@ -124,7 +125,7 @@ class GroupAdmin(SweepAdmin):
         self, queue: MessageQueue, row: TopicStatusRow, timestamp_ms: int | None
     ) -> int:
         newest = row.last_update_ms
-        # A search beyond the newest message finds that message, not the end (C-372).
+        # A search by a time after the newest message finds that message, not the end (C-372).
         if timestamp_ms is None or newest is None or timestamp_ms > newest:
             return row.max_offset
         return self._client.search_offset(queue, timestamp_ms)
@@ -150,7 +151,7 @@ class GroupAdmin(SweepAdmin):
 
 
 def lag_rows(state: GroupState) -> list[LagRow]:
-    """Return the rows of a group's queues, its dead letters left out."""
+    """Return the rows of a group's queues, except its dead letters."""
     return [
         LagRow(
             group=state.group,

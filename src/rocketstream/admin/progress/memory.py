@@ -1,6 +1,6 @@
-"""What an ``Admin`` remembers from sweep to sweep, so that the next one is cheaper and misses less.
+"""What an ``Admin`` remembers from sweep to sweep, so that the next costs less and misses less.
 
-Law: holds what was told, bounded; asks nobody. Lent to one sweep at a time.
+Law: holds answers, bounded; asks nobody. Lent to one sweep at a time.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ Spot = tuple[str, int, int]
 
 @dataclass(slots=True)
 class BrokerMemory:
-    """What is remembered of one broker.
+    """The remembered answers of one broker.
 
     Attributes:
-        delayed: whose each message waiting for its delay is, by delay level and offset; blank
-            where it is no group's retry.
+        delayed: the group of each message waiting for its delay, by delay level and offset; blank
+            where the message is not a group's retry.
         ahead_ms: by how much its clock was ahead of ours when it was last asked.
     """
 
@@ -39,12 +39,12 @@ class BrokerMemory:
         return times
 
     def note_times(self, queue: QueueState, times: Times) -> None:
-        """Remember store times that were told."""
+        """Remember store times that were answered."""
         if times[0] is not None:
             self._used[spot(queue)] = times
 
     def note_ends(self, broker: BrokerAnswers) -> None:
-        """Forget what was known of queues that have fewer messages than before: made anew."""
+        """Forget queues that have fewer messages than before: they were made anew."""
         renewed: set[tuple[str, int]] = set()
         for topic, ends in broker.ends.items():
             for queue_id, held in ends.items():
@@ -55,7 +55,7 @@ class BrokerMemory:
             self._times = {at: t for at, t in self._times.items() if at[:2] not in renewed}
 
     def end_sweep(self, everything: bool) -> None:
-        """Keep what was used; of the rest what a smaller sweep did not look at."""
+        """Keep what was used; of the rest keep what a smaller sweep did not look at."""
         kept = {} if everything else self._times
         if len(kept) + len(self._used) > limits.ADMIN_STORE_TIMES_MAX:
             kept = {}
@@ -63,7 +63,7 @@ class BrokerMemory:
         self._used = {}
 
     def note_delayed(self, level: int, first: int) -> range:
-        """Forget what was delivered; return the offsets that are known from ``first`` on."""
+        """Forget delivered messages; return the known offsets from ``first`` on."""
         known = self.delayed.setdefault(level, {})
         if sum(map(len, self.delayed.values())) > limits.ADMIN_DELAYED_KEPT_MAX:
             known.clear()
@@ -72,7 +72,7 @@ class BrokerMemory:
         return range(first, max(known, default=first - 1) + 1)
 
     def delayed_by_topic(self) -> dict[str, int]:
-        """Return how many messages wait for their delay, by the topic they go to then."""
+        """Return how many messages wait for their delay, by the topic they will go to."""
         found: dict[str, int] = {}
         for known in self.delayed.values():
             for topic in known.values():
@@ -81,6 +81,6 @@ class BrokerMemory:
 
 
 def spot(queue: QueueState) -> Spot:
-    """Return where the next message of a group is: what was deleted will not be consumed."""
+    """Return where a group's next message is: deleted ones will not be consumed."""
     following = max(queue.committed_offset or 0, queue.min_offset or 0)
     return queue.topic, queue.queue_id, following

@@ -1,6 +1,6 @@
-"""Progress of many groups as rows: what is known, and what is not with its reason.
+"""The progress of many groups as rows, with the reason for each unknown figure.
 
-Law: renders one sweep; nobody is asked here. Where something is not known the row says why; a
+Law: renders one sweep; nobody is asked here. A row with an unknown figure says why it is unknown; a
 broker that stays silent leaves a row that names it.
 """
 
@@ -19,7 +19,7 @@ from rocketstream.protocol import names
 
 
 class ProgressAdmin(SweepAdmin):
-    """The operation of ``Admin`` that tells progress as rows."""
+    """The operation of ``Admin`` that returns progress as rows."""
 
     def progress(
         self,
@@ -29,7 +29,7 @@ class ProgressAdmin(SweepAdmin):
         topics: Collection[str] | None = None,
         owners: bool = True,
     ) -> list[ProgressRow]:
-        """Return where groups are in all their queues, and what could not be found out.
+        """Return the progress of groups in all their queues, and what could not be found out.
 
         Blocks for one sweep; a broker that does not answer is asked once.
 
@@ -82,7 +82,7 @@ def _rows(state: GroupState, brokers: list[BrokerAnswers]) -> Iterator[ProgressR
         if broker.error is not None:
             yield _blank(broker, state.group)
         for queue in state.queues:
-            # What a broker told before it fell silent is as true as it was.
+            # A broker's answers from before it fell silent are still true.
             if queue.broker_name == broker.name and queue.max_offset is not None:
                 yield _row(state, broker, queue)
         yield from _untold_topics(state, broker)
@@ -120,7 +120,7 @@ def _row(state: GroupState, broker: BrokerAnswers, queue: QueueState) -> Progres
 
 
 def _untold_topics(state: GroupState, broker: BrokerAnswers) -> Iterator[ProgressRow]:
-    """Yield a row for each topic whose queues a broker would not tell."""
+    """Yield a row for each topic whose queues a broker refused to report."""
     lost = {q.topic for q in state.queues if q.broker_name == broker.name and q.max_offset is None}
     for topic in sorted(lost):
         why = broker.refused.get(joining.about_ends(topic))

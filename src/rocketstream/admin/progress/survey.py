@@ -1,8 +1,8 @@
-"""What one broker is asked in a sweep, in the order that keeps it cheap.
+"""The questions one broker is asked in a sweep, in the order that keeps it cheap.
 
-Law: asks one broker over one connection, some requests under way; what the answers mean is in
-``admin.core``. A refusal is noted beside what is then missing; silence ends the survey, and what
-was told before stays.
+Law: asks one broker over one connection, with several requests under way; ``admin.core`` decides
+what the answers mean. A refusal is noted as the reason for what is missing; silence ends the
+survey, and earlier answers stay.
 
 What a sweep costs a broker (request codes in brackets): five requests for its settings and all
 offsets (28, 21, 201, 43, 45) and one for its clock; one a group for its members (203); one a topic
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 CLOCK_GROUP = "ROCKETSTREAM_CLOCK"
-"""A group nobody consumes with; see ``Survey._ask_clock``."""
+"""A group that nobody consumes with; see ``Survey._ask_clock``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +52,12 @@ class Wish:
     """What a sweep is to find out.
 
     Attributes:
-        wanted: whether a group is.
+        wanted: returns whether a group is wanted.
         topics: only these topics; None for all.
         all_topics: also topics no wanted group consumes.
         owners: also ask members which queues they hold.
         entries_max: entries of consume queues to look at for a group's filter; 0 for no look.
-        tps: also ask how fast groups are given messages.
+        tps: also ask how fast messages are delivered to groups.
     """
 
     wanted: Callable[[str], bool]
@@ -68,17 +68,17 @@ class Wish:
     tps: bool = False
 
     def wants_topic(self, topic: str) -> bool:
-        """Tell whether a topic is wanted."""
+        """Return whether a topic is wanted."""
         return self.topics is None or topic in self.topics
 
 
 class Survey:
-    """Asks one broker everything a sweep wants of it; used once.
+    """Asks one broker everything a sweep needs of it; used once.
 
     Args:
-        broker: where the answers go.
-        asking: asks its master.
-        memory: what is known of it from sweeps before.
+        broker: receives the answers.
+        asking: asks the broker's master.
+        memory: what is remembered of it from earlier sweeps.
         wish: what is wanted.
         clock: tells when answers came.
     """
@@ -99,7 +99,7 @@ class Survey:
         self._groups: list[str] = []
 
     def run(self) -> None:
-        """Ask; blocks until everything is answered or the broker is silent for a timeout."""
+        """Ask; blocks until everything is answered or the broker is silent for one timeout."""
         broker = self._broker
         try:
             self._ask_settings()
@@ -147,7 +147,7 @@ class Survey:
     def _ask_stats_instead(self) -> None:
         """Ask for each group's offsets (208) where the broker refuses to tell all of them (43).
 
-        It answers 0 where none is stored, so 0 is not known to be one (C-527).
+        The answer is 0 where no offset is stored, so 0 counts as unknown (C-527).
         """
         broker = self._broker
         found: dict[str, dict[str, dict[int, int]]] = {}
@@ -192,8 +192,9 @@ class Survey:
         self._ask_hidden_ends(wanted)
 
     def _ask_hidden_ends(self, topics: Iterable[str]) -> None:
-        """Ask for queues that are only read: 4.9 tells (202) of those that are written, too few
-        while a topic is being given fewer queues."""
+        """Ask for queues that are only read: 4.9 reports (202) only written ones, too few while a
+        topic is being given fewer queues.
+        """
         broker = self._broker
         hidden = []
         for topic in topics:
@@ -238,11 +239,11 @@ class Survey:
         self._ask_times_alone(alone)
 
     def _ask_clock(self) -> None:
-        """Find out by how much the broker's clock differs from ours, as Apache's tells.
+        """Find out by how much the broker's clock differs from ours, as far as Apache's reveals it.
 
-        Ages come from it (303), store times too, but no request tells its time. For a group
+        Ages (303) and store times are by that clock, but no request returns its time. For a group
         without an offset it takes -1 for the store time of the next message, so that the age it
-        answers is its time plus 1. Ours answers 0.
+        answers is its time plus 1. Our broker answers 0.
         """
         broker = self._broker
         full = (
@@ -270,7 +271,7 @@ class Survey:
         spans: Mapping[int, QueueTimeSpan],
         now_ms: int,
     ) -> list[tuple[str, QueueState]]:
-        """Note what an answer tells; return the queues it does not tell of."""
+        """Note the times in an answer; return the queues it does not cover."""
         untold = []
         for queue in behind:
             span = spans.get(queue.queue_id)
@@ -283,7 +284,7 @@ class Survey:
         return untold
 
     def _ask_times_alone(self, queues: Sequence[tuple[str, QueueState]]) -> None:
-        """Read the next message of queues that are only read: 303 tells of those written."""
+        """Read the next message of queues that are only read: 303 covers only written ones."""
         spots = [spot(queue) for _, queue in queues]
         entries = self._asking.each([questions.entries_of(*place, 1) for place in spots])
         found = [
@@ -301,7 +302,7 @@ class Survey:
     # --- messages waiting for their delay ---------------------------------------------------------
 
     def _ask_delayed(self) -> None:
-        """Read whose the messages are that wait in the delay topic, each once.
+        """Read which group each message waiting in the delay topic is of, each once.
 
         A message sent back waits in SCHEDULE_TOPIC_XXXX, in the queue of its delay level, whose
         index has the due times but not the groups. 5.x keeps them there too: only what a producer
@@ -328,7 +329,7 @@ class Survey:
         broker.delayed = self._memory.delayed_by_topic()
 
     def _read_delayed(self, wanted: Sequence[tuple[int, int]]) -> None:
-        # Neighbours in one request: each level's are consecutive.
+        # Neighbours go into one request: the messages of a level are consecutive.
         runs: dict[int, list[int]] = {}
         for level, offset in wanted:
             runs.setdefault(level, []).append(offset)
@@ -355,7 +356,7 @@ class Survey:
     # --- filters and rates ------------------------------------------------------------------------
 
     def _ask_matching(self) -> None:
-        """Count what filters want, wherever a group with a filter is behind."""
+        """Count the messages filters want, wherever a group with a filter is behind."""
         broker = self._broker
         for group in self._groups:
             topics = self._topics_of(group)
@@ -399,7 +400,7 @@ def groups_at(broker: BrokerAnswers) -> list[str]:
 
 
 def note_facts(broker: BrokerAnswers, told: Mapping[str, str] | RocketMQError) -> None:
-    """Keep what a broker tells of itself, or why it does not."""
+    """Keep what a broker reports about itself, or why it does not."""
     if isinstance(told, RocketMQError):
         broker.refused["facts"] = f"broker {broker.name} does not tell of itself: {told}"
     else:
@@ -407,10 +408,10 @@ def note_facts(broker: BrokerAnswers, told: Mapping[str, str] | RocketMQError) -
 
 
 def let_in(answer: T | RocketMQError) -> T | RocketMQError:
-    """Return the answer.
+    """Return the answer, unless it refuses access.
 
     Raises:
-        AccessDeniedError: it is that nothing will be answered to these keys, or without any.
+        AccessDeniedError: the broker answers nothing to these keys, or nothing without keys.
     """
     if isinstance(answer, AccessDeniedError) and not answer.knows_who:
         raise answer

@@ -1,8 +1,8 @@
 """One sweep over a cluster: every group, topic and broker at one moment, for a bounded price.
 
-Law: has brokers asked, beside each other, and hands the answers to ``admin.core``; decides nothing.
-A broker that falls silent is not asked again in the same sweep. What a broker is asked, and what
-that costs it, is in ``survey``.
+Law: has brokers asked in parallel and hands the answers to ``admin.core``; decides nothing. A
+broker that falls silent is not asked again in the same sweep. ``survey`` has what a broker is
+asked, and what that costs it.
 """
 
 from __future__ import annotations
@@ -50,21 +50,21 @@ if TYPE_CHECKING:
     from rocketstream.protocol.bodies import ConsumerRunningInfo
 
 ROUTES_MAX = 64
-"""Topics of one group whose routes are asked for where a broker is silent."""
+"""Most topics of one group whose routes are asked for where a broker is silent."""
 FILTER_ENTRIES_IN_SWEEP = 50_000
-"""Entries of consume queues looked at for one group's filter in a sweep over all of them."""
+"""Most entries of consume queues looked at for one group's filter in a sweep over all groups."""
 
 
 @dataclass(slots=True)
 class _Found:
-    """What a sweep found."""
+    """The findings of a sweep."""
 
     taken_ms: int
     brokers: list[BrokerAnswers]
     requests: int = 1
 
     def outage(self) -> str | None:
-        """Return why nothing at all can be told; None where something can."""
+        """Return why nothing at all is known; None where something is."""
         if not self.brokers:
             return NO_BROKER
         try:
@@ -74,22 +74,23 @@ class _Found:
         return None
 
     def check_let_in(self) -> None:
-        """Refuse to go on where every broker refuses these keys.
+        """Raise if every broker refuses these keys.
 
         Raises:
-            AccessDeniedError: the first broker's.
+            AccessDeniedError: the first broker's refusal.
         """
         denials = [b.failure for b in self.brokers if isinstance(b.failure, AccessDeniedError)]
         if denials and len(denials) == len(self.brokers):
             raise denials[0]
 
     def check_told(self, known: Collection[object]) -> None:
-        """Refuse to take silence for nothing: unless something is known, some broker must answer.
+        """Raise if no broker answered and nothing else is known: silence must not look like
+        emptiness.
 
         Raises:
             RouteNotFoundError: there is no broker.
-            AccessDeniedError: none lets us in.
-            ConnectError: none answered.
+            AccessDeniedError: every broker refuses access.
+            ConnectError: no broker answered.
         """
         if not self.brokers:
             raise RouteNotFoundError(NO_BROKER)
@@ -104,7 +105,7 @@ class SweepAdmin(TopicAdmin):
     def __init__(self, client: BlockingAdminClient, timeout_ms: int, clock: Clock) -> None:
         super().__init__(client, timeout_ms, clock)
         self._memories: dict[str, BrokerMemory] = {}
-        # Of brokers and the queues groups have there, should one fall silent or vanish.
+        # Remembers brokers and the queues groups have there, in case one falls silent or vanishes.
         self._seen: dict[str, tuple[str, float]] = {}
         self._queues: dict[str, dict[str, frozenset[tuple[str, int]]]] = {}
 
@@ -157,7 +158,7 @@ class SweepAdmin(TopicAdmin):
     def group_state(
         self, group: str, topic: str | None = None, *, matching: bool = True, owners: bool = True
     ) -> GroupState:
-        """Return one group at one moment, with how fast it is given messages.
+        """Return one group at one moment, including how fast messages are delivered to it.
 
         Args:
             group: the consumer group.
@@ -192,10 +193,11 @@ class SweepAdmin(TopicAdmin):
         return self._state_of(group, found, wish)
 
     def group_states(self, topic: str | None = None) -> list[GroupState]:
-        """Return every group at one moment, upstream's own left out; no other topics than theirs.
+        """Return every group at one moment, except upstream's own, without topics no group
+        consumes.
 
         Args:
-            topic: only the groups that have queues in this topic, and only those; None for all.
+            topic: only groups that have queues in this topic, and only these queues; None for all.
 
         Raises:
             ConnectError: no name server answered.
@@ -211,7 +213,7 @@ class SweepAdmin(TopicAdmin):
         return states if topic is None else [state for state in states if state.queues]
 
     def topic_state(self, topic: str) -> TopicState:
-        """Return one topic at one moment, and who consumes it.
+        """Return one topic at one moment, and the groups that consume it.
 
         Raises:
             RouteNotFoundError: the name server does not know the topic.
@@ -241,7 +243,7 @@ class SweepAdmin(TopicAdmin):
         return self._topic_state(topic, found, consumers)
 
     def broker_states(self) -> tuple[BrokerState, ...]:
-        """Return every broker, with what it tells of itself (GET_BROKER_RUNTIME_INFO, 28).
+        """Return every broker, with what it reports about itself (GET_BROKER_RUNTIME_INFO, 28).
 
         Raises:
             ConnectError: no name server answered.
@@ -261,7 +263,8 @@ class SweepAdmin(TopicAdmin):
             if broker.master is None:
                 return 0
             asking = Asking(self._client, broker.master, self._timeout_ms)
-            # Lent: another sweep that runs at the same time has none, and loses its own.
+            # Lent: another sweep that runs at the same time gets none, and its findings are not
+            # kept.
             lent = self._memories.pop(broker.name, None)
             memory = lent or BrokerMemory()
             try:
@@ -293,7 +296,7 @@ class SweepAdmin(TopicAdmin):
         return found
 
     def _lost(self, brokers: Iterable[BrokerAnswers]) -> list[BrokerAnswers]:
-        """Return brokers that were there a while ago: a name server forgets a dead one at once."""
+        """Return brokers that were there recently: a name server forgets a dead one at once."""
         now_ms = self._clock.monotonic_ms()
         here = {broker.name: (broker.cluster, now_ms) for broker in brokers}
         self._seen = {**self._seen, **here}
@@ -306,8 +309,9 @@ class SweepAdmin(TopicAdmin):
         return lost
 
     def _remember_by_route(self, group: str, found: _Found) -> None:
-        """Take a group's queues at a silent broker, which nobody remembers, from the route of the
-        topics it consumes at others."""
+        """Take a group's queues at a silent broker that nobody remembers from the route of the
+        topics it consumes at others.
+        """
         unheard = [b for b in found.brokers if b.error is not None and not b.remembered.get(group)]
         told = {t for b in found.brokers if b.error is None for t in joining.topics_of(group, b)}
         if not unheard:
@@ -328,7 +332,8 @@ class SweepAdmin(TopicAdmin):
         if len(brokers) < 2:
             return [ask(broker) for broker in brokers]
         with ThreadPoolExecutor(min(len(brokers), limits.ADMIN_BROKERS_AT_ONCE_MAX)) as pool:
-            # Each with the caller's context: it may be told to end (see ``_util.stopping``).
+            # Each call gets the caller's context, so that it can be told to end (see
+            # ``_util.stopping``).
             asked = [pool.submit(copy_context().run, ask, broker) for broker in brokers]
             return [each.result() for each in asked]
 

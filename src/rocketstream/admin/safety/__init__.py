@@ -1,4 +1,4 @@
 """What every change passes and leaves behind: the gate, the audit file, the files that undo.
 
-Law: it knows no topic and no group; what is changed, and whether, is decided by who calls.
+Law: knows no topic and no group; the caller decides what is changed, and whether.
 """

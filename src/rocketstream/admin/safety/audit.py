@@ -1,7 +1,7 @@
-"""A file of everything that was changed: who, when, what, and how it ended; JSON lines.
+"""The file that records every change: who, when, what, and how it ended; JSON lines.
 
-Law: a change that cannot be written down is not made. Never holds secrets or message bodies: what
-is written is what an operation names as its arguments.
+Law: a change that cannot be recorded is not made. The file never holds secrets or message bodies,
+only what an operation names as its arguments.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ OWNER_ONLY: Final = 0o600
 
 
 def default_audit_path() -> Path:
-    """Return ``$XDG_STATE_HOME/rocketstream/audit.jsonl`` (``~/.local/state`` without it)."""
+    """Return ``$XDG_STATE_HOME/rocketstream/audit.jsonl`` (below ``~/.local/state`` if not set)."""
     return state_directory() / FILE_NAME
 
 
@@ -45,9 +45,9 @@ class AuditLog:
     Args:
         path: the file; made with its directories, readable by its owner alone. None is
             ``default_audit_path()``.
-        who: who changes; None is the user of this process.
-        face: through what: ``command line``, ``dashboard``, ``agents``, ``library``.
-        clock: of the times written.
+        who: the name of whoever makes the change; None is the user of this process.
+        face: the face it is made through: ``command line``, ``dashboard``, ``agents``, ``library``.
+        clock: gives the times written.
     """
 
     def __init__(
@@ -67,10 +67,10 @@ class AuditLog:
     def begin(
         self, operation: str, cluster: str, arguments: Mapping[str, Any], before: Any
     ) -> dict[str, Any]:
-        """Write down what is about to be done; returns what its end is written with.
+        """Write down a change before it is made; return the entry to pass to ``end``.
 
         Raises:
-            ClientStateError: the file cannot be written: do not make the change.
+            ClientStateError: the file cannot be written; the change must not be made.
         """
         entry = {
             "id": new_uuid(),
@@ -85,10 +85,10 @@ class AuditLog:
         return entry
 
     def end(self, entry: Mapping[str, Any], *, after: Any = None, error: str | None = None) -> None:
-        """Write down how it ended.
+        """Write down how the change ended.
 
         Raises:
-            ClientStateError: the file cannot be written; the change was made all the same.
+            ClientStateError: the file cannot be written, although the change was made.
         """
         phase = "done" if error is None else "failed"
         outcome = {} if error is None else {"error": error}
@@ -128,6 +128,6 @@ def _append(path: Path, data: bytes) -> None:
 
 
 def _alone(handle: int) -> None:
-    """Keep other processes from writing until the file is closed, where the system can."""
+    """Keep other processes from writing until the file is closed, if the system supports it."""
     if sys.platform != "win32":
         fcntl.flock(handle, fcntl.LOCK_EX)

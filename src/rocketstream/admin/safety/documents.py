@@ -1,6 +1,6 @@
-"""Our own JSON documents on this machine, read whole: bounded, of a format and a version we know.
+"""Reads our own JSON documents on this machine, whole: bounded, of a known format and version.
 
-Law: reads; a file that is not what is wanted is refused by name, with what it lacks.
+Law: only reads; a file that is not the expected document is refused by name, with what it lacks.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from rocketstream.errors import ConfigurationError
 
 @dataclass(frozen=True, slots=True)
 class DocumentKind:
-    """What a document is to be.
+    """The expected kind of a document.
 
     Attributes:
-        called: as in "no undo file".
-        format: what its field ``format`` says.
-        version: the one that this release reads.
-        bytes_max: a file with more is none.
+        called: the kind in words, as in "no undo file".
+        format: the value of its field ``format``.
+        version: the version that this release reads.
+        bytes_max: the largest size accepted.
     """
 
     called: str
@@ -35,7 +35,7 @@ def read_document(path: str | os.PathLike[str], kind: DocumentKind) -> dict[str,
     """Return the fields of a document.
 
     Raises:
-        ConfigurationError: it cannot be read, or is of another kind; the text says why.
+        ConfigurationError: the file cannot be read, or is of another kind; the error says why.
     """
     try:
         if os.path.getsize(path) > kind.bytes_max:

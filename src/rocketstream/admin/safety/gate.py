@@ -1,6 +1,6 @@
-"""The gate every change goes through: refused when read-only, written down before and after.
+"""The gate every change passes: refused when read-only, written down before and after.
 
-Law: requests that change a cluster are made through ``Change`` alone; it decides nothing else.
+Law: requests that change a cluster are made through ``Change`` only. The gate decides nothing else.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rocketstream.errors import ClientStateError
 
 
 class ReadOnlyError(ClientStateError):
-    """This ``Admin`` was made to look only."""
+    """This ``Admin`` is read-only."""
 
 
 class Change:
@@ -24,7 +24,7 @@ class Change:
 
     Attributes:
         wire: the requests that change something.
-        after: what is so afterwards, for the audit file; set by who makes the change.
+        after: the state afterwards, for the audit file; set by whoever makes the change.
     """
 
     def __init__(self, wire: ChangingWire) -> None:
@@ -33,12 +33,12 @@ class Change:
 
 
 class ChangeGate:
-    """Lets changes through.
+    """Admits changes, or refuses them.
 
     Args:
         client: asks brokers.
         timeout_ms: bound of one request.
-        audit: where changes are written down; None: nowhere.
+        audit: where changes are written down; None writes nothing.
         read_only: whether every change is refused.
     """
 
@@ -56,10 +56,10 @@ class ChangeGate:
         self.read_only = read_only
 
     def check(self, operation: str) -> None:
-        """Raise where changes are refused; for operations that do much before they change.
+        """Raise if changes are refused; for operations that do a lot before they change anything.
 
         Raises:
-            ReadOnlyError: this Admin only looks.
+            ReadOnlyError: this Admin is read-only.
         """
         if self.read_only:
             raise ReadOnlyError(
@@ -72,15 +72,15 @@ class ChangeGate:
     def open(
         self, operation: str, arguments: Mapping[str, Any], before: Any = None
     ) -> Iterator[Change]:
-        """Make one change: written down before it begins and after it ended, whichever way.
+        """Make one change: written down before it begins and after it ends, also when it fails.
 
         Args:
-            operation: a name like ``topic.delete``.
-            arguments: what was asked for, never secrets or bodies.
-            before: what was so before, as far as it is known.
+            operation: the operation's name, such as ``topic.delete``.
+            arguments: the arguments of the operation, never secrets or bodies.
+            before: the state before, as far as it is known.
 
         Raises:
-            ReadOnlyError: this Admin only looks.
+            ReadOnlyError: this Admin is read-only.
             ClientStateError: the audit file cannot be written.
         """
         self.check(operation)

@@ -1,6 +1,6 @@
-"""Where what the operators' tools keep between runs lives on this machine.
+"""The directory on this machine where operators' tools keep what they need between runs.
 
-Law: names a directory, makes nothing.
+Law: names a directory, creates nothing.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Files that take a reset back: where every queue was, written before anything is moved.
 
-Law: reads and writes files, moves nothing; a file that is not one of these is refused by name.
+Law: reads and writes files, moves nothing; a file that is not an undo file is refused by name.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _UNDO_FILE: Final = DocumentKind("undo file", "rocketstream-undo", version=1, by
 
 @dataclass(frozen=True, slots=True)
 class Undo:
-    """What an undo file holds.
+    """The content of an undo file.
 
     Attributes:
         group: the group that was moved.
-        taken_ms: when, ms since 1970.
+        taken_ms: when the offsets were read, ms since 1970.
         namesrv: the name servers of its cluster.
-        before: where the queues were; None where nothing was stored.
-        after: where they were sent.
+        before: the offset of each queue before; None where none was stored.
+        after: the offset each queue was sent to.
     """
 
     group: str
@@ -50,10 +50,10 @@ def default_undo_directory() -> Path:
 def write_undo(
     directory: Path, group: str, rows: Iterable[ResetRow], taken_ms: int, namesrv: str
 ) -> Path:
-    """Write where the queues are, to the disk, and return the file.
+    """Write the queues' present offsets to the disk, and return the file.
 
     Raises:
-        ClientStateError: it cannot be written: do not move the group.
+        ClientStateError: the file cannot be written; the group must not be moved.
     """
     value = {
         "format": _UNDO_FILE.format,
@@ -94,7 +94,7 @@ def read_undo(path: str | os.PathLike[str]) -> Undo:
     """Read an undo file.
 
     Raises:
-        ConfigurationError: it cannot be read, or is none; the text says why.
+        ConfigurationError: the file cannot be read or is not an undo file; the error says why.
     """
     value = read_document(path, _UNDO_FILE)
     try:

@@ -1,4 +1,4 @@
-"""One request at a time to one server: what every set of requests here is made of.
+"""Sends one request at a time to one server: the base of every set of requests here.
 
 Law: no joins, no decisions; a peer's refusal is raised as the error of its code.
 """
@@ -19,7 +19,7 @@ CLIENT_TIMEOUT_MS = 15_000
 
 
 class Wire:
-    """Asks single servers; blocking, thread safe as far as the client below is."""
+    """Asks single servers; blocking, and as thread safe as its client."""
 
     def __init__(self, client: BlockingAdminClient, timeout_ms: int) -> None:
         self._client = client

@@ -22,7 +22,7 @@ from rocketstream.protocol.headers import (
 
 
 class BrokerWire(Wire):
-    """Asks single servers what they are, and who sends to them."""
+    """Asks single servers about themselves and their producers."""
 
     def runtime(self, address: str) -> dict[str, str]:
         """GET_BROKER_RUNTIME_INFO (28) of one broker, by upstream's names."""

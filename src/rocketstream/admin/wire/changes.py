@@ -1,6 +1,6 @@
-"""The requests that change a cluster: one method per request code, and what a broker wants first.
+"""The requests that change a cluster: one method per request code, and what a broker needs before.
 
-Law: no joins, no decisions; asked by ``admin.safety`` alone, so that looking cannot change.
+Law: no joins, no decisions; used by ``admin.safety`` only, so that looking cannot change anything.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from rocketstream.protocol.headers import (
 
 TO_END_MS = -1
 DEFAULT_TOPIC = "TBW102"
-"""Upstream names the topic that others are made like; brokers ignore it here."""
+"""Upstream names the topic that new ones are copied from; brokers ignore it in this request."""
 
 
 class ChangingWire(Wire):
-    """Changes one cluster; blocking, thread safe as far as the client below is."""
+    """Changes one cluster; blocking, and as thread safe as its client."""
 
     # --- offsets ---------------------------------------------------------------------------------
 
@@ -42,9 +42,9 @@ class ChangingWire(Wire):
         self._client.update_consumer_offset(group, queue, offset)
 
     def store_offset_making_group(self, group: str, queue: MessageQueue, offset: int) -> None:
-        """The same, for a group that may have no settings yet.
+        """``store_offset`` for a group that may have no settings yet.
 
-        Since 5.x a broker stores nothing for a group it does not know: it gets one there.
+        Since 5.x a broker stores nothing for a group it does not know, so the group is made there.
         """
         try:
             self.store_offset(group, queue, offset)
@@ -55,9 +55,10 @@ class ChangingWire(Wire):
             self.store_offset(group, queue, offset)
 
     def tell_stored(self, address: str, group: str, topic: str) -> dict[MessageQueue, int]:
-        """INVOKE_BROKER_TO_RESET_OFFSET (222): members go to what is stored; returns that.
+        """INVOKE_BROKER_TO_RESET_OFFSET (222): send members to the stored offsets; returns these.
 
-        To the end, but not by force: a broker then tells members (220) whatever is stored.
+        Asks to skip to the end, but without force: a broker then tells members (220) the stored
+        offsets.
 
         Raises:
             ConsumerNotOnlineError: nobody is connected there.
@@ -70,7 +71,7 @@ class ChangingWire(Wire):
     def send_to(
         self, address: str, group: str, queue: MessageQueue, offset: int
     ) -> dict[MessageQueue, int]:
-        """INVOKE_BROKER_TO_RESET_OFFSET (222) of one queue, by brokers that do it themselves."""
+        """INVOKE_BROKER_TO_RESET_OFFSET (222) of one queue, at brokers that reset themselves."""
         header = ResetOffsetRequestHeader(
             topic=queue.topic,
             group=group,
@@ -92,7 +93,7 @@ class ChangingWire(Wire):
     ) -> None:
         """UPDATE_AND_CREATE_TOPIC (17) on one broker: settings by upstream's names.
 
-        ``attributes`` is the change of those, which brokers of 4.x ignore.
+        ``attributes`` is the change of the attributes, which brokers of 4.x ignore.
         """
         header = CreateTopicRequestHeader(
             topic=topic,
@@ -126,7 +127,7 @@ class ChangingWire(Wire):
         self._body(address, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
 
     def make_group(self, broker_name: str, group: str) -> None:
-        """The same with upstream's defaults, at a broker's master."""
+        """``put_group`` with upstream's defaults, at a broker's master."""
         config = SubscriptionGroupConfig(group_name=group).to_json()
         self.put_group(self._client.master(broker_name), config)
 

@@ -60,7 +60,7 @@ NO_BROKER = (
 
 
 class AdminWire(BrokerWire):
-    """Asks one cluster; blocking, thread safe as far as the client below is."""
+    """Asks one cluster; blocking, and as thread safe as its client."""
 
     def close(self) -> None:
         """Close every connection."""
@@ -81,7 +81,7 @@ class AdminWire(BrokerWire):
         return set(TopicList.decode(body).topic_list)
 
     def route(self, topic: str) -> TopicRouteData:
-        """The topic's route, asked anew.
+        """Return the topic's route, asked anew.
 
         Raises:
             RouteNotFoundError: no name server knows the topic.
@@ -89,7 +89,7 @@ class AdminWire(BrokerWire):
         return self._client.route(topic, refresh=True)
 
     def masters(self) -> dict[str, str]:
-        """Address of each broker's master, by broker name."""
+        """Return the address of each broker's master, by broker name."""
         found: dict[str, str] = {}
         for name, data in self.cluster_info().broker_addr_table.items():
             address = data.broker_addrs.get(0)
@@ -112,7 +112,7 @@ class AdminWire(BrokerWire):
         return self._ask(address, questions.GROUPS)
 
     def all_offsets(self, address: str) -> dict[str, dict[int, int]]:
-        """GET_ALL_CONSUMER_OFFSET (43): what consumerOffset.json of one broker holds."""
+        """GET_ALL_CONSUMER_OFFSET (43): the content of one broker's consumerOffset.json."""
         return self._ask(address, questions.OFFSETS)
 
     def consume_stats(self, address: str, group: str, topic: str | None = None) -> ConsumeStats:
@@ -139,7 +139,7 @@ class AdminWire(BrokerWire):
     def consumer_status(
         self, address: str, group: str, topic: str, client_id: str | None
     ) -> dict[str, dict[MessageQueue, int]]:
-        """INVOKE_BROKER_TO_GET_CONSUMER_STATUS (223): offsets by member, as the members say."""
+        """INVOKE_BROKER_TO_GET_CONSUMER_STATUS (223): offsets by member, as members report them."""
         header = GetConsumerStatusRequestHeader(topic=topic, group=group, client_addr=client_id)
         code = RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS
         body = self._body(address, code, header, timeout_ms=CLIENT_TIMEOUT_MS)
@@ -150,7 +150,7 @@ class AdminWire(BrokerWire):
         return _table(self._body(address, RequestCode.GET_ALL_TOPIC_CONFIG), "topicConfigTable")
 
     def group_settings(self, address: str) -> dict[str, dict[str, Any]]:
-        """GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201): every group's settings, as told."""
+        """GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201): every group's settings, as the broker's JSON."""
         body = self._body(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
         return _table(body, "subscriptionGroupTable")
 
@@ -210,14 +210,14 @@ class AdminWire(BrokerWire):
         most: int,
         condition: str | None = None,
     ) -> tuple[list[MessageExt], int]:
-        """PULL_MESSAGE (11): messages from an offset on, and where to go on: behind a gap.
+        """PULL_MESSAGE (11): messages from an offset on, and where to continue after a gap.
 
         Args:
-            condition: the broker selects by this SQL92 condition; it answers, perhaps without a
-                message, after some hundred it has evaluated.
+            condition: an SQL92 condition by which the broker selects; it answers, perhaps without a
+                message, after evaluating some hundred.
 
         Raises:
-            RemoteProtocolError: there is no message at the offset and none behind it.
+            RemoteProtocolError: there is no message at the offset or after it.
         """
         header = PullMessageRequestHeader(
             consumer_group=group,
@@ -266,7 +266,7 @@ class AdminWire(BrokerWire):
 
 
 def _table(body: bytes, name: str) -> dict[str, dict[str, Any]]:
-    """Return one table of a broker's answer as plain values, nothing left out.
+    """Return one table of a broker's answer as plain values, with nothing left out.
 
     Raises:
         RemoteProtocolError: the answer has no such table.

@@ -1,7 +1,6 @@
-"""Questions of a sweep: what is asked, how an answer is read, and asking many at a time.
+"""The questions of a sweep: the requests, how answers are read, and asking many at a time.
 
-Law: no joins, no decisions; an error that was answered stands in the place of its answer, silence
-is raised.
+Law: no joins, no decisions; an error in an answer takes the answer's place; silence is raised.
 """
 
 from __future__ import annotations
@@ -60,18 +59,18 @@ CONSUME_STATS_PATIENCE = 3
 
 @dataclass(frozen=True, slots=True)
 class Question(Generic[T_co]):
-    """One request and how its answer is read."""
+    """One request and the way its answer is read."""
 
     code: RequestCode
     header: Any
     read: Callable[[RemotingCommand], T_co]
     patience: int = 1
-    """How many times as long as for others its answer is waited for."""
+    """How many times as long as for other questions its answer is waited for."""
 
 
 @dataclass(slots=True)
 class Asking:
-    """Asks one address, and counts.
+    """Asks one address, and counts the requests.
 
     Attributes:
         requests: how many were sent.
@@ -83,7 +82,7 @@ class Asking:
     requests: int = 0
 
     def each(self, questions: Sequence[Question[T]]) -> list[T | RocketMQError]:
-        """Return an answer for each question, or the error that came instead.
+        """Return an answer for each question, or the error that came in its place.
 
         Raises:
             TransportError: the address does not answer (any more).
@@ -108,9 +107,9 @@ class Asking:
     def as_told(
         self, questions: Sequence[Question[T]], note: Callable[[int, T], None]
     ) -> dict[int, str]:
-        """Hand on each answer with its question's place; return why others did not come.
+        """Hand on each answer with its question's index; return why others did not come.
 
-        For questions a broker passes on: silence is that of some client and not the broker's.
+        For questions a broker passes on to clients: silence is then a client's, not the broker's.
         """
         left = set(range(len(questions)))
         why: dict[int, str] = {}
@@ -140,7 +139,7 @@ class Asking:
         self.client.request_each(self.address, commands, read, timeout_ms)
 
     def one(self, question: Question[T]) -> T | RocketMQError:
-        """Return the answer to one question, or the error that came instead.
+        """Return the answer to one question, or the error that came in its place.
 
         Raises:
             TransportError: the address does not answer (any more).
