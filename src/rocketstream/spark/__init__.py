@@ -1,7 +1,7 @@
 """Spark reads and consumes RocketMQ: ``rocketmq``, ``rocketmq-progress``, ``rocketmq-consumer``.
 
 Law: importing this package imports neither Spark nor Arrow; names that need them are imported when
-they are asked for.
+they are first used.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def register(spark: Any, by_value: bool = False) -> None:
     """Register ``format("rocketmq")``, ``"rocketmq-progress"`` and ``"rocketmq-consumer"``.
 
     Not needed where the packages ``pyspark_rocketmq`` and ``pyspark_rocketmq_progress`` are
-    installed, which they are with this one; ``consume`` registers its sink by itself.
+    installed, as they are together with this package; ``consume`` registers its sink by itself.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ def register(spark: Any, by_value: bool = False) -> None:
     by_value
         Send this package along with the sources, to executors and driver processes that do not
         have it. Needed instead of ``addPyFile``, which no streaming read survives. Dependencies
-        (pyarrow, numpy, orjson) must be there.
+        (pyarrow, numpy, orjson) must be installed there.
 
     Raises
     ------

@@ -33,27 +33,28 @@ COLUMNS: Final[dict[str, str]] = {
 """Name and Spark type of every column, in the order of the default schema."""
 
 ERROR: Final = "error"
-"""The column that says why a record could not be decoded; null for all others. It is not in the
-default schema, except with ``mode=permissive``."""
+"""The column that says why a record could not be decoded; null for all others. It is in the default
+schema only with ``mode=permissive``.
+"""
 
 KINDS: Final[dict[str, str]] = {**COLUMNS, ERROR: "string"}
-"""Name and Spark type of every column there is."""
+"""Name and Spark type of every column."""
 
 FROM_PROPERTIES: Final = frozenset({"properties", "tags", "keys", "msgId"})
-"""Columns that need the properties of a message to be parsed."""
+"""Columns that need a message's properties to be parsed."""
 
 _BY_LOWER_NAME = {name.lower(): name for name in KINDS}
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of a scan: which of ours, under the name the user gave it.
+    """One column of a scan: one of ours, under the name the user gave it.
 
     Attributes:
-        name: ours.
+        name: our name of the column.
         label: the user's spelling.
         nullable: whether the user's schema allows nulls; Spark compares schemas exactly.
-        values_nullable: whether it allows nulls among the values of a map.
+        values_nullable: whether the user's schema allows nulls among the values of a map.
     """
 
     name: str
@@ -63,7 +64,7 @@ class Column:
 
 
 class Wish(NamedTuple):
-    """A field of the user's schema, the type by its Spark name."""
+    """A field of the user's schema, with its type by Spark's name."""
 
     label: str
     kind: str
@@ -86,8 +87,8 @@ def choose(fields: Sequence[tuple[str, str] | Wish]) -> tuple[Column, ...]:
     Names match in any case, as Spark resolves them; the user's spelling stays the label.
 
     Raises:
-        ConfigurationError: an unknown name, another type, or a column twice; the text lists all
-            mistakes and what is accepted.
+        ConfigurationError: a name is unknown, a type differs, or a column comes twice; the error
+            lists all mistakes and what is accepted.
     """
     wrong: list[str] = []
     chosen: list[Column] = []

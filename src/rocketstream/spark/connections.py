@@ -1,6 +1,6 @@
 """The connections of a read, to name servers and to brokers.
 
-Law: options in, clients and pools out, each for its caller to close; nothing is asked here.
+Law: options in, clients and pools out, each for its caller to close; sends no request.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from rocketstream.transport.blocking import BlockingConnection, BlockingPool
 
 
 def secrets_of(options: ConnectOptions) -> tuple[str | None, str | None, str | None]:
-    """Return access key, secret key and token; a file of them is read where it is needed.
+    """Return access key, secret key and token; a key file is read where they are needed.
 
     Raises:
         ConfigurationError: the file cannot be used on this machine.
@@ -25,7 +25,7 @@ def secrets_of(options: ConnectOptions) -> tuple[str | None, str | None, str | N
 
 
 def admin_client(options: ConnectOptions) -> BlockingAdminClient:
-    """Return a client for the questions of a read; close it."""
+    """Return a client for the questions of a read, to be closed."""
     access_key, secret_key, security_token = secrets_of(options)
     return BlockingAdminClient(
         options.name_server,
@@ -39,7 +39,7 @@ def admin_client(options: ConnectOptions) -> BlockingAdminClient:
 
 
 def new_pool(options: ConnectOptions) -> BlockingPool:
-    """Return connections for some options; close it."""
+    """Return a pool of connections for some options, to be closed."""
     return BlockingPool(
         connect_timeout_ms=options.connect_timeout_ms,
         ssl_context=tls_context(options),
@@ -48,10 +48,10 @@ def new_pool(options: ConnectOptions) -> BlockingPool:
 
 
 def new_connection(options: ConnectOptions, address: str) -> BlockingConnection:
-    """Return one connection for requests that stay under way; close it.
+    """Return one connection for requests that stay under way, to be closed.
 
     Raises:
-        ConnectError: there is none to be had.
+        ConnectError: no connection can be made.
     """
     return BlockingConnection(
         address,

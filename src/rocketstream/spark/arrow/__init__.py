@@ -1,5 +1,5 @@
-"""Stored records to Arrow: finding their fields, checking them, building the columns.
+"""Stored records to Arrow: finds their fields, checks them, builds the columns.
 
-Law: pure, bytes in and record batches out. It knows columns and how to speak of a loss, nothing of
-driver and executor, of Spark, of sockets or of files.
+Law: pure, bytes in and record batches out. Knows columns and how to report a loss, but nothing of
+driver and executor, Spark, sockets or files.
 """

@@ -1,7 +1,7 @@
-"""Inflating the bodies of messages for Spark, whatever their producer compressed them with.
+"""Inflates the bodies of messages for Spark, whichever codec their producer used.
 
-Law: pure. pyarrow knows LZ4 and Zstandard and is always there, so no extra is needed for them;
-the codecs of ``protocol.compression`` stand in where a pyarrow was built without.
+Law: pure. pyarrow knows LZ4 and Zstandard and is always installed, so they need no extra; the
+codecs of ``protocol.compression`` are used where a pyarrow was built without them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ def inflate_body(stored: bytes, sys_flag: int, queue: MessageQueue, offset: int)
         offset: likewise.
 
     Raises:
-        RemoteProtocolError: damaged, of no known type, or larger than ``BODY_BYTES_MAX`` inflated.
+        RemoteProtocolError: the body is damaged, of an unknown type, or larger than
+            ``BODY_BYTES_MAX`` inflated.
         NotSupportedError: no installed package knows the codec.
     """
     if not sys_flag & MessageSysFlag.COMPRESSED:
@@ -57,7 +58,7 @@ def inflate_body(stored: bytes, sys_flag: int, queue: MessageQueue, offset: int)
 
 
 def _inflate(stored: bytes, codec: str) -> bytes:
-    # Frames of producers that stream do not tell their size, so neither do we ask for it.
+    # Frames of streaming producers do not state their size, so it is not asked for.
     parts: list[bytes] = []
     size = 0
     try:

@@ -23,9 +23,10 @@ from rocketstream.spark.arrow.whole import NO_CHECKS, Checks, check_layout, chec
 from rocketstream.spark.columns import Column
 
 VECTOR_RECORDS_MIN: Final = 200
-"""Below this many records the plain loop is faster: numpy costs 0.5 to 1 ms before the first."""
+"""Below this many records the plain loop is faster: numpy costs 0.5 to 1 ms at first.
+"""
 BATCH_BODY_BYTES_MAX: Final = 64 * 1024 * 1024
-"""A record batch ends here: inflated bodies can be a thousand times what was pulled."""
+"""A record batch ends at this size: inflated bodies can be a thousand times what was pulled."""
 
 
 def decode(
@@ -36,17 +37,18 @@ def decode(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the wanted records of ``pieces`` as record batches, in order.
 
-    Usually one batch; more when inflated bodies would make it too large; none without records.
+    Usually yields one batch; more when inflated bodies would make it too large; none without
+    records.
 
     Args:
         pieces: replies of pulls; records outside their ranges are left out.
-        columns: what to decode, in this order.
+        columns: the columns to decode, in this order.
         tags: exact tags to keep, None for all; brokers compare only hashes (C-382).
-        checks: what else to hold the records against.
+        checks: what else to check of the records.
 
     Raises:
-        RemoteProtocolError: bytes that are not whole, consistent records of the right queue.
-        NotSupportedError: a body compressed by a codec nobody here knows.
+        RemoteProtocolError: the bytes are not whole, consistent records of the right queue.
+        NotSupportedError: a body is compressed by a codec that is not installed.
         DataLossError: offsets are missing, and ``checks.gap`` raises it.
     """
     enough = VECTOR_RECORDS_MIN
@@ -65,18 +67,18 @@ def decode_permissive(
     checks: Checks = NO_CHECKS,
     tell: Callable[[Undecodable], None] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield as ``decode`` does, a record that cannot be decoded as a row with its ``error``.
+    """Yield as ``decode`` does, but a record that cannot be decoded as a row with its ``error``.
 
-    Its ``body`` is the whole record; the other columns are null as far as they are not known, and
-    every offset has its row. An answer with such a record is decoded one by one, some 20 us a row.
+    Its ``body`` is the whole record; unknown columns are null, and every offset has its row. An
+    answer with such a record is decoded one by one, some 20 us a row.
 
     Args:
         pieces, columns, tags, checks: as for ``decode``.
-        tell: told of each record that cannot be decoded.
+        tell: called for each record that cannot be decoded.
 
     Raises:
         DataLossError: offsets are missing, and ``checks.gap`` raises it.
-        RemoteProtocolError: a null in a column the schema says is NOT NULL.
+        RemoteProtocolError: a null in a column that is NOT NULL in the schema.
     """
     done = 0
     try:
@@ -84,7 +86,7 @@ def decode_permissive(
             done += batch.num_rows
             yield batch
     except (RemoteProtocolError, NotSupportedError):
-        # What was yielded came before the first record that is wrong.
+        # All rows yielded so far came before the first bad record.
         for batch in _decode_sifted(pieces, columns, tags, checks, tell):
             rest = batch.slice(min(done, batch.num_rows))
             done -= batch.num_rows - rest.num_rows

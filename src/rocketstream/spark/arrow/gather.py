@@ -1,4 +1,4 @@
-"""Copying many slices of one buffer into an Arrow array, in C++.
+"""Copies many slices of one buffer into an Arrow array, in C++.
 
 Law: builds arrays, knows nothing of messages. Needs pyarrow 19, whose view types can be built
 from buffers.
@@ -24,7 +24,7 @@ def gather(raw: Array, starts: Array, sizes: Array, extra: bytes = b"", moved: A
         starts: positions, below 2 GiB.
         sizes: lengths.
         extra: a second buffer, for slices that are not in ``raw``.
-        moved: which slices are in ``extra`` (a boolean array), None for none.
+        moved: which slices are in ``extra`` (a boolean array); None if none is.
     """
     views = np.zeros((len(starts), 4), np.int32)
     views[:, 0] = sizes
@@ -40,7 +40,7 @@ def gather(raw: Array, starts: Array, sizes: Array, extra: bytes = b"", moved: A
 
 
 def _inline(views: Array, raw: Array, starts: Array, sizes: Array, chosen: Any) -> None:
-    """Put slices of up to 12 bytes into their view, where Arrow looks for them."""
+    """Put slices of up to 12 bytes into their view, where Arrow expects them."""
     small = np.zeros(len(starts), bool)
     small[chosen] = sizes[chosen] <= _INLINE_BYTES
     if not small.any():

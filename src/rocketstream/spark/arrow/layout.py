@@ -1,4 +1,4 @@
-"""Finding the fields of many stored records at once: positions and header fields as arrays.
+"""Finds the fields of many stored records at once: positions and header fields as arrays.
 
 Law: numpy over one padded buffer; every length is checked before anything is sliced, and nothing
 malformed leaves here as anything but a RemoteProtocolError (wire-and-storage 4.1).
@@ -19,7 +19,7 @@ from rocketstream.protocol.record import MAGIC_V1, MAGIC_V2, RECORD_BYTES_MIN
 from rocketstream.spark.losses import described
 
 PAD: Final = 128
-"""Bytes after the last record, so that reading a fixed part never leaves the buffer."""
+"""Padding after the last record, so that reading a fixed part never leaves the buffer."""
 
 RECORD_START: Final = (
     ("size", ">i4"),
@@ -30,20 +30,20 @@ RECORD_START: Final = (
     ("queueOffset", ">i8"),
     ("commitLogOffset", ">i8"),
 )
-"""The fields every record begins with, to where it stands in the log."""
+"""The fields every record begins with, up to its position in the log."""
 _FIRST = np.dtype([*RECORD_START, ("sysFlag", ">i4"), ("bornTimestamp", ">i8")])
 _LAST = np.dtype([("reconsumeTimes", ">i4"), ("prepared", ">i8"), ("bodySize", ">i4")])
 WRAPPED: Final = MessageSysFlag.INNER_BATCH | MessageSysFlag.NEED_UNWRAP
-"""Both: a record of several messages, which its reader has to take apart."""
+"""The flags of a record that holds several messages, which its reader has to take apart."""
 _RUN_MIN: Final = 64
 _BORN_HOST_AT: Final = _FIRST.itemsize
 _unpack_int = struct.Struct(">i").unpack_from
 
-Array = Any  # numpy and pyarrow arrays: their types are not worth their weight here
+Array = Any  # numpy and pyarrow arrays: precise types for them are not worth the effort here
 
 
 class Piece(NamedTuple):
-    """What one pull brought of a queue: records back to back, wanted from ``begin`` to ``end``."""
+    """The answer of one pull of a queue: consecutive records, wanted from ``begin`` to ``end``."""
 
     queue: MessageQueue
     begin: int
@@ -184,8 +184,8 @@ def _positions(joined: bytearray, pieces: Sequence[Piece]) -> tuple[Array, Array
 def _run(joined: bytearray, position: int, end: int, size: int) -> int:
     """Return how many records of one size follow each other from a position on, at least 1.
 
-    All are looked at at once, for what one program sends is often of one size. A look costs as much
-    as forty steps of the loop: who finds few had better not look again soon.
+    Compares all at once, because messages of one program are often of one size. That costs as much
+    as forty steps of the loop, so after finding few the caller should not try again soon.
     """
     count = (end - position) // size
     if count < _RUN_MIN:
@@ -195,8 +195,9 @@ def _run(joined: bytearray, position: int, end: int, size: int) -> int:
 
 
 def _wanted(offsets: Array, piece: Array, pieces: Sequence[Piece], wrapped: Array) -> Array:
-    """Tell which records lie in their piece's range, refusing offsets not asked for or not
-    ascending; a wrapped record may begin before its piece."""
+    """Return which records lie in their piece's range, refusing offsets not asked for or not
+    ascending; a wrapped record may begin before its piece.
+    """
     begins = np.array([p.begin for p in pieces], np.int64)[piece]
     ends = np.array([p.end for p in pieces], np.int64)[piece]
     if len(offsets) > 1:

@@ -68,8 +68,8 @@ class UniformTable:
 
     Args:
         names: the names.
-        values: strings the values are among.
-        value_at: where each message's values are, one row per message, one column per name.
+        values: strings that contain all values.
+        value_at: the index of each value in ``values``, one row per message, one column per name.
     """
 
     def __init__(self, names: Sequence[str], values: Any, value_at: Array) -> None:
@@ -104,8 +104,8 @@ Properties = PropertyTable | UniformTable
 def table_of(layout: Layout) -> Properties:
     """Return the properties of all messages of a layout.
 
-    The byte after each message's properties is overwritten with a separator, so call this after
-    everything in front of it has been read.
+    The byte after each message's properties is overwritten with a separator, so call this after all
+    fields before them have been read.
     """
     starts, sizes = layout.properties, layout.properties_size
     terminated = (sizes > 0) & (layout.bytes[starts + sizes - 1] == _END)
@@ -133,13 +133,13 @@ def properties_of(text: bytes) -> dict[str, str]:
 
 
 def _in_utf8(blob: Any) -> Any:
-    """Return texts with what is not UTF-8 replaced, as ``decode_properties`` replaces it."""
+    """Return texts in which bytes that are not UTF-8 are replaced, as in ``decode_properties``."""
     texts = [text.decode("utf-8", "replace").encode() for text in blob.to_pylist()]
     return pa.array(texts, pa.binary())
 
 
 def _split(blob: Any) -> Properties | None:
-    """Split all texts at once; None if one is not UTF-8, or it would cost too much memory.
+    """Split all texts at once; None if one is not UTF-8, or splitting would need too much memory.
 
     Args:
         blob: the texts, each of them empty or with a separator at its end.
@@ -149,8 +149,8 @@ def _split(blob: Any) -> Properties | None:
     text = np.frombuffer(data, np.uint8, int(ends[-1])) if ends[-1] else _NO_BYTES
     edges, pair_ends = _edges(text)
     pairs = len(pair_ends)
-    # Arrow strings lie end to end, so what is between the pairs becomes strings of its own, never
-    # taken.
+    # Arrow strings lie end to end, so the bytes between the pairs become strings of their own,
+    # which are never used.
     tokens = pa.Array.from_buffers(pa.string(), 4 * pairs, [None, pa.py_buffer(edges), data])
     if len(text) and text.max() > 0x7F and not _is_utf8(tokens):
         return None
@@ -173,7 +173,7 @@ def _edges(text: Array) -> tuple[Array, Array]:
         edges[1::2] = marks
         edges[0] = 0
         return edges, marks[1::2]
-    # Pairs without name, value or mark between them are dropped; a value may hold marks.
+    # A pair without name, value or the mark between them is dropped; a value may contain marks.
     kinds = text[marks]
     stops = marks[kinds == _END]
     starts = np.concatenate(([0], stops[:-1] + 1))[: len(stops)]
@@ -188,7 +188,7 @@ def _edges(text: Array) -> tuple[Array, Array]:
 
 
 def _same_names(text: Array, edges: Array, offsets: Array, tokens: Any) -> UniformTable | None:
-    """Return the table if all messages have the names of the first one, in its order."""
+    """Return the table if all messages have the names of the first one, in the same order."""
     rows, width = len(offsets) - 1, int(offsets[1])
     if not width or (np.diff(offsets) != width).any():
         return None
@@ -198,7 +198,7 @@ def _same_names(text: Array, edges: Array, offsets: Array, tokens: Any) -> Unifo
         return None
     longest = int(sizes[0].max())
     if rows * width * longest > 8 * len(text) + _COMPARISON_BYTES_MIN:
-        return None  # one long name among many short ones: comparing would cost too much memory
+        return None  # one long name among many short ones: comparing would need too much memory
     padded = np.concatenate((text, np.zeros(longest, np.uint8)))
     found = spread(padded, longest)[starts.ravel()].view(np.uint8).reshape(rows, width, longest)
     outside = np.arange(longest) >= sizes[0][:, None]

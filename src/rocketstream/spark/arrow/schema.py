@@ -1,4 +1,4 @@
-"""The Arrow schema of a choice of columns, exactly Spark's, and the promise of NOT NULL.
+"""The Arrow schema of the chosen columns, exactly Spark's, and the promise of NOT NULL.
 
 Law: types and nullability; no record is looked at.
 """
@@ -30,14 +30,14 @@ _TYPES: Final = {
 
 
 def arrow_schema(columns: Sequence[Column]) -> Any:
-    """Return the Arrow schema of a choice of columns, exactly as Spark wants it."""
+    """Return the Arrow schema of the chosen columns, exactly as Spark expects it."""
     return pa.schema(
         [pa.field(column.label, _type_of(column), column.nullable) for column in columns]
     )
 
 
 def typed(array: Any, kind: Any) -> Any:
-    """Return an array under the exact type: a map whose values may not be null is another one."""
+    """Return an array with the exact type: a map without null values is a type of its own."""
     if array.type.equals(kind) or not pa.types.is_map(kind):
         return array
     return pa.MapArray.from_arrays(array.offsets, array.keys, array.items, kind)
@@ -49,16 +49,16 @@ def refuse_nulls(
     keep: Any,
     place: Callable[[int], tuple[MessageQueue, int | None]],
 ) -> None:
-    """Refuse nulls where the user's schema says there are none; Spark reads anything from them.
+    """Refuse nulls where the user's schema is NOT NULL; Spark would read anything from them.
 
     Args:
         column: the column.
-        array: its values, None if there is nothing to look at.
+        array: its values, None if there are none.
         keep: which rows will stay, None for all.
-        place: tells where a row stands.
+        place: returns the queue and offset of a row.
 
     Raises:
-        RemoteProtocolError: there is one; the text names the first.
+        RemoteProtocolError: there is a null; the error names the first.
     """
     if array is None or not array.null_count:
         return

@@ -1,6 +1,6 @@
-"""Columns of records one by one: for a few records, and for those that cannot be decoded.
+"""Builds columns record by record: for a few records, and for records that cannot be decoded.
 
-Law: the same rows as ``vector`` makes of many; nothing is looked for here, messages come checked.
+Law: the same rows as ``vector`` makes of many; nothing is checked here: the messages come checked.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def plain_batches(
     """Yield messages as record batches, a new one whenever inflated bodies have made enough.
 
     Raises:
-        RemoteProtocolError: a body that cannot be inflated, or a null in a NOT NULL column.
-        NotSupportedError: a body compressed by a codec nobody here knows.
+        RemoteProtocolError: a body cannot be inflated, or there is a null in a NOT NULL column.
+        NotSupportedError: a body is compressed by a codec that is not installed.
     """
     schema = arrow_schema(columns)
     wanted = {column.name for column in columns}
@@ -40,7 +40,7 @@ def plain_batches(
     if tags is not None or wanted & FROM_PROPERTIES:
         tables = [_table(row) for row in rows]
     if tags is not None and tables is not None:
-        # Of a record nobody can read nobody knows the tag either: it is kept.
+        # The tag of a record that cannot be read is unknown too: the record is kept.
         kept = [i for i, table in enumerate(tables) if table is None or table.get("TAGS") in tags]
         rows, tables = [rows[i] for i in kept], [tables[i] for i in kept]
     for run, bodies in _runs(rows, "body" in wanted, body_bytes_max):
@@ -97,12 +97,12 @@ class _Values:
         self._bodies = bodies
 
     def place(self, at: int) -> tuple[MessageQueue, int | None]:
-        """Return where a message stands."""
+        """Return the queue and offset of a message."""
         row = self._rows[at]
         return row.message_queue, row.queue_offset
 
     def of(self, name: str) -> list[Any]:
-        """Return one column."""
+        """Return one column by name."""
         if name in FROM_PROPERTIES:
             return self._from_properties(name)
         if name == "body":

@@ -1,7 +1,7 @@
-"""Telling the records of an answer that can be decoded from those that cannot, one by one.
+"""Separates the records of an answer that can be decoded from those that cannot, one by one.
 
-Law: pure, and slow: it runs over answers in which something is wrong. No record is left out, none
-is taken for another one; every offset of the answer keeps its row.
+Law: pure, and slow, because it runs only over answers with an error. No record is left out or taken
+for another one; every offset of the answer keeps its row.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from rocketstream.spark.arrow.whole import NO_CHECKS, Checks, check_messages, re
 _HEAD: Final = struct.Struct(">iIiiiq")
 _INT: Final = struct.Struct(">i")
 _TAIL_BYTES_MIN: Final = 3
-"""Behind a body: the lengths of topic and properties."""
+"""After a body: the lengths of topic and properties."""
 _MAGIC_BYTES: Final = tuple(magic.to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2))
 _ERRORS: Final = (RemoteProtocolError, NotSupportedError)
 _OF_HEAD: Final = (
@@ -42,14 +42,14 @@ _OF_HEAD: Final = (
 
 
 class Undecodable:
-    """A record that cannot be decoded, in the place of its message.
+    """A record that cannot be decoded, in place of its message.
 
-    It has the attributes of a ``MessageExt`` that columns are made of; what is not known is None.
+    It has the attributes of a ``MessageExt`` that columns are made of; unknown values are None.
 
     Attributes:
         error: why, in words.
-        stored_body: the whole record as the broker sent it; None for the further messages of a
-            batch that cannot be taken apart, whose record is that of the first.
+        stored_body: the whole record as the broker sent it; for a batch that cannot be taken apart
+            the first message has the record and the others have None.
     """
 
     flag: int | None
@@ -83,12 +83,13 @@ class Undecodable:
 
 
 def sifted(piece: Piece, checks: Checks, bodies: bool) -> list[MessageExt | Undecodable]:
-    """Return the messages of a piece, those that cannot be decoded as ``Undecodable``.
+    """Return the messages of a piece, with ``Undecodable`` for those that cannot be decoded.
 
     Args:
         piece: an answer; only offsets in its range are returned.
-        checks: what to hold the records against; gaps are reported as by ``check_messages``.
-        bodies: whether bodies are wanted, so that those that cannot be had count as undecodable.
+        checks: what to check of the records; gaps are reported as by ``check_messages``.
+        bodies: whether bodies are wanted; a message whose body cannot be inflated is then
+            undecodable.
 
     Raises:
         DataLossError: offsets are missing, and ``checks.gap`` raises it.
@@ -110,7 +111,7 @@ def sifted(piece: Piece, checks: Checks, bodies: bool) -> list[MessageExt | Unde
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """Bytes of one record; perhaps of more if it does not add up, or its end had to be searched."""
+    """Bytes of one record; perhaps of several where lengths contradict each other."""
 
     raw: bytes
     adds_up: bool = True
@@ -118,7 +119,7 @@ class _Span:
 
 
 def _spans(piece: Piece) -> Iterator[_Span]:
-    """Cut an answer into records, finding the next one where a length makes no sense."""
+    """Cut an answer into records, searching for the next one where a length makes no sense."""
     raw = bytes(piece.body)
     at = 0
     while at < len(raw):
@@ -133,7 +134,7 @@ def _spans(piece: Piece) -> Iterator[_Span]:
 
 
 def _size(raw: bytes, at: int) -> int:
-    """Return the size a record gives itself, 0 if it cannot be right."""
+    """Return the size a record states for itself, 0 if it cannot be right."""
     if len(raw) - at < RECORD_BYTES_MIN:
         return 0
     (size,) = _INT.unpack_from(raw, at)
@@ -141,8 +142,9 @@ def _size(raw: bytes, at: int) -> int:
 
 
 def _adds_up(raw: bytes, at: int, size: int) -> bool:
-    """Tell whether the lengths in a record make its size; looks at them alone, however long it is
-    said to be."""
+    """Return whether the lengths in a record add up to its size; reads only the lengths, however
+    long it claims to be.
+    """
     (sys_flag,) = _INT.unpack_from(raw, at + SYS_FLAG_AT)
     head_bytes: int = HEADS[sys_flag & HOSTS_MASK].size
     end = at + size
@@ -162,7 +164,7 @@ def _adds_up(raw: bytes, at: int, size: int) -> bool:
 
 
 def _may_begin(raw: bytes, at: int, piece: Piece) -> bool:
-    """Tell whether a record, perhaps a damaged one, seems to begin here."""
+    """Return whether a record, perhaps a damaged one, seems to begin here."""
     if not _size(raw, at):
         return False
     _, magic, _, queue_id, _, _ = _HEAD.unpack_from(raw, at)
@@ -170,7 +172,7 @@ def _may_begin(raw: bytes, at: int, piece: Piece) -> bool:
 
 
 def _begins(raw: bytes, at: int, piece: Piece) -> bool:
-    """Tell whether a record of the piece's queue begins here, in the middle of other bytes."""
+    """Return whether a record of the piece's queue begins here, in the middle of other bytes."""
     if not _size(raw, at):
         return False
     _, magic, _, queue_id, _, _ = _HEAD.unpack_from(raw, at)
@@ -194,13 +196,13 @@ def _next_record(raw: bytes, at: int, piece: Piece) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Find:
-    """What one span holds: a message whose place is known, or bytes for which one is looked for.
+    """The content of one span: a message with its offset, or bytes that still need an offset.
 
     Attributes:
         raw: the bytes.
         message: the message, None if its shape is wrong.
         error: what is wrong, empty if nothing is.
-        offset: where it stands; None if that is not known.
+        offset: its queue offset; None if that is not known.
         count: how many offsets it takes.
         vague: whether there may be more records in it than one.
     """
@@ -240,7 +242,7 @@ def _finds(piece: Piece, span: _Span, checks: Checks) -> Iterator[_Find]:
 
 
 def _in_order(finds: Sequence[_Find], begin: int) -> list[_Find]:
-    """Take their offsets from those that break the order: all others ascend from ``begin`` on."""
+    """Remove the offsets that break the order: all others ascend from ``begin`` on."""
     kept = _ascending(finds, begin)
     return [
         find
@@ -257,14 +259,14 @@ def _in_order(finds: Sequence[_Find], begin: int) -> list[_Find]:
 
 
 def _ascending(finds: Sequence[_Find], begin: int) -> set[int]:
-    """Return the places of the most finds that ascend, those next to a neighbour, or as far from
-    the first as they should be, counting more.
+    """Return the places of the most finds that ascend; a find counts more if its neighbour fits, or
+    if it is as far from the first as it should be.
 
     An offset that is damaged may be anything: 0, 1, 90, 3 is right but for its third.
     """
     lasts = [-1 if f.offset is None else f.offset + f.count - 1 for f in finds]
     ranks = sorted(set(lasts))
-    # A Fenwick tree over the ranks: the weight and the place of the best run ending up to there.
+    # A Fenwick tree over the ranks: weight and place of the best sequence that ends up to there.
     tree: list[tuple[int, int]] = [(0, -1)] * (len(ranks) + 1)
     before: list[int] = []
     counted = begin
@@ -295,7 +297,7 @@ def _ascending(finds: Sequence[_Find], begin: int) -> set[int]:
 
 
 def _following(offsets: Sequence[int | None]) -> list[tuple[int | None, int]]:
-    """Return for each place the next offset that is known, and how many before it are not."""
+    """Return for each place the next known offset, and how many unknown ones come before it."""
     after: list[tuple[int | None, int]] = []
     known: int | None = None
     unknown = 0
@@ -306,12 +308,12 @@ def _following(offsets: Sequence[int | None]) -> list[tuple[int | None, int]]:
 
 
 def _placed(finds: Sequence[_Find], piece: Piece, whole: bool) -> Iterator[_Find]:
-    """Give those without an offset the ones that are free between their neighbours.
+    """Give finds without an offset the free offsets between their neighbours.
 
     Args:
-        finds: in order.
-        piece: what bounds the first and the last.
-        whole: every offset of the piece should be there, so that all free ones are theirs.
+        finds: the finds, in order.
+        piece: bounds the first and the last offset.
+        whole: whether the piece should hold every offset, so that all free ones can be given.
     """
     free = piece.begin
     following = _following([find.offset for find in finds])
@@ -321,7 +323,7 @@ def _placed(finds: Sequence[_Find], piece: Piece, whole: bool) -> Iterator[_Find
             free = find.offset + find.count
             continue
         if free >= piece.end:
-            continue  # of offsets behind the piece, which others read
+            continue  # of offsets after the piece, which another task reads
         bound = piece.end if after is None else min(after, piece.end)
         own = _own_offset(find.raw)
         offset = own if own is not None and free <= own < bound - unplaced else free

@@ -1,4 +1,4 @@
-"""Taking apart what a 5.x broker stores as one record: several messages of one batch.
+"""Takes apart the records in which a 5.x broker stores several messages of one batch.
 
 Law: pure; records in, records out, each as if its message had been sent alone. Topics with
 ``queue.type=BatchCQ`` have such records (wire-and-storage 7.2); clients take them apart, as
@@ -28,11 +28,11 @@ from rocketstream.spark.arrow.whole import NO_CHECKS, check_messages, damaged
 from rocketstream.spark.losses import described
 
 INNER_MESSAGES_MAX: Final = 32_767
-"""Messages of one record: a broker's queue counts them in 16 bits."""
+"""Most messages of one record: a broker's queue counts them in 16 bits."""
 INNER_NUM: Final = "INNER_NUM"
-"""The property that says how many there are, and so how many offsets the record takes."""
+"""The property with the number of messages, which is also how many offsets the record takes."""
 GROUP_BYTES: Final = 2 * 1024 * 1024
-"""Unwrapped records are handed on in groups of this size: a batch may be deflated."""
+"""Unwrapped records are yielded in groups of this size, because a batch may be compressed."""
 
 _OF_PACKING: Final = WRAPPED | MessageSysFlag.COMPRESSED | MessageSysFlag.COMPRESSION_MASK
 _START: Final = struct.Struct(">iIiiiq")
@@ -42,20 +42,20 @@ _SHORT: Final = struct.Struct(">H")
 
 
 def is_wrapped(sys_flag: int) -> bool:
-    """Tell whether a record holds several messages that its reader has to take apart."""
+    """Return whether a record holds several messages that its reader has to take apart."""
     return sys_flag & WRAPPED == WRAPPED
 
 
 def unwrapped(pieces: Sequence[Piece], body_crc_checked: bool) -> Iterator[list[Piece]]:
     """Yield the pieces again, in groups of some megabytes, without wrapped records.
 
-    Message i of a record has the record's offset plus i; properties, flag and body are its own,
-    the rest is the record's; flags that say how it was packed are gone. Offsets outside a piece
-    are left out: an answer begins with the record that holds the offset asked for.
+    Message i of a record has the record's offset plus i; properties, flag and body are the
+    message's own and the rest is the record's; flags for the packing are removed. Offsets outside a
+    piece are left out: an answer begins with the record that holds the offset asked for.
 
     Raises:
-        RemoteProtocolError: a record that is damaged, or does not hold what it says.
-        NotSupportedError: it is compressed by a codec nobody here knows.
+        RemoteProtocolError: a record is damaged, or does not hold what it declares.
+        NotSupportedError: a record is compressed by a codec that is not installed.
     """
     group: list[Piece] = []
     size = 0
@@ -78,8 +78,8 @@ def unwrapped(pieces: Sequence[Piece], body_crc_checked: bool) -> Iterator[list[
 
 
 def unwrap_record(message: MessageExt, piece: Piece, body_crc_checked: bool) -> Iterator[bytes]:
-    """Yield the records of one message's batch that lie in ``piece``; the message's own if it is
-    none. Raises as ``unwrapped`` does.
+    """Yield the records of one message's batch that lie in ``piece``; the message's own record if
+    it is not a batch. Raises as ``unwrapped`` does.
     """
     if not is_wrapped(message.sys_flag):
         yield message.stored_record

@@ -1,6 +1,7 @@
-"""Columns of many records at once, by numpy and Arrow.
+"""Builds columns of many records at once, with numpy and Arrow.
 
-Law: one method per kind of column over one layout; the plain loop of ``decode`` gives the same.
+Law: one method per kind of column over one layout; the plain loop of ``decode`` gives the same
+rows.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class VectorColumns:
     Args:
         layout: where the records are.
         pieces: the pulls they came from.
-        body_bytes_max: inflated bytes after which bodies are handed out in another part.
+        body_bytes_max: after this many inflated bytes a new run of bodies begins.
     """
 
     def __init__(self, layout: Layout, pieces: Sequence[Piece], body_bytes_max: int) -> None:
@@ -42,7 +43,7 @@ class VectorColumns:
         self._properties: Properties | None = None
 
     def column(self, name: str) -> Any:
-        """Return one column, ``body`` excepted."""
+        """Return one column by name, except ``body``."""
         maker = _MAKERS.get(name)
         if maker is not None:
             return maker(self)
@@ -63,19 +64,19 @@ class VectorColumns:
             raise RemoteProtocolError(f"topic of a message is not UTF-8: {error}") from None
 
     def broker_name(self) -> Any:
-        """Broker each record was pulled from."""
+        """The broker each record was pulled from."""
         names = [piece.queue.broker_name for piece in self._pieces]
         if len(set(names)) == 1:
             return pa.repeat(pa.scalar(names[0], pa.string()), len(self._layout))
         return pa.array(names, pa.string()).take(pa.array(self._layout.piece))
 
     def timestamp(self, name: str) -> Any:
-        """Milliseconds as Spark's microseconds."""
+        """Return a time in Spark's microseconds."""
         millis = np.clip(self._layout.fields[name], -TIMESTAMP_MS_MAX, TIMESTAMP_MS_MAX)
         return pa.Array.from_buffers(TIMESTAMP, len(millis), [None, pa.py_buffer(millis * 1000)])
 
     def host(self, at: Array, wide: Array) -> Any:
-        """Packed hosts as ``ip:port``; few are different, so each is written once."""
+        """Return packed hosts as ``ip:port``; few differ, so each is formatted once."""
         layout = self._layout
         if wide.any():
             raw = layout.bytes
@@ -132,7 +133,7 @@ class VectorColumns:
             yield self._run(first, len(layout), packed, inflated)
 
     def place(self, row: int) -> tuple[MessageQueue, int]:
-        """Return where a record stands: its queue and offset."""
+        """Return the queue and offset of a record."""
         layout = self._layout
         return self._pieces[int(layout.piece[row])].queue, int(layout.fields["queueOffset"][row])
 

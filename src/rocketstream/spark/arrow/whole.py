@@ -1,4 +1,4 @@
-"""Holding answers against what was asked: rows of the right queue, none missing, none damaged.
+"""Checks answers against what was asked: rows of the right queue, none missing, none damaged.
 
 Law: pure; it looks at records already found and raises or reports, and changes nothing. Both ways
 of ``decode`` use it.
@@ -24,11 +24,11 @@ CRC_MASK: Final = 0x7FFFFFFF
 
 
 class Checks(NamedTuple):
-    """What is looked for beyond the shape of records.
+    """What is checked beyond the shape of records.
 
     Attributes:
-        gap: told of offsets ``begin`` to ``end`` a piece does not hold; None where gaps are
-            normal, as behind a filter.
+        gap: called with the offsets ``begin`` to ``end`` that a piece does not hold; None where
+            gaps are normal, as with a filter.
         body_crc: whether bodies that are read must match their CRC.
     """
 
@@ -43,8 +43,8 @@ def check_layout(layout: Layout, pieces: Sequence[Piece], checks: Checks, bodies
     """Check the records of a layout.
 
     Raises:
-        RemoteProtocolError: a record of another queue or topic, or a damaged body.
-        NotSupportedError: several messages stored as one, and not to be unwrapped.
+        RemoteProtocolError: a record is of another queue or topic, or a body is damaged.
+        NotSupportedError: several messages are stored as one record that cannot be unwrapped.
     """
     _check_queues(layout, pieces)
     _check_topics(layout, pieces)
@@ -110,7 +110,7 @@ def damaged(queue: MessageQueue, offset: int, actual: int, stored: int) -> Remot
 
 
 def inner_batch(queue: MessageQueue, offset: int) -> NotSupportedError:
-    """Return the error for a batch stored as one record that says nothing about its form."""
+    """Return the error for a batch stored as one record without a description of its form."""
     return NotSupportedError(
         f"the record at offset {offset} of {described(queue)} is marked as a batch stored as one "
         "(sysFlag 0x80), but not as one its reader takes apart (0x40), so what is in it is not "

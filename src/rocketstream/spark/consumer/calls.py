@@ -1,7 +1,7 @@
-"""Listener calls of one task: many at once, each within a deadline, a hanging one left behind.
+"""Listener calls of one task: many at once, each with a deadline; a call that hangs is abandoned.
 
-Law: threads and user code; what an answer means is decided elsewhere. One thread, the task's own,
-submits calls and takes them back; nothing a listener raises gets past here.
+Law: threads and user code; what an answer means is decided elsewhere. Only the task's own thread
+submits calls and takes them back; no exception of a listener leaves this module.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from rocketstream.protocol.properties import PROPERTY_CONSUME_START_TIME
 Context = ConsumeConcurrentlyContext | ConsumeOrderlyContext
 
 TICK_MS: Final = 5.0
-"""How often the task looks whether another thread would help, and for calls that hang."""
+"""How often the task checks whether another thread would help, and whether calls hang."""
 _HANDED_BACK_AT_ONCE: Final = 64
 LOOP_ANSWERS_MS: Final = 1_000.0
-"""How long a loop may take to notice a cancelled call before it counts as blocked itself."""
+"""How long a loop may take to notice a cancelled call before the loop itself counts as blocked."""
 
 
 class Call:
@@ -37,11 +37,12 @@ class Call:
 
     Attributes:
         messages: the batch; the listener gets a list of its own.
-        context: what the listener may write its wishes into.
-        key: the submitter's.
+        context: the context in which the listener may set its wishes.
+        key: the submitter's own key for the call.
         answer: what the listener returned.
         error: what it raised, None if it did not.
-        left: whether it took too long and was left behind: its answer no longer counts.
+        left: whether the call took too long and was left behind, so that its answer no longer
+            counts.
     """
 
     __slots__ = (
@@ -61,14 +62,14 @@ class Call:
 
 
 class LeftBehind:
-    """Listener calls left behind in this process that still run; shared by its tasks."""
+    """How many calls left behind in this process still run; shared by its tasks."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.count = 0
 
     def add(self, change: int) -> None:
-        """Count one more, or one less."""
+        """Add ``change`` (1 or -1) to the number."""
         with self._lock:
             self.count += change
 
@@ -77,11 +78,11 @@ class Calls:
     """Calls waiting, running and finished; see ``ThreadCalls`` and ``TaskCalls``.
 
     Args:
-        listener: what to call.
-        at_once: most calls that run at a time.
-        timeout_ms: how long one may take.
-        clock: measures it.
-        left_behind: where calls that were left behind are counted.
+        listener: the function to call.
+        at_once: how many calls may run at a time.
+        timeout_ms: how long one call may take.
+        clock: measures the calls.
+        left_behind: counts the calls that were left behind.
     """
 
     def __init__(
@@ -118,7 +119,7 @@ class Calls:
                 self._work.notify()
 
     def finished(self, wait_ms: float) -> list[Call]:
-        """Return the calls that are finished or left behind; waits for one, ``wait_ms`` at most.
+        """Return the calls that are finished or left behind; waits at most ``wait_ms`` for one.
 
         Raises:
             ClientStateError: too many calls of this process hang.
@@ -135,7 +136,7 @@ class Calls:
                 self._done.wait(min(TICK_MS, until_ms - now_ms) / 1000)
 
     def close(self) -> None:
-        """Make no more calls; those that run are left behind."""
+        """Make no more calls; running calls are left behind."""
         with self._lock:
             self._closed = True
             self._waiting.clear()
@@ -146,7 +147,7 @@ class Calls:
     # --- with the lock held -----------------------------------------------------------------------
 
     def _grow(self, now_ms: float) -> None:
-        """Add runners while calls wait behind ones that take their time."""
+        """Add runners while calls wait behind slow ones."""
         busy = len(self._running) >= self._runners
         if self._waiting and busy and self._runners < self._at_once:
             slow = all(now_ms - call.started_ms >= TICK_MS for call in self._running)
@@ -180,7 +181,7 @@ class Calls:
             self._start_runner()
 
     def _next(self) -> Call | None:
-        """Take a call; None when there is none."""
+        """Take the next waiting call; None when none waits."""
         if self._closed or not self._waiting:
             return None
         call = self._waiting.popleft()
@@ -190,7 +191,7 @@ class Calls:
         return call
 
     def _ended(self, call: Call) -> bool:
-        """Hand a call back; tell whether its runner goes on."""
+        """Hand a call back; return whether its runner continues."""
         if call.left:
             self._left_behind.add(-1)
             return False
@@ -204,7 +205,7 @@ class Calls:
         raise NotImplementedError
 
     def _abandon(self, call: Call) -> None:
-        """Do what can be done to end a call that is left behind."""
+        """Do what is possible to end a call that is left behind."""
 
     # --- without the lock -------------------------------------------------------------------------
 
@@ -217,7 +218,7 @@ class Calls:
 
 
 class ThreadCalls(Calls):
-    """Calls of a plain listener, on daemon threads that are started when they help."""
+    """Calls of a plain listener, on daemon threads that are started when they would help."""
 
     def _start_runner(self) -> None:
         threading.Thread(target=self._run, name="ConsumeMessageThread", daemon=True).start()
@@ -232,7 +233,7 @@ class ThreadCalls(Calls):
                     self._work.wait()
             try:
                 call.answer = self._listener.call(*self._arguments(call))
-            except BaseException as error:  # whatever a listener raises is an answer
+            except BaseException as error:  # whatever a listener raises counts as its answer
                 call.error = error
             with self._lock:
                 going_on = self._ended(call)
@@ -241,8 +242,8 @@ class ThreadCalls(Calls):
 class TaskCalls(Calls):
     """Calls of a coroutine listener, awaited on a loop of their own.
 
-    A call that hangs is cancelled. One that blocks the loop itself blocks the others too: the loop
-    is left behind with it, and a new one, of the next generation, goes on.
+    A call that hangs is cancelled. A call that blocks the loop itself blocks the others too: the
+    loop is then left behind with it, and a new loop of the next generation takes over.
     """
 
     def __init__(self, *arguments: Any) -> None:
@@ -251,13 +252,13 @@ class TaskCalls(Calls):
         self._unanswered_ms: float | None = None
 
     def submit(self, call: Call) -> None:
-        """Have a call made; a runner ends when nothing waits, so each call brings one."""
+        """Have a call made; a runner ends when nothing waits, so each call brings a runner."""
         with self._lock:
             self._waiting.append(call)
             self._add_runner()
 
     def close(self) -> None:
-        """Make no more calls; those that run are cancelled, the loop ends."""
+        """Make no more calls; running calls are cancelled, and the loop ends."""
         super().close()
         self._loop.call_soon_threadsafe(self._loop.stop)
 
@@ -271,12 +272,12 @@ class TaskCalls(Calls):
         loop.call_soon_threadsafe(lambda: loop.create_task(self._run(generation)))
 
     def _grow(self, now_ms: float) -> None:
-        """Nothing: every call brought its runner."""
+        """Do nothing: every call brings its own runner."""
 
     async def _run(self, generation: int) -> None:
         while True:
             with self._lock:
-                # A runner of a loop that was left behind takes nothing any more.
+                # A runner of a loop that was left behind takes no more calls.
                 call = self._next() if generation == self._generation else None
                 if call is None:
                     self._runners -= generation == self._generation
@@ -284,7 +285,7 @@ class TaskCalls(Calls):
             call.task = asyncio.current_task()
             try:
                 call.answer = await self._listener.call(*self._arguments(call))
-            except BaseException as error:  # whatever a listener raises is an answer
+            except BaseException as error:  # whatever a listener raises counts as its answer
                 call.error = error
             with self._lock:
                 if not self._ended(call):
@@ -337,6 +338,6 @@ def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
 def new_calls(
     listener: Listener, at_once: int, timeout_ms: float, clock: Clock, left_behind: LeftBehind
 ) -> Calls:
-    """Return what calls a listener: on threads, or on a loop where it is a coroutine function."""
+    """Return the caller for a listener: on threads, or on a loop for a coroutine function."""
     kind = TaskCalls if listener.is_async else ThreadCalls
     return kind(listener, at_once, timeout_ms, clock, left_behind)

@@ -1,6 +1,7 @@
-"""One message given to the listener because an operator asks for it (309), in a task of its own.
+"""Gives one message to the listener because an operator asks for it (309), in a task of its own.
 
-Law: runs in a Spark task; nothing is sent back, counted or committed: the answer is all there is.
+Law: runs in a Spark task; nothing is sent back, counted or committed; the only result is the
+answer.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ _MS_PER_MINUTE: Final = 60_000
 
 
 def consume_one(options: ConsumeOptions, record: bytes, broker_name: str) -> bytes:
-    """Have a listener consume one message; return what became of it, encoded.
+    """Have a listener consume one message; return the encoded outcome.
 
-    Whatever the listener raises is in the answer, and so is a call that takes longer than
-    ``consumeTimeout``: it is left behind.
+    The outcome also tells what the listener raised, or that the call took longer than
+    ``consumeTimeout`` and was left behind.
 
     Args:
-        options: of consuming, with the listener.
+        options: the options of consuming, with the listener.
         record: the message as brokers store it.
-        broker_name: where it is stored.
+        broker_name: the broker that stores it.
     """
     listener = unpack(options.listener, orderly=options.orderly)
     minutes = options.timeout_ms / _MS_PER_MINUTE
@@ -42,7 +43,7 @@ def consume_one(options: ConsumeOptions, record: bytes, broker_name: str) -> byt
     def call() -> None:
         answers.append(asyncio.run(consume_directly(listener, message, broker_name, watch)))
 
-    # On a thread, since a coroutine may block the loop that would have to end it.
+    # On a thread, because a coroutine may block the loop that would have to end it.
     thread = threading.Thread(target=call, name="ConsumeMessageDirectly", daemon=True)
     thread.start()
     thread.join(options.timeout_ms / 1000)

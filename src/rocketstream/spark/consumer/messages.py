@@ -1,7 +1,7 @@
 """Rows of a DataFrame as the messages a listener gets.
 
-Law: values in, messages out; a message is the one the source read, whatever else was done to the
-row: only the columns named here count.
+Law: values in, messages out; a message equals the one the source read, whatever else was done to
+the row, because only the columns named here count.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ NEEDED: Final = (
     "topic", "brokerName", "queueId", "queueOffset", "commitLogOffset", "reconsumeTimes",
     "properties", "body",
 )  # fmt: skip
-"""Columns a message cannot be given to a listener, or sent back, without."""
+"""Columns without which a message cannot be given to a listener, or sent back."""
 ALSO_READ: Final = (
     "flag", "sysFlag", "bornTimestamp", "storeTimestamp", "bornHost", "storeHost",
 )  # fmt: skip
-"""Columns a listener sees where they are there."""
+"""Columns a listener sees if the rows have them."""
 _READ: Final = (*NEEDED, *ALSO_READ)
 READ_COLUMNS: Final = ", ".join(f"{name} {COLUMNS[name]}" for name in _READ)
-"""All of them as Spark DDL: what to read when nothing else is done with the rows."""
+"""All of these columns as Spark DDL: what to read when nothing else is done with the rows."""
 _OR_TEXT: Final = {"body": "string"}
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MS: Final = datetime.timedelta(milliseconds=1)
@@ -38,13 +38,13 @@ _NO_HOST: Final = bytes(8)
 
 
 def check_columns(fields: Sequence[tuple[str, str]]) -> dict[str, str]:
-    """Return the column for each value of a message, by our name for it.
+    """Return the column for each value of a message, by our name of the value.
 
     Args:
-        fields: name and Spark type of the columns there are.
+        fields: name and Spark type of the existing columns.
 
     Raises:
-        ConfigurationError: one is missing or of another type; the text names all of them.
+        ConfigurationError: a column is missing or of another type; the error names all of them.
     """
     there = {label.lower(): (label, kind) for label, kind in fields}
     found: dict[str, str] = {}
@@ -68,11 +68,11 @@ def check_columns(fields: Sequence[tuple[str, str]]) -> dict[str, str]:
 
 
 class Messages:
-    """Makes messages of one group's rows.
+    """Makes messages of rows, for one group.
 
     Args:
         columns: as ``check_columns`` returns them.
-        group: messages of its retry topic get their first topic back.
+        group: the consumer group; messages of its retry topic get their original topic back.
     """
 
     def __init__(self, columns: Mapping[str, str], group: str) -> None:
@@ -83,7 +83,7 @@ class Messages:
         """Yield the messages of a record batch, or of one row, with the queues they are from.
 
         Raises:
-            LocalProtocolError: a null where a message has a value.
+            LocalProtocolError: a row has a null where a message needs a value.
         """
         if hasattr(rows, "num_rows"):
             count = rows.num_rows
@@ -121,7 +121,7 @@ class Messages:
         return queue, self._under_first_topic(message)
 
     def untouched(self, queue: MessageQueue, message: MessageExt) -> MessageExt:
-        """Return a message as it was before the listener had it; what it wrote is not sent back."""
+        """Return a message as it was before the listener had it; its changes are not sent back."""
         return self._under_first_topic(reassembled(message, queue))
 
     def _under_first_topic(self, message: MessageExt) -> MessageExt:
@@ -133,7 +133,7 @@ class Messages:
 
 def _values(column: Any, name: str) -> list[Any]:
     if COLUMNS[name] == "timestamp":
-        column = column.cast("int64")  # microseconds: Spark has no other unit
+        column = column.cast("int64")  # microseconds: Spark's only unit
     values: list[Any] = column.to_pylist()
     return values
 
@@ -152,7 +152,7 @@ def _ms(moment: datetime.datetime | int | None) -> int:
         return 0
     if isinstance(moment, int):
         return moment // 1_000
-    if moment.tzinfo is None:  # rows, unlike Arrow, come in the machine's time
+    if moment.tzinfo is None:  # unlike Arrow, rows have times in the machine's zone
         moment = moment.astimezone(datetime.UTC)
     return (moment - _EPOCH) // _MS
 

@@ -1,6 +1,7 @@
 """A listener in an option: pickled where the query is made, unpickled in tasks.
 
-Law: Spark's own cloudpickle and text; what a user pickles is the user's own code, run as such.
+Law: Spark's own cloudpickle and text; the pickle holds the user's own code and runs with the user's
+rights.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ def pack(listener: object, *, orderly: bool) -> str:
     """Return a listener as the text of option ``listener``.
 
     Its own module travels with it by value, unless it is installed (in ``site-packages``), so
-    executors need not have it. Modules it imports are imported there.
+    executors need not have it. Modules that it imports are imported there.
 
     Raises:
-        ConfigurationError: it is no listener, or cannot be pickled; the text says what to do.
+        ConfigurationError: it is not a listener, or cannot be pickled; the error says what to do.
     """
     listener_of(listener, orderly=orderly)
     make_constants_picklable()
@@ -56,12 +57,13 @@ def pack(listener: object, *, orderly: bool) -> str:
 
 
 def unpack(text: str, *, orderly: bool) -> Listener:
-    """Return the listener of a text that ``pack`` made; unpickled once per Python process.
+    """Return the listener from a text made by ``pack``; unpickled once per Python process.
 
-    What a listener keeps in its module or object outlives a task, as in any consumer.
+    State that a listener keeps in its module or object outlives a task, as in any consumer.
 
     Raises:
-        ConfigurationError: no such text, or the listener needs what is not installed here.
+        ConfigurationError: the text is not one of ``pack``, or the listener needs a package that is
+            not installed here.
     """
     key = hashlib.sha256(text.encode()).hexdigest() + str(orderly)
     return kept(
@@ -85,7 +87,7 @@ def _loaded(text: str) -> Any:
 
 
 def _travelling_module(listener: object) -> Any:
-    """Return the module to send along, None where there is none or the other side has it."""
+    """Return the module to send along; None where there is none or the other side has it."""
     while isinstance(listener, functools.partial):  # its own module is Python's
         listener = listener.func
     name = getattr(listener, "__module__", None) or type(listener).__module__

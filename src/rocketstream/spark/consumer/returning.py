@@ -1,7 +1,7 @@
-"""Sending failed messages back, over blocking connections, until every one is acknowledged.
+"""Sends failed messages back, over blocking connections, until every one is acknowledged.
 
-Law: requests and answers; what is sent is ``core.returns``' business. A copy is stored before the
-task that read the original counts as done, so a crash duplicates and never loses (C-266).
+Law: requests and answers; ``core.returns`` decides what is sent. A copy is stored before the task
+that read the original counts as done, so a crash duplicates and never loses (C-266).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from rocketstream.spark.worker import pool
 logger = logging.getLogger("rocketstream.spark")
 
 AT_ONCE: Final = 32
-"""Send-backs on their way to one broker: few enough for the buffers of a socket."""
+"""Most send-backs under way to one broker: few enough for the buffers of a socket."""
 
 _STORED: Final = frozenset(
     {
@@ -57,10 +57,10 @@ Failed = tuple[MessageExt, int]
 
 
 class SendBack:
-    """Sends back what one task could not consume; used by one thread; close it.
+    """Sends back messages that one task could not consume; used by one thread; to be closed.
 
     Args:
-        options: of consuming.
+        options: the options of consuming.
         clock: bounds retries.
     """
 
@@ -71,20 +71,21 @@ class SendBack:
         self._turn = itertools.count()
 
     def close(self) -> None:
-        """Close the connections of its own."""
+        """Close the connections this object has made."""
         if self._client is not None:
             self._client.close()
 
     def give_back(self, failed: Sequence[Failed]) -> None:
         """Have messages consumed again later; returns when the copies of all are stored.
 
-        Each is sent back to the broker that stores it and, where that one refuses or cannot be
-        reached, sent anew to the retry topic, on any broker. Blocks for ``retryTimeoutMs`` more
-        when both fail.
+        Each message is sent back to the broker that stores it. If that broker refuses or cannot be
+        reached, the message is sent anew to the retry topic, on any broker. Blocks for up to
+        ``retryTimeoutMs`` while both fail.
 
         Raises:
-            MessageInvalidError: what a retry adds makes a message larger than brokers take.
-            SendError: a copy is not stored.
+            MessageInvalidError: the properties a retry adds make a message larger than brokers
+                accept.
+            SendError: a copy could not be stored.
         """
         self._until_stored(failed, self._try_back)
 
@@ -132,9 +133,10 @@ class SendBack:
             patience.pause()
 
     def _try_back(self, failed: Sequence[Failed]) -> tuple[list[Failed], RocketMQError | None]:
-        """Send back, then anew what was refused; return what is not stored, and why.
+        """Send back, then send anew what was refused; return the messages not stored, and why.
 
-        A send-back has the broker copy what it stores: what is to tell its cause is sent anew.
+        By a send-back the broker copies what it stores, so a message that is to name its cause is
+        sent anew.
         """
         refused: list[Failed] = []
         by_broker: dict[str, list[Failed]] = {}
@@ -147,7 +149,7 @@ class SendBack:
         return self._all_anew(refused, lambda message, level: anew(message, group, level, most))
 
     def _without_cause(self, failed: Sequence[Failed]) -> Sequence[Failed]:
-        """Send anew what tells its cause; return the rest, and what could not be sent so."""
+        """Send anew the messages that are to name their cause; return the others, and failures."""
         if not self._options.send_back_cause:
             return failed
         group, most = self._options.group, self._options.max_reconsume_times
@@ -159,9 +161,9 @@ class SendBack:
         return left
 
     def _stored(self, message: MessageExt) -> MessageExt | None:
-        """Return a message as its broker stores it, with the cause; None where it does not tell.
+        """Return a message as its broker stores it, with the cause; None where it does not say.
 
-        A transform may have changed what the row holds, and is to see what was sent again.
+        A transform may have changed the row, but must get the message as it was sent again.
         """
         header = ViewMessageRequestHeader(offset=message.commit_log_offset)
         command = RemotingCommand.request(RequestCode.VIEW_MESSAGE_BY_ID, header)
@@ -227,7 +229,7 @@ class SendBack:
         return left, last
 
     def _send(self, replacement: Replacement) -> RocketMQError | None:
-        """Send a message to any queue of its topic, each broker tried once; None when stored."""
+        """Send a message to any queue of its topic, trying each broker once; None when stored."""
         last: RocketMQError | None = None
         try:
             queues = self._writable(replacement.topic)
@@ -270,11 +272,11 @@ class SendBack:
 
 
 def _reason(error: RocketMQError, message: MessageExt, sent: Replacement) -> RocketMQError:
-    """Return why a message was not stored: by itself, or because it never will be.
+    """Return why a message was not stored: that it failed this time, or that it never can be.
 
-    Java's consumer goes round with such a message for ever: each way back adds properties (C-270,
-    C-271), and the bound is the one it was sent within (C-430). Cutting a user's properties would
-    hand the listener another message.
+    Java's consumer repeats such a message for ever: each way back adds properties (C-270, C-271),
+    and the bound is the one it was sent within (C-430). Cutting a user's properties would give the
+    listener a different message.
     """
     if not isinstance(error, BrokerError) or error.code != ResponseCode.MESSAGE_ILLEGAL:
         return error

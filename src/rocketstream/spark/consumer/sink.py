@@ -1,7 +1,8 @@
 """The ``rocketmq-consumer`` sink as Spark sees it.
 
 Law: names and writers. Nothing is imported inside a function: a package that travels by value has
-no modules to import from. ``write`` runs in tasks, once an attempt; ``commit`` on another copy.
+no modules to import from. ``write`` runs in tasks, once per attempt; ``commit`` runs on another
+copy.
 """
 
 from __future__ import annotations
@@ -62,14 +63,14 @@ class RocketMQConsumerSink(Format):
                 "rows are consumed, they overwrite nothing; use mode or outputMode 'append'"
             )
         options = consume_options(self._options)
-        unpack(options.listener, orderly=options.orderly)  # what is wrong with it shows here
+        unpack(options.listener, orderly=options.orderly)  # options that are wrong raise here
         columns = [(field.name, field.dataType.simpleString()) for field in schema.fields]
         return options, check_columns(columns)
 
 
 @dataclass(frozen=True)
 class Consumed(api.WriterCommitMessage):  # type: ignore[misc]
-    """What became of the messages of one task."""
+    """The outcome of one task's messages."""
 
     counts: Counts
 
@@ -100,19 +101,19 @@ class ConsumerWriter(_Writer, api.DataSourceArrowWriter):  # type: ignore[misc]
     """Consumes a DataFrame."""
 
     def commit(self, messages: list[Any]) -> None:
-        """Say what became of the messages."""
+        """Log what became of the messages."""
         self._tell(messages, "batch")
 
     def abort(self, messages: list[Any]) -> None:
-        """Nothing to undo: what was consumed is consumed again."""
+        """Do nothing: what was consumed is consumed again."""
 
 
 class ConsumerStreamWriter(_Writer, _StreamWriter):  # type: ignore[misc]
     """Consumes a micro-batch."""
 
     def commit(self, messages: list[Any], batchId: int) -> None:
-        """Say what became of the messages."""
+        """Log what became of the messages."""
         self._tell(messages, f"micro-batch {batchId}")
 
     def abort(self, messages: list[Any], batchId: int) -> None:
-        """Nothing to undo: the micro-batch is consumed again."""
+        """Do nothing: the micro-batch is consumed again."""

@@ -1,6 +1,6 @@
-"""What a task does: rows to messages, messages to the listener, what failed back to the broker.
+"""A task's work: rows to messages, messages to the listener, failed ones back to the broker.
 
-Law: the loop; it joins the deciding parts in ``core`` with calls and sends. It returns only when
+Law: the loop, which joins the decisions in ``core`` with calls and sends. It returns only when
 every message was consumed or its copy is stored.
 """
 
@@ -36,7 +36,7 @@ from rocketstream.spark.worker import kept
 _LATER: Final = ConsumeConcurrentlyStatus.RECONSUME_LATER
 _SUSPEND: Final = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
 CALLS_AHEAD: Final = 64
-"""Calls submitted and not settled, for each that may run at once."""
+"""Calls submitted and not settled, for each call that may run at once."""
 _WAIT_MS: Final = 1_000.0
 
 Pairs = Iterable[tuple[MessageQueue, MessageExt]]
@@ -47,11 +47,11 @@ class Counts:
     """What became of a task's messages.
 
     Attributes:
-        consumed: acknowledged by the listener.
-        sent_back: failed, a copy is stored for another try (or in the dead letters, where it was
-            the last).
-        given_up: moved to the dead letters after an orderly listener's last try.
-        left_behind: of those sent back, the ones whose listener call took too long.
+        consumed: messages acknowledged by the listener.
+        sent_back: messages that failed and of which a copy is stored for another try (or in the
+            dead letters after the last one).
+        given_up: messages moved to the dead letters after an orderly listener's last try.
+        left_behind: messages sent back because their listener call took too long.
     """
 
     consumed: int = 0
@@ -60,7 +60,7 @@ class Counts:
     left_behind: int = 0
 
     def add(self, other: Counts) -> None:
-        """Add another task's."""
+        """Add the counts of another task."""
         self.consumed += other.consumed
         self.sent_back += other.sent_back
         self.given_up += other.given_up
@@ -95,7 +95,7 @@ def consume_rows(
 
 
 class _Task:
-    """What both kinds of consuming have."""
+    """The common part of both ways to consume."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class _Task:
         self._blame = Blame(listener.call) if options.send_back_cause else None
 
     def _expired(self, call: Call, queue: MessageQueue) -> None:
-        """Send back what a call that hangs was given (C-248)."""
+        """Send back the messages of a call that hangs (C-248)."""
         failed = self._failed(queue, call.messages, EXPIRED_DELAY_LEVEL)
         if self._blame is not None:
             self._blame.tell_time_out(message for message, _ in failed)
@@ -133,10 +133,10 @@ class _Task:
 
 
 class _Concurrently(_Task):
-    """Batches to the listener, as many at once as it may have; what fails goes back."""
+    """Gives batches to the listener, as many at once as allowed; failed messages are sent back."""
 
     def consume(self, pairs: Pairs) -> Counts:
-        """Consume everything."""
+        """Consume all rows."""
         ahead = CALLS_AHEAD * self._options.threads_max
         out = 0
         for queue, batch in batches_of(pairs, self._options.batch_size):
@@ -149,7 +149,7 @@ class _Concurrently(_Task):
         return self._counts
 
     def _settle(self) -> int:
-        """Take calls back; return how many."""
+        """Take finished calls back; return how many."""
         finished = self._calls.finished(_WAIT_MS)
         failed: list[Failed] = []
         for call in finished:
@@ -173,10 +173,10 @@ class _Concurrently(_Task):
 
 
 class _Orderly(_Task):
-    """One batch of a queue at a time; a queue that fails waits, the others go on."""
+    """One batch of a queue at a time; a queue that failed waits while the others continue."""
 
     def consume(self, pairs: Pairs) -> Counts:
-        """Consume everything; the rows are held until then."""
+        """Consume all rows; they are held in memory until then."""
         options = self._options
         turns: Turns[MessageExt] = Turns(options.batch_size, options.max_reconsume_times)
         for queue, messages in _by_queue(pairs):

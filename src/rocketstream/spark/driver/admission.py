@@ -1,6 +1,6 @@
-"""How much of what waits goes into the next micro-batch.
+"""How many of the waiting rows go into the next micro-batch.
 
-Law: decides by counts, a clock and samples it is handed; asks nobody but the one who samples.
+Law: decides by counts, a clock and samples; asks nothing but the sampling function.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Ends = dict[MessageQueue, int]
 Sample = Callable[[Mapping[MessageQueue, int]], Mapping[MessageQueue, int]]
 
 SAMPLED_AT: Final = (0.0, 0.5, 1.0)
-"""Where in what waits in a queue a message is weighed: the first, one amid, the last."""
+"""The places among a queue's waiting messages where sizes are sampled: first, middle, last."""
 
 
 class Admission:
@@ -25,9 +25,9 @@ class Admission:
 
     Args:
         limits: what the user allows.
-        sample: returns the stored bytes of the messages at some offsets, without those that are
-            gone; may block.
-        clock: tells how long rows have waited.
+        sample: returns the stored bytes of the messages at some offsets, without deleted ones; may
+            block.
+        clock: measures how long rows have waited.
     """
 
     def __init__(self, limits: TriggerLimits, sample: Sample, clock: Clock) -> None:
@@ -36,15 +36,15 @@ class Admission:
         self._clock = clock
         self._triggered_at = float("-inf")
         self.holds_back = False
-        """Whether rows were kept waiting for more the last time."""
+        """Whether rows were made to wait for more rows the last time."""
 
     def admitted(self, begins: Mapping[MessageQueue, int], ends: Ends, *, final: bool) -> Ends:
-        """Return new ends within the limits; the beginnings where rows shall wait for more.
+        """Return new ends within the limits; the beginnings if rows must wait for more.
 
         Args:
-            begins: where each queue is read on.
+            begins: the offset at which each queue continues.
             ends: where each queue ends.
-            final: nothing more will come, so nothing waits for it.
+            final: whether no more rows will come, so that none need to wait.
         """
         waiting = {queue: max(0, end - begins[queue]) for queue, end in ends.items()}
         rows = sum(waiting.values())
@@ -59,7 +59,7 @@ class Admission:
         return admit(begins, ends, min(limits)) if limits else ends
 
     def triggered(self) -> None:
-        """Take note that a batch begins."""
+        """Note that a batch begins."""
         self._triggered_at = self._clock.monotonic_ms()
 
     def _is_too_little(self, rows: int) -> bool:
@@ -71,7 +71,7 @@ class Admission:
     def _row_bytes(
         self, begins: Mapping[MessageQueue, int], waiting: Mapping[MessageQueue, int]
     ) -> float:
-        """Return about how many bytes a waiting row has, queues weighing as many as wait."""
+        """Return roughly how many bytes a waiting row has, weighting queues by their rows."""
         weighed: dict[MessageQueue, list[int]] = {}
         for part in SAMPLED_AT:
             places = {

@@ -1,4 +1,4 @@
-"""What a batch reads: the ranges its options mean now, checked against what the queues hold.
+"""The ranges a batch reads: what its options mean now, checked against what the queues hold.
 
 Law: asks the cluster and compares; a batch has no memory.
 """
@@ -22,11 +22,11 @@ logger = logging.getLogger("rocketstream.spark")
 def batch_ranges(
     options: ReadOptions, cluster: Cluster, clock: Clock = SYSTEM_CLOCK
 ) -> list[QueueRange]:
-    """Return what a batch reads, checked against what the queues hold.
+    """Return the ranges a batch reads, checked against what the queues hold.
 
     Raises:
         ConfigurationError: the options name queues that do not exist, or ends before beginnings.
-        DataLossError: offsets named by the user, or by the group, are not there and
+        DataLossError: offsets given by the user, or by the group, no longer exist and
             ``failOnDataLoss`` is set.
     """
     resolver = Resolver(cluster, options, clock.now_ms())
@@ -37,7 +37,7 @@ def batch_ranges(
         if not queues:
             logger.warning("there is nothing to read: %s", options.choice.text)
         begins, ends = resolver.begins(queues), resolver.ends(queues)
-        if options.start.kind != "group":  # one that went past the end has nothing left to read
+        if options.start.kind != "group":  # a queue that went past the end has nothing left to read
             _refuse_reversed(cluster, begins, ends)
         if named & {"offsets", "group"}:
             _clip(options.fail_on_data_loss, cluster, begins, ends)
@@ -53,10 +53,10 @@ def batch_ranges(
 def _refuse_reversed(
     cluster: Cluster, begins: dict[MessageQueue, int], ends: dict[MessageQueue, int]
 ) -> None:
-    """Refuse an end before a beginning: the queue would be left out without a word.
+    """Refuse an end before a beginning: the queue would silently be left out.
 
-    Not where the oldest row there is stands after the end, since rows expire; what begins after the
-    last one is a loss.
+    An end before the oldest existing row is not refused, because rows expire; a beginning after the
+    last row is a loss.
     """
     reversed_ = [queue for queue, begin in begins.items() if ends[queue] < begin]
     lows = cluster.min_offsets(reversed_) if reversed_ else {}

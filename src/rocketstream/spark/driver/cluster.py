@@ -1,7 +1,7 @@
-"""What the driver asks a RocketMQ cluster: which queues there are, and where they begin and end.
+"""The driver's questions to a cluster: which queues exist, and where they begin and end.
 
-Law: questions and answers for one set of options; what follows from them is ``streaming``'s and
-``batch``'s business.
+Law: questions and answers for one set of options; ``streaming`` and ``batch`` decide what follows
+from them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ logger = logging.getLogger("rocketstream.spark")
 T = TypeVar("T")
 
 _MARKS_AT_ONCE: Final = 32
-"""Requests sent before the first answer is read: few enough for the buffers of a socket."""
+"""Most requests sent before the first answer is read: few enough for the buffers of a socket."""
 _NO_MESSAGE: Final = frozenset(
     {
         ResponseCode.PULL_NOT_FOUND,
@@ -51,10 +51,10 @@ _NO_MESSAGE: Final = frozenset(
 
 
 class Cluster:
-    """Answers about the topics of a read; blocking; close it.
+    """Answers questions about the topics of a read; blocking; to be closed.
 
     Args:
-        options: of the read.
+        options: the options of the read.
         clock: bounds retries.
     """
 
@@ -72,15 +72,15 @@ class Cluster:
     def queues(self, *, refresh: bool = False, held: Collection[str] = ()) -> list[MessageQueue]:
         """Return the readable queues to read, sorted.
 
-        Those of a pattern are of the topics the name server lists now, with or without queues.
+        A pattern selects from the topics the name server lists now, with or without queues.
 
         Args:
             refresh: ask the name server anew.
-            held: topics that were there before; one of them may have no queue at the moment.
+            held: topics that existed before; such a topic may have no queue at the moment.
 
         Raises:
             RouteNotFoundError: a topic is unknown.
-            ConfigurationError: a topic has no readable queue, or a queue assigned is not there.
+            ConfigurationError: a topic has no readable queue, or an assigned queue does not exist.
         """
         choice = self._options.choice
         topics: Sequence[str] = choice.names
@@ -112,7 +112,7 @@ class Cluster:
         return sorted(choice.queues.intersection(found))
 
     def _matching(self, pattern: str) -> list[str]:
-        """Return the topics there are now that a pattern is about."""
+        """Return the present topics that match a pattern."""
         return matching(
             pattern,
             self._topic_list(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER),
@@ -132,12 +132,12 @@ class Cluster:
         return self._client.max_offsets(queues)
 
     def addresses(self, queues: Iterable[MessageQueue]) -> dict[str, str]:
-        """Return where each broker of some queues is."""
+        """Return the address of each broker of some queues."""
         names = {queue.broker_name for queue in queues}
         return {name: self._client.address(name) for name in sorted(names)}
 
     def has_master(self, broker_name: str) -> bool:
-        """Whether a broker has a master now, not only slaves; True where nobody can tell."""
+        """Whether a broker has a master now, not only slaves; True if that cannot be found out."""
         try:
             self._client.master(broker_name, refresh=True)
         except RouteNotFoundError:
@@ -147,14 +147,14 @@ class Cluster:
         return True
 
     def end_anyway(self, queue: MessageQueue) -> int | None:
-        """Return the end of a queue that is in no route, None where its broker does not say."""
+        """Return the end of a queue that is in no route; None where its broker does not say."""
         try:
             return self._client.max_offset(queue)
         except (TransportError, BrokerError, RouteNotFoundError):
             return None
 
     def marks(self, rows: Mapping[MessageQueue, int]) -> dict[MessageQueue, Mark]:
-        """Return what tells the rows at some offsets from others; rows that are gone are left out.
+        """Return marks that tell the rows at some offsets from others; deleted rows are left out.
 
         One round trip per broker and 32 queues.
         """
@@ -162,7 +162,7 @@ class Cluster:
         return {q: Mark(head.store_timestamp, head.physical_offset) for q, head in heads.items()}
 
     def row_bytes(self, rows: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
-        """Return the stored bytes of the rows at some offsets, those that are gone left out."""
+        """Return the stored bytes of the rows at some offsets, without deleted ones."""
         return {queue: head.total_size for queue, head in self._heads_of(rows).items()}
 
     def _heads_of(self, rows: Mapping[MessageQueue, int]) -> dict[MessageQueue, RecordHead]:
@@ -195,7 +195,7 @@ class Cluster:
                     answer = connection.receive(self._options.request_timeout_ms)
                     answers[answer.opaque] = answer
         except TransportError:
-            # The next attempt shall go where the broker is by then.
+            # The next attempt must go to where the broker is by then.
             with contextlib.suppress(TransportError, BrokerError, RouteNotFoundError):
                 self._client.address(broker_name, refresh=True)
             raise
@@ -205,11 +205,11 @@ class Cluster:
         ]
 
     def report(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
-        """Tell the brokers how far a group is, one-way.
+        """Report a group's offsets to the brokers, one-way.
 
         Raises:
             TransportError, BrokerError, RouteNotFoundError: a broker cannot be reached; the others
-                were told.
+                got the report.
         """
         failure: RocketMQError | None = None
         for queue, offset in offsets.items():
@@ -221,21 +221,21 @@ class Cluster:
             raise failure
 
     def committed(self, group: str, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
-        """Return the offsets a group has at the brokers; queues without one are left out."""
+        """Return a group's offsets at the brokers; queues without one are left out."""
         asked = {queue: self._client.query_consumer_offset(group, queue) for queue in queues}
         return {queue: offset for queue, offset in asked.items() if offset is not None}
 
     def offset_at(self, queue: MessageQueue, timestamp_ms: int, low: int, high: int) -> int:
         """Return the first offset stored at or after a time, ``high`` where there is none.
 
-        The broker's own search gives the nearest one, any of several of the same millisecond,
-        and never the end of the queue (C-372); it is where we begin to look.
+        The broker's own search returns the nearest offset, any of several of the same millisecond,
+        and never the end of the queue (C-372); the search here begins from it.
 
         Args:
             queue: where to look.
-            timestamp_ms: since 1970.
+            timestamp_ms: ms since 1970.
             low: the oldest offset of the queue.
-            high: its end.
+            high: the end of the queue.
         """
         if low >= high:
             return high
@@ -243,10 +243,10 @@ class Cluster:
         return first_at(low, high, hint, lambda at: self._store_time(queue, at) >= timestamp_ms)
 
     def members(self, group: str, queues: Iterable[MessageQueue]) -> dict[str, str]:
-        """Return the addresses of a group's members by client id, as brokers of queues know them.
+        """Return the addresses of a group's members by client id, as known to the queues' brokers.
 
         Raises:
-            TransportError, BrokerError, RouteNotFoundError: a broker did not tell.
+            TransportError, BrokerError, RouteNotFoundError: a broker did not answer.
         """
         header = GetConsumerConnectionListRequestHeader(consumer_group=group)
         found: dict[str, str] = {}
@@ -261,11 +261,12 @@ class Cluster:
         return found
 
     def patiently(self, ask: Callable[[], T], *, topics_known: bool = False) -> T:
-        """Ask, and again after failures that may pass, for ``retryTimeoutMs``.
+        """Ask, and ask again after failures that may pass, for up to ``retryTimeoutMs``.
 
         Args:
             ask: the question, blocking.
-            topics_known: a topic without a route is then a broker that is away, not a typing error.
+            topics_known: whether a topic without a route means that a broker is away, not a typing
+                error.
         """
         patience = Patience(self._options.retry_timeout_ms, self._clock)
         while True:
@@ -280,7 +281,7 @@ class Cluster:
 
     def _store_time(self, queue: MessageQueue, offset: int) -> int:
         (head,) = self._heads(queue.broker_name, [queue], {queue: offset}, exactly=False)
-        # Deleted meanwhile: older than anything still there.
+        # Deleted meanwhile: older than anything that still exists.
         return -1 if head is None else head.store_timestamp
 
 

@@ -1,7 +1,7 @@
-"""Whether the queues a checkpoint speaks of are still there, and still the same.
+"""Whether the queues in a checkpoint still exist, and are still the same.
 
-Law: waits for what may pass, then names the loss; never skips a row without a word. A queue that is
-not the one that was read goes on with the first row stored after the last row read.
+Law: waits while a problem may pass, then names the loss; never skips a row silently. A queue that
+was replaced continues with the first row stored after the last row read.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ from rocketstream.spark.scan import QueueRange
 logger = logging.getLogger("rocketstream.spark")
 
 BEHIND_MS: Final = 3_000
-"""How long a queue may seem shorter than it was, or taken from a broker that is still in the route:
-a broker that is just coming back."""
+"""How long a queue may appear shorter than before, or removed from a broker that is still in the
+route: a broker that is just coming back looks like that.
+"""
 
 Ends = dict[MessageQueue, int]
 
 
 class _Restart(NamedTuple):
-    """Where a queue that is another one goes on, as long as the checkpoint speaks of the old."""
+    """Where a replaced queue continues, as long as the checkpoint names the old one."""
 
     end: int
     mark: Mark | None
@@ -40,12 +41,12 @@ class _Restart(NamedTuple):
 
 
 class Continuity:
-    """Holds the queues there are against the offsets of a stream; used by one thread.
+    """Compares the existing queues with the offsets of a stream; used by one thread.
 
     Args:
-        options: of the stream.
-        cluster: what to ask.
-        ends: the ends, shared with who plans.
+        options: the options of the stream.
+        cluster: the cluster to ask.
+        ends: the queues' ends, shared with the planning part.
         clock: waits.
     """
 
@@ -63,11 +64,11 @@ class Continuity:
         self._all_compared = False
 
     def ends(self, start: StreamOffset) -> Ends:
-        """Return the ends of the queues that are there, waiting for those that are missing.
+        """Return the ends of the existing queues, waiting for those that are missing.
 
         Raises:
-            DataLossError: a queue with unread rows left the route, or ends before it was read, and
-                ``failOnDataLoss`` is set.
+            DataLossError: a queue with unread rows left the route, or ends before the offset that
+                was read, and ``failOnDataLoss`` is set.
         """
         held = topics_of(start.ends)
         ends = self._ends.recent(held)
@@ -83,7 +84,7 @@ class Continuity:
         return ends
 
     def begins(self, start: StreamOffset, ends: Mapping[MessageQueue, int]) -> Ends:
-        """Return where each queue that ``start`` knows is read on.
+        """Return the offset at which each queue in ``start`` continues.
 
         Raises:
             DataLossError: a queue is not the one that was read, and ``failOnDataLoss`` is set.
@@ -94,14 +95,15 @@ class Continuity:
         return {queue: self._begin(start, queue) for queue in ends if queue in start.ends}
 
     def reachable(self, ranges: Sequence[QueueRange]) -> list[QueueRange]:
-        """Return the ranges of a planned batch whose queues are there.
+        """Return the ranges of a planned batch whose queues exist.
 
         Raises:
-            DataLossError: one is not, and ``failOnDataLoss`` is set.
+            DataLossError: a queue does not exist, and ``failOnDataLoss`` is set.
         """
         held = topics_of([span.queue for span in ranges])
         known = set(self._ends.queues(held))
-        # A batch is read as planned, also of a topic that was taken out of the options since.
+        # A batch is read as planned, also from a topic that has been removed from the options
+        # since.
         wants = self._options.choice.wants
         missing = [s.queue for s in ranges if s.queue not in known and wants(s.queue)]
         if not missing:
@@ -115,7 +117,7 @@ class Continuity:
         return [span for span in ranges if span.queue not in gone]
 
     def _asked_for(self, start: StreamOffset) -> list[MessageQueue]:
-        """Return the queues to read; others were left out by the user."""
+        """Return the queues of ``start`` to read, without those the user no longer asks for."""
         choice = self._options.choice
         fresh = sorted(set(start.ends).difference(self._asked, self._left_out))
         left_out = [queue for queue in fresh if not choice.wants(queue)]
@@ -135,8 +137,8 @@ class Continuity:
     def _wait_for(self, queues: Sequence[MessageQueue], held: frozenset[str]) -> list[MessageQueue]:
         """Wait for queues to come back and return those that do not.
 
-        A broker that is down leaves the route and comes back, so it gets ``retryTimeoutMs``; a
-        queue whose broker is in the route was taken away.
+        A broker that is down leaves the route and comes back, so it is waited for up to
+        ``retryTimeoutMs``; a queue whose broker is in the route has been removed.
         """
         away = Patience(self._options.retry_timeout_ms, self._clock)
         taken = Patience(min(BEHIND_MS, self._options.retry_timeout_ms), self._clock)
@@ -202,7 +204,7 @@ class Continuity:
         brief = Patience(min(BEHIND_MS, timeout_ms), self._clock)
         long = Patience(timeout_ms, self._clock)
         while behind := self._behind(start, self._ends.fresh(held)):
-            # A slave may be behind its master for as long as that is away, and holds less.
+            # A slave may lag behind its master while that is away, and then holds less.
             brokers = {queue.broker_name for queue in behind}
             over, short = long.exhausted(), brief.exhausted()
             led = short and all(map(self._cluster.has_master, brokers))
@@ -223,7 +225,7 @@ class Continuity:
         )
 
     def _forget_mistakes(self, start: StreamOffset, ends: Mapping[MessageQueue, int]) -> None:
-        """Read a queue on where it was left, if the last row read is there again after all."""
+        """Let a queue continue where it was left if the last row read exists again after all."""
         rows = {
             queue: start.ends[queue] - 1
             for queue, end in ends.items()
@@ -241,7 +243,7 @@ class Continuity:
                 )
 
     def _compare(self, start: StreamOffset, ends: Mapping[MessageQueue, int]) -> None:
-        """Compare the last rows read with those that stand there now, where something is new."""
+        """Compare the last rows read with those now at their offsets, where something is new."""
         rows = {
             queue: start.ends[queue] - 1
             for queue, end in ends.items()

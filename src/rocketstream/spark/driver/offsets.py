@@ -15,7 +15,7 @@ from rocketstream.model import MessageQueue
 from rocketstream.spark.scan import QueueRange
 
 VERSION: Final = 2
-"""Written; 1, which had no marks, is read too."""
+"""The version written; version 1, which had no marks, is read too."""
 _READABLE: Final = (1, VERSION)
 
 T = TypeVar("T")
@@ -24,7 +24,7 @@ Ends = Mapping[MessageQueue, int]
 
 
 class Mark(NamedTuple):
-    """What tells one stored row from another that stands at the same offset later.
+    """Tells one stored row from another that is at the same offset later.
 
     Attributes:
         store_ms: when the broker stored it, ms since 1970.
@@ -35,7 +35,7 @@ class Mark(NamedTuple):
     place: int
 
     def covers(self, other: Mark) -> bool:
-        """Whether a row that was stored as ``other`` came before this one, or is it."""
+        """Whether a row with the mark ``other`` was stored before this one, or is the same."""
         return other.store_ms <= self.store_ms and other.place <= self.place
 
 
@@ -48,12 +48,12 @@ class StreamOffset:
 
     Attributes:
         ends: next offset of every queue known at this point.
-        base: where queues begin that the offset before this one did not know. The first batch
-            needs it for all of them: Spark asks for the initial offset again when it replays
-            batch 0, and by then the queues' ends have moved.
+        base: where queues begin that the previous offset did not know. The first batch needs it for
+            all queues: Spark asks for the initial offset again when it replays batch 0, and by then
+            the queues' ends have moved.
         initial: whether this is an initial offset, before any batch.
-        marks: the row before each end, where there is one and it was there to be looked at. A
-            topic that was made anew has another row there.
+        marks: the mark of the row before each end, where that row could be read. A topic that was
+            made anew has another row there.
     """
 
     ends: Ends
@@ -74,11 +74,11 @@ class StreamOffset:
 
     @classmethod
     def from_json(cls, value: Any) -> StreamOffset:
-        """Read what ``to_json`` wrote.
+        """Read the dict that ``to_json`` made.
 
         Raises:
-            ConfigurationError: not an offset of this source (another source's checkpoint), or of
-                a later version of it.
+            ConfigurationError: it is not an offset of this source (but from another source's
+                checkpoint), or is of a later version.
         """
         version = value.get("v") if isinstance(value, dict) else None
         if isinstance(version, int) and version > VERSION:
@@ -104,11 +104,12 @@ def following(
     """Return the offset after ``start`` that ends at ``ends``.
 
     Args:
-        start: where the batch begins.
-        ends: where each queue shall end; queues left out stay, none moves backwards unless it has
+        start: the offset at which the batch begins.
+        ends: where each queue ends; a queue left out stays, and none moves backwards unless it has
             a new start.
-        new_starts: first offset of queues ``start`` does not know, or that are not those it knew.
-        marks: the rows before ``ends``.
+        new_starts: the first offset of each queue that ``start`` does not know, or that was
+            replaced.
+        marks: the marks of the rows before ``ends``.
     """
     merged = dict(start.ends)
     base = dict(start.ends) if start.initial else {}
@@ -124,10 +125,10 @@ def following(
 
 
 def ranges_between(start: StreamOffset, end: StreamOffset) -> list[QueueRange]:
-    """Return what lies between two offsets, empty ranges left out, sorted by queue.
+    """Return the ranges between two offsets, without empty ones, sorted by queue.
 
-    ``end`` was written to the checkpoint before anything was read, ``start`` may have been
-    resolved anew: where ``end`` names a beginning, that one counts.
+    ``end`` was written to the checkpoint before anything was read, but ``start`` may have been
+    resolved anew: where ``end`` has a beginning, that one counts.
     """
     if end.initial:
         return []

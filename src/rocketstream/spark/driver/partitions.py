@@ -1,4 +1,4 @@
-"""What each task is handed: its share of the ranges, and where the brokers of them are.
+"""The share of the ranges each task gets, with the addresses of their brokers.
 
 Law: joins ``planning`` with the cluster's addresses, for batches and streams alike.
 """
@@ -17,7 +17,7 @@ from rocketstream.spark.scan import PartitionPlan, QueueRange
 def partition_plans(
     options: ReadOptions, ranges: Sequence[QueueRange], cluster: Cluster
 ) -> list[PartitionPlan]:
-    """Return one plan per Spark partition; an empty one where there is nothing to read."""
+    """Return one plan per Spark partition; an empty plan where there is nothing to read."""
     planned = plan(
         ranges, default_parallelism(), options.min_partitions, options.max_records_per_partition
     )

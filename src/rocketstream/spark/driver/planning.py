@@ -21,13 +21,13 @@ ROWS_WORTH_ALL_CORES: Final = 2_000
 def admit(
     begins: Mapping[MessageQueue, int], ends: Mapping[MessageQueue, int], rows_max: int
 ) -> dict[MessageQueue, int]:
-    """Return new ends that admit ``rows_max`` offsets, in proportion to what is there.
+    """Return new ends that admit ``rows_max`` offsets, in proportion to the waiting rows.
 
     Every queue gets its share rounded down; what is left goes one by one to the queues with the
     largest remainders, so that together exactly ``rows_max`` (or all there is) are admitted. A
-    queue that holds something gets at least one, taken from the largest shares, or it would starve
-    beside queues that grow as fast as they are read. Only with more such queues than ``rows_max``
-    that is more than ``rows_max`` altogether: one each.
+    queue that holds something gets at least one offset, taken from the largest shares; otherwise it
+    would starve beside queues that grow as fast as they are read. With more such queues than
+    ``rows_max`` each gets one, which is then more than ``rows_max`` in all.
     """
     waiting = {queue: max(0, end - begins[queue]) for queue, end in ends.items()}
     total = sum(waiting.values())
@@ -44,7 +44,7 @@ def admit(
 def _feed_the_starving(
     granted: dict[MessageQueue, int], waiting: Mapping[MessageQueue, int]
 ) -> None:
-    """Give one to each queue with rows but no share, taking it from the largest shares."""
+    """Give one row to each queue with rows but no share, taking it from the largest shares."""
     starving = [queue for queue, count in waiting.items() if count and not granted[queue]]
     givers = [(-share, queue) for queue, share in granted.items() if share > 1]
     heapify(givers)
@@ -58,11 +58,11 @@ def _feed_the_starving(
 
 
 def partition_count(ranges: Sequence[QueueRange], cores: int | None, minimum: int | None) -> int:
-    """Return into how many partitions to plan ``ranges``.
+    """Return how many partitions to plan for ``ranges``.
 
     Without ``minimum`` no queue is split, so a partition keeps each queue's order; small ranges
-    share a partition. Where nobody knows the cores there is one for each queue, as in Spark's
-    Kafka source, if together they have the rows.
+    share a partition. Where the number of cores is unknown there is one partition per queue, as in
+    Spark's Kafka source, provided there are enough rows in all.
     """
     rows = sum(span.count for span in ranges)
     if minimum is not None:
@@ -83,13 +83,14 @@ def plan(
 ) -> list[tuple[QueueRange, ...]]:
     """Distribute ranges over partitions of about the same number of rows.
 
-    Each offset is in exactly one partition. Nothing to read gives no partition.
+    Each offset is in exactly one partition. Without anything to read there is no partition.
 
     Args:
         ranges: what to read.
         cores: how many tasks run at a time, None for unknown.
-        minimum: at least that many partitions, if there are enough rows; None for as many as pay.
-        rows_max: most offsets of one partition, None for any number.
+        minimum: the least number of partitions, if there are enough rows; None for as many as are
+            worth their cost.
+        rows_max: how many offsets one partition has at most, None for any number.
     """
     ranges = [span for span in ranges if span.count > 0]
     if not ranges:
@@ -115,7 +116,7 @@ def _split(ranges: Sequence[QueueRange], largest: int) -> list[QueueRange]:
 def _pack(
     pieces: Sequence[QueueRange], count: int, rows_max: int | None
 ) -> list[tuple[QueueRange, ...]]:
-    """Put the largest piece left into the emptiest bin, or a new one where that would overflow."""
+    """Put the largest remaining piece into the emptiest bin, or a new one if that overflows."""
     bins: list[list[QueueRange]] = [[] for _ in range(count)]
     fill = [(0, index) for index in range(count)]
     for piece in sorted(pieces, key=lambda piece: (-piece.count, piece)):
@@ -131,13 +132,13 @@ def _pack(
 
 
 def first_at(low: int, high: int, hint: int, reached: Callable[[int], bool]) -> int:
-    """Return the smallest offset from ``low`` for which ``reached``, ``high`` when there is none.
+    """Return the smallest offset from ``low`` on for which ``reached`` is true; ``high`` if none.
 
     Args:
         low: first candidate.
         high: one past the last candidate.
-        hint: where to begin looking; the nearer, the fewer questions.
-        reached: a question that, once true, stays true for all larger offsets.
+        hint: where the search begins; the nearer to the result, the fewer questions.
+        reached: a question whose answer, once true, stays true for all larger offsets.
     """
     if low >= high:
         return high

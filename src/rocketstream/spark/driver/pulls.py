@@ -1,6 +1,6 @@
-"""The pulls of the driver: one message at an offset, at once or when it arrives.
+"""The driver's pulls: one message at an offset, at once or when it arrives.
 
-Law: pure; values in, a request out; an answer's bytes in, a head out.
+Law: pure; values in, a request out; the bytes of an answer in, the head of a record out.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rocketstream.spark.options import ReadOptions
 from rocketstream.spark.scan import DEFAULT_GROUP
 
 INNER_NUM: Final = "INNER_NUM"
-"""The property of a record that holds several messages: how many (wire-and-storage 7.2)."""
+"""The property with the number of messages in a record (wire-and-storage 7.2)."""
 _WRAPPED: Final = MessageSysFlag.INNER_BATCH | MessageSysFlag.NEED_UNWRAP
 
 
@@ -28,10 +28,10 @@ def pull_one(
     """Return a pull of the message at an offset, whatever the tags of the read.
 
     Args:
-        options: name the group.
-        queue: where it is.
-        offset: which one.
-        hold_ms: how long the broker shall wait for it, if it is not there yet.
+        options: the options of the read, which name the group.
+        queue: the message's queue.
+        offset: the message's offset.
+        hold_ms: how long the broker waits for the message if it has not arrived yet.
     """
     header = PullMessageRequestHeader(
         consumer_group=options.group or DEFAULT_GROUP,
@@ -51,17 +51,18 @@ def pull_one(
 
 
 def head_at(body: bytes, offset: int | None) -> RecordHead | None:
-    """Return the head of the first record of an answer; None if it does not hold an offset.
+    """Return the head of an answer's first record; None if the record does not hold ``offset``.
 
-    A record of a 5.x broker may hold several messages, each with an offset of its own: asked for
-    one of them the broker answers with the record. Its size is then a message's share of it.
+    A record of a 5.x broker may hold several messages, each with an offset of its own. The broker
+    answers with the record when it is asked for any of them; the size returned is then one
+    message's share.
 
     Args:
-        body: of the answer.
-        offset: which must be in it, None for any.
+        body: the body of the answer.
+        offset: the offset the record must hold, None for any.
 
     Raises:
-        RemoteProtocolError: not a whole, consistent record.
+        RemoteProtocolError: the answer is not a whole, consistent record.
     """
     head = read_head(body)
     count = 1

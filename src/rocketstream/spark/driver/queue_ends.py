@@ -1,6 +1,6 @@
-"""Which queues there are and where they end now, asked for no oftener than needed.
+"""Which queues exist and where they end now, asked for no more often than needed.
 
-Law: what the cluster says, kept for a moment; what it means for a stream is ``continuity``'s.
+Law: the cluster's answers, kept for a moment; ``continuity`` decides what they mean for a stream.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class QueueEnds:
     """The queues of a stream's topics and their ends; used by one thread.
 
     Args:
-        cluster: what to ask.
+        cluster: the cluster to ask.
         refresh_ms: how old the list of queues may be.
-        clock: ages.
+        clock: measures the age of answers.
     """
 
     def __init__(self, cluster: Cluster, refresh_ms: float, clock: Clock) -> None:
@@ -43,23 +43,23 @@ class QueueEnds:
         """Return ends at most 100 ms old; blocks, and raises what the cluster's answers raise.
 
         Args:
-            held: topics of which offsets are held; one without a route is then no error.
+            held: topics with known offsets; such a topic may have no route.
         """
         if self._clock.monotonic_ms() - self._ends_at > ENDS_LIFETIME_MS:
             self.fresh(held)
         return self.last
 
     def are_younger(self, age_ms: float, held: Collection[str]) -> bool:
-        """Whether the ends are that young, and of the queues there are; blocks as ``queues``."""
+        """Whether the ends are that young, and of the existing queues; blocks as ``queues``."""
         if self._clock.monotonic_ms() - self._ends_at > age_ms:
             return False
         try:
             return self.last.keys() == set(self.queues(held))
         except RocketMQError:
-            return False  # whoever asks for the ends will see it again, and knows what to do
+            return False  # the caller that asks for the ends gets the error again, and handles it
 
     def fresh(self, held: Collection[str]) -> dict[MessageQueue, int]:
-        """Return ends asked for now."""
+        """Return newly asked ends."""
         self.last = self._cluster.max_offsets(self.queues(held))
         self._ends_at = self._clock.monotonic_ms()
         return self.last
@@ -78,9 +78,9 @@ class QueueEnds:
         return self._queues
 
     def forget_ends(self) -> None:
-        """Ask for the ends with the next question."""
+        """Ask for the ends again with the next question."""
         self._ends_at = float("-inf")
 
     def forget_queues(self) -> None:
-        """Ask for queues and ends with the next question."""
+        """Ask for queues and ends again with the next question."""
         self._queues_at = self._ends_at = float("-inf")

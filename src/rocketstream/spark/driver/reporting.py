@@ -1,7 +1,7 @@
-"""The report of a stream's progress to the brokers, as offsets of its group.
+"""Reports a stream's progress to the brokers, as offsets of its group.
 
-Law: best effort, except that offsets of a group somebody else consumes with are not touched. What
-Spark's checkpoint says is the truth; this is for tools that show lag.
+Law: best effort, except that offsets of a group with other consumers are never touched. Spark's
+checkpoint is the truth; the report is for tools that show lag.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from rocketstream.spark.options import ReadOptions
 logger = logging.getLogger("rocketstream.spark")
 
 REPORT_PAUSE_MS: Final = 1_000
-"""How long progress that could not be reported is not reported again, unless a batch commits."""
+"""How long a failed report is not tried again, unless a batch commits."""
 MEMBERS_MS: Final = 60_000
-"""How often is looked whether somebody consumes with the group."""
+"""How often it is checked whether others consume with the group."""
 CLAIM_MARK: Final = "#spark"
-"""How the client ids of claims end: members that stand for a listener on Spark."""
+"""The suffix of a claim's client id: such a member stands for a listener on Spark."""
 ANY_CLAIM: Final = "spark"
-"""The value of ``groupMember`` for whichever claim there is."""
+"""The value of ``groupMember`` that accepts any claim."""
 
 
 class Reporter:
-    """Reports how far a stream is; used by one thread.
+    """Reports a stream's progress; used by one thread.
 
     Args:
-        options: say which group, if any.
-        cluster: whom to tell.
-        clock: pauses.
+        options: the options of the stream, which name the group, if any.
+        cluster: the cluster that gets the report.
+        clock: measures the pauses.
     """
 
     def __init__(self, options: ReadOptions, cluster: Cluster, clock: Clock) -> None:
@@ -56,14 +56,14 @@ class Reporter:
 
     @property
     def has_claim(self) -> bool:
-        """Whether ``claim`` has nothing to do any more."""
+        """Whether ``claim`` has nothing left to do."""
         return self._group is None or self._looked_at is not None
 
     def claim(self, queues: Sequence[MessageQueue]) -> None:
         """Make sure that nobody else consumes with the group; blocks.
 
         Raises:
-            ConfigurationError: somebody does; the members are named.
+            ConfigurationError: somebody else does; the error names the members.
             TransportError: a broker could not be asked.
         """
         group = self._group
@@ -79,12 +79,12 @@ class Reporter:
             )
 
     def report_if_due(self, offset: StreamOffset) -> None:
-        """Report, unless that failed a moment ago; never raises what a cluster answers."""
+        """Report, unless reporting failed a moment ago; never raises errors of the cluster."""
         if self._clock.monotonic_ms() >= self._pause_until:
             self.report(offset)
 
     def report(self, offset: StreamOffset) -> None:
-        """Report; never raises what a cluster answers."""
+        """Report; never raises errors of the cluster."""
         group = self._group
         if group is None or offset.initial or offset.ends == self._reported:
             return
@@ -99,7 +99,7 @@ class Reporter:
             self._pause_until = self._clock.monotonic_ms() + REPORT_PAUSE_MS
 
     def _must_yield(self, group: str, queues: Sequence[MessageQueue]) -> bool:
-        """Whether somebody has begun to consume with the group; looked at now and then."""
+        """Whether others have begun to consume with the group; checked from time to time."""
         looked_at = self._looked_at
         if looked_at is None or self._clock.monotonic_ms() - looked_at >= MEMBERS_MS:
             members = self._members(group, queues)
@@ -120,7 +120,7 @@ class Reporter:
             logger.warning("cannot tell whether group=%s has live members: %s", group, error)
             members = {}
         self._looked_at = self._clock.monotonic_ms()
-        # Who reads what failed to be consumed feeds the listener that the claim is for.
+        # A query that reads what failed to be consumed feeds the listener the claim is for.
         feeds = any(queue.topic == retry_topic(group) for queue in queues)
         any_claim = self._member == ANY_CLAIM or (self._member is None and feeds)
         return {
@@ -133,10 +133,11 @@ class Reporter:
 def check_group(options: ReadOptions, start: StreamOffset) -> None:
     """Refuse to feed a listener of one group from a checkpoint of another.
 
-    It would go on where that group is, not this one, and leave what failed there to nobody.
+    The query would continue at the other group's offsets, and nobody would consume that group's
+    failed messages.
 
     Raises:
-        ConfigurationError: the text names both groups.
+        ConfigurationError: the checkpoint is another group's; the error names both.
     """
     if options.group is None or retry_topic(options.group) not in options.topics:
         return

@@ -1,6 +1,6 @@
-"""From where a user wants to begin or end to offsets of the queues there are.
+"""Turns a user's positions for begin and end into offsets of the existing queues.
 
-Law: decides; what it must know it asks a ``Cluster``, and never touches a socket itself.
+Law: decides; asks a ``Cluster`` for what it must know, and never touches a socket itself.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Resolver:
     """Resolves positions at one moment.
 
     Args:
-        cluster: what to ask.
-        options: of the read.
-        now_ms: what relative times count from, ms since 1970.
+        cluster: the cluster to ask.
+        options: the options of the read.
+        now_ms: the time that relative times count from, ms since 1970.
     """
 
     def __init__(self, cluster: Cluster, options: ReadOptions, now_ms: int) -> None:
@@ -44,8 +44,8 @@ class Resolver:
         """Return where each queue begins; blocks.
 
         Raises:
-            ConfigurationError: the position names queues that do not exist, or a time nothing was
-                stored at or after, and the strategy is ``error``.
+            ConfigurationError: the position names queues that do not exist, or a time after the
+                last message and the strategy is ``error``.
         """
         return self._resolve(self._options.start, queues, "starting")
 
@@ -54,7 +54,7 @@ class Resolver:
         return self._resolve(self._options.end, queues, "ending")
 
     def _resolve(self, position: Position, queues: Sequence[MessageQueue], side: str) -> Offsets:
-        # A queue nobody said anything of is read whole.
+        # A queue without a named end is read whole.
         otherwise = EARLIEST if side == "starting" else LATEST
         table = position.table or QueueTable({})
         match position.kind:
@@ -76,7 +76,7 @@ class Resolver:
         return rest | self._at_times(times, position.must_match)
 
     def _at_ends(self, table: Offsets) -> Offsets:
-        """Return offsets with those that stand for an end of the queue looked up."""
+        """Return offsets in which markers for an end of the queue are replaced by its offset."""
         resolved = dict(table)
         ends = {EARLIEST: self._cluster.min_offsets, LATEST: self._cluster.max_offsets}
         for mark, ask in ends.items():
@@ -116,10 +116,10 @@ def _or(value: int | None, otherwise: int) -> int:
 
 
 def _check_named(table: QueueTable, queues: Sequence[MessageQueue], option: str) -> None:
-    """Refuse what names queues that do not exist: a typing error would go unseen.
+    """Refuse names of queues that do not exist: a typing error would go unnoticed.
 
     Raises:
-        ConfigurationError: it does; the text lists those that exist.
+        ConfigurationError: a queue does not exist; the error lists the existing ones.
     """
     strange = table.strangers(queues)
     if strange:

@@ -1,6 +1,6 @@
-"""The end of the process a stream's driver side lives in.
+"""Ends the process that runs a stream's driver side in an orderly way.
 
-Law: touches SIGTERM, and that only in Spark's own runner.
+Law: touches only SIGTERM, and only in Spark's own runner.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _SIGTERM_EXIT = 143
 
 
 def stop_on_sigterm() -> None:
-    """Let SIGTERM end this process the orderly way, if it is Spark's source runner.
+    """Make SIGTERM end this process in an orderly way, if it is Spark's source runner.
 
     Spark ends the runner with SIGTERM and never calls ``stop()`` itself.
     """
@@ -24,7 +24,7 @@ def stop_on_sigterm() -> None:
 
 
 def is_source_runner() -> bool:
-    """Tell whether this process is Spark's streaming source runner."""
+    """Return whether this process is Spark's streaming source runner."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     return _RUNNER in sys.modules or getattr(spec, "name", "") == _RUNNER
 

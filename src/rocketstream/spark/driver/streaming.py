@@ -1,8 +1,8 @@
 """A stream's driver side: how far each micro-batch goes, without Spark.
 
-Law: follows Spark's calls as measured, not as documented: ``initial`` is asked again whenever it
-likes, ``latest`` every 11 ms, ``commit`` lags a batch, and an exception ends the query. Spark's
-checkpoint is the truth; the group's offsets at the brokers are a report.
+Law: follows Spark's calls as measured, not as documented: Spark asks for ``initial`` again at any
+time and for ``latest`` every 11 ms, ``commit`` lags a batch, and an exception ends the query.
+Spark's checkpoint is the truth; the group's offsets at the brokers are a report.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from rocketstream.spark.scan import QueueRange
 logger = logging.getLogger("rocketstream.spark")
 
 IDLE_WAIT_MS: Final = 100
-"""While nothing is new Spark asks again after 11 ms; we listen so long before we answer."""
+"""While nothing is new Spark asks again after 11 ms; we listen this long before we answer."""
 IDLE_GAP_MS: Final = 1_000
 IDLE_ENDS_MS: Final = 5_000
-"""How old the known ends may be while the brokers hold pulls that would tell of more."""
+"""How old the known ends may be while the brokers hold pulls that would report new messages."""
 _LOOKS_MAX: Final = 3
 HELD_BACK_ENDS_MS: Final = 500
-"""How old they may be while rows wait for ``minOffsetsPerTrigger``."""
+"""How old the known ends may be while rows wait for ``minOffsetsPerTrigger``."""
 
 Ends = dict[MessageQueue, int]
 
@@ -42,10 +42,10 @@ class StreamSource:
     """Decides the offsets of a stream; used by one thread.
 
     Args:
-        options: of the stream.
-        cluster: what to ask; also kept as attribute.
-        clock: ages and waits.
-        watch: tells of messages while the stream is idle; None for one of its own.
+        options: the options of the stream.
+        cluster: the cluster to ask; also kept as attribute.
+        clock: measures ages and waits.
+        watch: reports new messages while the stream is idle; None for one of its own.
     """
 
     def __init__(
@@ -74,14 +74,14 @@ class StreamSource:
     # --- what Spark asks --------------------------------------------------------------------------
 
     def initial(self) -> StreamOffset:
-        """Return where the stream begins; resolved once, the same ever after."""
+        """Return where the stream begins; resolved once, and the same from then on."""
         if self._initial is None:
             resolver = Resolver(self.cluster, self._options, self._clock.now_ms())
             topics = frozenset(self._options.topics)
 
             def resolve() -> StreamOffset:
                 if topics != topics_of(self._ends.queues(topics)):
-                    self._ends.forget_queues()  # asked anew now, so that a wrong name is seen
+                    self._ends.forget_queues()  # asked again here so that a wrong name raises
                 ends = resolver.begins(self._ends.queues(()))
                 return StreamOffset(ends, initial=True, marks=self._marks(ends))
 
@@ -89,10 +89,10 @@ class StreamSource:
         return self._initial
 
     def prepare_available_now(self) -> None:
-        """Make the ends of this moment the last ones ever returned.
+        """Make the present ends the last ones that are ever returned.
 
-        Spark asks for this before it looks for a checkpoint. A topic without a route may be one the
-        checkpoint knows, whose broker is away, so ``latest`` waits for it; ``initial`` refuses it.
+        Spark asks for this before it looks for a checkpoint. A topic without a route may be in the
+        checkpoint while its broker is away, so ``latest`` waits for it; ``initial`` refuses it.
         """
         topics = frozenset(self._options.topics)
         self._target = dict(self.cluster.patiently(lambda: self._ends.fresh(topics)))
@@ -101,14 +101,14 @@ class StreamSource:
         """Return the end of the next batch, or ``start`` itself when there is nothing new.
 
         Args:
-            start: end of the batch before; None on Spark 4.0 and 4.1, which do not tell.
+            start: end of the previous batch; None on Spark 4.0 and 4.1, which do not pass it.
             limited: whether the limits of the options apply.
 
         Raises:
             ConfigurationError: the group whose offsets are to be reported has live members, or
                 ``start`` is another group's.
-            DataLossError: a queue is gone, or not the one ``start`` speaks of, and
-                ``failOnDataLoss`` is set.
+            DataLossError: a queue is gone, or is not the one in ``start``, and ``failOnDataLoss``
+                is set.
             TransportError, BrokerError: the cluster was out of reach for ``retryTimeoutMs``.
         """
         if start is None:
@@ -128,7 +128,7 @@ class StreamSource:
         return StreamOffset(dict(self._ends.last)) if self._ends.last else None
 
     def ranges(self, start: StreamOffset, end: StreamOffset) -> list[QueueRange]:
-        """Return what a batch reads.
+        """Return the ranges a batch reads.
 
         Raises:
             ConfigurationError: ``start`` is another group's.
@@ -136,19 +136,19 @@ class StreamSource:
         """
         check_group(self._options, start)
         self._planned = end
-        # This is also how a restart on 4.0 and 4.1 tells where it is. Nothing is read then, and the
-        # beginnings a first batch's end carries must not look like rows to read.
+        # This is also how a restart on 4.0 and 4.1 says where it is. Nothing is read then, and the
+        # beginnings carried by the end of a first batch must not look like rows to read.
         ranges = [] if start == end else ranges_between(start, end)
         if not ranges:
             return []
         return self.cluster.patiently(lambda: self._continuity.reachable(ranges), topics_known=True)
 
     def commit(self, end: StreamOffset) -> None:
-        """Take note that everything before ``end`` is done."""
+        """Note that everything before ``end`` is done."""
         self._reporter.report(end)
 
     def stop(self) -> None:
-        """End waiting and close the connections."""
+        """Stop waiting and close the connections."""
         self._stopped.set()
         self._watch.close()
         self.cluster.close()
@@ -164,7 +164,7 @@ class StreamSource:
     # --- the next end -----------------------------------------------------------------------------
 
     def _next(self, start: StreamOffset, limited: bool) -> StreamOffset:
-        """Return the next end; a cluster out of reach is waited for.
+        """Return the next end; waits while the cluster is out of reach.
 
         An exception would end the query, and "nothing new" would end an availableNow query before
         its time; blocking here does neither, and Spark can stop the query meanwhile.
@@ -186,31 +186,31 @@ class StreamSource:
         return following(start, moved, starts, self._marks(moved))
 
     def _within_target(self, start: StreamOffset, ends: Ends) -> Ends:
-        """Return the ends a batch may go to: what is there, within the target of availableNow."""
+        """Return the ends a batch may reach: what exists, within the target of availableNow."""
         target = self._target
         if target is None:
             return ends
-        # A queue that was away when the target was taken: what it holds was there before.
+        # A queue that was away when the target was taken: its rows existed before.
         target.update({q: ends[q] for q in start.ends if q in ends and q not in target})
         return {queue: min(end, target[queue]) for queue, end in ends.items() if queue in target}
 
     def _marks(self, ends: Ends) -> dict[MessageQueue, Mark]:
-        """Return what tells the rows before some ends from others."""
+        """Return the marks of the rows before some ends."""
         return self.cluster.marks({queue: end - 1 for queue, end in ends.items() if end > 0})
 
     def _is_quiet(self, start: StreamOffset) -> bool:
-        """Whether lately nothing was new beyond ``start``: only news make it worth asking."""
+        """Whether nothing came after ``start`` lately: then the ends are asked for only on news."""
         if self._target is not None or start != self._quiet_since:
             return False
         age_ms = HELD_BACK_ENDS_MS if self._admission.holds_back else IDLE_ENDS_MS
         return self._ends.are_younger(age_ms, topics_of(start.ends))
 
     def _wait_for_news(self, start: StreamOffset, limited: bool) -> StreamOffset:
-        """Wait for messages, if Spark does nothing but ask."""
+        """Wait for messages, if Spark only asks again and again."""
         lately = self._clock.monotonic_ms() - self._idle_at <= IDLE_GAP_MS
         wait_ms = IDLE_WAIT_MS if lately and not self._stopped.is_set() else 0
         if self._admission.holds_back:
-            # Each message would be news, and none of them would be let go.
+            # Each message would count as news, and none could go into a batch yet.
             self._watch.rest(wait_ms)
             return start
         for _ in range(_LOOKS_MAX):
@@ -220,14 +220,15 @@ class StreamSource:
             end = self._next(start, limited)
             if end is not start:
                 return end
-            # It may have been away for long: that nothing is new is said after listening alone.
+            # The cluster may have been away for long: only listening decides that nothing is new.
         return start
 
     def _starts_of(self, ends: Ends, queues: list[MessageQueue]) -> Ends:
-        """Return where queues begin that appeared under way: at their oldest message.
+        """Return where queues begin that appeared while the stream ran: at their oldest message.
 
-        That is as it was when they appeared: what is deleted before it was read is a loss, and
-        named when it is read. Only a queue made anew begins earlier than before.
+        This beginning is kept as it was when they appeared: messages deleted before they were read
+        are a loss, reported when the range is read. Only a queue made anew begins earlier than
+        before.
         """
         asked = [queue for queue in queues if ends[queue] != self._starts.get(queue)]
         for queue, low in (self.cluster.min_offsets(asked) if asked else {}).items():

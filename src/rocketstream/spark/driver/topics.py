@@ -1,4 +1,4 @@
-"""Which topics a pattern is about, among all the name server lists.
+"""Which of the topics that the name server lists match a pattern.
 
 Law: pure; names in, names out.
 """
@@ -22,16 +22,16 @@ _FAMILIES: Final = (RETRY_PREFIX, DLQ_PREFIX, SYSTEM_TOPIC_PREFIX)
 
 
 def matching(pattern: str, listed: Iterable[str], reserved: Collection[str]) -> list[str]:
-    """Return the topics a pattern is about, sorted.
+    """Return the topics that match a pattern, sorted.
 
     Retry and dead-letter topics of groups, and topics of the system, are left out unless the
-    pattern spells them: ``.*`` is about what somebody sent, ``%DLQ%.*`` about dead letters.
+    pattern spells their prefix: ``.*`` matches topics somebody sends to, ``%DLQ%.*`` matches dead
+    letters.
 
     Args:
         pattern: matches whole names.
         listed: all topics.
-        reserved: topics of the system besides the well-known ones: each broker and cluster has one
-            of its own name.
+        reserved: further topics of the system: each broker and cluster has one of its own name.
     """
     match = re.compile(pattern).fullmatch
     found = {topic for topic in listed if match(topic)}

@@ -1,6 +1,6 @@
-"""The last warnings of a stream's driver side, kept to be told to the user's own process.
+"""The last warnings of a stream's driver side, kept for the user's own process.
 
-Law: texts and numbers; who asks for them, and when, others know.
+Law: texts and numbers; knows nothing of who asks for them, and when.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections import deque
 from typing import Final
 
 WARNINGS: Final = "warnings"
-"""Key of the warnings in the offset a source reports as the latest, which no checkpoint keeps."""
+"""The key of the warnings in the offset that a source reports as latest; no checkpoint keeps it."""
 KEPT_MAX: Final = 20
-"""Warnings kept; reports go out with every micro-batch, so few are under way."""
+"""How many warnings are kept; reports go out with every micro-batch, so few are needed."""
 TEXT_MAX: Final = 500
 
 
 class WarningTail(logging.Handler):
-    """Keeps what a logger warns of; each warning has a number that grows."""
+    """Keeps the warnings of a logger; each has a number that grows."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -29,7 +29,7 @@ class WarningTail(logging.Handler):
         self._count += 1
         self._kept.append((self._count, record.getMessage()[:TEXT_MAX]))
         if logging.lastResort is not None and not logging.getLogger().handlers:
-            # Having a handler, this one, keeps Python from writing to stderr by itself.
+            # With this handler present, Python does not write to stderr by itself.
             logging.lastResort.handle(record)
 
     def attach(self) -> None:
@@ -37,9 +37,9 @@ class WarningTail(logging.Handler):
         logging.getLogger("rocketstream.spark").addHandler(self)
 
     def detach(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         logging.getLogger("rocketstream.spark").removeHandler(self)
 
     def told(self) -> list[list[int | str]]:
-        """Return number and text of the warnings kept, oldest first."""
+        """Return number and text of the kept warnings, oldest first."""
         return [[number, text] for number, text in list(self._kept)]

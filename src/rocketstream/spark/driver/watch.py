@@ -1,8 +1,8 @@
-"""News from the ends of queues, without asking again and again.
+"""News from the ends of queues, without polling them.
 
 Law: holds one pull at the end of each queue, as consumers do: the broker answers it when a message
-arrives. What it hears is a hint to ask for the ends; what cannot be held, and whatever goes wrong,
-is such a hint too, but not more often than a queue may be asked.
+arrives. Each answer is a hint to ask for the ends. A pull that cannot be held, and any failure,
+counts as a hint too, but no more often than a queue may be asked.
 """
 
 from __future__ import annotations
@@ -27,18 +27,19 @@ from rocketstream.transport.blocking import BlockingConnection, wait_for_answers
 logger = logging.getLogger("rocketstream.spark")
 
 HOLD_MS: Final = 15_000
-"""How long a broker holds a pull: less than it lets a connection be idle."""
+"""How long a broker holds a pull: shorter than it lets a connection be idle."""
 REST_MS: Final = 1_000
-"""How long a queue is left alone whose pull is not held, or whose broker is not there: with the
-question for its end that may follow, two requests a second."""
+"""How long a queue is left alone whose pull is not held, or whose broker is away: together with the
+question for its end that may follow, two requests a second.
+"""
 RETRY_MS: Final = 50
-"""How often is looked, with nobody to listen to, whether somebody may be asked again."""
+"""How often it is checked, without anybody to listen to, whether a broker may be asked again."""
 
 _NO_NEWS: Final = frozenset({ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY})
 
 
 class _Held(NamedTuple):
-    """A pull under way: where, and since when, by the monotonic clock."""
+    """A pull under way: its queue, and since when, by the monotonic clock."""
 
     queue: MessageQueue
     offset: int
@@ -47,7 +48,7 @@ class _Held(NamedTuple):
 
 @dataclass(slots=True)
 class _Line:
-    """A connection to a broker, and what is held on it by request id."""
+    """A connection to a broker, and the pulls held on it by request id."""
 
     connection: BlockingConnection
     since_ms: float
@@ -58,9 +59,9 @@ class Watch:
     """Waits for messages at the ends of queues; used by one thread; close it.
 
     Args:
-        options: of the read.
-        cluster: knows where brokers are.
-        clock: rests.
+        options: the options of the read.
+        cluster: knows the addresses of brokers.
+        clock: measures pauses.
     """
 
     def __init__(self, options: ReadOptions, cluster: Cluster, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -82,16 +83,16 @@ class Watch:
             self._hang_up(broker_name)
 
     def news(self, ends: Mapping[MessageQueue, int], timeout_ms: float) -> bool:
-        """Return whether a queue may have grown beyond its end; waits for it.
+        """Return whether a queue may have grown beyond its end; waits up to ``timeout_ms`` for it.
 
         Args:
             ends: the ends as last seen.
-            timeout_ms: how long to wait; also how long silence is no news.
+            timeout_ms: how long to wait; without an answer for that long there is no news.
         """
         heard = self._listen(ends, timeout_ms)
         now = self._clock.monotonic_ms()
         if not heard and not self._held.issuperset(ends):
-            # Nobody would tell of messages there.
+            # Without a held pull nobody would report messages there.
             heard = bool(self._cut_off) or now - self._told_at >= REST_MS
         if heard:
             self._told_at = now
@@ -116,14 +117,15 @@ class Watch:
         self._never.wait(timeout_ms / 1000)
 
     def _hold(self, ends: Mapping[MessageQueue, int]) -> bool:
-        """Have a pull at each end; True where that is not to be had."""
+        """Have a pull at each end; return True where that is not possible."""
         now = self._clock.monotonic_ms()
         missing: dict[str, list[MessageQueue]] = {}
         for queue, end in ends.items():
             if queue in self._held:
                 continue
             if self._told.pop(queue, None) == end:
-                # What the pull brought is not in the end yet; it is no news a second time.
+                # The message of the last answer is not in the known end yet; it must not count
+                # twice.
                 self._rests_until[queue] = now + REST_MS
             if self._rests_until.get(queue, 0.0) <= now:
                 missing.setdefault(queue.broker_name, []).append(queue)
@@ -145,7 +147,7 @@ class Watch:
         return trouble
 
     def _line(self, broker_name: str, queues: list[MessageQueue]) -> _Line:
-        """Return the line to where a broker is now."""
+        """Return the connection to a broker's present address."""
         address = self._cluster.addresses(queues)[broker_name]
         line = self._lines.get(broker_name)
         if line is not None and line.connection.address != address:
@@ -158,7 +160,7 @@ class Watch:
         return line
 
     def _hear(self, broker_name: str, ends: Mapping[MessageQueue, int]) -> bool:
-        """Take one answer; True for news."""
+        """Take one answer; return True if it is news."""
         line = self._lines[broker_name]
         try:
             answer = line.connection.receive(self._options.request_timeout_ms)
@@ -170,7 +172,7 @@ class Watch:
         self._held.discard(queue)
         now = self._clock.monotonic_ms()
         if answer.code == ResponseCode.SUCCESS:
-            # An answer to what was held before the queue was read on is no news.
+            # An answer to a pull from before the queue was read further is no news.
             news = offset >= ends.get(queue, offset + 1)
             if news:
                 self._told[queue] = offset
@@ -184,7 +186,7 @@ class Watch:
         if line is None:
             return
         self._cut_off.add(broker_name)
-        # A broker that restarts is listened to at once, one that hangs up again and again is not.
+        # A broker that restarts is listened to at once; one that keeps hanging up is not.
         now = self._clock.monotonic_ms()
         young = now - line.since_ms < REST_MS
         rests_until = now + REST_MS if young and broker_name in self._hung_up_young else now

@@ -1,4 +1,4 @@
-"""What a task decides when it consumes.
+"""The decisions of a task that consumes.
 
 Law: pure: rows, answers and the time in; calls, returns and pauses out.
 """

@@ -1,6 +1,6 @@
-"""Rows into the batches listener calls get: each of one queue, in the order of the rows.
+"""Sorts rows into the batches listener calls get: each of one queue, in the order of the rows.
 
-Law: pure; holds at most one unfilled batch a queue.
+Law: pure; holds at most one unfilled batch per queue.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ def batches_of(
 ) -> Iterator[tuple[MessageQueue, list[M]]]:
     """Yield batches of up to ``size`` messages of one queue (C-260).
 
-    Full ones as soon as they are full, the others at the end.
+    A batch is yielded as soon as it is full, an unfilled one at the end.
 
     Args:
-        messages: each with the queue it was read from; its own topic may be another one.
-        size: most messages of a batch.
+        messages: each with the queue it was read from, whose topic may differ from the message's
+            own.
+        size: how many messages a batch holds at most.
     """
     open_batches: dict[MessageQueue, list[M]] = {}
     for queue, message in messages:

@@ -1,4 +1,4 @@
-"""What is sent for a message that failed: back to its broker, anew, or to the dead letters.
+"""The message sent for one that failed: back to its broker, anew, or to the dead letters.
 
 Law: pure; one message in, headers and bodies of requests out. The rules are the push consumer's
 (``client.core.retry``).
@@ -22,20 +22,21 @@ from rocketstream.protocol.names import AUTO_CREATE_TOPIC, CLIENT_INNER_PRODUCER
 from rocketstream.protocol.properties import encode_properties
 
 COMPRESS_BODY_OVER: Final = 4096
-"""Java's inner producer compresses from this size on: the row's body is inflated."""
+"""Java's inner producer compresses from this size on; the row's body is already inflated."""
 _DEFAULT_QUEUES: Final = 4
 
 
 def send_back_command(
     message: MessageExt, group: str, level: int, max_times: int
 ) -> RemotingCommand:
-    """Return the request that has the broker store a message for another try (36, C-270).
+    """Return the request by which a broker stores a message for another try (36, C-270).
 
     Args:
-        message: under its original topic; the broker finds it by its place in the log.
+        message: the message under its original topic; the broker finds it by its place in the log.
         group: the group that tries again.
-        level: -1 to the dead letters, 0 for the broker to decide, else this delay level.
-        max_times: tries before the broker puts it into the dead letters.
+        level: -1 sends it to the dead letters, 0 lets the broker decide, another number is the
+            delay level.
+        max_times: after how many tries the broker puts it into the dead letters.
     """
     header = ConsumerSendMsgBackRequestHeader(
         message.commit_log_offset,
@@ -51,7 +52,7 @@ def send_back_command(
 
 
 class Replacement:
-    """A message sent to the retry topic in place of another one.
+    """A message that is sent to the retry topic in place of another one.
 
     Attributes:
         topic: the retry topic.
@@ -69,11 +70,11 @@ class Replacement:
 
     @property
     def properties_bytes(self) -> int:
-        """How much the properties take as text; a broker adds its own."""
+        """The size of the properties as text in bytes; a broker adds its own properties."""
         return len(encode_properties(self._retry.properties).encode())
 
     def command(self, queue: MessageQueue) -> RemotingCommand:
-        """Return the request that stores it in a queue of the retry topic."""
+        """Return the request that stores the message in a queue of the retry topic."""
         retry, message = self._retry, self._message
         header = SendMessageRequestHeader(
             CLIENT_INNER_PRODUCER_GROUP,
@@ -98,7 +99,7 @@ class Replacement:
 
 
 def anew(message: MessageExt, group: str, level: int, max_times: int) -> Replacement:
-    """Return what is sent where a send-back is refused: its place in the log is gone (C-271)."""
+    """Return the message to send where a send-back is refused as its place is gone (C-271)."""
     retry = fallback_message(
         group,
         message.topic,
@@ -112,7 +113,7 @@ def anew(message: MessageExt, group: str, level: int, max_times: int) -> Replace
 
 
 def dead(message: MessageExt, group: str, max_times: int) -> Replacement:
-    """Return what goes to the dead letters after an orderly listener's last try (C-289)."""
+    """Return the dead letter for a message after an orderly listener's last try (C-289)."""
     retry = dead_letter_message(
         group,
         message.topic,

@@ -1,7 +1,7 @@
-"""Queues consumed in order: whose turn it is, who pauses, who has had the last try.
+"""Queues consumed in order: which is next, which pauses, which messages had their last try.
 
-Law: pure; times are monotonic ms handed in. One batch of a queue is out at a time; what failed is
-taken again before what stands behind it, so a queue never overtakes itself.
+Law: pure; times are monotonic ms, passed in. At most one batch of a queue is out at a time; failed
+messages are taken again before later ones, so a queue never overtakes itself.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rocketstream.model import MessageQueue
 
 
 class Tried(Protocol):
-    """What is needed of a message."""
+    """The attributes of a message that are needed here."""
 
     queue_offset: int
     reconsume_times: int
@@ -28,7 +28,7 @@ T = TypeVar("T", bound=Tried)
 
 @dataclass(slots=True)
 class _Line(Generic[T]):
-    """What waits of one queue, and when it may go on."""
+    """The waiting messages of one queue, and when it may continue."""
 
     waiting: deque[T] = field(default_factory=deque)
     not_before_ms: float = float("-inf")
@@ -36,7 +36,7 @@ class _Line(Generic[T]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Turn(Generic[T]):
-    """A batch that is out: given to the listener, not answered yet."""
+    """A batch that is out: given to the listener and not answered yet."""
 
     queue: MessageQueue
     batch: tuple[T, ...]
@@ -46,8 +46,8 @@ class Turns(Generic[T]):
     """The queues of one task.
 
     Args:
-        batch_size: most messages of one turn.
-        max_times: tries of a message after its first.
+        batch_size: how many messages one turn has at most.
+        max_times: how many tries a message gets after its first.
     """
 
     def __init__(self, batch_size: int, max_times: int) -> None:
@@ -70,7 +70,7 @@ class Turns(Generic[T]):
         return not self._lines
 
     def take(self, now_ms: float) -> Turn[T] | None:
-        """Return the next batch of a queue that is neither out nor paused, None for none."""
+        """Return the next batch of a queue that is neither out nor paused; None for none."""
         for queue, line in self._lines.items():
             if queue not in self._out and line.not_before_ms <= now_ms:
                 count = min(self._batch_size, len(line.waiting))
@@ -79,14 +79,14 @@ class Turns(Generic[T]):
         return None
 
     def wait_ms(self, now_ms: float) -> float | None:
-        """Return how long until a paused queue may go on; None when none is paused."""
+        """Return in how many ms a paused queue may continue; None when none is paused."""
         paused = [
             line.not_before_ms for queue, line in self._lines.items() if queue not in self._out
         ]
         return max(0.0, min(paused) - now_ms) if paused else None
 
     def finished(self, turn: Turn[T]) -> None:
-        """Note that every message of a turn is done with."""
+        """Note that every message of a turn is done."""
         self._back(turn.queue)
 
     def failed(self, turn: Turn[T], pause_ms: float, now_ms: float) -> list[T]:
