@@ -1,4 +1,4 @@
-"""What the environment of a driver says of keys and TLS, as options: executors have another.
+"""The keys and TLS settings in a driver's environment, as options: executors have another one.
 
 Law: options and variables in, options out.
 """
@@ -26,13 +26,13 @@ _TLS: Final = {
 def with_environment(
     given: Mapping[str, str], environment: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """Return the options of a source or sink with the keys and TLS of the environment.
+    """Return a source's or sink's options plus the keys and TLS settings of the environment.
 
-    Keys, or TLS, that ``given`` speaks of itself are left to it.
+    Keys or TLS settings in ``given`` are left as they are.
 
     Args:
         given: options of ``format("rocketmq")``.
-        environment: instead of this process's own.
+        environment: the environment variables; by default those of this process.
 
     Raises:
         ConfigurationError: the environment's keys or its switch for TLS cannot be used.

@@ -1,4 +1,4 @@
-"""What Spark's calls of every format of ours have in common.
+"""The common part of Spark's calls to all formats of ours.
 
 Law: pyspark's classes and their versions, nothing of RocketMQ. Nothing is imported inside a
 function: a package that travels by value has no modules to import from.
@@ -26,21 +26,21 @@ from rocketstream.spark.setup.shipping import make_constants_picklable
 
 try:
     from pyspark.sql.streaming import datasource as _limits
-except ImportError:  # Spark 4.0 and 4.1: no limits, availableNow is one batch of everything
+except ImportError:  # Spark 4.0 and 4.1: no limits; availableNow is one batch of everything
     _limits = None
 
 
 class _Absent:
-    """Stands in for what a Spark version does not have."""
+    """Stands in for a class that a Spark version does not have."""
 
 
 limits: Any = _limits
-"""pyspark's module of read limits, None before 4.2."""
+"""pyspark's module of read limits; None before 4.2."""
 AvailableNow: Any = limits.SupportsTriggerAvailableNow if limits else _Absent
-"""Base of stream readers that know ``availableNow``."""
+"""The base class of stream readers that know ``availableNow``."""
 
 DEBUG_VARIABLE: Final = "ROCKETSTREAM_DEBUG"
-"""Set in the environment of Spark's Python workers, it leaves every traceback whole."""
+"""If set in the environment of Spark's Python workers, every traceback is left whole."""
 _SAID_IN_WORDS: Final = (
     BrokerError,
     ConfigurationError,
@@ -54,7 +54,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 class Format(DataSource):  # type: ignore[misc]
-    """A data source of ours: its options, in a Python that can run it.
+    """A data source of ours: checks the Python it runs in, and holds the options.
 
     Parameters
     ----------
@@ -73,10 +73,11 @@ def _make_ready() -> None:
 
 
 def called_by_spark(method: Method) -> Method:
-    """Return a method of a source or reader that fails in few lines.
+    """Return a method of a source or reader whose errors show only a few lines.
 
     Spark shows users the traceback of what a source raises: some twenty lines of our insides
-    before the one that says what to do. An error that says so in words goes without them.
+    before the one that says what to do. An error that already says it in words is shown without
+    them.
     """
 
     @functools.wraps(method)
@@ -92,10 +93,10 @@ def called_by_spark(method: Method) -> Method:
 
 
 def plans(method: Method) -> Method:
-    """Return a method of a ``Format`` that makes a reader or writer.
+    """Wrap a method of a ``Format`` that makes a reader or writer.
 
-    Spark calls these in processes of their own, on a source that was pickled: each time the Python
-    is looked at, and taught to pickle what the reader holds.
+    Spark calls these in separate processes, on a source that was pickled. So each call checks the
+    Python it runs in, and teaches it to pickle what the reader holds.
     """
 
     @functools.wraps(method)

@@ -18,7 +18,7 @@ _READ: Final = (
 )
 _COLUMNS: Final = (
     f"substring(topic, {len(DLQ_PREFIX) + 1}) AS `group`",
-    # Brokers write the last two; the first ones are 5.x's own names for the same.
+    # Brokers write the last two; the first ones are 5.x's own names of the same values.
     "coalesce(try_element_at(properties, 'DLQ_ORIGIN_TOPIC'), "
     "try_element_at(properties, 'RETRY_TOPIC')) AS originTopic",
     "coalesce(try_element_at(properties, 'DLQ_ORIGIN_MESSAGE_ID'), "
@@ -29,7 +29,7 @@ _COLUMNS: Final = (
     "body",
     "properties",
     "reconsumeTimes",
-    # Written by consumers of ours that were told to.
+    # Written by consumers of ours that were configured to do so.
     "try_element_at(properties, 'SEND_BACK_CAUSE') AS cause",
     "try_element_at(properties, 'SEND_BACK_WHERE') AS raisedAt",
     "bornTimestamp",
@@ -45,8 +45,8 @@ _OURS: Final = frozenset({"topic", "topics", "topicpattern", "assign"})
 def dead_letters(spark: Any, *groups: str, stream: bool = False, **options: Any) -> Any:
     """Return the dead letters of consumer groups as a DataFrame.
 
-    A row tells what failed, how often, since when it is given up, and why where its consumer wrote
-    that into it (``send_back_cause=True``); RocketMQ itself keeps no cause.
+    A row has what failed, how often, and when it was given up. It also has the cause if its
+    consumer recorded one (``send_back_cause=True``); RocketMQ itself keeps no cause.
 
     Parameters
     ----------
@@ -57,7 +57,8 @@ def dead_letters(spark: Any, *groups: str, stream: bool = False, **options: Any)
     stream
         Follow them as a stream; a batch otherwise.
     **options
-        Of ``format("rocketmq")``: ``nameServer``, ``startingTimestamp``, ``accessKey`` and so on.
+        Options of ``format("rocketmq")``: ``nameServer``, ``startingTimestamp``, ``accessKey`` and
+        so on.
 
     Returns
     -------
@@ -65,14 +66,14 @@ def dead_letters(spark: Any, *groups: str, stream: bool = False, **options: Any)
         Columns ``group``, ``originTopic`` and ``originMsgId`` (the broker's id of the message that
         failed first; both null for a message that was sent to the dead-letter topic as it is),
         ``msgId``, ``tags``, ``keys``, ``body``, ``properties``, ``reconsumeTimes``,
-        ``cause`` and ``raisedAt`` (null where no consumer told),
-        ``bornTimestamp``, ``bornHost``, ``deadTimestamp`` (when it was given up), and
-        ``brokerName``, ``queueId``, ``queueOffset`` of the dead letter.
+        ``cause`` and ``raisedAt`` (null where no consumer recorded them), ``bornTimestamp``,
+        ``bornHost``, ``deadTimestamp`` (when it was given up), and ``brokerName``, ``queueId``,
+        ``queueOffset`` of the dead letter.
 
     Raises
     ------
     ConfigurationError
-        No group, a name that is none, or an option that says what to read.
+        There is no group, a name is not a group name, or an option says what to read.
     """
     if not groups:
         raise ConfigurationError("name at least one consumer group: dead_letters(spark, 'billing')")

@@ -1,4 +1,4 @@
-"""A listener for streaming queries that tells how far their RocketMQ sources are.
+"""A listener for streaming queries that reports how far their RocketMQ sources are.
 
 Law: pyspark's class and nothing of substance. It runs in the user's own process, so what it logs is
 seen there, unlike what the source's process writes.
@@ -28,8 +28,8 @@ class ProgressListener(StreamingQueryListener):  # type: ignore[misc]
     Parameters
     ----------
     callback
-        Called with a ``ReadProgress`` for each micro-batch and source, batches without rows
-        included, on Spark's listener thread: it should return soon. What it raises is logged.
+        Called with a ``ReadProgress`` for each micro-batch and source, including batches without
+        rows, on Spark's listener thread, so it should return soon. An error it raises is logged.
     log
         Takes the line of a micro-batch that read rows; by default it goes to the logger
         ``rocketstream.spark.progress`` as information. Warnings go to that logger as warnings,
@@ -50,7 +50,7 @@ class ProgressListener(StreamingQueryListener):  # type: ignore[misc]
         """Do nothing: nothing was read yet."""
 
     def onQueryProgress(self, event: Any) -> None:
-        """Tell of one micro-batch."""
+        """Report one micro-batch."""
         try:
             records = self._measures.of(json.loads(event.progress.json))
             for record in records:
@@ -62,7 +62,7 @@ class ProgressListener(StreamingQueryListener):  # type: ignore[misc]
         """Do nothing: Spark reports progress now and then while a query is idle."""
 
     def onQueryTerminated(self, event: Any) -> None:
-        """Forget the query."""
+        """Forget the run of the query."""
         self._measures.forget(str(event.runId))
 
     def _tell(self, record: ReadProgress) -> None:
@@ -75,10 +75,11 @@ class ProgressListener(StreamingQueryListener):  # type: ignore[misc]
 
 
 def observe_bytes(frame: Any) -> Any:
-    """Return a streaming DataFrame whose bytes ``ProgressListener`` can tell.
+    """Return a streaming DataFrame whose bytes ``ProgressListener`` can report.
 
-    Spark counts rows of a source, not bytes. This has it sum up the lengths of ``body`` on the
-    way, some tens of nanoseconds a row; a DataFrame of another source may be observed only once.
+    Spark counts the rows of a source, not its bytes. This makes Spark sum up the lengths of
+    ``body`` on the way, at some tens of nanoseconds a row. In a query with several sources only
+    one of them may be observed.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
-"""Rows that cannot be read any more: an error, or a warning and on, as ``failOnDataLoss`` says; and
-those that can, but not be decoded.
+"""Rows that cannot be read any more: an error, or a warning, as ``failOnDataLoss`` says; and rows
+that can be read but not decoded.
 
-Law: words and the choice between the two; what counts as a loss is decided where it is seen.
+Law: makes the texts and chooses between the two; what counts as a loss is decided where it is seen.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ logger = logging.getLogger("rocketstream.spark")
 
 
 def described(queue: MessageQueue) -> str:
-    """Return a queue in the words of error texts."""
+    """Return a queue as error texts name it."""
     return f"topic {queue.topic!r}, broker {queue.broker_name!r}, queue {queue.queue_id}"
 
 
@@ -37,7 +37,7 @@ def report_loss(
 
 
 class Losses:
-    """The losses of one task: the first of each queue is a warning, the others are details.
+    """The losses of one task: the first of each queue is a warning, later ones are details.
 
     Args:
         fail: raise at the first one instead.
@@ -48,7 +48,7 @@ class Losses:
         self._warned: set[MessageQueue] = set()
 
     def gone(self, queue: MessageQueue, begin: int, end: int, held: tuple[int, int]) -> None:
-        """Report offsets the broker says it does not have, and what it ``held``."""
+        """Report offsets the broker says it does not have, and the range it ``held``."""
         self._report(
             queue,
             f"offsets {begin} to {end - 1} are gone; "
@@ -56,7 +56,7 @@ class Losses:
         )
 
     def missing(self, queue: MessageQueue, begin: int, end: int) -> None:
-        """Report offsets an answer passes over although it should hold every one."""
+        """Report offsets an answer skips although it should contain every one."""
         self._report(
             queue,
             f"offsets {begin} to {end - 1} are missing in what the broker answered, as where a "
@@ -67,7 +67,7 @@ class Losses:
         """Raise or log.
 
         Raises:
-            DataLossError: losses are to fail.
+            DataLossError: losses are errors.
         """
         log = logger.debug if queue in self._warned else logger.warning
         self._warned.add(queue)
@@ -75,14 +75,15 @@ class Losses:
 
 
 class KeptAside:
-    """The undecodable records of one task: the first of each queue is a warning, the others are
-    details; each is a row of its own."""
+    """The undecodable records of one task: the first of each queue is a warning, later ones are
+    details; each is a row of its own.
+    """
 
     def __init__(self) -> None:
         self._warned: set[MessageQueue] = set()
 
     def add(self, queue: MessageQueue, offset: int | None, error: str) -> None:
-        """Log one."""
+        """Log one record."""
         log = logger.debug if queue in self._warned else logger.warning
         self._warned.add(queue)
         where = "an offset not known" if offset is None else f"offset {offset}"

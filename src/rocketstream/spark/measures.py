@@ -1,6 +1,6 @@
-"""What Spark's progress of a micro-batch tells of its RocketMQ sources: lag, rates, age, warnings.
+"""Reads the lag, rates, age and warnings of RocketMQ sources from Spark's progress reports.
 
-Law: pure; the JSON of one progress event in, records out. What it does not tell is None.
+Law: pure; the JSON of one progress event in, records out. What the event does not contain is None.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rocketstream.spark.driver.offsets import StreamOffset, ranges_between
 from rocketstream.spark.driver.warnings import WARNINGS
 
 OBSERVATION: Final = "rocketstream"
-"""Name of the observed metrics that count bytes; Spark itself counts rows alone."""
+"""Name of the observed metrics that count bytes; Spark itself counts rows only."""
 _MB: Final = 1_000_000
 
 
@@ -27,24 +27,24 @@ class ReadProgress:
     Attributes:
         query: name of the query, None where it has none.
         query_id: stays the same as long as the checkpoint is used.
-        run_id: of this run of the query.
+        run_id: the id of this run of the query.
         batch_id: number of the micro-batch.
         source: number of the source within the query, from 0.
         topics: topics the source reads.
         rows: rows read; more than ``offsets`` where the query reads its batch several times.
-        offsets: how many offsets the batch spans. Fewer rows than that were filtered, lost, or
-            not asked for by the query.
-        rows_per_second: rows by the time the batch took, None where it read none.
+        offsets: how many offsets the batch spans. Missing rows were filtered, lost, or not asked
+            for by the query.
+        rows_per_second: rows per second of the batch's time; None where it read none.
         batch_ms: how long the batch took, None where Spark did not say.
-        lag: messages beyond the end of the batch; None before Spark 4.2, where nobody tells. A
-            queue the stream has not begun counts as a whole.
+        lag: messages beyond the end of the batch; None before Spark 4.2, which does not report it.
+            A queue the stream has not begun counts as a whole.
         lag_by_topic: the same by topic.
         newest_ms: when the newest row of the batch was stored, ms since 1970 by the broker's
             clock; None where there is none.
         age_ms: how old that row was when the batch was done.
         bytes: bytes of the bodies read, where the query observes them (``observe_bytes``).
         mb_per_second: million bytes of bodies a second.
-        warnings: what the source warned of since the batch before; from Spark 4.2 on.
+        warnings: the source's warnings since the previous batch; from Spark 4.2 on.
     """
 
     query: str | None
@@ -81,7 +81,7 @@ class ReadProgress:
 
 
 class Measures:
-    """Reads progress events; remembers which warnings it has told."""
+    """Reads progress events; remembers which warnings it has reported."""
 
     def __init__(self) -> None:
         self._told: dict[tuple[str, int], int] = {}
@@ -159,7 +159,7 @@ def _parsed(value: Any) -> Any:
 
 
 def _offset(value: Any) -> StreamOffset | None:
-    """Return an offset of ours, None for those of other sources."""
+    """Return an offset of ours; None for an offset of another source."""
     parsed = _parsed(value)
     if not isinstance(parsed, dict):
         return None

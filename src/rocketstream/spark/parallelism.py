@@ -1,4 +1,4 @@
-"""How many tasks Spark runs at a time, learnt where no Spark can be asked.
+"""How many tasks Spark runs at a time, found out where no Spark can be asked.
 
 Law: reads the command that started the driver's JVM, and Spark's own file of defaults; what they
 mean is pure. Where a read is planned PySpark gives neither configuration nor context: the planner
@@ -27,15 +27,15 @@ _FLAGS: Final = {
 }
 _PROPERTIES_FILE: Final = "--properties-file"
 _ON_CLUSTERS_MIN: Final = 2
-"""What Spark itself takes at least for a cluster."""
+"""The least Spark itself assumes for a cluster."""
 
 
 def default_parallelism() -> int | None:
-    """Return Spark's default parallelism as far as it can be known here, None where it cannot.
+    """Return Spark's default parallelism as far as it can be known here; None where it cannot.
 
-    Known are ``spark.default.parallelism``, ``local[N]``, and clusters whose size is set; not known
-    are clusters that grow as they need, sessions that joined a JVM with other settings, and
-    systems without ``/proc``.
+    It is known for ``spark.default.parallelism``, ``local[N]``, and clusters of a fixed size. It is
+    unknown for clusters that grow on demand, for sessions that joined a JVM with other settings,
+    and on systems without ``/proc``.
     """
     command = _driver_command()
     if command is None:
@@ -50,11 +50,11 @@ def default_parallelism() -> int | None:
 
 
 def parallelism(conf: Mapping[str, str], cores: int) -> int | None:
-    """Return what a configuration makes Spark's default parallelism, None for unknown.
+    """Return Spark's default parallelism under some settings; None for unknown.
 
     Args:
         conf: settings by name.
-        cores: of the driver's machine, which ``local[*]`` means.
+        cores: the number of cores of the driver's machine, which ``local[*]`` means.
     """
     if (given := _number(conf, "spark.default.parallelism")) is not None:
         return given
@@ -73,7 +73,7 @@ def parallelism(conf: Mapping[str, str], cores: int) -> int | None:
 
 
 def settings(command: Sequence[str]) -> dict[str, str]:
-    """Return what a command line that starts Spark sets; later arguments win.
+    """Return the settings in a command line that starts Spark; later arguments win.
 
     A properties file it names is under ``--properties-file``.
     """
@@ -127,7 +127,7 @@ def _ancestors() -> Iterator[list[str]]:
         place = Path("/proc", str(pid))
         try:
             command = (place / "cmdline").read_bytes().decode(errors="replace")
-            # The name of a program, in brackets, may hold anything; what follows may not.
+            # The program's name, in brackets, may contain anything; what follows it may not.
             status = (place / "stat").read_text(errors="replace").rpartition(")")[2].split()
         except OSError:
             return

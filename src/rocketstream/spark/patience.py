@@ -1,6 +1,6 @@
-"""How long something that may pass is waited for.
+"""Bounds how long a failure that may pass is waited for.
 
-Law: counts and waits; what is tried again, and what may pass, others know.
+Law: counts and waits; callers know what is tried again, and which failures may pass.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from rocketstream._util.clock import Clock
 
 
 class Patience:
-    """Bounds how long something that may pass is waited for.
+    """Bounds how long a failure that may pass is waited for.
 
     Args:
         timeout_ms: from the first failure after a success.
-        clock: measures it.
+        clock: measures the time.
     """
 
     def __init__(self, timeout_ms: float, clock: Clock) -> None:
@@ -31,7 +31,7 @@ class Patience:
         self._pause_ms = 0.0
 
     def exhausted(self) -> bool:
-        """Note a failure; True when there were only failures for too long."""
+        """Note a failure; return True when there were only failures for ``timeout_ms``."""
         now = self._clock.monotonic_ms()
         if self._since is None:
             self._since = now

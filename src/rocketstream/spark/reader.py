@@ -1,7 +1,7 @@
-"""Spark's batch and stream readers: its calls, answered by ``driver`` and, in tasks, ``executor``.
+"""Spark's batch and stream readers: calls are answered by ``driver`` and, in tasks, ``executor``.
 
 Law: pyspark's classes and nothing of substance. One signature serves Spark 4.0 to 4.3; ``reader``
-and ``read`` run in other processes than the rest, so only what pickles is kept.
+and ``read`` run in other processes than the rest, so only picklable values are kept.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ class RocketMQPartition(api.InputPartition):  # type: ignore[misc]
 class RocketMQReader(api.DataSourceReader):  # type: ignore[misc]
     """Reads fixed ranges of queues.
 
-    Spark 4.1 and later plan once per ``load()``: where ``latest`` is stays as it was at the first
-    action on that DataFrame. ``pushFilters`` is left alone on purpose: Spark keeps pushed filters
-    for other scans of the same ``load()`` and returns wrong rows.
+    Spark 4.1 and later plan once per ``load()``: ``latest`` stays as it was at the first action on
+    that DataFrame. ``pushFilters`` is left alone on purpose: Spark keeps pushed filters for other
+    scans of the same ``load()`` and returns wrong rows.
     """
 
     def __init__(self, scan: Scan) -> None:
@@ -90,7 +90,7 @@ class StoreReader(api.DataSourceReader):  # type: ignore[misc]
 
     @called_by_spark
     def partitions(self) -> Sequence[api.InputPartition]:
-        """Look what there is and plan it; reads the index, and the log where the index lacks."""
+        """Find out what the store holds and plan it; reads the index, and the log beyond it."""
         options = self._scan.options
         _warn_of_tags(options)
         with contextlib.closing(Snapshot(options)) as snapshot:
@@ -109,8 +109,9 @@ class StoreReader(api.DataSourceReader):  # type: ignore[misc]
 class RocketMQStreamReader(AvailableNow, api.DataSourceStreamReader):  # type: ignore[misc]
     """Reads a stream in micro-batches of exact ranges.
 
-    One instance lives in a process of its own as long as the query and answers for offsets; the
-    instance that reads on executors is another one and gets everything by its partition.
+    One instance lives in a process of its own as long as the query, and answers questions about
+    offsets. The instance that reads on executors is another one and gets everything from its
+    partition.
     """
 
     def __init__(self, scan: Scan) -> None:
@@ -139,9 +140,9 @@ class RocketMQStreamReader(AvailableNow, api.DataSourceStreamReader):  # type: i
         return start if start is not None and end is begin else end.to_json()
 
     def getDefaultReadLimit(self) -> Any:
-        """Return a limit where the user set one: which ones, the source knows by itself.
+        """Return a limit if the user set one; the source itself knows which.
 
-        Spark hands it to ``latestOffset``, unless a trigger asks for all there is.
+        Spark passes it to ``latestOffset``, unless a trigger asks for everything.
         """
         own = self._scan.options.limits
         if own.rows_max is not None:
@@ -153,9 +154,10 @@ class RocketMQStreamReader(AvailableNow, api.DataSourceStreamReader):  # type: i
         )
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Return the ends of all queues, for the query's progress, and what was warned of.
+        """Return the ends of all queues, for the query's progress, and the warnings.
 
-        Only a listener reads it, in the user's process; warnings of this one are seen nowhere else.
+        Only a listener in the user's process reads it; warnings of this process are seen nowhere
+        else.
         """
         newest = self._source().newest()
         if newest is None:
@@ -165,7 +167,7 @@ class RocketMQStreamReader(AvailableNow, api.DataSourceStreamReader):  # type: i
 
     @called_by_spark
     def prepareForTriggerAvailableNow(self) -> None:
-        """Stop at what is there now."""
+        """Stop at the present ends."""
         self._source().prepare_available_now()
 
     @called_by_spark
@@ -204,7 +206,7 @@ class RocketMQStreamReader(AvailableNow, api.DataSourceStreamReader):  # type: i
 
 
 def _warn_of_tags(options: ReadOptions | StoreOptions) -> None:
-    """Warn where tags were joined by commas: no such message is no error anywhere."""
+    """Warn of tags joined by commas, which select no message and raise no error."""
     hint = tags_hint(options.tags)
     if hint is not None:
         logger.warning("option 'tags': %s", hint)

@@ -1,4 +1,4 @@
-"""What the driver hands to a task: the scan, and the ranges planned for one partition.
+"""The values the driver hands to a task: the scan, and the ranges planned for one partition.
 
 Law: plain values that pickle; nothing is opened here.
 """
@@ -19,7 +19,7 @@ from rocketstream.spark.options import ReadOptions
 
 SUBSCRIBE_ALL = "*"
 DEFAULT_GROUP = SPARK_PULL_GROUP
-"""Named in pulls when the user names no group; its offsets are neither read nor written."""
+"""The group in pulls when the user names none; its offsets are neither read nor written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Scan:
 
     @property
     def filtered(self) -> bool:
-        """Whether the broker leaves messages out, so that gaps between offsets are normal."""
+        """Whether the broker filters messages, so that gaps between offsets are normal."""
         return self.tags is not None or self.options.sql is not None
 
     @property
@@ -57,13 +57,13 @@ class QueueRange:
 
     @property
     def count(self) -> int:
-        """How many offsets it spans."""
+        """How many offsets the range spans."""
         return self.end - self.begin
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionPlan:
-    """What one Spark partition reads.
+    """The part of a read that goes into one Spark partition.
 
     Attributes:
         spans: queue ranges, possibly of several brokers.

@@ -33,10 +33,10 @@ from rocketstream.spark.store.rows import new_store_scan
 class RocketMQDataSource(Format):
     """Reads and writes RocketMQ topics, in batch and as a stream: ``format("rocketmq")``.
 
-    Give options ``nameServer`` and ``topic``. What is read has every column, or those of
-    ``.schema(...)``, which is also the way not to pay for the others; what is written has the
-    columns of ``rocketstream.spark.sink.columns.COLUMNS``. The full lists of options are
-    ``READ_OPTIONS`` and ``WRITE_OPTIONS`` in ``rocketstream.spark.options``.
+    Give options ``nameServer`` and ``topic``. A read has every column, or those of
+    ``.schema(...)``, which also saves the cost of the others. A write has the columns of
+    ``rocketstream.spark.sink.columns.COLUMNS``. The full lists of options are ``READ_OPTIONS`` and
+    ``WRITE_OPTIONS`` in ``rocketstream.spark.options``.
     """
 
     @classmethod
@@ -124,7 +124,7 @@ class RocketMQDataSource(Format):
 
 
 def columns_of(schema: Any) -> tuple[Column, ...]:
-    """Return the columns a Spark schema asks for.
+    """Return the columns that a Spark schema asks for.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""TLS for the connections of a read, built where it is needed: contexts do not travel.
+"""TLS for the connections of a read, built where it is needed, because contexts do not pickle.
 
 Law: options in, a context out; the files named must be at the same path on every machine.
 """
@@ -12,7 +12,7 @@ from rocketstream.transport.tls import client_context, environment_context
 
 
 def tls_context(options: ConnectOptions) -> ssl.SSLContext | None:
-    """Return a context for name servers and brokers, None for plain connections.
+    """Return a context for name servers and brokers; None for plain connections.
 
     Without the option ``useTls`` the environment of this process decides (ROCKETMQ_TLS_ENABLE).
 
@@ -32,7 +32,7 @@ def tls_context(options: ConnectOptions) -> ssl.SSLContext | None:
 
 
 def tls_settings(options: ConnectOptions) -> tuple[object, ...]:
-    """Return what two reads must have in common to share connections."""
+    """Return the settings two reads must have in common to share connections."""
     return (
         options.use_tls,
         options.tls_ca_file,

@@ -1,7 +1,7 @@
 """What a Spark Python worker keeps between tasks: connections, listeners, and a tidy heap.
 
-Law: the only module with state that outlives a task. It is kept on a module of its own in
-``sys.modules``: a package shipped by value gets new globals with every task.
+Law: the only module with state that outlives a task. The state is kept on a module of its own in
+``sys.modules``, because a package shipped by value gets new globals with every task.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _KEEPER_NAME: Final = "_rocketstream_spark_worker"
 
 
 def prepare() -> None:
-    """Move what is loaded out of the garbage collector's sight, once per process.
+    """Exempt all loaded objects from garbage collection, once per process.
 
-    PySpark's daemon collects garbage after every task, 25 ms with pyarrow loaded; frozen objects
-    are not visited. What is imported at its first use is used before: the first array of pyarrow
-    imports pandas where it is installed, and thawed most of what was won, 18 ms a task.
+    PySpark's daemon collects garbage after every task, which takes 25 ms with pyarrow loaded;
+    frozen objects are not visited. Modules imported at first use are used beforehand: pyarrow's
+    first array imports pandas where it is installed, which would cost 18 ms of the gain per task.
     """
     keeper = _keeper()
     if keeper.frozen_pid != os.getpid():
@@ -62,13 +62,13 @@ def close_pools() -> None:
 
 
 def kept(name: str, key: str, make: Callable[[], T], most: int) -> T:
-    """Return what this process keeps between tasks, made at the first call.
+    """Return a value this process keeps between tasks, made at the first call.
 
     Args:
-        name: of what kind it is.
-        key: which one of its kind.
-        make: makes it.
-        most: kept of its kind; more forget the oldest.
+        name: the kind of the value.
+        key: identifies it within its kind.
+        make: makes the value.
+        most: how many of its kind are kept; beyond that the oldest is dropped.
     """
     things: dict[str, Any] = _keeper().things.setdefault((os.getpid(), name), {})
     if key not in things:

@@ -1,4 +1,4 @@
-"""What a read does in a task: pull the ranges it was handed, and have them decoded.
+"""The work of a read in a task: pulls the ranges of its plan, and has them decoded.
 
-Law: it knows nothing of how they were planned, and no Spark. ``pulling`` is pure.
+Law: knows nothing of how ranges were planned, and no Spark. ``pulling`` is pure.
 """

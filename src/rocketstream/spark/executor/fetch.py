@@ -1,7 +1,6 @@
-"""Pulling queue ranges from a broker over one connection, several pulls under way.
+"""Pulls queue ranges from a broker over one connection, with several pulls under way.
 
-Law: sockets and answers; which pull comes next is ``pulling``'s business, what is inside a message
-``decode``'s.
+Law: sockets and answers; ``pulling`` decides which pull comes next, and ``decode`` reads messages.
 """
 
 from __future__ import annotations
@@ -37,11 +36,11 @@ from rocketstream.transport.blocking import BlockingConnection, BlockingPool
 logger = logging.getLogger("rocketstream.spark")
 
 FILTERED_STRIDE_MAX: Final = 4_096
-"""With tags one answer skips 800 and more offsets (C-368), however few messages it brings."""
+"""With tags one answer skips 800 and more offsets (C-368), however few messages it contains."""
 KEPT_PER_FLIGHT: Final = 2
-"""Answers of later ranges that wait for their turn, for each pull that may be under way."""
+"""Most answers of later ranges that wait for their turn, per pull that may be under way."""
 END_LAG_MS: Final = 2_000
-"""How long a queue may be shorter than the driver saw it: a broker that is just coming back."""
+"""How long a queue may be shorter than the driver saw it, as with a broker just coming back."""
 
 _ANSWERED = frozenset(
     {
@@ -60,7 +59,7 @@ _SYSTEM_ERRORS_MAX: Final = 5
 
 @dataclass(slots=True)
 class _Trouble:
-    """What goes wrong with one queue; forgotten as soon as the queue gets on."""
+    """The failures of one queue; forgotten as soon as the queue makes progress."""
 
     end_patience: Patience
     system_errors: int = 0
@@ -69,15 +68,15 @@ class _Trouble:
 def fetch(
     scan: Scan, plan: PartitionPlan, losses: Losses, clock: Clock = SYSTEM_CLOCK
 ) -> Generator[Piece, None, None]:
-    """Yield everything of a partition's ranges, queue after queue, each one's offsets ascending.
+    """Yield all pieces of a partition's ranges, queue after queue, in ascending offsets.
 
-    The order is that of the plan, whatever order the answers come in: an attempt that repeats a
-    task gives every row the place it had, which what a query sends on is known by.
-    Blocks on the network; failures that may pass are retried for ``retryTimeoutMs``.
+    The order is that of the plan, in whatever order answers come: a repeated attempt of a task
+    gives every row the same place, by which the messages a query sends on are identified. Blocks on
+    the network; failures that may pass are retried for ``retryTimeoutMs``.
 
     Raises:
-        DataLossError: offsets are gone and ``failOnDataLoss`` is set.
-        TransportError, BrokerError: the broker did not answer, or refuses.
+        DataLossError: offsets no longer exist and ``failOnDataLoss`` is set.
+        TransportError, BrokerError: the broker did not answer, or refused.
     """
     by_broker = sorted(plan.spans, key=lambda span: span.queue.broker_name)
     for broker_name, spans in groupby(by_broker, key=lambda span: span.queue.broker_name):
@@ -90,11 +89,11 @@ class BrokerFetch:
     """Pulls ranges of one broker's queues.
 
     Args:
-        scan: what to ask for.
-        spans: ranges, all of one broker.
-        address: where the broker was when the partition was planned.
-        connections: where to borrow a connection.
-        losses: told of offsets that cannot be read.
+        scan: the read to ask for.
+        spans: the ranges, all of one broker.
+        address: the broker's address when the partition was planned.
+        connections: the pool to borrow a connection from.
+        losses: gets the offsets that cannot be read.
         clock: bounds retries.
     """
 
@@ -121,7 +120,7 @@ class BrokerFetch:
         self._troubles: dict[QueuePull, _Trouble] = {}
 
     def pieces(self) -> Iterator[Piece]:
-        """Yield what the pulls bring, in the order of the ranges."""
+        """Yield the results of the pulls, in the order of the ranges."""
         while self._pulls:
             try:
                 with self._connections.connection(self._address) as connection:
@@ -219,7 +218,7 @@ class BrokerFetch:
         self._troubles.pop(pull, None)
 
     def _trouble(self, pull: QueuePull) -> _Trouble:
-        """Return what went wrong with a queue since it last got on."""
+        """Return the failures of a queue since it last made progress."""
         end_lag_ms = min(END_LAG_MS, self._scan.options.retry_timeout_ms)
         fresh = _Trouble(Patience(end_lag_ms, self._clock))
         return self._troubles.setdefault(pull, fresh)
@@ -236,7 +235,8 @@ class BrokerFetch:
             hint = "option 'sql' needs enablePropertyFilter=true in its configuration"
             raise BrokerError(error.code, f"{error.remark}; {hint}", error.address)
         if error.code == ResponseCode.SYSTEM_ERROR:
-            # Also the code of requests that can never succeed, such as a queue id out of range.
+            # This is also the code of requests that can never succeed, such as a queue id out of
+            # range.
             trouble = self._trouble(pull)
             trouble.system_errors += 1
             if trouble.system_errors > _SYSTEM_ERRORS_MAX:
@@ -255,7 +255,7 @@ class BrokerFetch:
         self._waiting.clear()
 
     def _find_broker(self) -> None:
-        """Ask the name server where the broker is now; keep the old address if it cannot say."""
+        """Ask the name server for the broker's address now; keep the old one if it cannot say."""
         options = self._scan.options
         broker_name = self._pulls[0].span.queue.broker_name
         try:

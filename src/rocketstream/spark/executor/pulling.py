@@ -1,6 +1,6 @@
-"""Keeping many pulls of one queue under way: what to ask next, what the answers make whole.
+"""Keeps many pulls of one queue under way: what to ask next, and which offsets are complete.
 
-Law: pure; no sockets, no time. A broker answers a pull with as many messages as it likes (32 or
+Law: pure, without sockets or time. A broker answers a pull with as many messages as it likes (32 or
 256 KiB by default, C-370), so the next offset is not known before the answer. Waiting for it would
 cost a round trip per 32 messages; instead each pull owns a guessed stretch of offsets, answers are
 put in order, and what a pull left of its stretch is asked for again.
@@ -19,16 +19,17 @@ _FULL_ANSWERS_TO_GROW: Final = 16
 
 
 class Ask(NamedTuple):
-    """One pull: from ``begin``, and whose offsets up to ``end`` are this pull's to bring."""
+    """One pull from ``begin`` on; its own offsets end at ``end``."""
 
     begin: int
     end: int
     full: bool
-    """Whether the stretch is as long as the guess, so that the answer says something about it."""
+    """Whether the stretch is as long as the guess, so that the answer tests the guess.
+    """
 
 
 class Part(NamedTuple):
-    """Offsets ``begin`` to ``end`` are settled: by messages in ``body``, or empty."""
+    """Offsets ``begin`` to ``end`` are settled: by the messages in ``body``, or as empty."""
 
     begin: int
     end: int
@@ -38,12 +39,12 @@ class Part(NamedTuple):
 class QueuePull:
     """One queue range being pulled.
 
-    Invariant: what was given out (``position``), what is settled and waits for its turn, what
-    pulls under way own, and what is still to be asked for, together make the range exactly.
+    Invariant: the offsets given out (up to ``position``), those settled and waiting for their turn,
+    those owned by pulls under way, and those still to be asked for together are exactly the range.
 
     Args:
-        span: what to pull.
-        stride_max: most messages to ask for in one pull.
+        span: the range to pull.
+        stride_max: how many messages to ask for in one pull at most.
     """
 
     def __init__(self, span: QueueRange, stride_max: int) -> None:
@@ -69,7 +70,7 @@ class QueuePull:
         return len(self._settled)
 
     def next_ask(self) -> Ask | None:
-        """Return the next pull to send, None while there is nothing to ask or guess from."""
+        """Return the next pull to send; None while there is nothing to ask for or to guess from."""
         if not self._open or (self._blind and self.in_flight):
             return None
         begin, end = heapq.heappop(self._open)
@@ -80,9 +81,9 @@ class QueuePull:
         return Ask(begin, cut, cut - begin == self._stride)
 
     def answered(self, ask: Ask, next_offset: int, body: bytes | memoryview = b"") -> None:
-        """Take the answer to ``ask``: everything before ``next_offset`` is in ``body`` or is not.
+        """Take the answer to ``ask``: all messages before ``next_offset`` are in ``body``.
 
-        ``next_offset`` is beyond ``ask.begin``; ``body`` may hold messages of other offsets.
+        ``next_offset`` is greater than ``ask.begin``; ``body`` may hold messages of other offsets.
         """
         self.in_flight -= 1
         end = self._extend(ask.end, next_offset) if next_offset > ask.end else next_offset
@@ -92,12 +93,12 @@ class QueuePull:
         self._learn(ask, next_offset)
 
     def failed(self, ask: Ask) -> None:
-        """Take ``ask`` back: it will be asked again."""
+        """Take ``ask`` back: its offsets will be asked for again."""
         self.in_flight -= 1
         self._reopen(ask.begin, ask.end)
 
     def take(self) -> list[Part]:
-        """Return what is settled and next in order."""
+        """Return the settled parts that are next in order."""
         parts = []
         while (part := self._settled.pop(self.position, None)) is not None:
             parts.append(part)
@@ -105,7 +106,7 @@ class QueuePull:
         return parts
 
     def _extend(self, end: int, next_offset: int) -> int:
-        """Return how much of an answer beyond its stretch nobody else was asked for."""
+        """Return how much of an answer beyond its stretch no other pull was sent for."""
         if self._open and self._open[0][0] == end:
             _, limit = heapq.heappop(self._open)
             end = min(next_offset, limit)
@@ -124,7 +125,7 @@ class QueuePull:
         if got < ask.end - ask.begin:
             self._learning = False
             self._full_answers = 0
-            # Not below half: one short answer at the end of an index file is no new rule.
+            # Never below half: one short answer at the end of an index file is no new rule.
             self._stride = min(self._stride, max(got, self._stride // 2, 1))
         elif ask.full:
             self._full_answers += 1

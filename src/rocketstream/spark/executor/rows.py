@@ -1,6 +1,6 @@
-"""The loop of a task: pieces pulled, megabytes of them decoded at a time.
+"""A task's loop: pieces are pulled, and decoded some megabytes at a time.
 
-Law: joins ``fetch`` with ``decode``, every offset accounted for; both know nothing of each other.
+Law: joins ``fetch`` with ``decode``, which know nothing of each other; accounts for every offset.
 """
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 BATCH_BYTES: int = 4 * 1024 * 1024
-"""Pulled bytes decoded into one record batch. Spark is fastest between 1 and 4 MB; a task takes 8%
-less processor time with 4 than with 2, since each batch costs half a millisecond by itself."""
+"""How many pulled bytes are decoded into one record batch. Spark is fastest between 1 and 4 MB; a
+task takes 8% less processor time with 4 than with 2, because each batch costs half a
+millisecond.
+"""
 
 
 def read_partition(scan: Scan, planned: PartitionPlan | None) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one partition as record batches."""
-    if planned is None:  # Spark puts this in where there is no partition
+    if planned is None:  # Spark passes this where there is no partition
         return
     prepare()
     yield from read_rows(scan, planned)

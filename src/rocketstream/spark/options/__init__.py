@@ -1,6 +1,6 @@
-"""What a user may set on our formats, parsed and checked in one place.
+"""The options of our formats, parsed and checked in one place.
 
-Law: pure; text in, frozen values out. ``connecting`` is what all formats share.
+Law: pure; text in, frozen values out. ``connecting`` has the options all formats share.
 """
 
 from rocketstream.spark.options.connecting import CONNECT_OPTIONS, ConnectOptions, connect_options

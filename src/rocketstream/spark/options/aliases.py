@@ -1,6 +1,6 @@
-"""Settings of RocketMQ's own clients as options: ``rocketmq.`` and the name they have there.
+"""Settings of RocketMQ's own clients as options: ``rocketmq.`` followed by their name there.
 
-Law: pure; one table. What a read has no use for is refused with the reason, not ignored.
+Law: pure; one table. A setting that a read cannot use is refused with the reason, not ignored.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CLIENT_SETTINGS: Final = {
     "consumerGroup": "group",
     "pullBatchSize": "pullBatchSize",
 }
-"""Names of Java's system properties and of its consumers' settings, and the option of each."""
+"""Names of Java's system properties and consumer settings, with the option each stands for."""
 
 _WITHOUT_USE: Final = {
     "instanceName": "a read joins no group, so it has no client id",
@@ -46,14 +46,14 @@ _WITHOUT_USE: Final = {
 
 
 def spelled_as_options(given: Mapping[str, str], accepted: Sequence[str]) -> dict[str, str]:
-    """Return options with the settings of clients among them under the name of the option.
+    """Return options in which settings of the clients have the names of their options.
 
     Args:
         given: as a user wrote them; names match in any case.
-        accepted: the options there are.
+        accepted: the existing options.
 
     Raises:
-        ConfigurationError: a setting that is unknown or has no use here, or one given twice.
+        ConfigurationError: a setting is unknown or has no use here, or is given twice.
     """
     ours = {name.lower(): option for name, option in CLIENT_SETTINGS.items() if option in accepted}
     useless = {name.lower(): why for name, why in _WITHOUT_USE.items()}

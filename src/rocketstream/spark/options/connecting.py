@@ -38,21 +38,22 @@ class ConnectOptions:
     """How a cluster is reached.
 
     Attributes:
-        name_server: addresses, separated by ``;``.
+        name_server: the addresses, separated by ``;``.
         request_timeout_ms: bound of one request.
         connect_timeout_ms: bound of one connect.
         retry_timeout_ms: how long failures that may pass are retried.
-        access_key: of the user; None takes the keys of each process's own environment, if any.
-        secret_key: of the user.
-        security_token: of the user, None for none.
-        key_file: file with those three instead; at the same path on driver and executors.
+        access_key: the user's access key; None takes the keys of each process's own environment, if
+            any.
+        secret_key: the user's secret key.
+        security_token: the user's token, None for none.
+        key_file: a file with these three instead, at the same path on driver and executors.
         use_tls: whether all connections speak TLS.
         tls_ca_file: PEM file of trusted certificates, None for the system's.
         tls_cert_file: PEM file of this client's certificate, None for none.
         tls_key_file: PEM file of its key, None when it is in ``tls_cert_file``.
-        tls_key_password: of the key.
+        tls_key_password: the password of the key.
         tls_verify: whether servers must show a trusted certificate.
-        tls_check_hostname: whether it must name the address connected to.
+        tls_check_hostname: whether the certificate must name the address connected to.
     """
 
     name_server: str
@@ -76,10 +77,10 @@ class ConnectOptions:
 
 
 def connect_options(values: Mapping[str, str]) -> ConnectOptions:
-    """Parse the options of a connection from known ones.
+    """Parse the options of a connection, given under their documented names.
 
     Raises:
-        ConfigurationError: one is missing or unusable.
+        ConfigurationError: an option is missing or unusable.
     """
     _check_keys(values)
     return ConnectOptions(

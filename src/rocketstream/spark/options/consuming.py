@@ -1,4 +1,4 @@
-"""What a user may set on ``format("rocketmq-consumer")``: a listener, its group, its bounds.
+"""The options of ``format("rocketmq-consumer")``: a listener, its group, its bounds.
 
 Law: pure; text in, a frozen value out; every mistake is a ConfigurationError naming the option.
 """
@@ -14,7 +14,7 @@ from rocketstream.spark.options.connecting import CONNECT_OPTIONS, ConnectOption
 from rocketstream.spark.options.parsing import bad, flag, known, number, of_a_sink, required
 
 MAX_RECONSUME_TIMES: Final = 16
-"""What -1 stands for, in order too: a task must end, so a queue cannot be suspended for ever."""
+"""The meaning of -1, in order too: a task must end, so a queue cannot be suspended for ever."""
 _MS_PER_MINUTE: Final = 60_000
 
 CONSUME_OPTIONS: Final = (
@@ -29,7 +29,7 @@ CONSUME_OPTIONS: Final = (
     "sendBackCause",
     *CONNECT_OPTIONS,
 )
-"""Every option of the sink, spelled as documented; names are RocketMQ's."""
+"""Every option of the sink, spelled as documented; the names are RocketMQ's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +38,15 @@ class ConsumeOptions(ConnectOptions):
 
     Attributes:
         listener: the listener as ``rocketstream.spark.consume`` packed it.
-        group: consumer group whose retry topic takes what fails.
-        orderly: consume each queue in order.
-        batch_size: most messages of one listener call.
-        threads_max: most listener calls at once in one task.
-        max_reconsume_times: tries after the first before the dead-letter topic.
+        group: the consumer group whose retry topic takes messages that fail.
+        orderly: whether each queue is consumed in order.
+        batch_size: how many messages one listener call gets at most.
+        threads_max: how many listener calls run at once in one task at most.
+        max_reconsume_times: how many tries follow the first before the dead-letter topic.
         suspend_ms: pause of a queue whose orderly listener asks for one.
-        timeout_ms: age at which a listener call is left behind and its messages are sent back.
-        send_back_cause: write what a listener raised, and where, into what is sent back.
+        timeout_ms: how long a listener call may take before it is left behind and its messages are
+            sent back.
+        send_back_cause: whether messages sent back say what the listener raised, and where.
     """
 
     listener: str
@@ -66,7 +67,7 @@ def consume_options(given: Mapping[str, str]) -> ConsumeOptions:
     """Parse the options of consuming; names match in any case.
 
     Raises:
-        ConfigurationError: an unknown, missing or unusable option; the text says what to give.
+        ConfigurationError: an option is unknown, missing or unusable; the error says what to give.
     """
     values = known(of_a_sink(given), CONSUME_OPTIONS)
     connect = connect_settings(values)

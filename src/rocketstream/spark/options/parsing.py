@@ -1,4 +1,4 @@
-"""From the text of an option to a value: what every format of ours reads its options with.
+"""Reads values from the texts of options, for all formats of ours.
 
 Law: pure; every mistake is a ConfigurationError that names the option, what was given and what is
 accepted.
@@ -15,9 +15,9 @@ from rocketstream.errors import ConfigurationError
 T = TypeVar("T")
 
 IGNORED_OPTIONS: Final = frozenset({"mergeschema", "recursivefilelookup"})
-"""Options Spark itself may hand to any source."""
+"""Options Spark itself may pass to any source."""
 PATH_OPTIONS: Final = frozenset({"path", "paths"})
-"""What ``load``, ``save`` and ``start`` make of their argument."""
+"""The options that ``load``, ``save`` and ``start`` make of their argument."""
 
 
 FOREIGN_NAMES: Final = {
@@ -33,14 +33,14 @@ FOREIGN_NAMES: Final = {
     "subexpression": "tags",
     "consumer.tag": "tags",
 }
-"""What the same thing is called elsewhere: in Spark's Kafka source, in RocketMQ's Java clients."""
+"""Names of the same thing elsewhere: in Spark's Kafka source, in RocketMQ's Java clients."""
 
 
 def known(given: Mapping[str, str], accepted: Sequence[str]) -> dict[str, str]:
-    """Return the options given under their documented spelling; names match in any case.
+    """Return the given options under their documented spelling; names match in any case.
 
     Raises:
-        ConfigurationError: an option that is none of those accepted.
+        ConfigurationError: an option is not among those accepted.
     """
     spelled = {name.lower(): name for name in accepted}
     values: dict[str, str] = {}
@@ -66,7 +66,7 @@ def known(given: Mapping[str, str], accepted: Sequence[str]) -> dict[str, str]:
 
 
 def of_a_sink(given: Mapping[str, str]) -> dict[str, str]:
-    """Return options without those Spark hands to a sink although they are meant for the query."""
+    """Return options without those Spark passes to a sink but which are meant for the query."""
     return {name: value for name, value in given.items() if name.lower() not in _OF_A_QUERY}
 
 
@@ -84,7 +84,7 @@ def required(values: Mapping[str, str], name: str, what: str) -> str:
 def number(
     values: Mapping[str, str], name: str, default: T, low: int, high: int = 2**63 - 1
 ) -> int | T:
-    """Return a whole number within bounds, ``default`` when it is not given."""
+    """Return a whole number within bounds; ``default`` when the option is not given."""
     text = values.get(name)
     if text is None:
         return default
@@ -99,7 +99,7 @@ def number(
 
 
 def flag(values: Mapping[str, str], name: str, default: bool) -> bool:
-    """Return true or false, ``default`` when it is not given."""
+    """Return true or false; ``default`` when the option is not given."""
     text = values.get(name)
     if text is None:
         return default
@@ -109,7 +109,7 @@ def flag(values: Mapping[str, str], name: str, default: bool) -> bool:
 
 
 def bad(name: str, value: str, accepted: str) -> ConfigurationError:
-    """Return the error of an option that cannot be used."""
+    """Return the error for an option that cannot be used."""
     return ConfigurationError(
         f"option {name!r} is {value!r}; give {accepted}", option=name, value=value
     )

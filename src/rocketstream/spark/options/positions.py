@@ -1,6 +1,6 @@
-"""Where a read begins and ends, as a user may say it.
+"""The positions where a read begins and ends, as a user may write them.
 
-Law: pure; text in, a frozen value out; what a position means for a queue the cluster knows.
+Law: pure; text in, a frozen value out; the cluster decides what a position means for a queue.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Place = tuple[str, str | None, int | None]
 
 @dataclass(frozen=True, slots=True)
 class QueueTable:
-    """A number for some queues: one by one, or all of a broker or of a topic together.
+    """A number for some queues: for single ones, or for all of a broker or a topic together.
 
     Attributes:
         values: by topic, broker and queue; None stands for all brokers, or all queues.
@@ -41,7 +41,7 @@ class QueueTable:
     values: Mapping[Place, int]
 
     def of(self, queue: MessageQueue) -> int | None:
-        """Return a queue's number, the one nearest to it; None where it has none."""
+        """Return the number that applies most closely to a queue; None where there is none."""
         topic, broker, queue_id = queue.topic, queue.broker_name, queue.queue_id
         for place in ((topic, broker, queue_id), (topic, broker, None), (topic, None, None)):
             if place in self.values:
@@ -49,7 +49,7 @@ class QueueTable:
         return None
 
     def strangers(self, queues: Iterable[MessageQueue]) -> list[str]:
-        """Return what it names that is not among some queues, nor a broker or topic of them."""
+        """Return the names that match none of some queues, nor their brokers or topics."""
         there: set[Place] = set()
         for topic, broker, queue_id in queues:
             there |= {(topic, broker, queue_id), (topic, broker, None), (topic, None, None)}
@@ -61,14 +61,15 @@ class QueueTable:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where to begin or end: one end of every queue, the group's place, offsets, or times.
+    """Where to begin or end: one end of every queue, the group's offsets, given offsets, or times.
 
     Attributes:
-        kind: which of them.
-        table: offsets or times of queues; one it does not name begins at its earliest offset, and
-            ends at its latest.
-        timestamp_ms: of kind ``timestamp``: a point of time as of ``times.point_ms``.
-        must_match: a queue without a row of that time or later is an error, not read from its end.
+        kind: which of these.
+        table: offsets or times of queues; a queue not in it begins at its earliest offset, or ends
+            at its latest.
+        timestamp_ms: for kind ``timestamp``, a point in time as ``times.point_ms`` returns it.
+        must_match: whether a queue without a row of that time or later is an error, instead of
+            being read from its end.
     """
 
     kind: Kind
@@ -85,10 +86,10 @@ _NAMED: Final = {"earliest": AT_EARLIEST, "latest": AT_LATEST, "group": AT_GROUP
 
 
 def bounds(values: Mapping[str, str], topics: TopicChoice, mode: Mode) -> tuple[Position, Position]:
-    """Return where a read begins and ends.
+    """Return the positions where a read begins and ends.
 
     Raises:
-        ConfigurationError: a position that cannot be used, or not in this mode, or two of them.
+        ConfigurationError: a position cannot be used, or not in this mode, or two are given.
     """
     if mode == "stream":
         for name in END_OPTIONS:
@@ -160,7 +161,7 @@ def _must_match(values: Mapping[str, str], given: list[str]) -> bool:
 def offset_table(name: str, text: str, topics: TopicChoice) -> QueueTable:
     """Parse ``{"topic":{"broker":{"0":123}}}``; -2 stands for earliest, -1 for latest.
 
-    A number in place of a topic's or broker's object is that of all its queues.
+    A number in place of a topic's or broker's object applies to all its queues.
     """
     accepted = f"earliest, latest, group, or {_TREE} with offsets or words, -2 earliest, -1 latest"
     return _table(name, text, topics, _offset_of, accepted)

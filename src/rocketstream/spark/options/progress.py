@@ -1,4 +1,4 @@
-"""What a user may set on ``rocketmq-progress``: which groups of a cluster, or which offset files.
+"""The options of ``rocketmq-progress``: which groups of a cluster, or which offset files.
 
 Law: pure; text in, a frozen value out.
 """
@@ -30,10 +30,10 @@ class ProgressOptions(ConnectOptions):
     """The options of reading a cluster's progress.
 
     Attributes:
-        groups: these groups; None for those of ``group_pattern``, or all.
+        groups: only these groups; None for those of ``group_pattern``, or all.
         group_pattern: groups whose whole name matches this regular expression; None for none.
         topics: only these topics; None for all.
-        interval_ms: a stream takes a snapshot at most every so often.
+        interval_ms: the least time between two snapshots of a stream.
         owners: whether members are asked which queues they hold.
     """
 
@@ -53,7 +53,7 @@ class FileOptions:
 
     Attributes:
         paths: files, directories of a store, or patterns of them.
-        backup: whether ``.bak`` is taken where a file is missing or broken.
+        backup: whether ``.bak`` is read where a file is missing or broken.
     """
 
     paths: tuple[str, ...]
@@ -61,7 +61,7 @@ class FileOptions:
 
 
 def is_of_files(given: Mapping[str, str]) -> bool:
-    """Tell whether the options name files rather than a cluster."""
+    """Return whether the options name files rather than a cluster."""
     return any(name.lower() in {"path", "paths"} for name in given)
 
 
@@ -69,7 +69,7 @@ def progress_options(given: Mapping[str, str]) -> ProgressOptions:
     """Parse the options of reading a cluster; names match in any case.
 
     Raises:
-        ConfigurationError: an unknown, missing or unusable option; the text says what to give.
+        ConfigurationError: an option is unknown, missing or unusable; the error says what to give.
     """
     if any(name.lower() == "backup" for name in given):
         raise ConfigurationError(
@@ -98,7 +98,7 @@ def file_options(given: Mapping[str, str]) -> FileOptions:
     """Parse the options of reading offset files; names match in any case.
 
     Raises:
-        ConfigurationError: an option that is not one of files, or no path.
+        ConfigurationError: an option does not apply to files, or there is no path.
     """
     lower = {name.lower(): value for name, value in given.items()}
     for name in PROGRESS_OPTIONS:
@@ -108,7 +108,7 @@ def file_options(given: Mapping[str, str]) -> FileOptions:
                 f"other. Options of files: {', '.join(FILE_OPTIONS)}",
                 option=name,
             )
-    # ``load`` of several makes a list of them.
+    # ``load`` with several paths makes a list of them.
     values = known({k: v for k, v in given.items() if k.lower() != "paths"}, FILE_OPTIONS)
     paths = [lower["path"]] if lower.get("path", "").strip() else []
     if "paths" in lower:
@@ -119,7 +119,7 @@ def file_options(given: Mapping[str, str]) -> FileOptions:
 
 
 def _listed(text: str) -> list[str]:
-    """Return the paths Spark hands over when ``load`` is given several."""
+    """Return the paths Spark passes when ``load`` is given several."""
     try:
         found = json.loads(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""What a user may set on a read of ``format("rocketmq")``.
+"""The options of a read of ``format("rocketmq")``.
 
 Law: pure; text in, a frozen value out; every mistake is a ConfigurationError naming the option.
 """
@@ -55,22 +55,23 @@ class ReadOptions(ConnectOptions):
 
     Attributes:
         choice: which topics and queues to read.
-        group: consumer group named to the brokers, None for none.
+        group: the consumer group named to the brokers, None for none.
         commit_offsets: whether a stream's progress is reported as offsets of ``group``.
         group_member: client id of the live member this stream stands for, None for none.
         start: where queues begin.
         end: where they end (batch only).
         tags: subscription expression, ``*`` for all.
         sql: SQL92 condition on properties, None for none.
-        limits: of one micro-batch.
-        min_partitions: at least so many Spark partitions, None to leave it to the planner.
-        max_records_per_partition: most offsets of one Spark partition, None for any number.
+        limits: the limits of one micro-batch.
+        min_partitions: the least number of Spark partitions, None to leave it to the planner.
+        max_records_per_partition: how many offsets one Spark partition has at most, None for any
+            number.
         fail_on_data_loss: whether missing offsets are an error.
         check_body_crc: whether bodies that are read must match the CRC stored with them.
         permissive: whether a record that cannot be decoded becomes a row that says why, instead of
             an error.
-        pull_batch_size: most messages asked for in one pull.
-        pulls_in_flight: pulls under way at a time on one connection.
+        pull_batch_size: how many messages one pull asks for at most.
+        pulls_in_flight: how many pulls are under way at a time on one connection.
         queue_refresh_ms: how often a stream looks for new queues.
     """
 
@@ -94,7 +95,7 @@ class ReadOptions(ConnectOptions):
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The topics named, in the order given; none where they are told by a pattern."""
+        """The named topics, in the order given; none where a pattern selects them."""
         return self.choice.names
 
     def __repr__(self) -> str:
@@ -105,7 +106,7 @@ def read_options(given: Mapping[str, str], mode: Mode) -> ReadOptions:
     """Parse the options of a read; names match in any case.
 
     Raises:
-        ConfigurationError: an unknown, missing or unusable option; the text says what to give.
+        ConfigurationError: an option is unknown, missing or unusable; the error says what to give.
     """
     values = known(spelled_as_options(given, READ_OPTIONS), READ_OPTIONS)
     connect = connect_settings(values)
@@ -134,10 +135,10 @@ def read_options(given: Mapping[str, str], mode: Mode) -> ReadOptions:
 
 
 def is_permissive(given: Mapping[str, str]) -> bool:
-    """Tell what option ``mode`` says; names match in any case, other options are not looked at.
+    """Return the value of option ``mode``; other options are not checked.
 
     Raises:
-        ConfigurationError: it is neither ``failFast`` nor ``permissive``.
+        ConfigurationError: the value is neither ``failFast`` nor ``permissive``.
     """
     text = next((value for name, value in given.items() if name.lower() == "mode"), "failFast")
     lower = text.strip().lower()
@@ -159,7 +160,7 @@ def _group(values: Mapping[str, str]) -> str | None:
 
 
 def _commit_offsets(values: Mapping[str, str], mode: Mode) -> bool:
-    """Return whether progress is reported: where a stream names a group, unless told not to."""
+    """Return whether progress is reported: if a stream names a group, unless told not to."""
     wanted = flag(values, "commitOffsets", bool(values.get("group")))
     if wanted and "commitOffsets" in values and mode == "batch":
         raise ConfigurationError(

@@ -1,7 +1,6 @@
-"""What a user may set on a read of a store directory (option ``storePath``).
+"""The options of a read of a store directory (option ``storePath``).
 
-Law: pure; text in, a frozen value out. Where to begin and end is said as for a read through
-brokers.
+Law: pure; text in, a frozen value out. Begin and end are given as for a read through brokers.
 """
 
 from __future__ import annotations
@@ -44,13 +43,13 @@ class StoreOptions:
     Attributes:
         store_path: the directory a broker calls ``storePathRootDir``.
         commit_log_paths: directories of the commit log's files, usually one.
-        broker_name: what rows carry as ``brokerName``; a store does not say whose it is.
+        broker_name: the ``brokerName`` of rows; a store does not name its broker.
         topics: topics to read, in the order given, without repeats.
         start: where queues begin.
         end: where they end.
         tags: subscription expression, ``*`` for all.
-        min_partitions: at least so many Spark partitions, None to leave it to the planner.
-        fail_on_data_loss: whether offsets that are gone are an error.
+        min_partitions: the least number of Spark partitions, None to leave it to the planner.
+        fail_on_data_loss: whether missing offsets are an error.
         check_body_crc: whether bodies that are read must match the CRC stored with them.
         skip_damaged: whether damaged records are named in a warning and left out.
     """
@@ -69,7 +68,7 @@ class StoreOptions:
 
 
 def is_store_read(given: Mapping[str, str]) -> bool:
-    """Tell whether options ask for a store directory; names match in any case."""
+    """Return whether options ask for a store directory; names match in any case."""
     return any(name.lower() == "storepath" for name in given)
 
 
@@ -77,7 +76,7 @@ def store_options(given: Mapping[str, str]) -> StoreOptions:
     """Parse the options of a read of a store directory; names match in any case.
 
     Raises:
-        ConfigurationError: an unknown, missing or unusable option; the text says what to give.
+        ConfigurationError: an option is unknown, missing or unusable; the error says what to give.
     """
     _refuse_those_of_brokers(given)
     values = known(given, STORE_OPTIONS)
@@ -104,7 +103,7 @@ def store_options(given: Mapping[str, str]) -> StoreOptions:
 
 
 def _refuse_those_of_brokers(given: Mapping[str, str]) -> None:
-    """Say of an option that exists elsewhere why it has no place here."""
+    """Refuse an option that exists for other reads, and say why it has no use here."""
     ours = {name.lower() for name in STORE_OPTIONS}
     theirs = {name.lower(): name for name in (*READ_OPTIONS, *CONNECT_OPTIONS)}
     for name in given:
@@ -117,7 +116,7 @@ def _refuse_those_of_brokers(given: Mapping[str, str]) -> None:
 
 
 def _local(name: str, path: str) -> str:
-    """Return the path of a directory given as one or as a ``file:`` URI."""
+    """Return the path of a directory given as a path or as a ``file:`` URI."""
     parts = urlsplit(path)
     if parts.scheme == "file":
         path = unquote(parts.path)

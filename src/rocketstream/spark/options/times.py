@@ -1,7 +1,7 @@
 """Points and lengths of time as a user may write them.
 
-Law: pure; text in, milliseconds out. Nobody looks at a clock here: a time told from now stays
-relative until somebody who has one resolves it.
+Law: pure; text in, milliseconds out. No clock is read here: a time relative to now stays relative
+until a caller with a clock resolves it.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ _LENGTH: Final = re.compile(r"([0-9]{1,12})\s*([a-z]+)", re.ASCII)
 _NUMBER: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 _SECONDS: Final = range(10**9, 10**11)
-"""As milliseconds these are days of 1970 to 1973, as seconds days since 2001: nobody means the
-former."""
+"""As milliseconds these numbers are days of 1970 to 1973, as seconds days since 2001: nobody means
+the former.
+"""
 
 TIME_ACCEPTED: Final = (
     "milliseconds since 1970 UTC (not seconds), ISO 8601 such as 2024-05-01T12:00:00Z, or a time "
@@ -37,11 +38,11 @@ LENGTH_ACCEPTED: Final = "a length of time such as 15m, 30s or 1h (ms, s, m, h, 
 
 
 def point_ms(text: str) -> int | None:
-    """Return a point in time, None for what is none.
+    """Return a point in time; None for a text that is not one.
 
-    Milliseconds since 1970 UTC where it is not negative; a negative number is that many
-    milliseconds before now, whenever now is looked at: see ``since_1970``. A number that can only
-    be seconds since 1970 is none: everything there is would be read for it.
+    A number that is not negative is milliseconds since 1970 UTC. A negative number is that many
+    milliseconds before now, where ``since_1970`` sets now. A number that can only be seconds since
+    1970 is not a point in time: it would make a read begin at the oldest message.
     """
     text = text.strip()
     if _NUMBER.fullmatch(text):
@@ -60,12 +61,12 @@ def point_ms(text: str) -> int | None:
 
 
 def since_1970(point: int, now_ms: int) -> int:
-    """Return a point in milliseconds since 1970, one told from now with ``now_ms`` as now."""
+    """Return a point in milliseconds since 1970; a relative one is counted from ``now_ms``."""
     return point if point >= 0 else max(0, now_ms + point)
 
 
 def length_ms(text: str, bare_ms: bool = True) -> int | None:
-    """Return a length of time in milliseconds, None for what is none.
+    """Return a length of time in milliseconds; None for a text that is not one.
 
     Args:
         text: a number with a unit, such as ``15m`` or ``2 minutes``.

@@ -1,6 +1,6 @@
-"""Which topics and queues a read is of, as a user may say it: by name, by pattern, one by one.
+"""The topics and queues a read selects: by name, by pattern, or one by one.
 
-Law: pure; text in, a frozen value out; it knows names, not which of them exist.
+Law: pure; text in, a frozen value out; knows names, not which of them exist.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rocketstream.model import MessageQueue
 from rocketstream.spark.options.parsing import bad
 
 TOPIC_OPTIONS: Final = ("topic", "topics", "topicPattern", "assign")
-"""The ways to say what to read; exactly one of them is given."""
+"""The options that select what to read; exactly one of them is given."""
 
 _NAMES: Final = "a topic, or several separated by commas"
 _ASSIGN: Final = 'queues as {"topic":{"broker":[0,1]}}'
@@ -24,10 +24,10 @@ _ASSIGN: Final = 'queues as {"topic":{"broker":[0,1]}}'
 
 @dataclass(frozen=True, slots=True)
 class TopicChoice:
-    """What a read is of.
+    """What a read selects.
 
     Attributes:
-        names: topics named, in the order given, without repeats; none with ``pattern``.
+        names: the named topics, in the order given, without repeats; none with ``pattern``.
         pattern: regular expression that a whole topic name must match, None for names.
         queues: the only queues to read of ``names``, None for all of them.
     """
@@ -37,28 +37,28 @@ class TopicChoice:
     queues: frozenset[MessageQueue] | None = None
 
     def has(self, topic: str) -> bool:
-        """Whether queues of a topic are asked for."""
+        """Whether queues of a topic are selected."""
         if self.pattern is not None:
             return re.fullmatch(self.pattern, topic) is not None
         return topic in self.names
 
     def wants(self, queue: MessageQueue) -> bool:
-        """Whether a queue is asked for."""
+        """Whether a queue is selected."""
         return self.has(queue.topic) if self.queues is None else queue in self.queues
 
     @property
     def text(self) -> str:
-        """What was chosen, for messages."""
+        """The selection as text for messages."""
         if self.pattern is not None:
             return f"topics that match {self.pattern!r}"
         return ", ".join(self.names)
 
 
 def topic_choice(values: Mapping[str, str]) -> TopicChoice:
-    """Return what a read is of.
+    """Return the topics and queues a read selects.
 
     Raises:
-        ConfigurationError: none or several of ``TOPIC_OPTIONS``, or one that cannot be used.
+        ConfigurationError: none or several of ``TOPIC_OPTIONS`` are given, or one cannot be used.
     """
     given = [name for name in TOPIC_OPTIONS if values.get(name, "").strip()]
     if len(given) != 1:

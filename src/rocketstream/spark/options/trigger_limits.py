@@ -1,6 +1,6 @@
-"""How much one micro-batch of a stream may hold, as a user may say it.
+"""The limits of one micro-batch of a stream.
 
-Law: pure; text in, a frozen value out; what it means for queues is the driver's.
+Law: pure; text in, a frozen value out; the driver decides what it means for queues.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LIMIT_OPTIONS: Final = (
     "maxBytesPerTrigger",
 )
 TRIGGER_DELAY_MS: Final = 900_000
-"""The 15 minutes of Spark's Kafka source."""
+"""The 15 minutes that Spark's Kafka source uses too."""
 
 _BYTES: Final = re.compile(r"([0-9]{1,15})\s*([kmgt]?)b?", re.ASCII)
 _UNIT_BYTES: Final = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
@@ -33,10 +33,10 @@ class TriggerLimits:
     """The limits of a micro-batch; None for none.
 
     Attributes:
-        rows_max: offsets it holds at most.
-        rows_min: offsets that are worth one.
-        delay_max_ms: how long fewer than ``rows_min`` wait.
-        bytes_max: bytes of stored messages it holds, about.
+        rows_max: how many offsets a micro-batch holds at most.
+        rows_min: how many offsets are worth a micro-batch.
+        delay_max_ms: how long fewer offsets than ``rows_min`` wait.
+        bytes_max: roughly how many bytes of stored messages a micro-batch holds at most.
     """
 
     rows_max: int | None = None
@@ -46,7 +46,7 @@ class TriggerLimits:
 
     @property
     def given(self) -> tuple[str, ...]:
-        """The options that were given, as documented."""
+        """The given options under their documented names."""
         values = (self.rows_max, self.rows_min, None, self.bytes_max)
         names = zip(LIMIT_OPTIONS, values, strict=True)
         return tuple(name for name, value in names if value is not None)
@@ -56,7 +56,7 @@ def trigger_limits(values: Mapping[str, str], mode: Mode) -> TriggerLimits:
     """Return the limits of micro-batches.
 
     Raises:
-        ConfigurationError: one that cannot be used, contradicts another, or is given for a batch.
+        ConfigurationError: a limit cannot be used, contradicts another, or is given for a batch.
     """
     given = [name for name in LIMIT_OPTIONS if name in values]
     if given and mode == "batch":

@@ -1,4 +1,4 @@
-"""What a user may set on a write.
+"""The options of a write.
 
 Law: pure; text in, a frozen value out; every mistake is a ConfigurationError naming the option.
 """
@@ -38,15 +38,16 @@ class WriteOptions(ConnectOptions):
     """The options of a write.
 
     Attributes:
-        topic: where all rows go, None where a column says it.
-        producer_group: the group brokers see.
-        write_id: what a batch write is called in its messages, None for a random id.
-        drop_reserved: whether reserved names among the properties are left out, not refused.
-        max_message_size: greatest body, bytes; what the brokers accept.
-        send_batch_size: most messages of one request.
-        send_batch_bytes: most bytes of one request, unless one message alone is larger.
-        sends_in_flight: requests under way at a time in each task.
-        default_topic_queue_nums: queues of a topic that a broker creates by itself.
+        topic: the topic all rows go to, None where a column names it.
+        producer_group: the producer group named to brokers.
+        write_id: the id of a batch write in its messages, None for a random one.
+        drop_reserved: whether properties with reserved names are left out instead of refused.
+        max_message_size: the largest body in bytes, which is what the brokers accept.
+        send_batch_size: how many messages one request holds at most.
+        send_batch_bytes: how many bytes one request holds at most, unless one message alone is
+            larger.
+        sends_in_flight: how many requests are under way at a time in each task.
+        default_topic_queue_nums: how many queues a topic gets that a broker creates by itself.
     """
 
     topic: str | None
@@ -67,7 +68,7 @@ def write_options(given: Mapping[str, str], mode: Mode) -> WriteOptions:
     """Parse the options of a write; names match in any case.
 
     Raises:
-        ConfigurationError: an unknown, missing or unusable option; the text says what to give.
+        ConfigurationError: an option is unknown, missing or unusable; the error says what to give.
     """
     values = known(of_a_sink(given), WRITE_OPTIONS)
     connect = connect_settings(values)

@@ -1,4 +1,4 @@
-"""The columns of progress, of a cluster and of offset files, and the choice a user makes of them.
+"""The columns of progress, for a cluster and for offset files, and the user's choice of them.
 
 Law: pure; names and Spark type names, rows of values in their order.
 """
@@ -30,7 +30,7 @@ CLUSTER_COLUMNS: Final[dict[str, str]] = {
     "error": "string",
     "expired": "bigint",
 }
-"""Of a cluster: name and Spark type, in the order of the schema."""
+"""The columns for a cluster: name and Spark type, in the order of the schema."""
 
 FILE_COLUMNS: Final[dict[str, str]] = {
     "file": "string",
@@ -42,10 +42,10 @@ FILE_COLUMNS: Final[dict[str, str]] = {
     "committedOffset": "bigint",
     "modifiedAt": "timestamp",
 }
-"""Of offset files: name and Spark type, in the order of the schema."""
+"""The columns for offset files: name and Spark type, in the order of the schema."""
 
 Chosen = tuple[tuple[str, str], ...]
-"""The user's spelling of each column asked for, and our name."""
+"""The user's spelling of each requested column, and our name."""
 
 
 def ddl(columns: Mapping[str, str]) -> str:
@@ -57,11 +57,11 @@ def choose(columns: Mapping[str, str], fields: Sequence[tuple[str, str, bool]]) 
     """Return the columns a user's schema asks for.
 
     Args:
-        columns: those there are.
-        fields: label, Spark type and whether nulls are allowed, of each field.
+        columns: the existing columns.
+        fields: the label and Spark type of each field, and whether nulls are allowed.
 
     Raises:
-        ConfigurationError: an unknown name, another type, or a column that may not be null.
+        ConfigurationError: a name is unknown, a type differs, or a column is NOT NULL.
     """
     ours = {name.lower(): name for name in columns}
     wrong: list[str] = []
@@ -89,7 +89,7 @@ def choose(columns: Mapping[str, str], fields: Sequence[tuple[str, str, bool]]) 
 def picked(
     columns: Mapping[str, str], chosen: Chosen, rows: Sequence[Sequence[Any]]
 ) -> list[tuple[Any, ...]]:
-    """Return rows of all columns reduced to those chosen."""
+    """Return rows of all columns reduced to the chosen ones."""
     order = list(columns)
     places = [order.index(name) for _, name in chosen]
     return [tuple(row[place] for place in places) for row in rows]

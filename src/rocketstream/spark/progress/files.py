@@ -32,8 +32,8 @@ def read_files(options: FileOptions) -> list[Row]:
     """Return the rows of ``FILE_COLUMNS`` of all files.
 
     Raises:
-        ConfigurationError: a file is not there, cannot be read, or holds no offsets; the text
-            names it and what to do.
+        ConfigurationError: a file does not exist, cannot be read, or holds no offsets; the error
+            names it and says what to do.
     """
     rows: list[Row] = []
     for given in options.paths:
@@ -62,7 +62,7 @@ def _files_of(given: str, backup: bool) -> Iterator[Path]:
 
 
 def _inside(directory: Path, backup: bool) -> Path:
-    """Return the offset file of a store's or a client's directory."""
+    """Return the offset file in a store's or a client's directory."""
     for name in _IN_STORE:
         path = directory / name
         if path.exists() or (backup and _backup_of(path).exists()):
@@ -112,10 +112,10 @@ def _parsed(path: Path) -> list[Row]:
 
 
 def _is_of_client(data: bytes) -> bool:
-    """Tell a client's table from a broker's: its keys are queues.
+    """Return whether a table is a client's, not a broker's: its keys are queues.
 
     Raises:
-        RemoteProtocolError: there is no table.
+        RemoteProtocolError: the data is not a table.
     """
     value = fastjson.loads(data)
     table = value.get("offsetTable") if isinstance(value, Mapping) else None
@@ -136,7 +136,7 @@ def _broker_rows(path: Path, data: bytes, modified_ms: int) -> list[Row]:
 
 
 def _client_rows(path: Path, data: bytes, modified_ms: int) -> list[Row]:
-    """Return a client's offsets; its file lies in ``<client id>/<group>/`` (C-304)."""
+    """Return a client's offsets; its file is in ``<client id>/<group>/`` (C-304)."""
     is_ours = path.name.removesuffix(BACKUP_SUFFIX) == CLIENT_FILE
     group = path.parent.name if is_ours else None
     client_id = path.parent.parent.name if is_ours else None

@@ -1,7 +1,7 @@
 """Progress as a stream: which snapshot each micro-batch holds, and when the next one is due.
 
-Law: offsets and times; snapshots are taken by a function handed in. Progress cannot be read again:
-a batch that is planned anew after a restart gets a snapshot of its own, with its own time.
+Law: offsets and times; snapshots are taken by a function that is passed in. Past progress cannot be
+read again: a batch that is planned anew after a restart gets a new snapshot, with its own time.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ logger = logging.getLogger("rocketstream.spark")
 
 VERSION: Final = 1
 WAIT_MS: Final = 200
-"""How long Spark, which asks every 10 ms, is kept waiting while no snapshot is due."""
+"""How long Spark, which asks every 10 ms, has to wait while no snapshot is due."""
 
 Take = Callable[[int], list[Row]]
-"""Takes a snapshot and writes the time given, ms since 1970, into its rows."""
+"""Takes a snapshot and writes the given time, ms since 1970, into its rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,23 +31,23 @@ class SnapshotOffset:
     """A point of the stream: how many snapshots were taken, and when the last one was.
 
     Attributes:
-        number: 0 before the first.
-        at_ms: ms since 1970; 0 before the first.
+        number: how many snapshots were taken; 0 before the first.
+        at_ms: when the last one was taken, ms since 1970; 0 before the first.
     """
 
     number: int = 0
     at_ms: int = 0
 
     def to_json(self) -> dict[str, int]:
-        """Return what Spark keeps in its checkpoint."""
+        """Return the value Spark keeps in its checkpoint."""
         return {"v": VERSION, "snapshot": self.number, "at": self.at_ms}
 
     @classmethod
     def from_json(cls, value: Any) -> SnapshotOffset:
-        """Read what ``to_json`` wrote.
+        """Read the value that ``to_json`` made.
 
         Raises:
-            ConfigurationError: the offset of another source, or of a later version.
+            ConfigurationError: it is the offset of another source, or of a later version.
         """
         if isinstance(value, dict) and value.get("v") == VERSION:
             number, at_ms = value.get("snapshot"), value.get("at")
@@ -64,8 +64,8 @@ class History:
 
     Args:
         take: takes a snapshot.
-        interval_ms: a snapshot is due so long after the one before.
-        clock: tells when.
+        interval_ms: how long after a snapshot the next is due.
+        clock: gives the times.
     """
 
     def __init__(self, take: Take, interval_ms: int, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -78,16 +78,16 @@ class History:
         self._stopped = threading.Event()
 
     def prepare_available_now(self) -> None:
-        """Let one more snapshot be all there is."""
+        """Make one more snapshot the last one."""
         self._left = 1
 
     def latest(self, start: SnapshotOffset | None) -> SnapshotOffset:
-        """Return the offset of a new snapshot if one is due, else ``start`` itself.
+        """Return the offset of a new snapshot if one is due, otherwise ``start`` itself.
 
-        A cluster out of reach is a snapshot too: a hole in the history with its reason.
+        A cluster out of reach gives a snapshot too: a gap in the history with its reason.
 
         Args:
-            start: end of the batch before; None on Spark 4.0 and 4.1, which do not tell.
+            start: end of the previous batch; None on Spark 4.0 and 4.1, which do not pass it.
         """
         start = self._seen if start is None else start
         if self._left == 0:
@@ -111,16 +111,16 @@ class History:
             return []
         if self._held is not None and self._held[0] == end:
             return self._held[1]
-        # Planned by a run before this one, or by one that failed: that snapshot is gone.
+        # Planned by an earlier run, or by one that failed: its snapshot is gone.
         return self._rows(self._clock.now_ms())
 
     def stop(self) -> None:
-        """End waiting."""
+        """Stop waiting."""
         self._stopped.set()
 
     def _is_due(self, start: SnapshotOffset) -> bool:
         now_ms = self._clock.now_ms()
-        # A clock that was set back does not silence the history until it catches up.
+        # A clock that was set back must not silence the history until it has caught up.
         return not start.at_ms <= now_ms < start.at_ms + self._interval_ms
 
     def _rows(self, at_ms: int) -> list[Row]:

@@ -1,6 +1,6 @@
 """A snapshot: one sweep over a cluster's groups, as rows of one moment.
 
-Law: asks, through ``rocketstream.admin``; opens its connections for one sweep and closes them.
+Law: asks through ``rocketstream.admin``; opens connections for one sweep and closes them.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ def take(options: ProgressOptions, observed_ms: int) -> list[Row]:
     """Return the rows of ``CLUSTER_COLUMNS`` as they are now.
 
     Args:
-        options: which groups and topics, and how to reach the cluster.
-        observed_ms: the time to write into them, ms since 1970.
+        options: select groups and topics, and say how to reach the cluster.
+        observed_ms: the time to write into the rows, ms since 1970.
 
     Raises:
         ConnectError: no name server answered.
     """
-    # Not the whole Admin: what else it can do has locks, which do not travel by value.
+    # Not the whole Admin: its other parts have locks, which cannot travel by value.
     with admin_client(options) as client:
         found = ProgressAdmin(client, options.request_timeout_ms, SYSTEM_CLOCK).progress(
             options.groups,
@@ -38,7 +38,7 @@ def take(options: ProgressOptions, observed_ms: int) -> list[Row]:
 
 
 def failed(error: Exception, observed_ms: int) -> list[Row]:
-    """Return the one row that tells why a snapshot has no other."""
+    """Return the one row that says why a snapshot has no others."""
     return [_row(ProgressRow(None, None, None, error=str(error)), observed_ms)]
 
 

@@ -1,7 +1,7 @@
 """The ``rocketmq-progress`` data source as Spark sees it.
 
-Law: pyspark's classes and nothing of substance. What is read is read on the driver and travels
-inside the partition: a task only hands it over.
+Law: pyspark's classes and nothing of substance. Rows are read on the driver and travel inside the
+partition: a task only hands them on.
 """
 
 from __future__ import annotations
@@ -84,11 +84,11 @@ class ProgressDataSource(Format):
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Which columns a read returns, of which.
+    """The columns a read returns, out of the existing ones.
 
     Attributes:
-        columns: name and Spark type of those there are.
-        chosen: those asked for.
+        columns: name and Spark type of the existing columns.
+        chosen: the requested columns.
     """
 
     columns: Mapping[str, str]
@@ -107,11 +107,11 @@ class Shape:
         return cls(columns, choose(columns, fields))
 
     def partitions(self, rows: Sequence[Row]) -> list[api.InputPartition]:
-        """Return the one partition that carries some rows."""
+        """Return the one partition, which carries some rows."""
         return [api.InputPartition(picked(self.columns, self.chosen, rows))]
 
     def batches(self, partition: api.InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield what a partition carries."""
+        """Yield the rows a partition carries."""
         rows = partition.value
         if rows:
             kinds = [(label, self.columns[name]) for label, name in self.chosen]
@@ -156,7 +156,7 @@ class OffsetFileReader(api.DataSourceReader):  # type: ignore[misc]
 
 
 class ProgressStreamReader(AvailableNow, api.DataSourceStreamReader):  # type: ignore[misc]
-    """Takes a snapshot a micro-batch, at most every ``interval``."""
+    """Takes a snapshot per micro-batch, at most every ``interval``."""
 
     def __init__(self, options: ProgressOptions, shape: Shape) -> None:
         self._options = options
@@ -183,7 +183,7 @@ class ProgressStreamReader(AvailableNow, api.DataSourceStreamReader):  # type: i
     def partitions(
         self, start: dict[str, Any], end: dict[str, Any]
     ) -> Sequence[api.InputPartition]:
-        """Hand the batch's snapshot over, or take one if it was planned by an earlier run."""
+        """Return the batch's snapshot, or take one if an earlier run planned the batch."""
         begin, until = SnapshotOffset.from_json(start), SnapshotOffset.from_json(end)
         rows = self._history().rows(begin, until)
         return self._shape.partitions(rows) if rows else []
@@ -193,10 +193,10 @@ class ProgressStreamReader(AvailableNow, api.DataSourceStreamReader):  # type: i
         return self._shape.batches(partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Do nothing: a snapshot leaves nothing behind."""
+        """Do nothing: a snapshot leaves nothing to release."""
 
     def stop(self) -> None:
-        """End waiting."""
+        """Stop waiting."""
         if self._open is not None:
             self._open.stop()
 

@@ -1,6 +1,6 @@
-"""A claim on a consumer group: one live member, this process, as long as a query consumes.
+"""A claim on a consumer group: this process is its one live member as long as a query consumes.
 
-Law: begins and ends; whoever is there already is never pushed out, the claim is refused.
+Law: begins and ends. Members that are there already are never displaced: the claim is refused.
 """
 
 from __future__ import annotations
@@ -39,30 +39,31 @@ from rocketstream.spark.tls import tls_context
 logger = logging.getLogger("rocketstream.spark")
 
 LEAVING_MS: Final = 3_000
-"""How long members that are there are waited for: a driver killed a moment ago still counts."""
+"""How long present members are waited for: a driver killed a moment ago still counts as one."""
 
 
 class GroupClaim:
     """This process as the live member of a group whose messages a query consumes.
 
     A context manager. Brokers and tools (consumerConnection, consumerProgress, running info) see a
-    member of the group, and the retry topic exists. ``SparkPushConsumer`` and ``consume`` have one
-    by themselves; one of your own stays while queries come and go: ``consume(..., claim=this)``.
+    member of the group, and the retry topic exists. ``SparkPushConsumer`` and ``consume`` make one
+    themselves; a claim of your own stays while queries come and go: ``consume(..., claim=this)``.
 
     Args:
         group: the consumer group.
-        subscriptions: expression or ``MessageSelector`` by topic; none: all brokers are told.
-        settings: what running info tells; the defaults of a push consumer.
-        orderly: told in running info.
-        progress: returns how far each queue is, for running info; may block. Topics it tells of
-            and ``subscriptions`` does not are shown as subscribed with ``*``.
+        subscriptions: expression or ``MessageSelector`` by topic; without any, all brokers are told
+            of the member.
+        settings: the settings shown in running info; by default those of a push consumer.
+        orderly: whether running info says that queues are consumed in order.
+        progress: returns how far each queue is, for running info; may block. Its topics that are
+            not in ``subscriptions`` are shown as subscribed with ``*``.
         directly: gives one message to the listener, when an operator asks for it (309); may block.
-        facts: told in running info too, by name; may block.
-        clock: of the client.
+        facts: returns further facts for running info, by name; may block.
+        clock: the client's clock.
         **options: ``nameServer`` and the other options of a connection.
 
     Raises:
-        ConfigurationError: a bad group, an option that is unknown or unusable.
+        ConfigurationError: the group is not a group name, or an option is unknown or unusable.
     """
 
     def __init__(
@@ -106,7 +107,7 @@ class GroupClaim:
         """Refuse to stand for another group, or for none.
 
         Raises:
-            ConfigurationError: it is of another group, or not begun.
+            ConfigurationError: the claim is of another group, or has not begun.
         """
         if group != self.group:
             raise ConfigurationError(f"the claim is of group {self.group!r}, not of {group!r}")
@@ -114,10 +115,11 @@ class GroupClaim:
             raise ConfigurationError(f"the claim of group {group!r} has not begun: call begin()")
 
     def begin(self) -> None:
-        """Join the group; blocks for a few requests, 3 s where somebody is there.
+        """Join the group; blocks for a few requests, and for 3 s if it has members.
 
         Raises:
-            ClientStateError: the group has live members, which are named; or begun already.
+            ClientStateError: the group has live members, which the error names; or the claim has
+                begun already.
             RouteNotFoundError: no broker made the retry topic within ``retryTimeoutMs``.
             ConnectError: no name server answered.
         """
@@ -140,7 +142,7 @@ class GroupClaim:
             try:
                 brokers = admin.cluster_info().broker_addr_table if not self._subscriptions else {}
                 engine.run(member.join(list(brokers.values())))
-                # Somebody may have come between the question and the claim.
+                # A member may have joined between the question and the claim.
                 self._refuse(engine.run(member.others()))
                 self._wait_for_retry_topic(admin)
             except BaseException:
@@ -148,7 +150,7 @@ class GroupClaim:
                 raise
 
     def end(self) -> None:
-        """Leave the group; does nothing when not begun."""
+        """Leave the group; does nothing if the claim has not begun."""
         engine, member = self._engine, self._member
         self._engine = self._member = None
         if engine is None or member is None:
@@ -217,10 +219,10 @@ class GroupClaim:
 
 
 def live_members(admin: BlockingAdminClient, group: str) -> frozenset[str]:
-    """Return the client ids of a group's members, as the masters of all brokers know them.
+    """Return the client ids of a group's members, as known to the masters of all brokers.
 
     Raises:
-        TransportError: a broker does not answer, so nobody knows.
+        TransportError: a broker does not answer, so the members are not known.
     """
     header = GetConsumerListByGroupRequestHeader(group)
     found: set[str] = set()
@@ -231,7 +233,7 @@ def live_members(admin: BlockingAdminClient, group: str) -> frozenset[str]:
         command = RemotingCommand.request(RequestCode.GET_CONSUMER_LIST_BY_GROUP, header)
         try:
             answer = admin.request(broker.broker_addrs[0], command)
-        except BrokerError as error:  # Apache answers so where there is no member
+        except BrokerError as error:  # Apache's broker answers this where there is no member
             logger.debug("members of group %s at %s: %s", group, name, error)
             continue
         found.update(GetConsumerListByGroupResponseBody.decode(answer.body).consumer_id_list)

@@ -1,4 +1,4 @@
-"""A listener behind any DataFrame: the sink, set up.
+"""Sets up the sink that gives any DataFrame's rows to a listener.
 
 Law: sets options; starts nothing.
 """
@@ -32,34 +32,35 @@ def consume(
 
     The rows are those of ``format("rocketmq")``, after any transform that keeps the columns
     ``topic, brokerName, queueId, queueOffset, commitLogOffset, reconsumeTimes, properties, body``;
-    other columns are not seen by the listener. Read ``%RETRY%<group>`` besides the topic, or what
-    fails is stored there and not consumed again. ``SparkPushConsumer`` does all of that.
+    other columns are not seen by the listener. Read ``%RETRY%<group>`` besides the topic; otherwise
+    messages that fail are stored there and not consumed again. ``SparkPushConsumer`` does all of
+    that.
 
     Parameters
     ----------
     df
         Rows to consume, streaming or not.
     listener
-        As for ``PushConsumer.register_message_listener``, a coroutine function too. It is sent to
-        tasks by value; many of its calls run at once (``consumeThreadMax``).
+        As for ``PushConsumer.register_message_listener``; may be a coroutine function. It is sent
+        to tasks by value; many of its calls run at once (``consumeThreadMax``).
     orderly
         Consume each queue in order. The rows of a queue are brought into one task.
     claim
         Whether ``start`` of a stream makes this process the live member of the group until the
-        query ends, refused where others are. With Spark Connect it is the client's process, which
-        must reach the cluster. False: no tool sees a consumer and nobody is refused. A
-        ``GroupClaim`` that has begun stays beyond this query. A batch never claims: it moves no
-        offsets, and what it fails is left to whoever consumes the group.
+        query ends; it is refused if the group has other members. With Spark Connect it is the
+        client's process, which must reach the cluster. False: no tool sees a consumer and nobody
+        is refused. A ``GroupClaim`` that has begun stays beyond this query. A batch never claims:
+        it moves no offsets, and messages that fail in it are left to whoever consumes the group.
     **options
         ``group`` and ``nameServer`` are required; ``consumeMessageBatchMaxSize`` (1),
         ``consumeThreadMax`` (20 calls at once in a task), ``maxReconsumeTimes`` (16),
-        ``suspendCurrentQueueTimeMillis`` (1000), ``consumeTimeout`` (15 minutes), and those of a
-        connection as the source has them.
+        ``suspendCurrentQueueTimeMillis`` (1000), ``consumeTimeout`` (15 minutes), and the
+        connection options of the source.
 
     Returns
     -------
     ConsumingWriter or DataFrameWriter
-        To be given a checkpoint, a trigger and a name as Spark's own and started, or saved.
+        Give it a checkpoint, a trigger and a name as you would Spark's own, then start it, or save.
 
     Raises
     ------
@@ -92,11 +93,11 @@ def sink_options(listener: object, orderly: bool, options: Mapping[str, Any]) ->
 
 
 def sink(session: Any, rows: Any, options: Mapping[str, str]) -> Any:
-    """Return the writer of rows that are already where they are to be consumed."""
+    """Return the writer of rows that are already distributed as they are to be consumed."""
     session.dataSource.register(RocketMQConsumerSink)
     if rows.isStreaming:
-        # A stream's sink is looked up in the session that is active in this thread, and in a thread
-        # that the user began none is; making a DataFrame is Spark's only public way to make it so.
+        # A stream's sink is looked up in the session that is active in this thread, and a thread
+        # that the user began has none; making a DataFrame is Spark's only public way to set it.
         session.createDataFrame([], "nothing INT")
         writer = rows.writeStream
     else:

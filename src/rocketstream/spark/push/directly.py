@@ -1,6 +1,6 @@
-"""A message consumed on an operator's request (309): by the listener, in a Spark job of one task.
+"""Has a message consumed on an operator's request (309): by the listener, in a one-task Spark job.
 
-Law: hands over and brings back; the call itself is ``consumer.directly``'s business.
+Law: hands the message over and brings the answer back; ``consumer.directly`` makes the call.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from rocketstream.spark.options import consume_options
 
 
 class OnRequest:
-    """Gives messages to a listener where it is at home; one at a time; any thread.
+    """Gives messages to a listener in Spark's workers; one at a time; from any thread.
 
     Args:
-        session: whose workers run the listener.
-        options: of the sink, with the packed listener.
+        session: the session whose workers run the listener.
+        options: the options of the sink, with the packed listener.
     """
 
     def __init__(self, session: Any, options: Mapping[str, str]) -> None:
@@ -33,21 +33,21 @@ class OnRequest:
     def __call__(self, message: MessageExt, broker_name: str) -> ConsumeMessageDirectlyResult:
         """Have a message consumed; blocks until Spark has a slot and the listener has answered.
 
-        What goes wrong is in the answer, as a listener's exception is.
+        A failure is reported in the answer, like a listener's exception.
         """
         if not self._busy.acquire(blocking=False):
             return _failed("another message is being consumed on request; ask again")
         try:
             return self._run(message.stored_record, broker_name)
-        except Exception as error:  # whatever Spark raises of a job that fails
+        except Exception as error:  # whatever Spark raises for a job that fails
             return _failed(f"the Spark job that calls the listener failed: {error}")
         finally:
             self._busy.release()
 
     def _run(self, record: bytes, broker_name: str) -> ConsumeMessageDirectlyResult:
         options = self._options
-        # A lambda, since Spark takes hints of types for the kind of function it is to be; and not
-        # deterministic, since it may call a function again that it holds to answer always alike.
+        # A lambda, because Spark derives the kind of function from type hints. Not deterministic,
+        # because Spark may call a deterministic function again.
         call = functions.udf(lambda _: consume_one(options, record, broker_name), "binary")
         asked = call.asNondeterministic()
         rows = self._session.range(0, 1, 1, 1).select(asked("id").alias("answer")).collect()

@@ -1,6 +1,6 @@
-"""The end of a query that holds a group: its last offsets are reported, the group is left.
+"""The end of a query that holds a group: reports its last offsets and leaves the group.
 
-Law: waits and tells; which group and which claim is the caller's business.
+Law: waits and reports; the caller knows which group and which claim.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from rocketstream.spark.options import ConnectOptions
 logger = logging.getLogger("rocketstream.spark")
 
 EXIT_WAIT_S: Final = 10.0
-"""How long a process that ends waits until what follows the end of its queries is done."""
+"""How long a process that ends waits for the work that follows the end of its queries."""
 _endings: set[tuple[Any, threading.Thread]] = set()
 
 
 def when_ended(query: Any, group: str, then: Callable[[], object]) -> None:
-    """Call a function once a query has ended, by itself, stopped or failed; does not wait.
+    """Call a function once a query has ended, stopped or failed; does not wait.
 
     A process whose main thread ends after the query's end still has it called.
 
     Args:
         query: Spark's ``StreamingQuery``.
-        group: told where the query failed.
+        group: the group to name if the query failed.
         then: called on a thread of its own.
     """
 
     def wait() -> None:
         try:
             query.awaitTermination()
-        except Exception as error:  # Spark's; whoever awaits the query is told as well
+        except Exception as error:  # The error is Spark's; whoever awaits the query gets it as well
             logger.error("the query of group %s has failed: %s", group, error)
         try:
             then()
@@ -51,12 +51,12 @@ def when_ended(query: Any, group: str, then: Callable[[], object]) -> None:
 
 
 def report_ends(options: ConnectOptions, group: str, ends: Mapping[MessageQueue, int]) -> None:
-    """Report where the last micro-batch ended, since the source reports one behind; never raises.
+    """Report the last micro-batch's end, because the source reports one batch late; never raises.
 
     Args:
-        options: how the cluster is reached.
-        group: whose offsets they are.
-        ends: by queue.
+        options: say how the cluster is reached.
+        group: the group of the offsets.
+        ends: the offsets by queue.
     """
     try:
         with admin_client(options) as admin:
@@ -78,7 +78,7 @@ def _has_ended(query: Any) -> bool:
 
 @atexit.register
 def _finish() -> None:
-    """Let what follows the end of queries be done before the process ends."""
+    """Wait for the work that follows the end of queries before the process ends."""
     for query, thread in list(_endings):
         if _has_ended(query):
             thread.join(EXIT_WAIT_S)

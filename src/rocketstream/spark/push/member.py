@@ -1,7 +1,7 @@
-"""A consuming query as a member of its group: what brokers and tools are told of it.
+"""A consuming query as a member of its group: what brokers and tools learn of it.
 
 Law: on the loop of a client instance; owns no queue, pulls nothing and commits nothing: Spark's
-checkpoint says where the group is, the source reports it.
+checkpoint has the group's offsets, and the source reports them.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ logger = logging.getLogger("rocketstream.spark")
 Progress = Callable[[], Mapping[MessageQueue, int]]
 """Returns how far each queue was consumed."""
 Facts = Callable[[], Mapping[str, str]]
-"""Returns what running info is to tell besides, by name."""
+"""Returns further facts for running info, by name."""
 Directly = Callable[[MessageExt, str], ConsumeMessageDirectlyResult]
-"""Gives one message to the listener, somewhere: the message, the name of its broker."""
+"""Gives one message to the listener; arguments are the message and the name of its broker."""
 
 
 class SparkMember:
     """Implements the instance's ``ConsumerInner`` for a query.
 
     Args:
-        instance: the client instance it lives in.
-        settings: told in running info; the group among them.
-        subscriptions: expression by topic; what ``progress`` tells of besides is added.
+        instance: the client instance it belongs to.
+        settings: the settings shown in running info, including the group.
+        subscriptions: expression by topic; further topics of ``progress`` are added.
         orderly: whether queues are consumed in order.
-        progress: asked when somebody wants to know, on a thread; may block.
-        directly: has one message consumed, on a thread; may block. None: that is refused.
-        facts: told in running info too; asked on a thread; may block.
+        progress: called on a thread when somebody asks; may block.
+        directly: has one message consumed, on a thread; may block. None refuses such requests.
+        facts: returns further facts for running info, called on a thread; may block.
     """
 
     consume_type = "CONSUME_PASSIVELY"
@@ -86,13 +86,13 @@ class SparkMember:
         return self._settings.consumer_group
 
     async def join(self, brokers: Iterable[BrokerData] = ()) -> None:
-        """Register, learn routes, tell the brokers, which make the retry topic (C-111, C-338).
+        """Register, learn routes, and tell the brokers, which make the retry topic (C-111, C-338).
 
         Args:
-            brokers: told although no topic is known that leads to them.
+            brokers: brokers to tell although no known topic leads to them.
 
         Raises:
-            ClientStateError: the instance has a member of the group.
+            ClientStateError: the instance already has a member of the group.
             ConnectError: no name server answered.
         """
         self._instance.register_consumer(self)
@@ -101,7 +101,7 @@ class SparkMember:
                 await self._instance.update_route(topic)
         retry = retry_topic(self.group)
         if brokers:
-            # Until the name server knows the retry topic, and where it is.
+            # Wait until the name server knows the retry topic and its brokers.
             self._instance.routes.apply(retry, TopicRouteData(broker_datas=list(brokers)))
         await self._instance.heartbeat()
         await self._instance.update_route(retry)
@@ -111,19 +111,19 @@ class SparkMember:
         await self._instance.unregister_consumer(self.group)
 
     async def others(self) -> frozenset[str]:
-        """Return the other members of the group, as every reachable broker knows them."""
+        """Return the other members of the group, as known to every reachable broker."""
         found: set[str] = set()
         for address in self._instance.routes.addresses(masters_only=True):
             try:
                 found.update(await self._instance.api.consumer_ids(address, self.group))
-            except RocketMQError as error:  # Apache answers so where there is no member
+            except RocketMQError as error:  # Apache's broker answers this where there is no member
                 logger.debug("members of group %s at %s: %s", self.group, address, error)
         return frozenset(found - {self._instance.client_id})
 
     # --- what the instance asks -------------------------------------------------------------------
 
     def subscribed_topics(self) -> Iterable[str]:
-        """Topics whose routes are wanted."""
+        """Topics whose routes are needed."""
         return [each.topic for each in self._subscriptions]
 
     def heartbeat_data(self) -> ConsumerData:
@@ -138,7 +138,7 @@ class SparkMember:
         )
 
     async def rebalance(self) -> bool:
-        """Warn of members that came later: they consume the same messages again."""
+        """Warn of members that joined later: they consume the same messages again."""
         others = await self.others()
         if others - self._others:
             logger.warning(
@@ -150,7 +150,7 @@ class SparkMember:
         return True
 
     async def persist_offsets(self) -> None:
-        """Look which topics the query reads; its source reports where the checkpoint is."""
+        """Find out which topics the query reads; its source reports the checkpoint's offsets."""
         read = {queue.topic for queue in await self._ends()}
         retry = retry_topic(self.group)
         if read and retry not in read and not self._warned:
@@ -169,10 +169,10 @@ class SparkMember:
         await self._instance.heartbeat()
 
     def connection_lost(self, address: str) -> None:
-        """Nothing was granted."""
+        """Do nothing: the connection granted nothing."""
 
     def connection_made(self, address: str) -> None:
-        """Nothing to ask for."""
+        """Do nothing: there is nothing to ask for."""
 
     async def running_info(self) -> ConsumerRunningInfo:
         """Return settings, subscriptions, and how far each queue is (C-540)."""
@@ -222,7 +222,7 @@ class SparkMember:
         return result
 
     async def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
-        """Say that the checkpoint decides."""
+        """Answer that the checkpoint decides."""
         logger.warning(
             "somebody asks to reset group %s, topic %s: a query goes on where its checkpoint is. "
             "Shut it down, reset the group, and start it on a new checkpoint directory",
@@ -230,19 +230,19 @@ class SparkMember:
         )  # fmt: skip
 
     def consumer_status(self, topic: str) -> Mapping[MessageQueue, int]:
-        """Return the offsets noted for a topic: none here, they are in running info."""
+        """Return the noted offsets of a topic: none here, because they are in running info."""
         return {}
 
     async def _ends(self) -> Mapping[MessageQueue, int]:
         try:
             return await self._instance.callbacks.run(self._progress)
-        except Exception as error:  # whatever Spark raises of a query that is ending
+        except Exception as error:  # whatever Spark raises for a query that is ending
             logger.info("progress of group %s is unknown: %s", self.group, error)
             return {}
 
     async def _told(self) -> dict[str, str]:
         try:
             return dict(await self._instance.callbacks.run(self._facts))
-        except Exception as error:  # whatever Spark raises of a query that is ending
+        except Exception as error:  # whatever Spark raises for a query that is ending
             logger.info("what the query of group %s does is unknown: %s", self.group, error)
             return {}

@@ -1,6 +1,6 @@
 """``SparkPushConsumer``: a push consumer whose listener runs in Spark's tasks.
 
-Law: starts, stops and forwards; what it is made of (source, sink, claim) works by itself too.
+Law: starts, stops and forwards; its parts (source, sink, claim) also work on their own.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from rocketstream.spark.push.starting import starting_offsets
 logger = logging.getLogger("rocketstream.spark")
 
 GROUP_MEMBER: Final = "groupMember"
-"""The source's option for the member that is not a stranger to its group: this one."""
+"""The source's option that accepts one member as no stranger to its group: this one."""
 _DECIDED: Final = ("topic", "assign", "group", "tags", "sql", "starting", "ending", "commit")
-"""Options that begin so follow from the subscriptions and the group."""
+"""Options with these prefixes follow from the subscriptions and the group."""
 _SPLITTING: Final = ("minPartitions", "maxRecordsPerPartition")
 MAX_OFFSETS_PER_TRIGGER: Final = 10_000
 
@@ -54,35 +54,36 @@ class SparkPushConsumer(StaysHere):
 
     Subscribe, set the listener, then ``start``. As with ``PushConsumer`` each message is consumed
     at least once, what the listener fails comes back after the broker's delay, and after
-    ``max_reconsume_times`` it goes into ``%DLQ%<group>``. Other than there the group is consumed
-    by this query alone, and where it stands is Spark's checkpoint: it begins where the group's
-    committed offsets are, and keeps them up to date for every tool.
+    ``max_reconsume_times`` it goes into ``%DLQ%<group>``. Unlike there, only this query consumes
+    the group, and Spark's checkpoint holds its offsets: the query begins at the group's committed
+    offsets and keeps them up to date for every tool.
 
     Args:
         group: consumer group; nobody else may be consuming with it.
         spark: the session, also of Spark Connect. Nothing to register.
         checkpoint_location: directory of the query's checkpoint.
         namesrv_addr: ``host:port``, several joined by ``;``; None takes NAMESRV_ADDR.
-        listener: as ``register_message_listener``.
+        listener: as for ``register_message_listener``.
         subscription: topics with their expressions, the same as calls of ``subscribe``.
         trigger: keywords of Spark's ``DataStreamWriter.trigger``, such as
-            ``{"processingTime": "1 second"}`` or ``{"availableNow": True}``; None: at once, again
-            and again.
-        max_offsets_per_trigger: most messages of one micro-batch (Spark 4.2): what is consumed
-            again after a crash, and how long a retry that is due waits. None for no limit.
-        options: further options of ``format("rocketmq")``: of the connection (``useTls``,
+            ``{"processingTime": "1 second"}`` or ``{"availableNow": True}``; None starts the next
+            micro-batch at once, again and again.
+        max_offsets_per_trigger: how many messages one micro-batch has at most (Spark 4.2). It
+            bounds what is consumed again after a crash, and how long a due retry waits. None for no
+            limit.
+        options: further options of ``format("rocketmq")``: those of the connection (``useTls``,
             ``accessKey``, ...), ``failOnDataLoss``, ``requestTimeoutMs`` and others.
         clock: where time comes from.
-        **settings: of ``PushConsumerSettings``: ``consume_from_where`` (LAST_OFFSET) and
+        **settings: settings of ``PushConsumerSettings``: ``consume_from_where`` (LAST_OFFSET) and
             ``consume_timestamp`` for queues without a committed offset,
-            ``consume_message_batch_max_size`` (1), ``consume_thread_max`` (20 calls at once in
-            each task), ``max_reconsume_times`` (-1: 16, in order too),
-            ``suspend_current_queue_time_ms`` (1000), ``consume_timeout_minutes`` (15),
-            ``await_termination_ms_when_shutdown`` (30000), ``pull_batch_size``, ``check_crc``.
+            ``consume_message_batch_max_size`` (1), ``consume_thread_max`` (20 calls at once in each
+            task), ``max_reconsume_times`` (-1: 16, in order too), ``suspend_current_queue_time_ms``
+            (1000), ``consume_timeout_minutes`` (15), ``await_termination_ms_when_shutdown``
+            (30000), ``pull_batch_size``, ``check_crc``.
 
     Raises:
-        ConfigurationError: a setting or option that is unknown, without meaning on Spark, or out
-            of its range.
+        ConfigurationError: a setting or option is unknown, without meaning on Spark, or out of its
+            range.
     """
 
     def __init__(
@@ -112,7 +113,7 @@ class SparkPushConsumer(StaysHere):
         self._listener = listener
         self._orderly = False
         self._subscriptions: dict[str, MessageSelector] = {}
-        self._lock = threading.RLock()  # of state, query and claim
+        self._lock = threading.RLock()  # guards state, query and claim
         self._query: Any = None
         self._suspended = False
         self._claim: GroupClaim | None = None
@@ -129,38 +130,39 @@ class SparkPushConsumer(StaysHere):
         return self.settings.consumer_group
 
     def register_message_listener(self, listener: object, *, orderly: bool = False) -> None:
-        """Set what consumes the messages; before ``start``.
+        """Set the listener that consumes the messages; call it before ``start``.
 
         Args:
-            listener: as for ``PushConsumer``, a coroutine function too. It is sent to tasks by
+            listener: as for ``PushConsumer``; may be a coroutine function. It is sent to tasks by
                 value and called there by several threads, or awaited on a loop.
-            orderly: consume each queue in order; a ``MessageListenerOrderly`` is in any case.
+            orderly: consume each queue in order, as is always done for a
+                ``MessageListenerOrderly``.
 
         Raises:
-            ConfigurationError: not such a callable.
-            ClientStateError: started already.
+            ConfigurationError: the listener is not such a callable.
+            ClientStateError: the consumer was started already.
         """
         self._check_not_started("the listener is set")
         self._orderly = listener_of(listener, orderly=orderly).is_orderly
         self._listener = listener
 
     def subscribe(self, topic: str, expression: str | MessageSelector | None = "*") -> None:
-        """Consume a topic; replaces an earlier subscription of it; before ``start``.
+        """Consume a topic, replacing an earlier subscription of it; call it before ``start``.
 
-        Topics of one expression are one source of the query, and a checkpoint knows its sources:
-        with another number of expressions begin a new checkpoint directory, the group's offsets
-        are where it goes on.
+        Topics with the same expression are one source of the query, and a checkpoint knows its
+        sources. So begin a new checkpoint directory when the number of expressions changes; the
+        query then continues at the group's offsets.
 
         Args:
-            topic: it must exist when the query starts.
+            topic: the topic, which must exist when the query starts.
             expression: ``*`` for all, or tags as in ``TagA || TagB``;
                 ``MessageSelector.by_sql(...)`` for a condition on properties, which brokers
                 evaluate (Apache's with ``enablePropertyFilter=true``).
 
         Raises:
-            ConfigurationError: a bad topic name.
-            SubscriptionError: an expression without any tag, a condition that does not compile.
-            ClientStateError: started already.
+            ConfigurationError: the topic name is not valid.
+            SubscriptionError: the expression has no tag, or the condition does not compile.
+            ClientStateError: the consumer was started already.
         """
         self._check_not_started("topics are subscribed")
         check_topic(topic)
@@ -170,7 +172,7 @@ class SparkPushConsumer(StaysHere):
         self._subscriptions[topic] = MessageSelector(data.sub_string, given.expression_type)
 
     def unsubscribe(self, topic: str) -> None:
-        """Forget a subscription; before ``start``."""
+        """Remove a subscription; call it before ``start``."""
         self._check_not_started("topics are unsubscribed")
         self._subscriptions.pop(topic, None)
 
@@ -182,9 +184,10 @@ class SparkPushConsumer(StaysHere):
         A start that fails leaves nothing behind and may be tried again.
 
         Raises:
-            ClientStateError: the group has live members, which are named; or started before.
-            ConfigurationError: no listener, no subscription, one that cannot be pickled, or Spark
-                runs with speculation.
+            ClientStateError: the group has live members, which the error names; or the consumer was
+                started before.
+            ConfigurationError: there is no listener or no subscription, the listener cannot be
+                pickled, or Spark runs with speculation.
             RouteNotFoundError: a topic does not exist.
             ConnectError: no name server answered.
         """
@@ -216,13 +219,13 @@ class SparkPushConsumer(StaysHere):
             self._watch(self._query)
 
     def suspend(self) -> None:
-        """Stop the query between two micro-batches; stay the group's member. Until ``resume``.
+        """Stop the query between two micro-batches, until ``resume``; stay the group's member.
 
-        Blocks until a micro-batch under way has ended, ``await_termination_ms_when_shutdown`` at
-        most.
+        Blocks until a micro-batch under way has ended, at most
+        ``await_termination_ms_when_shutdown``.
 
         Raises:
-            ClientStateError: not running.
+            ClientStateError: the consumer is not running.
         """
         with self._lock:
             self._check_running()
@@ -231,10 +234,10 @@ class SparkPushConsumer(StaysHere):
                 self._stop_query(self.settings.await_termination_ms_when_shutdown)
 
     def resume(self) -> None:
-        """Go on where the checkpoint is.
+        """Continue from the checkpoint after ``suspend``.
 
         Raises:
-            ClientStateError: not running.
+            ClientStateError: the consumer is not running.
         """
         with self._lock:
             self._check_running()
@@ -246,8 +249,8 @@ class SparkPushConsumer(StaysHere):
     def shutdown(self, await_ms: float | None = None) -> None:
         """Stop between two micro-batches, report the offsets, leave the group.
 
-        Does nothing unless running. What a micro-batch that is broken off has consumed is
-        consumed again.
+        Does nothing unless the consumer is running. Messages consumed by a micro-batch that is
+        broken off are consumed again.
 
         Args:
             await_ms: how long a micro-batch may take to end; by default
@@ -265,14 +268,14 @@ class SparkPushConsumer(StaysHere):
                 self._finish()
 
     def await_termination(self, timeout_ms: float | None = None) -> bool:
-        """Wait until the query has ended, by itself or by a failure; tell whether it has.
+        """Wait until the query has ended or failed; return whether it has.
 
         Args:
-            timeout_ms: how long to wait; None without end.
+            timeout_ms: how long to wait; None waits without end.
 
         Raises:
-            StreamingQueryException: Spark's own; the query failed.
-            ClientStateError: never started.
+            StreamingQueryException: the query failed; the error is Spark's own.
+            ClientStateError: the consumer was never started.
         """
         query = self._query
         if query is None:
@@ -284,12 +287,12 @@ class SparkPushConsumer(StaysHere):
 
     @property
     def query(self) -> Any:
-        """Spark's ``StreamingQuery``, the last one where it has ended; None before ``start``."""
+        """Spark's ``StreamingQuery``, also after it has ended; None before ``start``."""
         return self._query
 
     @property
     def client_id(self) -> str | None:
-        """The id brokers and tools know this consumer by; None unless running."""
+        """The id by which brokers and tools know this consumer; None unless it is running."""
         claim = self._claim
         return None if claim is None else claim.client_id
 
@@ -410,7 +413,7 @@ class SparkPushConsumer(StaysHere):
 def sources_of(
     subscriptions: Mapping[str, MessageSelector], retry: str
 ) -> list[tuple[MessageSelector, list[str]]]:
-    """Return what each source of the query selects, and its topics: a source has one expression.
+    """Return what each source of the query selects, and its topics: one source per expression.
 
     The order is that of a checkpoint, which knows sources by their number.
     """

@@ -1,4 +1,4 @@
-"""A streaming query from outside: how far it is, and how to stop it between two micro-batches.
+"""A streaming query seen from outside: how far it is, and stopping it between micro-batches.
 
 Law: reads Spark's own reports; knows no group and no listener.
 """
@@ -19,7 +19,7 @@ _LOOK_MS: Final = 20.0
 
 
 def ends_of(query: Any) -> dict[MessageQueue, int]:
-    """Return where the last finished micro-batch of a query ended; empty before the first."""
+    """Return where a query's last finished micro-batch ended; empty before the first one."""
     progress = None if query is None else query.lastProgress
     ends: dict[MessageQueue, int] = {}
     for source in [] if progress is None else progress.sources:
@@ -33,11 +33,11 @@ def ends_of(query: Any) -> dict[MessageQueue, int]:
 
 
 def facts_of(query: Any) -> dict[str, str]:
-    """Return what a query says of itself, for whoever asks its group's member.
+    """Return what a query reports about itself, for its group's member to show.
 
     ``sparkQuery`` (its name, its id where it has none), ``sparkStatus``, and of the last finished
-    micro-batch ``sparkBatch``, ``sparkRows`` and ``sparkRowsPerSecond``; what Spark does not tell
-    is left out. Empty for None.
+    micro-batch ``sparkBatch``, ``sparkRows`` and ``sparkRowsPerSecond``; values Spark does not
+    report are left out. Empty if ``query`` is None.
     """
     if query is None:
         return {}
@@ -58,8 +58,8 @@ def facts_of(query: Any) -> dict[str, str]:
 def stop_between_batches(query: Any, await_ms: float, clock: Clock) -> None:
     """Stop a query when it is idle or has just finished a micro-batch.
 
-    What a micro-batch under way has consumed would be consumed again. Blocks for ``await_ms`` at
-    most, then stops it where it is.
+    Stopping inside a micro-batch would consume its messages again. Blocks for at most ``await_ms``,
+    then stops the query where it is.
     """
     until_ms = clock.monotonic_ms() + await_ms
     batch = _batch(query)

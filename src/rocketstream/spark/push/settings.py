@@ -1,6 +1,6 @@
-"""A push consumer's settings, as far as they mean something where Spark reads and paces.
+"""The settings of a push consumer that have a meaning on Spark, which reads and paces itself.
 
-Law: pure; the facade and the writer both tell the cluster what is made here.
+Law: pure; both the facade and the writer report to the cluster what is made here.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _SETTINGS: Final = frozenset(
         "check_crc", "send_back_cause",
     }
 )  # fmt: skip
-"""Those of ``PushConsumerSettings`` that mean something on Spark."""
+"""The settings of ``PushConsumerSettings`` that have a meaning on Spark."""
 
 
 def checked_settings(group: str, given: Mapping[str, Any]) -> PushConsumerSettings:
-    """Return the settings of a consumer on Spark.
+    """Return the checked settings of a consumer on Spark.
 
     Raises:
-        ConfigurationError: one that is unknown, without meaning on Spark, or out of its range.
+        ConfigurationError: a setting is unknown, without meaning on Spark, or out of its range.
     """
     every = {field.name for field in fields(PushConsumerSettings)}
     for name, value in given.items():
@@ -51,10 +51,10 @@ def checked_settings(group: str, given: Mapping[str, Any]) -> PushConsumerSettin
 
 
 def told_settings(options: Mapping[str, str]) -> PushConsumerSettings:
-    """Return the options of the sink in a push consumer's words, for running info.
+    """Return the options of the sink under a push consumer's names, for running info.
 
     Raises:
-        ConfigurationError: they are no options of the sink.
+        ConfigurationError: they are not options of the sink.
     """
     told = consume_options(options)
     given: dict[str, Any] = {
@@ -69,10 +69,10 @@ def told_settings(options: Mapping[str, str]) -> PushConsumerSettings:
 
 
 def _fewest(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a bound of threads from below that is not above the one from above.
+    """Return a lower bound for the number of threads that is not above the upper bound.
 
-    Nothing starts threads ahead of need here, so fewer than Java's least is no contradiction.
+    No threads are started ahead of need here, so fewer than Java's minimum is allowed.
     """
     most, usual = given.get("consume_thread_max"), PushConsumerSettings("any").consume_thread_min
-    too_few = type(most) is int and 0 < most < usual  # what else is wrong the check names
+    too_few = type(most) is int and 0 < most < usual  # the check names anything else that is wrong
     return {"consume_thread_min": most} if too_few else {}

@@ -1,6 +1,7 @@
-"""Where a group begins that has no checkpoint yet: where it was, else where it is told to.
+"""Where a group without a checkpoint begins: at its offsets, otherwise where it is told to.
 
-Law: asks the cluster and answers in the source's own words; a checkpoint, once there, decides.
+Law: asks the cluster and answers as an option of the source; once there is a checkpoint, that
+decides.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ def starting_offsets(
 ) -> str:
     """Return option ``startingOffsets`` for some topics (C-189).
 
-    Where members of the group committed an offset, that; else the beginning of a retry topic, and
-    what ``consume_from_where`` says of others. An offset the queue no longer holds becomes the
-    nearest one it does, with a warning.
+    A queue begins at the offset members of the group committed. Without one, a retry topic begins
+    at its oldest message and other topics where ``consume_from_where`` says. An offset the queue no
+    longer holds becomes the nearest one it holds, with a warning.
 
     Raises:
         RouteNotFoundError: a topic does not exist.

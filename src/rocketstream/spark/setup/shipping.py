@@ -1,8 +1,8 @@
-"""Sending this package inside a pickle, to Pythons that do not have it.
+"""Sends this package inside a pickle, to Pythons that do not have it.
 
-Law: what Spark's own cloudpickle needs for that, nothing else: ``pickle`` itself and other people's
-objects are left as they are. ``addPyFile`` is no way: Spark's streaming source runner looks for
-such files in the wrong directory.
+Law: only what Spark's own cloudpickle needs for that; ``pickle`` itself and other people's objects
+are left as they are. ``addPyFile`` does not work: Spark's streaming source runner looks for such
+files in the wrong directory.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from pyspark import cloudpickle
 import rocketstream
 
 _PACKAGE: Final = "rocketstream"
-"""By name: a function that travels by value takes a module it mentions along, with all in it."""
+"""By name: a function that travels by value takes a module it mentions along, with all in it.
+"""
 
 
 def ship_by_value() -> None:
@@ -28,8 +29,8 @@ def ship_by_value() -> None:
 def make_constants_picklable() -> None:
     """Teach Spark's pickler about compiled struct formats and caching functions.
 
-    Both are constants of our modules; users keep connections in the latter. Called in every process
-    that pickles the source on: the planner sends it to the executors.
+    Both occur as constants of our modules; users keep connections in caching functions. Called in
+    every process that pickles the source again, as the planner does for the executors.
     """
     table = cloudpickle.CloudPickler.dispatch_table
     table[struct.Struct] = _reduce_struct
@@ -41,7 +42,7 @@ def _reduce_struct(compiled: struct.Struct) -> tuple[type[struct.Struct], tuple[
 
 
 def _reduce_cached(cached: Any) -> Any:
-    """By itself a cached function is pickled by its name, which the other side may lack."""
+    """Without this a cached function is pickled by its name, which the other side may lack."""
     module = getattr(cached, "__module__", None) or ""
     if module.partition(".")[0] != _PACKAGE and not _travels(module):
         return cached.__reduce__()
@@ -50,7 +51,7 @@ def _reduce_cached(cached: Any) -> Any:
 
 
 def _travels(module: str) -> bool:
-    """Whether what a module defines is pickled by value: the user's program, or by request."""
+    """Whether a module's definitions are pickled by value: the user's program, or by request."""
     parts = module.split(".")
     packages = {".".join(parts[: count + 1]) for count in range(len(parts))}
     return module == "__main__" or bool(packages & cloudpickle.list_registry_pickle_by_value())

@@ -1,4 +1,4 @@
-"""Which rows go into one request.
+"""Decides which rows go into one request.
 
 Law: pure arithmetic on sizes, a few steps for each request rather than for each row.
 """
@@ -12,12 +12,12 @@ from collections.abc import Iterator, Sequence
 def cut(ends: Sequence[int], bytes_max: int, count_max: int) -> Iterator[tuple[int, int]]:
     """Yield consecutive spans ``(begin, end)`` of rows that fit both bounds.
 
-    A row that is larger than ``bytes_max`` gets a span of its own.
+    A row larger than ``bytes_max`` gets a span of its own.
 
     Args:
         ends: how many bytes the rows up to and including each one take together; ascending.
-        bytes_max: most bytes of a span.
-        count_max: most rows of a span, at least 1.
+        bytes_max: how many bytes a span has at most.
+        count_max: how many rows a span has at most, from 1.
     """
     begin, before, count = 0, 0, len(ends)
     while begin < count:

@@ -24,7 +24,7 @@ COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "deliverTime": ("timestamp",),
     "flag": _WHOLE,
 }
-"""Name of every column and the Spark types it may have."""
+"""The name of every column and the Spark types it may have."""
 
 _BY_LOWER_NAME: Final = {name.lower(): name for name in COLUMNS}
 _EITHER: Final = (
@@ -38,11 +38,11 @@ def choose(fields: Sequence[tuple[str, str]], topic: str | None) -> dict[str, in
 
     Args:
         fields: name and Spark type name of each column of the DataFrame.
-        topic: option ``topic``, which wins over the column.
+        topic: option ``topic``, which overrides the column.
 
     Raises:
-        ConfigurationError: an unknown or missing column, a wrong type, a column twice, or two that
-            exclude each other; the text lists all mistakes and what is accepted.
+        ConfigurationError: a column is unknown or missing, has a wrong type, comes twice, or
+            excludes another; the error lists all mistakes and what is accepted.
     """
     wrong: list[str] = []
     found: dict[str, int] = {}
@@ -90,5 +90,5 @@ def _missing(found: dict[str, int], named: set[str | None], topic: str | None) -
 
 
 def _plain(kind: str) -> str:
-    """Leave a string's collation out: it is about comparing, not about what is in it."""
+    """Return a type without its collation, which concerns comparing and not the content."""
     return "string" if kind.startswith("string collate ") else kind

@@ -1,7 +1,7 @@
-"""What each message says of the write it belongs to, so that a reader can tell a repeat.
+"""The properties that say which write a message belongs to, so that a reader can spot repeats.
 
-Law: pure; names and text. The same rows written again by a retried task, or by a micro-batch that
-is replayed, say the same.
+Law: pure; names and text. The same rows written again by a retried task, or by a replayed
+micro-batch, get the same properties.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ PARTITION: Final = "SPARK_PARTITION"
 SEQUENCE: Final = "SPARK_SEQUENCE"
 IDENTITY_PROPERTIES: Final = (QUERY_ID, BATCH_ID, PARTITION, SEQUENCE)
 NOT_FOR_USERS: Final = RESERVED_PROPERTIES | frozenset(IDENTITY_PROPERTIES)
-"""Property names that column ``properties`` may not set."""
+"""Names of properties that column ``properties`` may not set."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Which task of which write.
+    """Identifies a task of a write.
 
     Attributes:
-        query_id: of the streaming query; of a batch write its own id.
-        batch_id: of the micro-batch; 0 in a batch write.
-        partition: of the DataFrame.
+        query_id: the id of the streaming query, or of the batch write.
+        batch_id: the number of the micro-batch; 0 in a batch write.
+        partition: the number of the DataFrame's partition.
     """
 
     query_id: str
@@ -35,6 +35,6 @@ class Identity:
     partition: int
 
     def text(self) -> str:
-        """Return the properties up to the number of the row, which follows directly."""
+        """Return the properties as text up to the row's number, which is to follow directly."""
         pairs = ((QUERY_ID, self.query_id), (BATCH_ID, self.batch_id), (PARTITION, self.partition))
         return "".join(f"{name}\x01{value}\x02" for name, value in pairs) + f"{SEQUENCE}\x01"

@@ -1,6 +1,6 @@
-"""UNIQ_KEYs for the rows of a record batch, all at once.
+"""Makes the UNIQ_KEYs of a record batch's rows, all at once.
 
-Law: numbers to text in numpy, nothing by row; which numbers are free the generator says.
+Law: numbers to text in numpy, without a loop over rows; the generator says which numbers are free.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ _SHIFTS: Final = np.array([12, 8, 4, 0])
 
 
 def new_ids(generator: UniqueIdGenerator, count: int, now_ms: Callable[[], int]) -> Any:
-    """Return so many new ids as a string array; no two of them are the same.
+    """Return ``count`` new ids as a string array; no two of them are the same.
 
     Args:
-        generator: of this process.
-        count: 0 or more.
+        generator: the generator of this process.
+        count: how many ids, 0 or more.
         now_ms: returns ms since 1970.
     """
     parts, moment = [_part(generator, 0, now_ms())] if not count else [], -1
     while count:
-        # One millisecond has no more: the next ones are of a later one.
+        # One millisecond has no more: the next ones are of a later millisecond.
         moment = max(now_ms(), moment + 1)
         size = min(count, RESERVED_IDS_MAX)
         parts.append(_part(generator, size, moment))

@@ -1,7 +1,7 @@
-"""Which messages go which way: topic, queue where one is wished, and held back or not.
+"""Sorts messages by destination: the topic, the queue if one is required, and held back or not.
 
-Law: Arrow and numpy in, runs of messages out; queues are asked for by a function that is handed in.
-Rows of one lane keep their order.
+Law: Arrow and numpy in, runs of messages out; a function that is passed in returns the queues. Rows
+of one lane keep their order.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from rocketstream.model import MessageQueue
 from rocketstream.spark.sink.messages import Block
 
 Queues = Callable[[str], Sequence[MessageQueue]]
-"""Returns the queues of a topic, in the order a producer knows them."""
+"""Returns the queues of a topic, in the order a producer has them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Messages that go the same way.
+    """Messages with the same destination.
 
     Attributes:
-        topic: of all of them.
-        queue: where they must go, in order; None for any queue.
-        delayed: whether they are held back, which only messages sent alone are.
+        topic: their topic.
+        queue: the queue they must go to, in order; None for any queue.
+        delayed: whether they are held back, which is only possible for messages sent alone.
         block: the messages.
     """
 
@@ -45,11 +45,11 @@ def runs(block: Block, topic: str | None, queues_of: Queues) -> Iterator[Run]:
 
     Args:
         block: the messages.
-        topic: of all of them, None where a column says it.
+        topic: the topic of all of them, None where a column names it.
         queues_of: returns the queues of a topic.
 
     Raises:
-        MessageInvalidError: a queue that does not exist; nothing was sent.
+        MessageInvalidError: a queue does not exist; nothing was sent.
     """
     topics, topic_codes = _topics(block, topic)
     queues, queue_codes = _queues(block, topics, topic_codes, queues_of)
@@ -79,7 +79,7 @@ def _topics(block: Block, topic: str | None) -> tuple[list[str], Any]:
 def _queues(
     block: Block, topics: list[str], topic_codes: Any, queues_of: Queues
 ) -> tuple[list[MessageQueue], Any]:
-    """Return the queues that rows wish for, and each row's place among them, -1 for none."""
+    """Return the queues that rows require, and each row's index among them, -1 for none."""
     wishes: Any = None
     pick: Callable[[str, Sequence[MessageQueue], str], MessageQueue] = _named_queue
     if block.sharding_keys is not None:

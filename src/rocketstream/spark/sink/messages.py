@@ -1,4 +1,4 @@
-"""Record batches to messages: checked as a whole, then encoded column by column in C++.
+"""Turns record batches into messages: checked as a whole, then encoded by column in C++.
 
 Law: Arrow in, bytes out; no sockets. Nothing here loops over rows. The bytes of a row are those of
 ``protocol.record.encode_batch``.
@@ -32,19 +32,20 @@ _HEAD: Final = np.dtype(
 )
 _RECORD_BYTES: Final = _HEAD.itemsize + 2
 _STORED_EXTRA_BYTES: Final = 69 + 127 + 64
-"""How much more a broker may store of a row: the rest of a record's head, the topic, what it adds
-to the properties. Apache's bounds what the records of one request take together."""
+"""How much more than the row a broker may store: the rest of a record's head, the topic, and its
+own properties. Apache's broker bounds the sum over the records of one request.
+"""
 _INT_MAX: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How rows become messages.
+    """The rules for making messages of rows.
 
     Attributes:
         columns: where each of our columns is in a row.
-        body_bytes_max: greatest body.
-        drop_reserved: whether reserved property names are left out, not refused.
+        body_bytes_max: the largest body in bytes.
+        drop_reserved: whether properties with reserved names are left out instead of refused.
     """
 
     columns: dict[str, int]
@@ -57,13 +58,13 @@ class Block:
     """The messages of one record batch, all of which may be sent.
 
     Attributes:
-        bodies: binary array.
-        texts: properties as brokers take them, binary array.
-        flags: numbers, None where all are 0.
-        ends: bytes that a broker may store of the rows up to and including each.
+        bodies: the bodies, as a binary array.
+        texts: the properties in the brokers' text form, as a binary array.
+        flags: the flags as numbers, None where all are 0.
+        ends: for each row, how many bytes a broker may store of the rows up to and including it.
         topics, queue_ids, broker_names, sharding_keys: Arrow arrays, None without such a column.
         delayed: which rows are to be held back (booleans), None for none.
-        timed: whether some are to be delivered at a time of their own.
+        timed: whether some have a delivery time of their own.
     """
 
     bodies: Any
@@ -77,13 +78,14 @@ class Block:
     delayed: Any = None
     timed: bool = field(default=False)
     _frame: Any = field(default=None, init=False, repr=False)
-    """What stands before each body, and between it and the properties; made by the first batch."""
+    """The bytes before each body, and between it and the properties; set by the first batch.
+    """
 
     def __len__(self) -> int:
         return len(self.bodies)
 
     def take(self, rows: Any) -> Block:
-        """Return some rows in another order; what they were ordered by is left out."""
+        """Return some rows in another order, without the columns that decided the order."""
         sizes = np.diff(self.ends, prepend=0)
         return Block(
             bodies=self.bodies.take(pa.array(rows)),
@@ -93,7 +95,7 @@ class Block:
         )
 
     def batch(self, begin: int, end: int) -> memoryview:
-        """Return the body of a batch send of some rows; it is read only."""
+        """Return the body of a batch send of some rows, for reading only."""
         if self._frame is None:
             self._frame = self._make_frame()
         heads, sizes = self._frame
@@ -118,7 +120,7 @@ class Block:
 
 
 def load() -> None:
-    """Have everything loaded that encoding loads late: pyarrow's scalars import pandas."""
+    """Load everything that encoding would load later: pyarrow's scalars import pandas."""
     pa.scalar(None)
 
 
@@ -126,9 +128,9 @@ class Encoder:
     """Turns the record batches of one task into messages.
 
     Args:
-        rules: of the write.
-        identity: of the task.
-        new_ids: returns a string array of so many new UNIQ_KEYs.
+        rules: the rules of the write.
+        identity: the identity of the task.
+        new_ids: returns a string array with the number of new UNIQ_KEYs asked for.
     """
 
     def __init__(self, rules: Rules, identity: Identity, new_ids: Callable[[int], Any]) -> None:
@@ -136,13 +138,13 @@ class Encoder:
         self._identity = identity
         self._new_ids = new_ids
         self.rows = 0
-        """How many rows became messages; the number of the next one."""
+        """How many rows became messages, which is also the number of the next one."""
 
     def block(self, batch: pa.RecordBatch) -> Block:
         """Check a record batch and return its messages.
 
         Raises:
-            MessageInvalidError: a row that is no message; nothing of the batch may be sent.
+            MessageInvalidError: a row cannot become a message; nothing of the batch may be sent.
         """
         columns = _Columns(batch, self._rules.columns, self._identity.partition, self.rows)
         bodies = self._bodies(columns)
@@ -202,7 +204,7 @@ class Encoder:
 
 
 class _Columns:
-    """A record batch by our names, and errors that name a row of it."""
+    """A record batch under our column names, with errors that name a row of it."""
 
     def __init__(
         self, batch: pa.RecordBatch, places: dict[str, int], partition: int, first: int
@@ -213,12 +215,12 @@ class _Columns:
         self._first = first
 
     def of(self, name: str) -> Any:
-        """Return a column, None where there is none."""
+        """Return a column; None where there is none."""
         place = self._places.get(name)
         return None if place is None else _with_small_offsets(self._batch.column(place))
 
     def refuse(self, mask: Any, why: str) -> None:
-        """Raise if any row is marked, naming the first."""
+        """Raise if any row is marked; the error names the first one."""
         marks = mask if isinstance(mask, np.ndarray) else mask.to_numpy(zero_copy_only=False)
         if marks.any():
             row = int(marks.argmax())
@@ -228,7 +230,7 @@ class _Columns:
             )
 
     def texts(self, name: str) -> Any:
-        """Return a column of text, the empty one as null."""
+        """Return a text column, with empty texts as null."""
         column = self.of(name)
         if column is None:
             return None
@@ -238,7 +240,7 @@ class _Columns:
         return pc.if_else(pa.array(empty), pa.scalar(None, pa.string()), column)
 
     def filled_texts(self, name: str) -> Any:
-        """Return a column of text that every row must have."""
+        """Return a text column in which every row must have a value."""
         column = self.texts(name)
         if column is not None:
             self.refuse(pc.is_null(column), f"{name} is null or empty")
@@ -318,11 +320,11 @@ class _Columns:
         )
 
     def _refuse_of(self, rows: Callable[[], Any], mask: Any, why: str) -> None:
-        """Raise if any element of a column of several is marked, naming its row.
+        """Raise if any element of a list column is marked; the error names its row.
 
         Args:
             rows: returns the row of each element.
-            mask: which are wrong; None for none.
+            mask: which elements are wrong; None for none.
             why: what is wrong.
         """
         if mask is None:
@@ -384,6 +386,6 @@ def _flags(columns: _Columns) -> Any:
 
 
 def _marks(mask: Any) -> Any:
-    """Return a mask as numpy has it, None if it marks nothing."""
+    """Return a mask as a numpy array; None if it marks nothing."""
     marks = mask.to_numpy(zero_copy_only=False)
     return marks if marks.any() else None

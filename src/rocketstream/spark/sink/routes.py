@@ -1,7 +1,7 @@
-"""Where a write's topics can be written: queues and the brokers' addresses.
+"""Where a write's topics can be written: their queues and the addresses of the brokers.
 
-Law: questions to name servers and brokers, nothing sent. What a task learned at its start it keeps
-for choosing queues, so that equal sharding keys go one way; only addresses are asked for anew.
+Law: asks name servers and brokers, sends no messages. A task keeps the queues it learned at its
+start, so that equal sharding keys go to one queue; only addresses are asked for again.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ TIMER_VERSION: Final = version_ordinal(5, 0, 0)
 
 
 class Routes:
-    """Answers about the topics of a write; blocking; a context manager that closes.
+    """Answers questions about the topics of a write; blocking; a context manager that closes it.
 
     Args:
-        options: of the write.
+        options: the options of the write.
         clock: bounds retries.
     """
 
@@ -69,13 +69,13 @@ class Routes:
         self._client.close()
 
     def queues(self, topic: str) -> Sequence[MessageQueue]:
-        """Return the queues a topic's messages may go to, the same for as long as this lives.
+        """Return the queues a topic's messages may go to, the same for the life of this object.
 
         Retries for ``retryTimeoutMs`` while no name server answers.
 
         Raises:
             RouteNotFoundError: the topic does not exist, and no broker creates it by itself.
-            ConfigurationError: a name no topic can have, or one nobody may write to.
+            ConfigurationError: the name is not a topic name, or nobody may write to the topic.
             TransportError: no name server answers.
         """
         found = self._queues.get(topic)
@@ -85,7 +85,7 @@ class Routes:
         return found
 
     def address(self, broker_name: str, *, refresh: bool = False) -> str:
-        """Return where a broker takes writes.
+        """Return the address at which a broker accepts writes.
 
         Raises:
             RouteNotFoundError: the broker is away, or has no master now.
@@ -94,17 +94,17 @@ class Routes:
         return self._client.master(broker_name, refresh=refresh)
 
     def look_again(self, broker_name: str) -> None:
-        """Ask where a broker is now; keep what is known if nobody can say."""
+        """Ask for a broker's address again; keep the known one if nobody answers."""
         with contextlib.suppress(RocketMQError):
             self._client.cluster_info()
             logger.info("broker=%s looked up again", broker_name)
 
     def require_timers(self, topic: str, queues: Sequence[MessageQueue]) -> None:
-        """See to it that brokers hold messages back until a time of their own.
+        """Make sure that brokers can hold messages back until a time of their own.
 
         Raises:
-            MessageInvalidError: one is older than 5.0 and would deliver at once.
-            TransportError, BrokerError: one does not say.
+            MessageInvalidError: a broker is older than 5.0 and would deliver at once.
+            TransportError, BrokerError: a broker does not answer.
         """
         for queue in {queue.broker_name: queue for queue in queues}.values():
             if queue.broker_name not in self._can_time:
@@ -117,7 +117,7 @@ class Routes:
                 self._can_time.add(queue.broker_name)
 
     def _version(self, queue: MessageQueue) -> int:
-        """Return a broker's version, which is on each of its answers."""
+        """Return a broker's version, which is in each of its answers."""
         header = GetMaxOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
         command = RemotingCommand.request(RequestCode.GET_MAX_OFFSET, header)
         return self._client.request(self.address(queue.broker_name), command).version
@@ -136,7 +136,7 @@ class Routes:
         return queues
 
     def _queues_to_come(self, topic: str) -> tuple[MessageQueue, ...]:
-        """Return the queues a new topic will have on brokers that create topics by themselves."""
+        """Return the queues a new topic will get at brokers that create topics by themselves."""
         try:
             template = self._client.route(AUTO_CREATE_TOPIC, refresh=True)
         except RouteNotFoundError:

@@ -1,7 +1,8 @@
-"""Sending with several requests under way, until every message is acknowledged.
+"""Sends with several requests under way, until every message is acknowledged.
 
-Law: sockets, answers and tries; what is in a request its caller knows. Requests for one queue that
-must keep their order go one after the other: brokers handle those of one connection side by side.
+Law: sockets, answers and tries; the caller knows what is in a request. Requests that must keep
+their order in a queue are sent one after the other, because brokers handle the requests of one
+connection in parallel.
 """
 
 from __future__ import annotations
@@ -40,15 +41,15 @@ from rocketstream.transport.blocking import BlockingConnection, BlockingPool
 logger = logging.getLogger("rocketstream.spark")
 
 AVOIDED_MS: Final = 5_000
-"""How long a broker that failed gets no messages that others can take."""
+"""How long a broker that failed gets no messages that other brokers can take."""
 REFUSALS_MAX: Final = 5
-"""How often a refusal is believed to pass whose code also stands for what never will."""
+"""How often a refusal counts as passing whose code is also used for permanent ones."""
 _PASSES: Final = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE})
 
 
 @dataclass(slots=True)
 class _Parcel:
-    """One request's messages on their way to being acknowledged."""
+    """The messages of one request on their way to being acknowledged."""
 
     prepared: PreparedSend
     queue: MessageQueue | None
@@ -61,7 +62,7 @@ class _Parcel:
 
 @dataclass(frozen=True, slots=True)
 class _Flight:
-    """One try of a parcel, submitted and not answered yet."""
+    """One try of a parcel: submitted, and not answered yet."""
 
     parcel: _Parcel
     queue: MessageQueue
@@ -71,13 +72,14 @@ class _Flight:
 class Sender:
     """Sends for one task; not thread safe; a context manager.
 
-    Leaving it by an exception gives up what is not acknowledged: its outcome is then unknown.
+    Leaving it by an exception gives up messages that are not acknowledged; their outcome is then
+    unknown.
 
     Args:
-        options: of the write.
-        connections: where to borrow connections.
-        routes: where topics can be written.
-        first_queue: number of the queue to begin with where any will do.
+        options: the options of the write.
+        connections: the pool to borrow connections from.
+        routes: knows where topics can be written.
+        first_queue: the number of the first queue to use where any queue will do.
         clock: bounds retries.
     """
 
@@ -100,7 +102,7 @@ class Sender:
         self._waiting: deque[_Parcel] = deque()
         self._avoided: dict[str, float] = {}
         self.acknowledged = 0
-        """Messages that brokers have stored."""
+        """How many messages brokers have stored."""
 
     def __enter__(self) -> Self:
         return self
@@ -121,8 +123,9 @@ class Sender:
 
         Args:
             prepared: the request.
-            queue: where it must go, after all sent there before; None for any queue of its topic.
-            count: messages in it.
+            queue: the queue the request must go to, after all requests sent there before; None for
+                any queue of its topic.
+            count: how many messages are in the request.
 
         Raises:
             SendError: messages sent now or before are not acknowledged, and no retry is left or
@@ -151,7 +154,7 @@ class Sender:
             self._submit(parcel)
 
     def _next_free(self) -> _Parcel | None:
-        """Return what may go now: of an ordered queue only one request is under way."""
+        """Return a parcel that may be sent now: an ordered queue has only one request under way."""
         busy = {flight.queue for flight in self._flying.values() if flight.parcel.queue}
         return next((each for each in self._waiting if each.queue not in busy), None)
 
@@ -181,7 +184,7 @@ class Sender:
         self._messages_flying += parcel.count
 
     def _receive(self) -> None:
-        """Take one answer, of the connection whose request is under way longest."""
+        """Take one answer, from the connection whose request has been under way longest."""
         address = next(iter(self._flying.values())).address
         connection, _ = self._connections[address]
         try:
@@ -211,14 +214,14 @@ class Sender:
             self._avoided.pop(broker, None)
 
     def _lost(self, address: str, error: RocketMQError | None = None) -> None:
-        """Give a connection up; nobody knows what became of the requests on it."""
+        """Give a connection up; the outcome of the requests on it is unknown."""
         self._drop(address)
         if error is None:
             error = ConnectionLostError(f"the connection to {address} is gone")
         lost = [key for key in self._flying if key[0] == address]
         flights = [self._flying.pop(key) for key in lost]
         self._messages_flying -= sum(flight.parcel.count for flight in flights)
-        # Noted for all of them before one is given up.
+        # Noted for all parcels before one of them is given up.
         for flight in reversed(flights):
             self._failed(flight.parcel, flight.queue, error)
 
@@ -244,7 +247,7 @@ class Sender:
         return choose_queue(queues, lambda: next(self._turn), parcel.last_broker)
 
     def _healthy(self, topic: str) -> Sequence[MessageQueue]:
-        """Return a topic's queues on brokers that did not fail lately."""
+        """Return a topic's queues at brokers that did not fail lately."""
         queues = self._routes.queues(topic)
         if not self._avoided:
             return queues
@@ -252,7 +255,7 @@ class Sender:
         return [q for q in queues if self._avoided.get(q.broker_name, now) <= now]
 
     def _connection(self, address: str) -> BlockingConnection:
-        """Return the connection to a broker, a new one where the peer closed the idle one."""
+        """Return the connection to a broker; a new one where the peer closed the idle one."""
         known = self._connections.get(address)
         if known is not None:
             connection = known[0]

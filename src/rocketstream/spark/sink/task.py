@@ -39,7 +39,7 @@ class Sink:
     Attributes:
         options: the user's options.
         columns: where each of our columns is in a row.
-        write_id: of a batch write; a stream's query has an id of its own.
+        write_id: the id of a batch write; a streaming query has its own id.
     """
 
     options: WriteOptions
@@ -53,11 +53,11 @@ def write_partition(sink: Sink, batches: Iterable[pa.RecordBatch], identity: Ide
     Blocks on the network; failures that may pass are retried for ``retryTimeoutMs``.
 
     Raises:
-        MessageInvalidError: a row is no message; nothing of its record batch was sent.
+        MessageInvalidError: a row cannot become a message; nothing of its record batch was sent.
         SendError: messages are not acknowledged.
-        RouteNotFoundError, ConfigurationError: a topic that cannot be written to.
+        RouteNotFoundError, ConfigurationError: a topic cannot be written to.
     """
-    load()  # before the heap is frozen: what comes later is collected after every task
+    load()  # done before the heap is frozen: later garbage is collected after every task
     prepare()
     return write_rows(sink, batches, identity)
 
@@ -68,7 +68,7 @@ def write_rows(
     identity: Identity,
     clock: Clock = SYSTEM_CLOCK,
 ) -> int:
-    """Send rows and wait for the acknowledgements; as ``write_partition``."""
+    """Send rows and wait for the acknowledgements; raises as ``write_partition`` does."""
     options = sink.options
     generator = unique_ids()
     rules = Rules(sink.columns, options.max_message_size, options.drop_reserved)
@@ -81,7 +81,7 @@ def write_rows(
         mail = _Mail(options, sender, routes, clock)
         for batch in batches:
             block = encoder.block(batch)
-            # All of them first: a row that names no queue there is must stop the others too.
+            # All runs first: a row with a queue that does not exist must stop the other rows too.
             for run in list(runs(block, options.topic, routes.queues)):
                 mail.send(run, timed=block.timed and run.delayed)
         sender.finish()
@@ -104,7 +104,7 @@ class _Mail:
         )
 
     def send(self, run: Run, *, timed: bool) -> None:
-        """Send messages that go the same way."""
+        """Send messages with the same destination."""
         if timed:
             queues = [run.queue] if run.queue else self._routes.queues(run.topic)
             self._routes.require_timers(run.topic, queues)

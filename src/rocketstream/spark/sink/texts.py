@@ -1,7 +1,7 @@
-"""Text columns as the bytes they lie in: lengths, checks and joins without a step for each value.
+"""Text columns as the bytes they consist of: lengths, checks and joins without a loop over values.
 
-Law: Arrow and numpy; knows none of our columns. What is asked of all values is asked of their bytes
-first, and of each value only where that finds something.
+Law: Arrow and numpy; knows none of our columns. A check looks at all bytes together first, and at
+each value only if that finds something.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _BLANKS_END, _ASCII_END = 0x21, 0x80
 
 
 def offsets_of(column: Any) -> Any:
-    """Return where the values of a text or binary column begin, and where the last one ends."""
+    """Return the begin of each value of a text or binary column, and the end of the last one."""
     place = column.buffers()[1]
     if not len(column):
         return np.zeros(1, np.int32)
@@ -29,7 +29,7 @@ def lengths(column: Any) -> Any:
 
 
 def separated(texts: Any) -> Any:
-    """Return which texts hold U+0001 or U+0002 (nulls stay null), None if none does."""
+    """Return which texts contain U+0001 or U+0002 (nulls stay null); None if none does."""
     data = _bytes_of(texts, offsets_of(texts))
     if not len(data) or data.min() > 2:
         return None
@@ -37,7 +37,7 @@ def separated(texts: Any) -> Any:
 
 
 def blank(texts: Any) -> Any:
-    """Return which texts are null or of white space only, None if none is."""
+    """Return which texts are null or only white space; None if none is."""
     if not texts.null_count:
         offsets = offsets_of(texts)
         starts = offsets[:-1] - offsets[0]
@@ -58,7 +58,7 @@ def after(text: str, column: Any) -> Any:
 
 
 def fixed(values: Any, kind: Any) -> Any:
-    """Return an array of binary or text whose values are the bytes of each row of numbers."""
+    """Return an array of ``kind`` whose values are the bytes of each row of numbers."""
     width = values.strides[0]
     offsets = np.arange(len(values) + 1, dtype=np.int32) * width
     places = [None, pa.py_buffer(offsets), pa.py_buffer(values)]
@@ -66,11 +66,11 @@ def fixed(values: Any, kind: Any) -> Any:
 
 
 def joined(texts: Any, offsets: Any) -> Any:
-    """Return a string array whose values are the runs of texts between offsets; nothing is copied.
+    """Return a string array that joins the texts between two offsets each; copies nothing.
 
     Args:
-        texts: string array without nulls.
-        offsets: of the runs; the first is 0, the last the number of texts.
+        texts: a string array without nulls.
+        offsets: where the runs begin and end; the first is 0, the last the number of texts.
     """
     ends = pa.py_buffer(offsets_of(texts)[offsets])
     data = texts.buffers()[2] or pa.py_buffer(b"")

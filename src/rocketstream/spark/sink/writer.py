@@ -1,7 +1,7 @@
-"""Spark's batch and stream writers: its calls, answered by ``task``.
+"""Spark's batch and stream writers: calls are answered by ``task``.
 
-Law: pyspark's classes and nothing of substance. Only what pickles is kept; ``commit`` and ``abort``
-are called on other instances than ``write``.
+Law: pyspark's classes and nothing of substance. Only picklable values are kept; ``commit`` and
+``abort`` are called on other instances than ``write``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ StreamArrowWriter: Any = getattr(api, "DataSourceStreamArrowWriter", None)
 
 @dataclass
 class SinkCommit(api.WriterCommitMessage):  # type: ignore[misc]
-    """What a task tells the driver: how many messages brokers acknowledged."""
+    """A task's report to the driver: how many messages brokers acknowledged."""
 
     rows: int
 
@@ -50,7 +50,7 @@ class RocketMQWriter(api.DataSourceArrowWriter):  # type: ignore[misc]
         return SinkCommit(write_partition(self._sink, iterator, identity))
 
     def abort(self, messages: Sequence[SinkCommit | None]) -> None:
-        """Say that what was sent stays."""
+        """Log that messages already sent stay."""
         _say_aborted(messages)
 
 
@@ -73,7 +73,7 @@ class RocketMQStreamWriter(StreamArrowWriter or object):  # type: ignore[misc]
         """Do nothing: brokers have acknowledged every message already."""
 
     def abort(self, messages: Sequence[SinkCommit | None], batchId: int) -> None:
-        """Say that what was sent stays."""
+        """Log that messages already sent stay."""
         _say_aborted(messages)
 
 

@@ -17,7 +17,7 @@ from rocketstream.spark.arrow.layout import Array
 from rocketstream.spark.store.directory import BasedFile, based_files
 
 _MAPS_MAX: Final = 2
-"""Files mapped at a time: a task goes through them in order."""
+"""How many files are mapped at a time: a task goes through them in order."""
 
 
 class Stop(NamedTuple):
@@ -31,7 +31,7 @@ class CommitLog:
     """The files of a commit log, by physical offset.
 
     Args:
-        directories: where its files are.
+        directories: the directories with its files.
     """
 
     def __init__(self, directories: Sequence[str]) -> None:
@@ -41,11 +41,11 @@ class CommitLog:
 
     @property
     def begin(self) -> int:
-        """The first physical offset there is a file for."""
+        """The first physical offset for which there is a file."""
         return self._bases[0] if self._bases else 0
 
     def file_at(self, physical: int) -> BasedFile | None:
-        """Return the file a physical offset lies in, None where it is missing."""
+        """Return the file that contains a physical offset; None where it is missing."""
         index = bisect.bisect_right(self._bases, physical) - 1
         if index < 0 or physical >= self.files[index].end:
             return None
@@ -57,7 +57,7 @@ class CommitLog:
         return self._bases[index] if index < len(self._bases) else None
 
     def bytes_of(self, file: BasedFile) -> Array | None:
-        """Return the bytes of a file, mapped; None where it was deleted meanwhile."""
+        """Return the mapped bytes of a file; None where it was deleted meanwhile."""
         if file not in self._maps:
             try:
                 with open(file.path, "rb") as stream:
@@ -70,7 +70,7 @@ class CommitLog:
         return self._maps[file]
 
     def check(self, physical: int) -> RecordCheck:
-        """Tell what stands at a physical offset; END where there is no file."""
+        """Return what is at a physical offset; END where there is no file."""
         file = self.file_at(physical)
         raw = None if file is None else self.bytes_of(file)
         if file is None or raw is None:
@@ -80,8 +80,8 @@ class CommitLog:
     def store_time(self, physical: int) -> int | None:
         """Return when the record at a physical offset was stored, in ms since 1970.
 
-        Where its file is missing, the time of the next file's first record, which bounds it.
-        None where nothing tells.
+        Where its file is missing, it is the time of the next file's first record, an upper bound.
+        None where that is missing too.
         """
         at: int | None = physical
         while at is not None:
@@ -92,10 +92,10 @@ class CommitLog:
         return None
 
     def walk(self, physical: int) -> Iterator[tuple[int, RecordHead] | Stop]:
-        """Yield position and head of every record from ``physical`` on, then where it was stopped.
+        """Yield position and head of every record from ``physical`` on, and where the walk stopped.
 
-        The last thing yielded is a ``Stop`` where bytes are no record; where the log just ends
-        there is none. Missing files are passed over.
+        The last value is a ``Stop`` where bytes are not a record; there is none where the log
+        simply ends. Missing files are skipped.
         """
         at: int | None = physical
         while at is not None:
@@ -112,5 +112,5 @@ class CommitLog:
                 file = self.file_at(at)
                 if file is not None and file.end - at >= 8:
                     return
-                # No room for a mark, or a missing file: the next one goes on.
+                # No room for a mark, or a missing file: the walk continues in the next file.
                 at = self.next_base(at)

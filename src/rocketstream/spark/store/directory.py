@@ -1,6 +1,6 @@
-"""Which files a store directory has, and the index of each queue (wire-and-storage 5.1, 5.3).
+"""The files of a store directory, and the index of each queue (wire-and-storage 5.1, 5.3).
 
-Law: looks and reads; what entries mean for a read is decided by others.
+Law: lists and reads files; other modules decide what entries mean for a read.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ UNIT: Final = np.dtype([("physical", ">i8"), ("size", ">i4"), ("tagsCode", ">i8"
 """An entry of a consume queue as it is stored."""
 PACKED_UNIT: Final = struct.Struct(">qiq")
 FILLER_SIZE: Final = 0x7FFFFFFF
-"""Size in the entries before a queue's first message, where that is not offset 0."""
+"""The size in entries before a queue's first message, where that is not offset 0."""
 NO_UNIT: Final = PACKED_UNIT.pack(0, 0, 0)
 _OPEN_MAX: Final = 128
 _BASED_NAME: Final = re.compile(r"\d{20}")
 
 
 class BasedFile(NamedTuple):
-    """A file that holds the bytes from ``base`` on of something longer."""
+    """A file that holds the bytes of something longer, from ``base`` on."""
 
     base: int
     path: str
@@ -42,9 +42,9 @@ class BasedFile(NamedTuple):
 
 
 def based_files(directory: str | Path) -> list[BasedFile]:
-    """Return the files of a directory named after their first byte, ascending; empty ones left out.
+    """Return the files of a directory named by their first byte, ascending, without empty ones.
 
-    A file that a running broker deletes meanwhile is one that is not there.
+    A file that a running broker deletes meanwhile counts as missing.
     """
     found = []
     try:
@@ -64,15 +64,16 @@ def based_files(directory: str | Path) -> list[BasedFile]:
 
 
 def queue_directory(store_path: str, topic: str, queue_id: int) -> Path:
-    """Return where the index of a queue is."""
+    """Return the directory of a queue's index."""
     return Path(store_path, "consumequeue", topic, str(queue_id))
 
 
 def queue_ids(store_path: str, topic: str) -> list[int]:
-    """Return the queues of a topic that the store has.
+    """Return the queues of a topic in the store.
 
     Raises:
-        ConfigurationError: no store, or no such topic in it; the text says what was found.
+        ConfigurationError: there is no store, or no such topic in it; the error says what was
+            found.
         NotSupportedError: the topic is indexed in another form.
     """
     root = Path(store_path)
@@ -100,7 +101,7 @@ def queue_ids(store_path: str, topic: str) -> list[int]:
 
 
 def all_queues(store_path: str) -> list[tuple[str, int]]:
-    """Return topic and id of every queue of the store."""
+    """Return topic and id of every queue in the store."""
     root = Path(store_path, "consumequeue")
     return [(t.name, i) for t in sorted(root.iterdir()) for i in _ids_of(t)]
 
@@ -132,7 +133,7 @@ def _refuse_directory(root: Path) -> None:
 
 
 class OpenFiles:
-    """Files read here and there, the last few kept open; close it."""
+    """Reads files here and there, keeping the last few open; to be closed."""
 
     def __init__(self) -> None:
         self._streams: dict[str, IO[bytes]] = {}
@@ -143,7 +144,7 @@ class OpenFiles:
             self._streams.popitem()[1].close()
 
     def read(self, path: str, at: int, size: int) -> bytes:
-        """Return bytes of a file, fewer at its end, none where it was deleted."""
+        """Return bytes of a file: fewer at its end, none where it was deleted."""
         stream = self._streams.get(path)
         if stream is None:
             while len(self._streams) >= _OPEN_MAX:
@@ -160,10 +161,10 @@ class QueueIndex:
     """The entries of one queue, by offset.
 
     Args:
-        files: of the queue's directory.
-        readers: reads them.
-        tail_begin: offset from which on ``tail`` says what the files do not; None for nowhere.
-        tail: entries as stored, of consecutive offsets.
+        files: the files of the queue's directory.
+        readers: reads the files.
+        tail_begin: the offset from which ``tail`` replaces the files; None for no tail.
+        tail: entries of consecutive offsets, as stored.
     """
 
     def __init__(
@@ -180,12 +181,12 @@ class QueueIndex:
 
     @property
     def first(self) -> int:
-        """Offset of the first entry there is a file for."""
+        """Offset of the first entry for which there is a file."""
         return self._files[0].base // UNIT_BYTES if self._files else 0
 
     @property
     def room_end(self) -> int:
-        """One past the last entry there is room for in the files."""
+        """One past the last entry for which the files have room."""
         return self._files[-1].end // UNIT_BYTES if self._files else 0
 
     def unit(self, offset: int) -> tuple[int, int, int]:
@@ -212,7 +213,7 @@ class QueueIndex:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _from_files(self, begin: int, end: int) -> bytes:
-        """Return entries from ``begin`` on: as many as one file has, or as there is no file for."""
+        """Return entries from ``begin`` on: as many as one file has, or as no file covers."""
         position = begin * UNIT_BYTES
         for file in self._files:
             if file.base <= position < file.end:

@@ -1,6 +1,6 @@
-"""What a read of a store covers, and what each task reads of it.
+"""The ranges a read of a store covers, and each task's part of them.
 
-Law: offsets and positions of a snapshot in, ranges and plans out; no record is looked into.
+Law: offsets and positions of a snapshot in, ranges and plans out; reads no record.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from rocketstream.spark.store.snapshot import Snapshot
 _CUT_TRIES: Final = 40
 ROWS_WORTH_ALL_CORES: Final = 2_000
 ROWS_OF_A_PARTITION_MAX: Final = 5_000_000
-"""What is lost when a task fails and is tried again."""
+"""How much is lost when a task fails and is tried again."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreSpan:
-    """Offsets ``begin`` to ``end`` of one queue, and entries its index files lack.
+    """Offsets ``begin`` to ``end`` of one queue, with entries its index files lack.
 
     Attributes:
-        queue: of the store.
-        begin: first offset.
-        end: one past the last.
-        tail_begin: from this offset on ``tail`` has the entries instead of the files.
-        tail: entries as stored.
+        queue: the queue in the store.
+        begin: the first offset.
+        end: one past the last offset.
+        tail_begin: the offset from which ``tail`` has the entries instead of the files.
+        tail: the entries as stored.
     """
 
     queue: MessageQueue
@@ -53,7 +53,7 @@ class StoreSpan:
 
 @dataclass(frozen=True, slots=True)
 class StorePlan:
-    """What one Spark partition reads: spans that lie near each other in the commit log."""
+    """One Spark partition's part of a read: spans that are near each other in the commit log."""
 
     spans: tuple[StoreSpan, ...]
 
@@ -64,11 +64,11 @@ class StorePlan:
 def store_ranges(
     options: StoreOptions, snapshot: Snapshot, clock: Clock = SYSTEM_CLOCK
 ) -> list[QueueRange]:
-    """Return what a read of a store covers now.
+    """Return the ranges a read of a store covers now.
 
     Raises:
-        ConfigurationError: offsets of a queue the store does not have.
-        DataLossError: offsets named by the user are not there and ``failOnDataLoss`` is set.
+        ConfigurationError: an option names offsets of a queue the store does not have.
+        DataLossError: offsets given by the user no longer exist and ``failOnDataLoss`` is set.
     """
     now_ms = clock.now_ms()
     begins = _resolve(options.start, snapshot, "startingOffsets", snapshot.lows, now_ms)
@@ -143,9 +143,9 @@ def _named(
 def store_plans(
     snapshot: Snapshot, ranges: Sequence[QueueRange], partitions: int
 ) -> list[StorePlan]:
-    """Cut ranges into about so many partitions of as many rows, each one stretch of the log.
+    """Cut ranges into about ``partitions`` partitions of equal size, each one stretch of the log.
 
-    A task then reads its part of the log once and in order, whichever queues lie in it.
+    A task then reads its part of the log once and in order, whichever queues are in it.
     """
     rows = sum(span.count for span in ranges)
     begins = {span.queue: span.begin for span in ranges}
@@ -173,8 +173,9 @@ def _span(snapshot: Snapshot, queue: MessageQueue, begin: int, end: int) -> Stor
 
 
 def _cut(snapshot: Snapshot, ranges: Sequence[QueueRange], wanted: int) -> dict[MessageQueue, int]:
-    """Return, per queue, the first offset behind that place in the log before which about
-    ``wanted`` rows lie."""
+    """Return, per queue, the first offset after the place in the log before which about ``wanted``
+    rows are.
+    """
     low, high = snapshot.log.begin, snapshot.log.files[-1].end
     near = max(1, wanted // 100)
     cuts: dict[MessageQueue, int] = {}
@@ -196,7 +197,7 @@ def _first_behind(index: QueueIndex, span: QueueRange, physical: int) -> int:
 
 
 def partition_count(rows: int, cores: int, minimum: int | None) -> int:
-    """Return into how many partitions to cut so many rows."""
+    """Return how many partitions to cut ``rows`` rows into."""
     if minimum is not None:
         return max(1, min(minimum, rows))
     if rows < ROWS_WORTH_ALL_CORES:

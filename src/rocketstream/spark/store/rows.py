@@ -1,6 +1,6 @@
-"""The loop of a task over a store: entries to positions, records gathered, megabytes decoded.
+"""A task's loop over a store: entries to positions, records gathered, decoded by megabytes.
 
-Law: every offset of the plan becomes a row, or is named: as lost, or as damaged.
+Law: every offset of the plan becomes a row, or is reported as lost or damaged.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger("rocketstream.spark")
 
 WINDOW_BYTES: Final = 64 * 1024 * 1024
-"""How much of the log is looked at together: bounds what a task holds of the index."""
+"""How much of the log is handled together, which bounds how much index a task holds."""
 BATCH_BYTES: Final = 2 * 1024 * 1024
 NAMED_MAX: Final = 100
-"""Warnings of one task that name what is missing; the others are details."""
+"""How many warnings of one task name what is missing; later ones are details."""
 _SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 _EXT_ADDRESS_MAX: Final = -(2**31) - 1
-"""At or below it an entry's tags code is the address of an extended entry (5.3)."""
+"""At or below this value an entry's tags code is the address of an extended entry (5.3)."""
 
 _HEAD = np.dtype(list(RECORD_START))
 
@@ -82,14 +82,14 @@ def new_store_scan(options: StoreOptions, columns: tuple[Column, ...]) -> StoreS
 
 def read_store(scan: StoreScan, plan: StorePlan | None) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one partition as record batches."""
-    if plan is None:  # Spark puts this in where there is no partition
+    if plan is None:  # Spark passes this where there is no partition
         return
     prepare()
     yield from StoreRead(scan, plan).batches()
 
 
 class _Rows(NamedTuple):
-    """Entries of several queues, as arrays of one length: which span, offset, position, size."""
+    """Entries of several queues, as arrays of equal length: span, offset, position, size."""
 
     span: Array
     offset: Array
@@ -97,7 +97,7 @@ class _Rows(NamedTuple):
     size: Array
 
     def at(self, which: Array) -> _Rows:
-        """Return some of them."""
+        """Return the entries a mask or an index array selects."""
         return _Rows(*(column[which] for column in self))
 
 
@@ -105,8 +105,8 @@ class StoreRead:
     """Reads the spans of one plan, in the order of the commit log.
 
     Args:
-        scan: what to decode.
-        plan: which offsets.
+        scan: the read, with the columns to decode.
+        plan: the offsets to read.
     """
 
     def __init__(self, scan: StoreScan, plan: StorePlan) -> None:
@@ -125,7 +125,7 @@ class StoreRead:
         """Yield the rows.
 
         Raises:
-            DataLossError: offsets are gone and ``failOnDataLoss`` is set.
+            DataLossError: offsets no longer exist and ``failOnDataLoss`` is set.
             StoreDamagedError, RemoteProtocolError: a record is damaged and ``skipDamaged`` is not
                 set.
         """
@@ -145,7 +145,7 @@ class StoreRead:
     # --- entries --------------------------------------------------------------------------------
 
     def _windows(self) -> Iterator[tuple[_Rows, Array]]:
-        """Yield all entries, those of one stretch of the log together; with their tags codes."""
+        """Yield all entries with their tags codes, those of one stretch of the log together."""
         at = [span.begin for span in self._spans]
         while True:
             open_spans = [i for i, span in enumerate(self._spans) if at[i] < span.end]
@@ -162,12 +162,12 @@ class StoreRead:
             yield _joined(parts)
 
     def _with_tags(self, window: tuple[_Rows, Array]) -> _Rows:
-        """Leave out what cannot have the tags wanted, by the hashes in the index."""
+        """Leave out entries that cannot have the wanted tags, by the hashes in the index."""
         rows, codes = window
         if self._codes is None:
             return rows
         fits = np.isin(codes, self._codes) | (codes <= _EXT_ADDRESS_MAX)
-        # Without an entry, or with one made up for it, only the record itself can tell.
+        # Without an entry, or with one made up in its place, only the record itself can tell.
         fits |= codes == 0
         scheduled = [s.queue.topic == _SCHEDULE_TOPIC for s in self._spans]
         fits |= np.array(scheduled, bool)[rows.span]
@@ -296,7 +296,7 @@ def _joined(parts: Sequence[tuple[int, int, Array]]) -> tuple[_Rows, Array]:
 
 
 class _Reports:
-    """What a task could not read: an error, or a warning and on, as the options say."""
+    """The offsets a task could not read: an error or a warning, as the options say."""
 
     def __init__(self, options: StoreOptions) -> None:
         self._options = options
@@ -304,7 +304,7 @@ class _Reports:
         self._left_out = 0
 
     def missing(self, queue: MessageQueue, begin: int, end: int, why: str) -> None:
-        """Report offsets that are gone.
+        """Report offsets that no longer exist.
 
         Raises:
             DataLossError: ``failOnDataLoss`` is set.
@@ -313,7 +313,7 @@ class _Reports:
         report_loss(self._options.fail_on_data_loss, queue, what, self._log(end - begin))
 
     def damaged(self, queue: MessageQueue, begin: int, end: int, why: str) -> None:
-        """Report offsets whose records are no whole records.
+        """Report offsets whose records are not whole.
 
         Raises:
             StoreDamagedError: ``skipDamaged`` is not set.
@@ -329,7 +329,7 @@ class _Reports:
         self._log(end - begin)(f"{text}. Left out (skipDamaged=true)")
 
     def sum_up(self) -> None:
-        """Say how many offsets were left out altogether."""
+        """Log how many offsets were left out altogether."""
         if self._left_out:
             logger.warning("%d offsets of this task were left out", self._left_out)
 

@@ -1,8 +1,8 @@
-"""The queues of a store as they are at one moment: where each begins and ends, and what its index
-lacks of the log.
+"""The queues of a store at one moment: where each begins and ends, and which entries its index
+lacks.
 
-Law: everything is seen once: a broker may go on writing. Heads of records are looked at for
-when and where they were stored; nothing is decoded.
+Law: everything is read once, because a broker may go on writing. Heads of records are read for the
+time and place they were stored; nothing is decoded.
 """
 
 from __future__ import annotations
@@ -38,26 +38,26 @@ logger = logging.getLogger("rocketstream.spark")
 
 _MARKS: Final = struct.Struct(">qq")
 _MARGIN_MS: Final = 3_000
-"""Upstream trusts a checkpoint up to this much before its times (wire-and-storage 5.6)."""
+"""Upstream trusts a checkpoint up to this long before its times (wire-and-storage 5.6)."""
 _BEING_WRITTEN: Final = (0.01, 0.05, 0.2)
-"""Seconds given to a running broker to finish the record it is just writing."""
+"""How many seconds a running broker gets to finish the record it is writing."""
 
 
 class Snapshot:
-    """The queues of some topics as they are in a store now; close it.
+    """The queues of some topics as they are in a store now; to be closed.
 
     Args:
-        options: which store and topics.
+        options: name the store and the topics.
 
     Attributes:
-        lows: the first offset of each queue that the log still has.
-        highs: one past the last.
+        lows: the first offset of each queue whose record the log still has.
+        highs: one past the last offset of each queue.
 
     Raises:
-        ConfigurationError: no store, no commit log, or no such topic.
-        NotSupportedError: an index in a form that is not read from files.
-        StoreDamagedError: bytes that are no record where the index lacks entries, and
-            ``skipDamaged`` is not set.
+        ConfigurationError: there is no store, no commit log, or no such topic.
+        NotSupportedError: the index has a form that is not read from files.
+        StoreDamagedError: bytes are not a record where the index lacks entries, and ``skipDamaged``
+            is not set.
     """
 
     def __init__(self, options: StoreOptions) -> None:
@@ -84,7 +84,7 @@ class Snapshot:
             for topic in options.topics
             for queue_id in queue_ids(store, topic)
         }
-        # After the index: what it names is then in the log, also while a broker is writing.
+        # After the index: records it names are then in the log, even while a broker is writing.
         ends = {queue: _end_of(index) for queue, index in self.indexes.items()}
         self.log = CommitLog(options.commit_log_paths)
         if not self.log.files:
@@ -105,7 +105,7 @@ class Snapshot:
         return first_at(low, high, (low + high) // 2, self._stored_since(index, timestamp_ms))
 
     def _stored_since(self, index: QueueIndex, timestamp_ms: int) -> Callable[[int], bool]:
-        """Return the question whether an offset was stored at or after a time."""
+        """Return a function that tells whether an offset was stored at or after a time."""
 
         def ask(offset: int) -> bool:
             stored = self.log.store_time(index.unit(offset)[0])
@@ -116,16 +116,18 @@ class Snapshot:
     # --- records the index lacks --------------------------------------------------------------
 
     def _add_unindexed(self, ends: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
-        """Find what a crash, or a broker just writing, left in the log alone; return the ends."""
+        """Add records that a crash, or a broker just writing, left only in the log; return the
+        ends.
+        """
         highs = dict(ends)
         if not Path(self._options.store_path, "abort").exists():
-            return highs  # closed properly: the index is whole
+            return highs  # the store was closed properly: the index is complete
         begin = self._trusted_end()
         found: dict[MessageQueue, dict[int, bytes]] = {}
         for physical, head in self._walk(begin):
             queue = MessageQueue(head.topic, self._options.broker_name, head.queue_id)
             if head.sys_flag & MessageSysFlag.TRANSACTION_PREPARED:
-                continue  # of a transaction not decided or rolled back: in no queue
+                continue  # of a transaction that is undecided or rolled back: in no queue
             if queue in ends and head.queue_offset >= ends[queue]:
                 unit = PACKED_UNIT.pack(physical, head.total_size, 0)
                 found.setdefault(queue, {})[head.queue_offset] = unit
@@ -139,7 +141,7 @@ class Snapshot:
         return highs
 
     def _trusted_end(self) -> int:
-        """Return up to where in the log every queue's index is on the disk for sure."""
+        """Return the place in the log up to which every queue's index is certainly on the disk."""
         store = self._options.store_path
         try:
             marks = Path(store, "checkpoint").read_bytes()[: _MARKS.size]
@@ -161,10 +163,10 @@ class Snapshot:
         return end
 
     def _walk(self, begin: int) -> Iterator[tuple[int, RecordHead]]:
-        """Yield what the log holds from a position on.
+        """Yield the records of the log from a position on.
 
         Raises:
-            StoreDamagedError: bytes that are no record, and ``skipDamaged`` is not set.
+            StoreDamagedError: bytes are not a record, and ``skipDamaged`` is not set.
         """
         pauses = iter(_BEING_WRITTEN)
         at: int | None = begin

@@ -93,7 +93,8 @@ class Turns(Generic[T]):
         """Note that a turn's messages are to be tried again after a pause (C-285, C-287).
 
         Returns:
-            Those that had their last try: they do not come again, give them up. A queue of which
+            The messages that had their last try: they do not come again and must be given up. A
+                queue of which
             nothing comes again does not pause.
         """
         spent, again = split_by_tries(turn.batch, self._max_times)
