@@ -1,5 +1,6 @@
-"""The agents' face: what ``admin`` and ``watch`` know, as tools of a Model Context Protocol server.
+"""The agents' face: the answers of ``admin`` and ``watch`` as tools of an MCP server.
 
-Law: renders and decides nothing. Unknown is said with its reason; what others wrote is marked as
-data; nothing is changed without a preview, and nothing at all unless the server may write.
+Law: renders and decides nothing. An unknown value comes with its reason, and text that others wrote
+is marked as data. Nothing is changed without a preview, and nothing at all unless the server may
+write.
 """

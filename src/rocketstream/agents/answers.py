@@ -1,4 +1,4 @@
-"""What tools answer with: typed, with a schema, every figure known or null with its reason.
+"""The answers of tools: typed, with a schema, every figure either known or null with its reason.
 
 Law: shapes only. Null is unknown, never zero; ``unknown`` says why.
 """

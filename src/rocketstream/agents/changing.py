@@ -1,8 +1,8 @@
 """The tools that change something: each previewed first, then applied by the preview's token.
 
-Law: exists only on a server that may write. A preview changes nothing; what is applied is what was
-shown, or refused since things have moved. Every change is in the audit file (``Admin``). What
-cannot be taken back, deleting a topic or a group, is no tool at all.
+Law: exists only on a server that may write. A preview changes nothing. Applying does exactly what
+was shown, or is refused if things have changed since. Every change is in the audit file
+(``Admin``). There are no tools for what cannot be taken back: deleting a topic or a group.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ Despite = Annotated[
 
 
 class Changing:
-    """The tools.
+    """The tools that change something.
 
     Args:
         admin: makes the changes.
         pending: keeps previews until they are applied.
-        clock: what times relative to now are relative to.
+        clock: the present time, for times relative to now.
     """
 
     def __init__(self, admin: Admin, pending: PendingChanges, clock: Clock) -> None:
@@ -106,7 +106,7 @@ class Changing:
             problems.append("nothing would move: the group is there already")
 
         async def apply() -> answers.Applied:
-            # Agreeing to problems is no agreement to a plan that is no longer true.
+            # Who agrees to problems does not agree to a plan that is no longer true.
             done = await self._admin.reset_apply(plan, force=despite_problems, as_shown=True)
             return _reset_done(operation, done)
 

@@ -1,6 +1,6 @@
-"""The tools that look: each a question of ``admin`` or ``watch``, answered typed and bounded.
+"""The tools that look: each is a question to ``admin`` or ``watch``, answered typed and bounded.
 
-Law: read-only. A tool asks, hands on and says what it does not know; it decides nothing.
+Law: read-only. A tool asks, passes the answer on and says what is unknown; it decides nothing.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ Moment = Annotated[
 
 
 class Looking:
-    """The tools.
+    """The tools that look.
 
     Args:
         admin: asked for one thing at a time.
-        watching: what sweeps found of everything.
-        clock: what times relative to now are relative to.
+        watching: the results of sweeps over the whole cluster.
+        clock: the present time, for times relative to now.
     """
 
     def __init__(self, admin: Admin, watching: Watching, clock: Clock) -> None:
@@ -260,7 +260,8 @@ class Looking:
         try:
             found = await self._admin.letters_by_cause(group)
         except RouteNotFoundError:
-            # No such topic: a group that never gave one up, or no group at all, which this tells.
+            # No such topic: the group gave nothing up, or does not exist, which this question
+            # shows.
             await self._admin.group_state(group, matching=False, owners=False)
             return answers.Letters(group=showing.name(group), letters=0, causes=[])
         unknown = []
@@ -296,7 +297,7 @@ def _lines(verdicts: Iterable[GroupVerdict], state: ClusterState | None) -> list
 
 
 def _unknown(update: Update) -> list[str]:
-    """Return why the picture may lack something."""
+    """Return why the result may be incomplete."""
     found: list[str] = []
     if update.outage is not None:
         since = at(update.outage.since_ms)

@@ -1,6 +1,6 @@
-"""Changes that were previewed and may be applied: once, soon, and by the word that names them.
+"""Changes that were previewed and may be applied: once, soon, and only with their token.
 
-Law: pure; keeps what it is given and decides by the clock it is told. It changes nothing itself.
+Law: pure; keeps the given changes and decides by the given clock. It changes nothing itself.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from rocketstream.errors import ClientStateError
 
 EXPIRES_AFTER_MS: Final = 300_000
 PENDING_MAX: Final = 32
-"""Previews kept; the oldest goes first."""
+"""How many previews are kept; beyond that the oldest is dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,9 +21,9 @@ class Pending:
     """One previewed change.
 
     Attributes:
-        operation: what it is, for messages.
-        apply: carries it out, or refuses since things are no longer as they were shown.
-        expires_ms: until when, on the clock of who keeps it.
+        operation: the operation's name, for messages.
+        apply: carries the change out, or refuses if things are no longer as they were shown.
+        expires_ms: until when it may be applied, in ms of the keeper's clock.
     """
 
     operation: str
@@ -36,7 +36,7 @@ class PendingChanges:
 
     Args:
         new_token: makes a token nobody can guess.
-        now_ms: monotonic milliseconds.
+        now_ms: returns monotonic milliseconds.
     """
 
     def __init__(self, new_token: Callable[[], str], now_ms: Callable[[], float]) -> None:
@@ -53,10 +53,10 @@ class PendingChanges:
         return token
 
     def take(self, token: str) -> Pending:
-        """Return a change and forget it: a token is good once.
+        """Take a change out and return it: a token works once.
 
         Raises:
-            ClientStateError: no such token, or an expired one.
+            ClientStateError: there is no such token, or it has expired.
         """
         found = self._kept.pop(token, None)
         if found is None:

@@ -1,6 +1,6 @@
-"""The server: which tools there are, what they are told to be, how mistakes are answered.
+"""The server: which tools exist, how they are described, how mistakes are answered.
 
-Law: wiring. Stdout is the protocol's alone; what is logged goes to stderr.
+Law: wiring. Only the protocol writes to stdout; logs go to stderr.
 """
 
 from __future__ import annotations
@@ -76,13 +76,14 @@ async def serving(
     write: bool = False,
     clock: Clock = SYSTEM_CLOCK,
 ) -> AsyncIterator[MCPServer]:
-    """Run the tools' parts and yield the server; ends the collection at the end.
+    """Run the parts behind the tools and yield the server; ends the collection at the end.
 
     Args:
-        admin: asked, and changed by where the server may write; closed by who made it.
-        make_collector: makes the collection, not started.
-        write: whether there are tools that change something.
-        clock: of times and of previews' ages.
+        admin: answers questions, and makes changes where the server may write; closed by the
+            caller.
+        make_collector: makes the collection without starting it.
+        write: whether the server has tools that change something.
+        clock: the clock for times and for the age of previews.
     """
     watching = Watching(make_collector)
     server: MCPServer = MCPServer(
@@ -136,7 +137,7 @@ def _add(
 
 
 def _answering(tool: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-    """Tell mistakes and what could not be asked in a line each."""
+    """Report mistakes, and questions that could not be asked, in one line each."""
 
     @functools.wraps(tool)
     async def call(*args: Any, **kwargs: Any) -> Any:

@@ -1,6 +1,6 @@
-"""From what ``admin`` and ``watch`` tell to what tools answer.
+"""Turns results of ``admin`` and ``watch`` into the answers of tools.
 
-Law: pure; renders and decides nothing. Whatever others named or wrote passes through ``seen``.
+Law: pure; renders and decides nothing. Every name and text from others passes through ``seen``.
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ FACTS: Final = frozenset(
         "sendThreadPoolQueueSize",
     }
 )  # fmt: skip
-"""What of a hundred facts tells how a broker does."""
+"""The facts, out of a hundred, that show how a broker is doing."""
 NOTES_MAX: Final = 50
 
 
 def name(text: str) -> str:
-    """Return a name as an agent may have it."""
+    """Return a name in the form agents get it."""
     return seen(text, NAME_CHARS_MAX)
 
 
 def untrusted(text: str, most: int = TEXT_CHARS_MAX, *, is_cut: bool = False) -> Untrusted:
-    """Return text from outside, marked."""
+    """Return text from outside, marked as such."""
     return Untrusted(untrusted_text=seen(text, most), is_cut=is_cut or len(text) > most)
 
 
 def notes(lines: Iterable[str]) -> list[str]:
-    """Return reasons, bounded."""
+    """Return a bounded list of reasons."""
     return [seen(line, 500) for line in list(lines)[:NOTES_MAX]]
 
 
@@ -72,7 +72,7 @@ def by_urgency(verdicts: Iterable[GroupVerdict]) -> list[GroupVerdict]:
 
 
 def group_line(state: GroupState | None, verdict: GroupVerdict) -> answers.GroupLine:
-    """Return one group in a list."""
+    """Return one group as a line of a list."""
     members = None if state is None or state.members is None else len(state.members)
     return answers.GroupLine(
         group=name(verdict.group),
@@ -116,7 +116,7 @@ def progress(state: GroupState, most: int) -> answers.GroupProgress:
     now = state.taken_ms
     waiting = [queue.waiting for queue in state.queues if queue.kind.value != "dead letter"]
     known = [count for count in waiting if count is not None]
-    # Unknown queues first: what is not known may be the worst.
+    # Unknown queues first: an unknown lag may be the worst.
     order = sorted(
         state.queues,
         key=lambda q: (q.waiting is not None, -(q.time_lag_ms(now) or 0), -(q.waiting or 0)),
@@ -178,7 +178,7 @@ def why(report: WhyReport) -> answers.Why:
 
 
 def topic_line(state: TopicState) -> answers.TopicLine:
-    """Return one topic in a list."""
+    """Return one topic as a line of a list."""
     consumers = state.consumers
     return answers.TopicLine(
         topic=name(state.topic),
@@ -221,7 +221,7 @@ def broker_line(state: BrokerState) -> answers.BrokerLine:
 
 
 def message_line(message: ShownMessage, most: int = BODY_CHARS_MAX) -> answers.MessageLine:
-    """Return one message; it is masked already."""
+    """Return one message as a line; it is already masked."""
     properties = list(message.properties.items())[:PROPERTIES_MAX]
     body = message.body
     text = body.problem or "" if body.kind == "hidden" else body.text

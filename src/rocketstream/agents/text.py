@@ -1,4 +1,4 @@
-"""Text that others wrote, as an agent may have it: bounded, with nothing in it that is not seen.
+"""Text that others wrote, in the form agents get it: bounded, without invisible characters.
 
 Law: pure; text in, text out.
 """
@@ -11,21 +11,21 @@ from typing import Final
 from rocketstream._util.unseen import spelled_out
 
 TEXT_CHARS_MAX: Final = 2_000
-"""Of one text; a tool may cut sooner."""
+"""Most characters of one text; a tool may cut earlier."""
 NAME_CHARS_MAX: Final = 255
 
 
 def seen(text: str, most: int = TEXT_CHARS_MAX) -> str:
-    r"""Return a text with unseen characters spelled out (``\u202e``), cut after ``most``.
+    r"""Return a text with invisible characters spelled out (``\u202e``), cut after ``most``.
 
-    Direction marks, tags of Unicode's plane 14 and the like are read by models and not by people:
-    instructions can hide there.
+    Models read direction marks, tags of Unicode's plane 14 and the like, but people do not see
+    them: instructions can hide there.
     """
     return spelled_out(text[:most], kept="\n\t")
 
 
 def at(timestamp_ms: int | None) -> str | None:
-    """Return a time in UTC, ``2026-05-01T12:00:00.000Z``; None stays None, and what is no time."""
+    """Return a time in UTC, ``2026-05-01T12:00:00.000Z``; None for None and for an invalid time."""
     if timestamp_ms is None:
         return None
     try:
@@ -36,7 +36,7 @@ def at(timestamp_ms: int | None) -> str | None:
 
 
 def seconds(duration_ms: float | None) -> float | None:
-    """Return a duration in seconds, None for None."""
+    """Return a duration in seconds; None for None."""
     return None if duration_ms is None else round(duration_ms / 1000, 3)
 
 
@@ -44,7 +44,7 @@ def moment_ms(text: str, now_ms: int) -> int:
     """Return the time a text names: ISO 8601 (UTC without a zone), ms since 1970, or ``-15m``.
 
     Raises:
-        ValueError: it is none of these.
+        ValueError: the text is none of these.
     """
     word = text.strip()
     if word.startswith("-") and word[-1:] in _UNITS and word[1:-1].isdecimal():

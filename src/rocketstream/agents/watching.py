@@ -1,4 +1,4 @@
-"""The collection behind the tools: begun when first asked, ended when nobody asks any more.
+"""The collection behind the tools: begun at the first question, ended when questions stop.
 
 Law: decides when to collect, not what; no tool asks brokers for what a sweep found.
 """
@@ -15,15 +15,15 @@ from rocketstream.watch import Collector, Cost, Update
 
 FIRST_SWEEP_S: Final = 30.0
 IDLE_S: Final = 600.0
-"""So long after the last question the cluster is left alone."""
+"""How long after the last question the collection ends."""
 
 
 class Watching:
-    """A collector that runs while it is asked; used on one event loop.
+    """A collector that runs while there are questions; used on one event loop.
 
     Args:
-        make: makes a collector, not started.
-        idle_s: ends it so long after the last question.
+        make: makes a collector without starting it.
+        idle_s: how many seconds after the last question the collector is ended.
     """
 
     def __init__(self, make: Callable[[], Collector], idle_s: float = IDLE_S) -> None:
@@ -34,22 +34,22 @@ class Watching:
         self._ending: set[asyncio.Task[None]] = set()
 
     async def update(self) -> Update:
-        """Return what the newest sweep found; the first question waits for two sweeps."""
+        """Return the result of the newest sweep; the first question waits for two sweeps."""
         run = self._run
         if run is None:
             run = self._run = _Run(self._make())
-        # However many ask at first, and whoever of them leaves, it begins once.
+        # However many ask at first, and whichever of them leaves, the collection begins once.
         await asyncio.shield(run.beginning)
         if self._run is run:
             self._restart_timer()
         return run.collector.update()
 
     def cost(self) -> Cost | None:
-        """Return what collecting costs the brokers; None while there is none."""
+        """Return the cost of collecting for the brokers; None while nothing is collected."""
         return None if self._run is None else self._run.collector.cost()
 
     def window(self, group: str) -> list[GroupState]:
-        """Return what sweeps saw of a group, oldest first; nothing while there are none."""
+        """Return a group's states over the last sweeps, oldest first; empty if there are none."""
         return [] if self._run is None else self._run.collector.window(group)
 
     async def close(self) -> None:
@@ -86,11 +86,11 @@ class _Run:
         await asyncio.to_thread(self._swept.wait, FIRST_SWEEP_S)
         unsubscribe()
         if self.collector.latest() is not None:
-            # A verdict compares: two looks, a second apart, tell more than one.
+            # A verdict compares states: two sweeps, a second apart, say more than one.
             await asyncio.to_thread(self.collector.refresh, FIRST_SWEEP_S)
 
     async def end(self) -> None:
-        """Close the collector, which ends the waiting of who begins."""
+        """Close the collector, which also ends the waiting of whoever began it."""
         self._swept.set()
         await asyncio.to_thread(self.collector.close)
         await asyncio.gather(self.beginning, return_exceptions=True)

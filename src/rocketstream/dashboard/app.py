@@ -1,4 +1,4 @@
-"""The dashboard as an ASGI application: routes, their order, and its life.
+"""The dashboard as an ASGI application: its routes, their order, and its life cycle.
 
 Law: wiring only.
 """
@@ -56,14 +56,15 @@ def create_app(
     """Return the application.
 
     Args:
-        collector: what pages show; started and closed by the caller, who may share it.
-        admin_factory: makes what pages ask that no sweep tells; closed with the application.
+        collector: provides what pages show; started and closed by the caller, who may share it.
+        admin_factory: makes the Admin that answers what no sweep found; closed with the
+            application.
         settings: who may do what.
-        history: what charts show; None shows none. Closed by the caller.
-        change_factory: makes the Admin of each change, which writes down who makes it.
+        history: the figures of charts; None shows no charts. Closed by the caller.
+        change_factory: makes the Admin of each change, which records who makes the change.
 
     Raises:
-        ConfigurationError: it may write, and nothing tells how.
+        ConfigurationError: the settings allow changes, but there is no ``change_factory``.
     """
     settings = settings or Settings()
     if settings.may_write and change_factory is None:
@@ -109,7 +110,7 @@ def _site(
     sessions: Sessions,
     history: History | None,
 ) -> Iterator[Site]:
-    """Open what pages stand on while the application runs."""
+    """Open what pages need, for as long as the application runs."""
     rates = TopicRates()
 
     def swept(update: Update) -> None:
@@ -139,7 +140,7 @@ def _site(
 
 
 async def healthz(request: Request) -> Response:
-    """Answer whether the collection goes on: 503 where no sweep was answered, or not lately."""
+    """Answer whether the collection is alive: 503 where no sweep was answered, or none lately."""
     site: Site = request.app.state.site
     update = site.collector.update()
     if update.state is None:
@@ -150,13 +151,13 @@ async def healthz(request: Request) -> Response:
 
 
 async def metrics(ask: Ask) -> Response:
-    """Answer what the last sweep found to Prometheus; a scrape asks no broker."""
+    """Answer Prometheus with the result of the last sweep; a scrape asks no broker."""
     text = await ask.site.desk.locally(lambda: scrape(ask.site.collector))
     return Response(text, media_type=CONTENT_TYPE)
 
 
 class _Static(StaticFiles):
-    """Files of the package; browsers ask each time whether they are still the same."""
+    """The package's static files; browsers ask each time whether their copies are still current."""
 
     def file_response(self, *args: object, **more: object) -> Response:
         answer = super().file_response(*args, **more)  # type: ignore[arg-type]

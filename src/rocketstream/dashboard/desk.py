@@ -1,4 +1,4 @@
-"""Where questions to brokers queue: a few at a time, the same one once, none for ever.
+"""Where questions to brokers queue: a few run at a time, the same one runs once, none for ever.
 
 Law: the only way a page reaches a broker. However many ask, the cluster sees no more than the
 limits say.
@@ -43,11 +43,11 @@ class _Kept:
 
 
 class Desk:
-    """Asks brokers for pages; to be closed. The loop alone calls it.
+    """Asks brokers on behalf of pages; to be closed. Only the event loop calls it.
 
     Args:
-        admin_factory: makes the one Admin, when it is first needed.
-        clock: how old kept answers are.
+        admin_factory: makes the only Admin, when it is first needed.
+        clock: measures the age of kept answers.
     """
 
     def __init__(self, admin_factory: AdminFactory, clock: Clock) -> None:
@@ -62,16 +62,17 @@ class Desk:
     async def ask(
         self, question: Callable[[Admin], T], *, key: Hashable = None, keep_ms: float = 0
     ) -> T:
-        """Return what ``question`` answers; it blocks on a thread, for so long and no longer.
+        """Return the answer of ``question``, which runs on a thread; waits for a bounded time.
 
         Args:
-            key: who asks with the same key meanwhile gets the same answer.
-            keep_ms: and for so long after it came.
+            key: others that ask with the same key meanwhile get the same answer.
+            keep_ms: how long after its arrival others still get it.
 
         Raises:
-            DeskBusyError: too many wait.
-            DeskLateError: no answer in time; the question ends where it would next ask a broker.
-            RocketMQError: as the question raises.
+            DeskBusyError: too many questions wait.
+            DeskLateError: there was no answer in time; the question ends before its next request to
+                a broker.
+            RocketMQError: the question raised it.
         """
         if key is not None and (kept := self._fresh(key)) is not None:
             return await self._in_time(kept.answer)
@@ -97,11 +98,11 @@ class Desk:
         return await self._in_time(answer)
 
     async def locally(self, work: Callable[[], T]) -> T:
-        """Return what blocking work that asks no broker (files of this machine) answers."""
+        """Return the answer of blocking work that asks no broker, such as reading local files."""
         return await asyncio.get_running_loop().run_in_executor(None, work)
 
     def forget(self, key: Hashable) -> None:
-        """Drop a kept answer: what it tells was changed."""
+        """Drop a kept answer, because what it says was changed."""
         self._kept.pop(key, None)
 
     def close(self) -> None:
@@ -123,7 +124,7 @@ class Desk:
     def _done(self, answer: asyncio.Future[Any]) -> None:
         self._under_way -= 1
         if not answer.cancelled():
-            answer.exception()  # nobody may wait for it any more
+            answer.exception()  # perhaps nobody waits for it any more
 
     def _fresh(self, key: Hashable) -> _Kept | None:
         kept = self._kept.get(key)
@@ -151,7 +152,7 @@ class Desk:
                 return await asyncio.shield(answer)
         except TimeoutError:
             if answer.done() and not answer.cancelled():
-                return answer.result()  # it was the question that took too long for its peer
+                return answer.result()  # the question was too long for the peer that asked
             raise _late() from None
 
 

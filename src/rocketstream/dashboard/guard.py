@@ -1,6 +1,6 @@
-"""What every request must pass before a page sees it, and what every answer carries.
+"""The checks every request must pass before a page sees it, and the headers of every answer.
 
-Law: knows nothing of the pages. A request that is refused costs no broker anything.
+Law: knows nothing of the pages. A refused request costs no broker anything.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ HEADERS: Final = {
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
 OPEN: Final = ("/login", "/static/", "/healthz", "/favicon.ico")
-"""What is answered without a login."""
+"""Paths that are answered without a login."""
 READING: Final = ("GET", "HEAD")
 
 
@@ -105,19 +105,19 @@ class Guard:
         return None
 
     def _is_ours(self, headers: Headers, host: str) -> bool:
-        """Whether a form comes from a page of this dashboard, as far as the browser tells."""
+        """Return whether a form comes from a page of this dashboard, as far as the browser says."""
         site = headers.get("sec-fetch-site")
         if site is not None and site != "same-origin":
             return False
         origin = headers.get("origin")
         if origin is None:
-            return True  # no browser; the form's token decides
+            return True  # not sent by a browser; the form's token decides
         return urlsplit(origin).netloc == host and origin != "null"
 
     # --- who asks ---------------------------------------------------------------------------------
 
     def _user(self, scope: Scope, headers: Headers) -> tuple[User | None, bool]:
-        """Return who asks and whether a new cookie is due; None where a login is missing."""
+        """Return the user and whether a new cookie is due; None where a login is missing."""
         cookie = cookie_name(scope, self._settings)
         given = cookie_value(headers.getlist("cookie"), cookie)
         if self._settings.tokens is None:
@@ -133,7 +133,7 @@ class Guard:
         return user, False
 
     def _bearer(self, scope: Scope, headers: Headers) -> User | None:
-        """Return who a scraper's header names: ``Authorization: Bearer TOKEN``."""
+        """Return the user of a scraper's header ``Authorization: Bearer TOKEN``."""
         kind, _, token = headers.get("authorization", "").partition(" ")
         if kind.lower() != "bearer" or self._settings.tokens is None:
             return None
@@ -148,7 +148,7 @@ class Guard:
 
     def _to_login(self, scope: Scope, headers: Headers) -> Response:
         if "hx-request" in headers:
-            # A part of a page that is open: the page goes to the login, and comes back.
+            # Part of an open page: the whole page goes to the login, and comes back.
             return Response(status_code=401, headers={"HX-Redirect": "/login"})
         accepts = headers.get("accept", "")
         if scope["method"] in READING and "text/html" in accepts:
@@ -173,7 +173,7 @@ class Guard:
 
 
 class _Bounded:
-    """Passes a request's body on as long as it keeps to its bound, whatever length it claimed."""
+    """Passes on a request's body up to its bound, whatever length the request claimed."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
@@ -189,13 +189,13 @@ class _Bounded:
 
 
 def too_large() -> Response:
-    """Return the refusal of a form that is too large."""
+    """Return the refusal for a form that is too large."""
     most = limits.DASHBOARD_BODY_BYTES_MAX
     return PlainTextResponse(f"A form has {most:,} bytes at most.\n", 413)
 
 
 def host_name(host: str) -> str | None:
-    """Return the name in a ``Host`` header, without port, in lower case; None for no such."""
+    """Return the name in a ``Host`` header, without port, in lower case; None if there is none."""
     try:
         parts = urlsplit("//" + host)
         found = parts.hostname
@@ -208,7 +208,7 @@ def host_name(host: str) -> str | None:
 
 
 def cookie_name(scope: Scope, settings: Settings) -> str:
-    """Return the session cookie's name: browsers tell hosts apart, not ports."""
+    """Return the session cookie's name: browsers separate cookies by host, not by port."""
     port = (scope.get("server") or ("", 0))[1] or 0
     return f"{'__Host-' if settings.is_tls else ''}rocketstream-{port}"
 

@@ -1,7 +1,7 @@
-"""Changes under way: each on a thread and an Admin of its own, watched, stopped, bounded.
+"""Changes under way: each on a thread and with an Admin of its own, watched, stopped, bounded.
 
-Law: runs what it is handed and keeps what came of it; knows neither groups nor letters. Whoever
-changes something is written down with it.
+Law: runs the given work and keeps its result; knows neither groups nor letters. Each change is
+recorded with the name of whoever makes it.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class ChangeFactory(Protocol):
     """Makes the Admin of one change."""
 
     def __call__(self, who: str) -> Admin:
-        """Return an Admin that writes down what ``who`` changes; closed by the caller."""
+        """Return an Admin that records changes under the name ``who``; closed by the caller."""
         ...
 
 
 class JobState(StrEnum):
-    """How far a job is."""
+    """The state of a job."""
 
     RUNNING = "running"
     STOPPING = "stopping"
@@ -52,15 +52,15 @@ class JobsBusyError(RocketMQError):
 
 @dataclass(slots=True)
 class Job:
-    """One change under way, or what became of it.
+    """One change under way, or its result.
 
     Attributes:
         kind: ``reset``, ``redrive`` or ``consume``.
-        title: what it does, for people.
+        title: what it does, in words for people.
         total: how many steps it has; None where that is not known.
-        done: how many of them are done.
-        facts: what the page of its kind shows besides.
-        result: what came of it; None as long as it runs, and where it failed.
+        done: how many steps are done.
+        facts: further values for the page of its kind.
+        result: its result; None while it runs, and where it failed.
         error: why it failed.
     """
 
@@ -82,7 +82,7 @@ class Job:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing happens any more."""
+        """Whether the job has ended."""
         return self.state not in (JobState.RUNNING, JobState.STOPPING)
 
 
@@ -136,7 +136,7 @@ class Jobs:
         return job
 
     def find(self, job_id: str) -> Job | None:
-        """Return a job; None for one that is forgotten or never was."""
+        """Return a job; None for one that is forgotten or never existed."""
         with self._lock:
             return self._jobs.get(job_id)
 
@@ -146,7 +146,7 @@ class Jobs:
             return [job for job in reversed(self._jobs.values()) if job.group == group]
 
     def stop(self, job: Job) -> None:
-        """Have a job end after the step it is at."""
+        """Have a job end after its present step."""
         with self._lock:
             if job.state is JobState.RUNNING:
                 job.state = JobState.STOPPING
@@ -190,7 +190,7 @@ class _Kept:
 
 
 class Plans:
-    """Previews that may be carried out: by who saw them, once, for a while."""
+    """Previews that may be carried out: by the session that saw them, once, for some time."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -206,7 +206,7 @@ class Plans:
         return plan_id
 
     def take(self, plan_id: str, session_id: str) -> Any:
-        """Return a plan and forget it; None for one that is too old, another's, or carried out."""
+        """Take a plan out and return it; None if too old, another session's, or carried out."""
         kept = self._kept.get(plan_id)
         if kept is None or kept.session_id != session_id:
             return None

@@ -1,6 +1,6 @@
-"""How many messages a second arrive, by topic and queue, from the ends two sweeps found.
+"""Messages a second that arrive, by topic and queue, from the queues' ends in two sweeps.
 
-Law: pure arithmetic over states handed in; bounded by the cluster's own queues.
+Law: pure arithmetic over the given states; bounded by the cluster's own queues.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ Ends = dict[tuple[str, str, int], int]
 
 
 class TopicRates:
-    """Rates over the last minute, as far as sweeps reach.
+    """Rates over the last minute, or as far back as sweeps reach.
 
-    One thread adds, others read: what they read is replaced as a whole.
+    One thread adds and others read; the values they read are replaced as a whole.
     """
 
     def __init__(self) -> None:
@@ -27,14 +27,14 @@ class TopicRates:
         self._topics: dict[str, float] = {}
 
     def add(self, state: ClusterState) -> None:
-        """Take what a sweep found."""
+        """Add the result of a sweep."""
         ends = {
             (name, broker, queue): high
             for name, topic in state.topics.items()
             for broker, queue, _, high, _ in topic.queues
         }
         if self._seen and state.taken_ms <= self._seen[-1][0]:
-            self._seen.clear()  # the clock went back: what came before tells nothing
+            self._seen.clear()  # the clock went back: earlier states give no rate
         self._seen.append((state.taken_ms, ends))
         while len(self._seen) > 2 and (
             len(self._seen) > STATES_MAX or state.taken_ms - self._seen[1][0] >= SPAN_MS
@@ -43,7 +43,7 @@ class TopicRates:
         self._count(ends)
 
     def rate(self, topic: str) -> float | None:
-        """Return messages a second of a topic; None with one sweep, or a topic made since."""
+        """Return messages a second of a topic; None after one sweep, or for a topic made since."""
         return self._topics.get(topic)
 
     def queue_rate(self, topic: str, broker_name: str, queue_id: int) -> float | None:
@@ -51,7 +51,7 @@ class TopicRates:
         return self._queues.get((topic, broker_name, queue_id))
 
     def total(self) -> float | None:
-        """Return messages a second of all topics; None with one sweep."""
+        """Return messages a second of all topics together; None after one sweep."""
         return sum(self._topics.values()) if len(self._seen) > 1 else None
 
     def _count(self, ends: Ends) -> None:
@@ -66,7 +66,7 @@ class TopicRates:
             low = first.get(queue)
             if low is None:
                 continue
-            # A topic that was deleted and made anew begins at 0 again.
+            # The ends of a topic that was deleted and made anew begin at 0 again.
             rate = max(high - low, 0) / seconds
             queues[queue] = rate
             topics[queue[0]] = topics.get(queue[0], 0.0) + rate

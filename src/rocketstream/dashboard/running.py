@@ -1,4 +1,4 @@
-"""The dashboard as a server: listens, serves on a thread of its own, and ends when told.
+"""The dashboard as a server: listens, serves on a thread of its own, and ends on request.
 
 Law: sockets and life cycle; the application is made elsewhere.
 """
@@ -29,7 +29,7 @@ class Listening:
 
     Attributes:
         port: 0 takes a free one.
-        certificate, key: PEM files; both or none.
+        certificate, key: PEM files; either both or none.
     """
 
     host: str = "127.0.0.1"
@@ -39,7 +39,7 @@ class Listening:
 
     @property
     def is_tls(self) -> bool:
-        """Whether browsers reach it by https."""
+        """Whether browsers reach the dashboard by https."""
         return self.certificate is not None
 
 
@@ -48,14 +48,14 @@ class DashboardServer:
 
     Args:
         app: what ``create_app`` made.
-        listening: where.
+        listening: where it listens.
 
     Attributes:
         url: the address to open.
 
     Raises:
         PortInUseError: the port is taken.
-        ConfigurationError: no such address, or certificate and key cannot be used.
+        ConfigurationError: there is no such address, or certificate and key cannot be used.
     """
 
     def __init__(self, app: ASGIApp, listening: Listening) -> None:
@@ -70,7 +70,7 @@ class DashboardServer:
             log_config=None,
             access_log=False,
             server_header=False,
-            # An address that a header claims is no address to count failures by.
+            # The address in a header may be made up, so failures are not counted by it.
             proxy_headers=False,
             limit_concurrency=CONNECTIONS_MAX,
             h11_max_incomplete_event_size=HEAD_BYTES_MAX,
@@ -94,13 +94,13 @@ class DashboardServer:
         self._served: concurrent.futures.Future[None] | None = None
 
     def start(self) -> Self:
-        """Begin to serve; the socket takes connections already."""
+        """Begin to serve; the socket already accepts connections."""
         self._thread = LoopThread("rocketstream-dashboard")
         self._served = self._thread.submit(self._server.serve([self._socket]))
         return self
 
     def close(self) -> None:
-        """End: requests under way get some seconds; blocks. May be called twice."""
+        """End; waits some seconds for requests under way. May be called twice."""
         thread, self._thread = self._thread, None
         try:
             if thread is not None and self._served is not None:

@@ -1,6 +1,6 @@
-"""Who is logged in, for how long, and how often somebody may try.
+"""Who is logged in, for how long, and how often login attempts are allowed.
 
-Law: memory and a clock; bounded, and gone with the process.
+Law: memory and a clock; bounded, and lost when the process ends.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from rocketstream.dashboard.tokens import Entry, Role, TokenFile
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Who asks.
+    """The user of a request.
 
     Attributes:
-        name: as changes are noted.
-        session_id: what its form tokens are bound to.
-        is_logged_in: False where nobody is asked to log in.
+        name: the name under which changes are recorded.
+        session_id: the session that form tokens are bound to.
+        is_logged_in: False where no login is needed.
     """
 
     name: str
@@ -32,7 +32,7 @@ class User:
     is_logged_in: bool = True
 
     def may(self, role: Role) -> bool:
-        """Tell whether a role was given."""
+        """Return whether the user has a role."""
         return role in self.roles
 
 
@@ -44,9 +44,9 @@ class _Session:
 
 
 class Sessions:
-    """The sessions of one dashboard, with the secret that form tokens are made of.
+    """The sessions of one dashboard, with the secret from which form tokens are made.
 
-    Thread safe is not asked for: the loop alone touches it.
+    Not thread safe: only the event loop uses it.
     """
 
     def __init__(self, tokens: TokenFile | None, clock: Clock) -> None:
@@ -58,27 +58,27 @@ class Sessions:
         self._all_failures: deque[float] = deque()
 
     def new_id(self) -> str:
-        """Return an identity nobody can guess."""
+        """Return an id that nobody can guess."""
         return secrets.token_urlsafe(32)
 
     def form_token(self, session_id: str) -> str:
-        """Return what a form of this session must carry."""
+        """Return the token that a form of this session must carry."""
         return hmac.new(self._secret, session_id.encode(), hashlib.sha256).hexdigest()
 
     def is_form_token(self, session_id: str, given: str) -> bool:
-        """Tell whether a form is of this session."""
-        # A header or field may hold any text, and only ASCII is compared in constant time.
+        """Return whether a form's token belongs to a session."""
+        # A header or field may hold any text, but only ASCII can be compared in constant time.
         return hmac.compare_digest(self.form_token(session_id).encode(), given.encode())
 
     def find(self, session_id: str) -> User | None:
-        """Return whose session it is; None for one that is over or never was."""
+        """Return the token entry of a session; None for one that has ended or never existed."""
         session = self._sessions.get(session_id)
         if session is None or self._tokens is None:
             return None
         now = self._clock.monotonic_ms()
         idle = now - session.seen_ms > limits.DASHBOARD_SESSION_IDLE_MS
         old = now - session.began_ms > limits.DASHBOARD_SESSION_MS
-        # A token that was taken back ends what was begun with it.
+        # Revoking a token also ends the sessions begun with it.
         if idle or old or session.entry not in self._tokens.entries:
             del self._sessions[session_id]
             return None
@@ -86,7 +86,7 @@ class Sessions:
         return User(session.entry.name, session.entry.roles, session_id)
 
     def begin(self, entry: Entry) -> str:
-        """Begin a session and return its identity."""
+        """Begin a session and return its id."""
         now = self._clock.monotonic_ms()
         while len(self._sessions) >= limits.DASHBOARD_SESSIONS_MAX:
             self._sessions.popitem(last=False)
@@ -101,7 +101,7 @@ class Sessions:
     # --- trying -----------------------------------------------------------------------------------
 
     def wait_s(self, address: str) -> int:
-        """Return for how long an address may not try to log in, in seconds; 0 where it may."""
+        """Return how many seconds an address must wait to log in again; 0 if it may now."""
         mine = self._recent(self._failures.get(address, deque()))
         everybody = self._recent(self._all_failures)
         now = self._clock.monotonic_ms()
@@ -115,7 +115,7 @@ class Sessions:
         return -int(-left // 1_000)
 
     def failed(self, address: str) -> None:
-        """Note a token that is nobody's."""
+        """Note a failed login: a token that is not in the file."""
         now = self._clock.monotonic_ms()
         while (
             address not in self._failures and len(self._failures) >= limits.DASHBOARD_SESSIONS_MAX

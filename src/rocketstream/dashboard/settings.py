@@ -1,4 +1,4 @@
-"""How one dashboard is run: who may do what, from where, and on which cluster.
+"""The settings of one dashboard: who may do what, from where, and on which cluster.
 
 Law: values and their checks; opens nothing.
 """
@@ -19,20 +19,19 @@ LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a dashboard was started with.
+    """The settings a dashboard was started with.
 
     Attributes:
-        namesrv: the name server asked, for the heading.
+        namesrv: the name server's address, for the heading.
         may_write: whether anything can be changed from it.
-        tokens: who may log in; None asks nobody to.
-        is_tls: whether browsers reach it by https.
+        tokens: who may log in; None needs no login.
+        is_tls: whether browsers reach the dashboard by https.
         host: the address it listens on.
         names: further names browsers may know it by (``Host`` header), in lower case.
-        undo_directory: where the undo files of resets go; None takes where the command line
-            puts them.
-        refresh_s: how often a page asks for news.
-        user: who a change is noted for while nobody logs in.
-        clock: of sessions and ages.
+        undo_directory: where the undo files of resets go; None takes the command line's directory.
+        refresh_s: how often a page refreshes, in seconds.
+        user: the name under which changes are recorded where no login is needed.
+        clock: the clock for sessions and ages.
     """
 
     namesrv: str = ""
@@ -48,7 +47,7 @@ class Settings:
 
     @property
     def undo_files(self) -> Path:
-        """Where the undo files of resets are."""
+        """The directory of the undo files of resets."""
         return self.undo_directory or default_undo_directory()
 
     @property
@@ -57,10 +56,11 @@ class Settings:
         return is_loopback(self.host)
 
     def knows_host(self, name: str) -> bool:
-        """Tell whether a browser may call this dashboard so.
+        """Return whether a browser may address this dashboard by a name.
 
-        A page of another site can make its own name lead here (DNS rebinding) and read what it
-        gets, unless the name it used is refused. It cannot do so with an address.
+        A page of another site can make its own name resolve to this address (DNS rebinding) and
+        read the answers, unless names that are not known are refused. With an address it cannot do
+        so.
         """
         if name in LOOPBACK_NAMES or name in self.names or name == self.host.lower():
             return True
@@ -74,7 +74,7 @@ class Settings:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether nothing outside this machine can reach an address."""
+    """Return whether nothing outside this machine can reach an address."""
     if host == "localhost":
         return True
     try:
@@ -86,10 +86,10 @@ def is_loopback(host: str) -> bool:
 def check_exposure(
     host: str, *, has_tokens: bool, is_tls: bool, insecure: bool, may_write: bool
 ) -> None:
-    """Refuse to be reachable by others without TLS and login, unless told so.
+    """Refuse an address others can reach without TLS and login, unless ``insecure`` is set.
 
     Raises:
-        ConfigurationError: it would be.
+        ConfigurationError: others could reach the dashboard.
     """
     if is_loopback(host):
         return

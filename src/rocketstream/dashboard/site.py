@@ -1,7 +1,7 @@
-"""What all pages stand on: the shared collection, the desk, the templates, and who asks.
+"""What all pages are built on: the shared collection, the desk, the templates, and the user.
 
-Law: renders; no page asks a broker but through the desk, and none changes anything but by a form
-that was checked here.
+Law: renders. A page asks brokers only through the desk, and changes something only by a form that
+was checked here.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ READ_ONLY: Final = "this dashboard only shows: start it with --write to change t
 
 
 class PageError(RocketMQError):
-    """What a page answers instead: a status and a sentence."""
+    """An answer in place of a page: a status and a sentence."""
 
     condition = "PAGE"
 
@@ -78,7 +78,7 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One request, with who makes it and the form it carries."""
+    """One request, with its user and the form it carries."""
 
     request: Request
     site: Site
@@ -89,15 +89,15 @@ class Ask:
         """Return a parameter of the address, stripped.
 
         Raises:
-            PageError: it is longer than anything that could be meant.
+            PageError: the value is longer than any sensible one.
         """
         return _bounded(name, self.request.query_params.get(name, default))
 
     def need(self, name: str) -> str:
-        """Return a parameter of the address that must be there.
+        """Return a parameter of the address; it must be present.
 
         Raises:
-            PageError: it is not.
+            PageError: the parameter is missing.
         """
         found = self.value(name)
         if not found:
@@ -110,7 +110,7 @@ class Ask:
         return _bounded(name, found if isinstance(found, str) else default)
 
     def may(self, role: Role) -> bool:
-        """Tell whether who asks may do so here and now."""
+        """Return whether the user may act in a role here and now."""
         if role is Role.ACT and not self.site.settings.may_write:
             return False
         return self.user.may(role)
@@ -120,14 +120,14 @@ class Ask:
         """The changes under way.
 
         Raises:
-            PageError: this dashboard only shows.
+            PageError: this dashboard is read-only.
         """
         if self.site.jobs is None:
             raise PageError(403, READ_ONLY)
         return self.site.jobs
 
     def update(self) -> Update:
-        """Return what the last sweep found, asked once a request."""
+        """Return the result of the last sweep, the same throughout a request."""
         state = self.request.state
         if not hasattr(state, "update"):
             state.update = self.site.collector.update()
@@ -145,7 +145,7 @@ class Ask:
 
     @property
     def is_part(self) -> bool:
-        """Whether an open page asks for a part of itself."""
+        """Whether an open page asks for only a part of itself."""
         return "hx-request" in self.request.headers
 
     def _common(self) -> dict[str, Any]:
@@ -220,7 +220,7 @@ def _failed(ask: Ask, error: Exception) -> Response:
 
 
 def told(error: Exception) -> tuple[int, str]:
-    """Return the status and the sentence for what went wrong."""
+    """Return the status and the sentence that report an error."""
     if isinstance(error, PageError):
         return error.status, error.message
     if isinstance(error, DeskBusyError | JobsBusyError):
@@ -238,10 +238,10 @@ def told(error: Exception) -> tuple[int, str]:
 
 
 def number(name: str, text: str) -> int | None:
-    """Return a number somebody typed, None for nothing.
+    """Return a number that a user typed; None for an empty text.
 
     Raises:
-        PageError: it is none.
+        PageError: the text is not a number.
     """
     if not text:
         return None
@@ -254,10 +254,10 @@ def number(name: str, text: str) -> int | None:
 
 
 def time_ms(name: str, text: str) -> int | None:
-    """Return a time somebody typed as ms since 1970, None for nothing; this machine's zone.
+    """Return a time that a user typed, in this machine's zone, as ms since 1970; None if empty.
 
     Raises:
-        PageError: it is none.
+        PageError: the text is not a time.
     """
     if not text:
         return None
@@ -281,9 +281,9 @@ def address(path: str, **parameters: object) -> str:
 
 @functools.cache
 def environment() -> Environment:
-    """Return the templates, compiled once a process.
+    """Return the templates, compiled once per process.
 
-    Everything they print is escaped, and nothing in it can hide.
+    Everything they print is escaped, and invisible characters in it are spelled out.
     """
     found = Environment(
         loader=FileSystemLoader(HERE / "templates"),
@@ -308,7 +308,7 @@ def environment() -> Environment:
     )
     found.globals.update(link=address, plural=plural, ago=words.ago, Role=Role, NONE=words.NONE)
     for name in found.list_templates():
-        found.get_template(name)  # now, not when the first visitor waits for it
+        found.get_template(name)  # compiled now, not when the first visitor waits for it
     return found
 
 
@@ -330,10 +330,10 @@ def _bounded(name: str, text: str) -> str:
 
 
 def pick(update: Update, what: Literal["group", "topic"], name: str) -> Any:
-    """Return a group or a topic of the newest sweep.
+    """Return a group or a topic of the newest sweep, by name.
 
     Raises:
-        PageError: it found none of this name, or nothing was found yet.
+        PageError: the sweep found none of this name, or there was no sweep yet.
     """
     if update.state is None:
         why = "the first sweep is under way" if update.outage is None else update.outage.error

@@ -1,6 +1,6 @@
 """Who may log in: a file of names, roles and hashed tokens.
 
-Law: tokens are made here, 256 bits each, and never kept; the file holds salted hashes alone.
+Law: tokens are made here, 256 bits each, and never kept; the file holds only salted hashes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SHOWN_USES: Final = "look, act, export"
 
 
 class Role(StrEnum):
-    """What a token allows; each includes looking."""
+    """What a token allows; each role includes looking."""
 
     LOOK = "look"
     ACT = "act"
@@ -35,8 +35,8 @@ class Entry:
     """One token of the file.
 
     Attributes:
-        salt, digest: hexadecimal; the digest is SHA-256 over salt and token. A token is chance of
-            256 bits, so there is nothing a slow hash would slow down.
+        salt, digest: hexadecimal; the digest is SHA-256 over salt and token. A token is 256 random
+            bits, so a slow hash would not make guessing any harder.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Entry:
     digest: str
 
     def is_of(self, token: str) -> bool:
-        """Tell whether this is the entry of a token; takes as long either way."""
+        """Return whether a token is the one of this entry; takes the same time either way."""
         return hmac.compare_digest(_digest(self.salt, token), self.digest)
 
 
@@ -57,7 +57,7 @@ def read_roles(text: str) -> frozenset[Role]:
     """Return the roles of a text such as ``look,act``.
 
     Raises:
-        ConfigurationError: an unknown one, or none.
+        ConfigurationError: a role is unknown, or there is none.
     """
     words = [word for word in text.replace("+", ",").replace(" ", "").split(",") if word]
     try:
@@ -93,16 +93,16 @@ class TokenFile:
 
     @property
     def entries(self) -> tuple[Entry, ...]:
-        """Return the tokens there are now; none where the file cannot be read any more."""
+        """Return the present tokens; none where the file cannot be read any more."""
         try:
             self._read()
         except ConfigurationError:
-            # Nobody is let in by a file that is broken, nor by what it held before.
+            # A broken file lets nobody in, nor do the tokens it held before.
             self._entries, self._seen = (), None
         return self._entries
 
     def find(self, token: str) -> Entry | None:
-        """Return whose token it is; looks at all of them, whichever it is."""
+        """Return the entry of a token; compares all entries, whichever matches."""
         found: Entry | None = None
         if len(token) > TOKEN_CHARS_MAX:
             return None
@@ -122,12 +122,12 @@ class TokenFile:
 
 
 def add_token(path: Path, name: str, roles: frozenset[Role]) -> str:
-    """Add a token to a file, made where there is none, and return it; it is kept nowhere.
+    """Add a token to a file, made if it does not exist, and return the token; it is kept nowhere.
 
-    A token of the same name is replaced. The file can be read by its owner alone.
+    A token of the same name is replaced. Only its owner can read the file.
 
     Raises:
-        ConfigurationError: an empty name, or a file of another kind.
+        ConfigurationError: the name is empty, or the file is of another kind.
     """
     if not name.strip() or not name.isprintable():
         raise ConfigurationError(f"name is {name!r}; it takes who the token is for")

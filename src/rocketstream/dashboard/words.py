@@ -1,6 +1,6 @@
-"""Values as people read them on a page: counts, rates, spans, moments, and text that cannot forge.
+"""Values as pages show them: counts, rates, spans, moments, and text that cannot deceive.
 
-Law: pure; values in, text out. What is not known is called so.
+Law: pure; values in, text out. An unknown value is shown as unknown.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ NONE: Final = "–"
 
 
 def visible(text: str) -> str:
-    """Return a text with what would hide or turn other characters spelled out: ``\\u202e``."""
+    """Return a text in which characters that hide or reorder others are spelled out: ``\u202e``."""
     return spelled_out(text, kept="\n\t")
 
 
 def rate(value: float | None) -> str:
-    """Return a rate in three digits or so: ``0``, ``0.04``, ``3.2``, ``1,250``."""
+    """Return a rate with about three digits: ``0``, ``0.04``, ``3.2``, ``1,250``."""
     if value is None:
         return UNKNOWN
     if value == 0:
@@ -54,7 +54,7 @@ def ago(timestamp_ms: int, now_ms: int) -> str:
 
 
 def moment(timestamp_ms: int) -> str:
-    """Return a moment in this machine's zone to the millisecond, the zone named."""
+    """Return a moment to the millisecond in this machine's zone, which is named."""
     try:
         then = datetime.datetime.fromtimestamp(timestamp_ms / 1_000).astimezone()
     except (ValueError, OverflowError, OSError):
@@ -74,7 +74,7 @@ def size(value: int | None) -> str:
 
 
 def slug(verdict: Verdict) -> str:
-    """Return a verdict as a class of the style sheet."""
+    """Return the CSS class of a verdict."""
     return verdict.value.lower().replace(" ", "-")
 
 
@@ -87,7 +87,7 @@ def by_topic(queues: Iterable[QueueState]) -> list[tuple[str, str]]:
 
 
 def ranges(numbers: Iterable[int]) -> str:
-    """Return numbers with runs drawn together: ``0–3, 7``."""
+    """Return numbers with consecutive ones joined: ``0–3, 7``."""
     runs: list[list[int]] = []
     for number in sorted(set(numbers)):
         if runs and number == runs[-1][1] + 1:
@@ -98,10 +98,10 @@ def ranges(numbers: Iterable[int]) -> str:
 
 
 def clipped(text: str, most: int) -> str:
-    """Return at most so many characters of a text, marked where some are left out."""
+    """Return at most ``most`` characters of a text; a mark shows that some are left out."""
     return text if len(text) <= most else text[:most] + "…"
 
 
 def as_json(value: Any) -> str:
-    """Return indented JSON as people read it."""
+    """Return JSON indented for reading."""
     return json.dumps(value, indent=2, ensure_ascii=False)

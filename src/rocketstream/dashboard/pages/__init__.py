@@ -1,4 +1,4 @@
-"""The pages, one module each: values from the collection or the desk, into a template.
+"""The pages, one module each: values from the collection or the desk, rendered by a template.
 
-Law: no page calls an Admin but within a question it hands to the desk.
+Law: a page calls an Admin only within a question that it hands to the desk.
 """

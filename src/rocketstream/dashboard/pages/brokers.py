@@ -1,6 +1,6 @@
-"""The brokers: where they are, what they run, how much they do and hold.
+"""The brokers: where they are, their versions, and how much they handle and hold.
 
-Law: shows what the last sweep found; a fact a broker did not tell is called unknown.
+Law: shows what the last sweep found; a fact a broker did not report is shown as unknown.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ class Shown:
 
     @property
     def put_tps(self) -> float | None:
-        """Messages a second it stored, over ten seconds."""
+        """Messages a second the broker stored, over ten seconds."""
         return first_number(self.state.facts, "putTps")
 
     @property
     def get_tps(self) -> float | None:
-        """Messages a second it gave to consumers, over ten seconds."""
+        """Messages a second the broker gave to consumers, over ten seconds."""
         facts = self.state.facts
         given = first_number(facts, "getTransferedTps")
         return given if given is not None else first_number(facts, "getTransferredTps")
 
     @property
     def disk(self) -> float | None:
-        """How full the commit log's disk is, between 0 and 1; None where it does not tell."""
+        """How full the commit log's disk is, from 0 to 1; None where that is not reported."""
         ratio = first_number(self.state.facts, "commitLogDiskRatio")
         return ratio if ratio is not None and ratio >= 0 else None
 
     @property
     def began_ms(self) -> int | None:
-        """Since when it runs."""
+        """Since when the broker runs, ms since 1970."""
         found = first_number(self.state.facts, "bootTimestamp")
         return None if found is None else int(found)
 
@@ -62,7 +62,7 @@ def first_number(facts: Mapping[str, str], name: str) -> float | None:
 
 
 async def page(ask: Ask) -> Response:
-    """The page, or its live part."""
+    """Return the page, or its live part."""
     state = ask.update().state
     brokers = [Shown(broker) for broker in (state.brokers if state else ())]
     template = "brokers_live.html" if ask.is_part else "brokers.html"

@@ -1,6 +1,6 @@
-"""One group: how it does, each queue, who owns it, its history, and why it is behind.
+"""One group: its verdict, its queues and their owners, its history, and why it is behind.
 
-Law: shows; what changes a group is in ``reset``.
+Law: only shows; changes of a group are in ``reset``.
 """
 
 from __future__ import annotations
@@ -43,24 +43,24 @@ COLUMNS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """One member and the queues it holds."""
+    """One member and the queues it owns."""
 
     row: MemberRow
     queues: tuple[QueueState, ...]
 
     @property
     def is_spark(self) -> bool:
-        """Whether it stands for a query on Spark."""
+        """Whether the member stands for a query on Spark."""
         return is_spark(self.row)
 
 
 def is_spark(member: MemberRow) -> bool:
-    """Tell whether a member is a Spark query's claim on the group."""
+    """Return whether a member is a Spark query's claim on the group."""
     return member.client_id.endswith("#spark")
 
 
 def members_of(state: GroupState) -> tuple[Owned, ...]:
-    """Return the members with what they own, those that own nothing too."""
+    """Return the members with the queues they own, including members without any."""
     return tuple(
         Owned(member, tuple(q for q in state.queues if q.client_id == member.client_id))
         for member in state.members or ()
@@ -68,13 +68,13 @@ def members_of(state: GroupState) -> tuple[Owned, ...]:
 
 
 def shown_queues(queues: Iterable[QueueState]) -> list[QueueState]:
-    """Return queues as the table shows them: topics first, each kind sorted as it came."""
+    """Return queues in the order of the table: topics first, each kind in its given order."""
     order = list(QueueKind)
     return sorted(queues, key=lambda queue: order.index(queue.kind))
 
 
 async def page(ask: Ask) -> Response:
-    """The page from the last sweep; its live part asks the brokers for owners and filters too."""
+    """Return the page from the last sweep; its live part also asks for owners and filters."""
     name = ask.need("name")
     update = ask.update()
     verdict = update.verdicts.get(name) or no_verdict(name)
@@ -104,7 +104,7 @@ async def page(ask: Ask) -> Response:
 
 
 async def detailed(ask: Ask, name: str) -> tuple[GroupState, str | None]:
-    """Return a group asked just now, or what the last sweep found and why it is only that."""
+    """Return a group asked just now, or the last sweep's with the reason why it is older."""
     update = ask.update()
     known = update.state.groups.get(name) if update.state else None
     try:
@@ -121,7 +121,7 @@ async def detailed(ask: Ask, name: str) -> tuple[GroupState, str | None]:
 
 
 async def why(ask: Ask) -> Response:
-    """The part that names causes; costs the brokers some requests, for all who look together."""
+    """Return the part that names causes; its requests are made once for all who look at a time."""
     name = ask.need("name")
     window = ask.site.collector.window(name)
     report = await ask.site.desk.ask(
@@ -131,7 +131,7 @@ async def why(ask: Ask) -> Response:
 
 
 async def series(ask: Ask, name: str, range_ms: int, points: int) -> list[Any]:
-    """Return the group's history; empty where none is kept."""
+    """Return the group's history; empty where no history is kept."""
     history = ask.site.history
     if history is None:
         return []
@@ -142,14 +142,14 @@ async def series(ask: Ask, name: str, range_ms: int, points: int) -> list[Any]:
 
 
 async def history(ask: Ask) -> Response:
-    """The chart's data: seconds since 1970, messages, seconds of age, messages a second."""
+    """Return the chart's data: seconds since 1970, messages, seconds of age, messages a second."""
     name = ask.need("name")
     range_ms = RANGES.get(ask.value("range", DEFAULT_RANGE), RANGES[DEFAULT_RANGE])
     return JSONResponse(chart(await series(ask, name, range_ms, POINTS)))
 
 
 def chart(points: Iterable[Any]) -> Mapping[str, list[float | None]]:
-    """Return the columns of a chart; None where nothing is known, so that the line breaks."""
+    """Return the columns of a chart; None for an unknown figure, so that the line breaks."""
     found = list(points)
     return {
         "at": [point.at_ms / 1_000 for point in found],
@@ -165,7 +165,7 @@ def _seconds(milliseconds: float | None) -> float | None:
 
 
 async def export(ask: Ask) -> Response:
-    """The queues as CSV, as the last sweep found them."""
+    """Return the queues as CSV, as the last sweep found them."""
     name = ask.need("name")
     update = ask.update()
     state = pick(update, "group", name)
@@ -186,7 +186,7 @@ async def export(ask: Ask) -> Response:
 
 
 def _cell(text: str) -> str:
-    """Return a text no spreadsheet takes for a formula."""
+    """Return a text that no spreadsheet takes for a formula."""
     return "'" + text if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
 
 

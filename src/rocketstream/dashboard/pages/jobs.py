@@ -1,6 +1,6 @@
-"""Changes under way and what came of them.
+"""Changes under way and their results.
 
-Law: shows jobs, and stops one when told; what they do is the other pages' business.
+Law: shows jobs, and stops one on request; other pages decide what they do.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _job(ask: Ask, job_id: str) -> Job:
 
 
 async def page(ask: Ask) -> Response:
-    """One change."""
+    """Return the page of one change."""
     job = _job(ask, ask.need("id"))
     undo = None
     if isinstance(job.result, ResetDone) and job.result.undo_path:
@@ -33,7 +33,7 @@ async def page(ask: Ask) -> Response:
 
 
 async def stop(ask: Ask) -> Response:
-    """Have it end after the step it is at."""
+    """Have the change end after its present step."""
     job = _job(ask, ask.field("job"))
     ask.jobs.stop(job)
     return ask.go("/job", id=job.id)

@@ -1,4 +1,4 @@
-"""Dead letters: whose, by cause, and sending them again.
+"""Dead letters: of which groups, for which causes, and sending them again.
 
 Law: shows ``letters_by_cause`` and ``redrive_plan``, and carries out what was shown.
 """
@@ -29,8 +29,8 @@ class Selection:
     """Which letters go where, how many, and how fast.
 
     Attributes:
-        fields: as the form has them, to be shown again.
-        rate: letters a second; None as fast as the brokers take them.
+        fields: the form's fields as entered, to be shown again.
+        rate: letters a second; None sends as fast as the brokers accept them.
     """
 
     fields: dict[str, str]
@@ -41,7 +41,7 @@ class Selection:
 
     @property
     def group(self) -> str:
-        """Whose letters."""
+        """The group whose letters are sent."""
         return self.fields["group"]
 
 
@@ -54,10 +54,10 @@ class Preview:
 
 
 def selection(ask: Ask) -> Selection:
-    """Return what the address selects.
+    """Return the selection in the address.
 
     Raises:
-        PageError: a number or time that is none.
+        PageError: a text is not a number or a time.
     """
     found = {name: ask.value(name) for name in FIELDS}
     rate: float | None = None
@@ -84,7 +84,7 @@ def selection(ask: Ask) -> Selection:
 
 
 async def page(ask: Ask) -> Response:
-    """Who has dead letters; with a group also why."""
+    """Return the page of groups with dead letters, or with a group the page of its causes."""
     update = ask.update()
     groups = update.state.groups if update.state else {}
     having = [
@@ -112,7 +112,7 @@ async def page(ask: Ask) -> Response:
 
 
 async def redrive_page(ask: Ask) -> Response:
-    """The form; with ``look`` also what would be sent."""
+    """Return the form, and with ``look`` also what would be sent."""
     group = ask.need("group")
     plan, plan_id, problem, code = None, None, None, 200
     fields = {name: ask.value(name) for name in FIELDS}
@@ -138,7 +138,7 @@ async def redrive_page(ask: Ask) -> Response:
 
 
 async def redrive(ask: Ask) -> Response:
-    """Send what was shown."""
+    """Send the letters that were shown."""
     preview = ask.site.plans.take(ask.field("plan"), ask.user.session_id)
     if not isinstance(preview, Preview):
         raise PageError(409, "this preview is too old, or was carried out: look again first")

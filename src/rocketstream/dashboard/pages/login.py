@@ -1,6 +1,6 @@
 """Logging in and out.
 
-Law: a token is compared and forgotten; where nobody needs to log in, nobody can.
+Law: a token is compared and not kept; where no login is needed, none is possible.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from rocketstream.dashboard.tokens import Role
 
 
 def local_path(text: str) -> str:
-    """Return a path of this site; another address becomes the overview."""
+    """Return a path of this site; any other address is replaced by the overview."""
     is_local = text.startswith("/") and not text.startswith(("//", "/\\"))
     return text if is_local and text.isprintable() else "/"
 
 
 async def login(request: Request) -> Response:
-    """Show the login, and take it: the one form that has no session yet.
+    """Show the login form, or take it: the only form that has no session yet.
 
-    That a page of another site cannot send it is what Origin and SameSite are for; what it could
-    do is log somebody in, with a token it would need to have.
+    Origin and SameSite keep pages of other sites from sending it. Such a page could only log
+    somebody in, and would need a valid token for that.
     """
     site: Site = request.app.state.site
     user: User = request.state.user

@@ -1,6 +1,6 @@
 """Messages: found by id, key, time and offset, and shown decoded and masked.
 
-Law: what is shown comes from ``Admin.message_search``, masked already; no raw body gets here.
+Law: everything shown comes from ``Admin.message_search``, already masked; no raw body gets here.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ TOPICS_MAX: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a search asks for, as the form has it; no field is empty but by intent."""
+    """A search as the form has it; a field is empty only where the user left it empty."""
 
     fields: dict[str, str]
 
     @property
     def is_search(self) -> bool:
-        """Whether there is something to search for."""
+        """Whether there is anything to search for."""
         return bool(self.fields["topic"]) and any(
             self.fields[name] for name in FIELDS if name != "topic"
         )
 
 
 def wish_of(ask: Ask) -> Wish:
-    """Return what the address asks for."""
+    """Return the search in the address."""
     return Wish({name: ask.value(name) for name in FIELDS})
 
 
 def search(wish: Wish) -> Any:
-    """Return the question a wish is.
+    """Return the question for the desk that makes a search.
 
     Raises:
-        PageError: a number or time that is none.
+        PageError: a text is not a number or a time.
     """
     found = wish.fields
     since, until = time_ms("from", found["since"]), time_ms("until", found["until"])
@@ -80,7 +80,7 @@ def search(wish: Wish) -> Any:
 
 
 async def list_page(ask: Ask) -> Response:
-    """The search, and what it found."""
+    """Return the search form, and what the search found."""
     wish = wish_of(ask)
     state = ask.update().state
     topics = sorted(state.topics)[:TOPICS_MAX] if state else []
@@ -100,7 +100,7 @@ async def list_page(ask: Ask) -> Response:
 
 
 async def one(ask: Ask) -> ShownMessage:
-    """Return the message an address names.
+    """Return the message that the address names.
 
     Raises:
         PageError: there is no such message.
@@ -121,7 +121,7 @@ async def one(ask: Ask) -> ShownMessage:
 
 
 async def page(ask: Ask) -> Response:
-    """One message."""
+    """Return the page of one message."""
     message = await one(ask)
     state = ask.update().state
     owners: list[tuple[str, str]] = []
@@ -140,7 +140,7 @@ async def page(ask: Ask) -> Response:
 
 
 async def track(ask: Ask) -> Response:
-    """The part that tells what became of a message in every group."""
+    """Return the part that shows what became of a message in every group."""
     topic, msg_id = ask.need("topic"), ask.need("id")
     rows = await ask.site.desk.ask(
         lambda admin: admin.message_track(topic, msg_id),
@@ -151,7 +151,7 @@ async def track(ask: Ask) -> Response:
 
 
 async def export(ask: Ask) -> Response:
-    """One message as JSON, decoded and masked as it is shown."""
+    """Return one message as JSON, decoded and masked as it is shown."""
     message = await one(ask)
     answer = JSONResponse(None)
     answer.body = as_json(message.as_json()).encode("utf-8", "backslashreplace")

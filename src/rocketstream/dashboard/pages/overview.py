@@ -1,4 +1,4 @@
-"""The overview: every group, the one to look at first at the head.
+"""The overview: every group, the most urgent first.
 
 Law: shows what the last sweep found; asks no broker.
 """
@@ -26,13 +26,13 @@ class Row:
 
     @property
     def members(self) -> int | None:
-        """Connected members; None when a broker did not tell."""
+        """Connected members; None when a broker did not report them."""
         return None if self.state.members is None else len(self.state.members)
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What the overview shows, after filter and order."""
+    """The contents of the overview, after filter and order."""
 
     rows: tuple[Row, ...]
     left_out: int
@@ -65,12 +65,12 @@ ORDERS: Final[dict[str, Callable[[Row], tuple[float | str, ...]]]] = {
 
 
 def no_verdict(group: str) -> GroupVerdict:
-    """Return the verdict of a group nobody judged yet."""
+    """Return the verdict for a group that has not been judged yet."""
     return GroupVerdict(group, Verdict.UNKNOWN, "not judged yet")
 
 
 def view(update: Update, query: str = "", verdict: str = "", order: str = "verdict") -> View:
-    """Return what the overview shows of a sweep."""
+    """Return the contents of the overview for a sweep."""
     groups = update.state.groups if update.state is not None else {}
     rows = [
         Row(state, update.verdicts.get(name) or no_verdict(name)) for name, state in groups.items()
@@ -92,7 +92,7 @@ def view(update: Update, query: str = "", verdict: str = "", order: str = "verdi
 
 
 async def page(ask: Ask) -> Response:
-    """The page, or its live part."""
+    """Return the page, or its live part."""
     found = view(ask.update(), ask.value("q"), ask.value("verdict"), ask.value("order"))
     template = "overview_live.html" if ask.is_part else "overview.html"
     return ask.show(template, view=found, title="Groups")

@@ -1,4 +1,4 @@
-"""Moving a group: the form, what would be done per queue, doing it, and taking it back.
+"""Moving a group: the form, the plan per queue, carrying it out, and taking it back.
 
 Law: shows ``Admin.reset_plan`` and carries out what was shown; decides nothing.
 """
@@ -39,7 +39,7 @@ class UndoFile:
 
 
 def undo_files(directory: Path, group: str) -> list[UndoFile]:
-    """Return a group's undo files, the newest first; unreadable ones are left out."""
+    """Return a group's undo files, the newest first, without unreadable ones."""
     try:
         names = sorted((path.name for path in directory.glob("*.json")), reverse=True)
     except OSError:
@@ -62,10 +62,10 @@ def _file_start(group: str) -> str:
 
 
 def target_of(ask: Ask) -> ResetTarget:
-    """Return the target the form names.
+    """Return the target named in the form.
 
     Raises:
-        PageError, ConfigurationError: it names none.
+        PageError, ConfigurationError: the form names no target.
     """
     kind, value = ask.value("target"), ask.value("value")
     if kind == "latest":
@@ -86,7 +86,7 @@ def target_of(ask: Ask) -> ResetTarget:
 
 
 async def page(ask: Ask) -> Response:
-    """The form; with a target also what would be done."""
+    """Return the form; with a target also what would be done."""
     name = ask.need("group")
     state = ask.update().state
     group = state.groups.get(name) if state else None
@@ -115,7 +115,7 @@ async def page(ask: Ask) -> Response:
 
 
 async def _plan(ask: Ask, name: str, files: list[UndoFile]) -> ResetPlan:
-    """Ask for what would be done; costs brokers some requests, changes nothing."""
+    """Ask for the plan; costs brokers some requests, changes nothing."""
     wanted = ask.value("undo")
     if wanted:
         if wanted not in {file.name for file in files}:
@@ -129,7 +129,7 @@ async def _plan(ask: Ask, name: str, files: list[UndoFile]) -> ResetPlan:
 
 
 async def apply(ask: Ask) -> Response:
-    """Do what was shown; the page of the job shows what came of it."""
+    """Carry out the plan that was shown; the page of the job shows the result."""
     plan = ask.site.plans.take(ask.field("plan"), ask.user.session_id)
     if not isinstance(plan, ResetPlan):
         raise PageError(409, "this preview is too old, or was carried out: look again first")
@@ -139,7 +139,7 @@ async def apply(ask: Ask) -> Response:
     directory = ask.site.settings.undo_files
 
     def work(admin: Admin, job: Job) -> Any:
-        # What a form confirmed is the plan it showed; one that is no longer true is refused.
+        # The form confirmed the plan it showed; a plan that is no longer true is refused.
         done = admin.reset_apply(plan, force=force, as_shown=True, undo_directory=directory)
         ask.site.collector.refresh()
         return done

@@ -1,6 +1,7 @@
-"""Spark queries as consumers: which group each holds, how far it is, how fast.
+"""Spark queries as consumers: the group each holds, how far it is, and how fast.
 
-Law: what a query's member tells of itself; a query that claims no group is not seen by any broker.
+Law: shows what a query's member reports about itself; brokers do not see a query that claims no
+group.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ class Query:
     """One query that holds a group.
 
     Attributes:
-        told: what its member says; None while it was not asked, or did not answer.
-        problem: why it did not.
+        told: the answer of its member; None if it was not asked, or did not answer.
+        problem: why the member did not answer.
     """
 
     group: GroupState
@@ -40,11 +41,11 @@ class Query:
 
     @property
     def facts(self) -> Mapping[str, str]:
-        """What it says of itself, by name."""
+        """The facts it reports about itself, by name."""
         return self.told.properties if self.told is not None else {}
 
     def number(self, name: str) -> float | None:
-        """Return a figure the query tells; None where it does not."""
+        """Return a figure the query reports; None where it does not."""
         try:
             return float(self.facts[name])
         except (KeyError, ValueError):
@@ -52,14 +53,14 @@ class Query:
 
     @property
     def rate(self) -> float | None:
-        """Messages a second the listener took, as its member counts them."""
+        """Messages a second the listener consumed, as its member counts them."""
         if self.told is None or not self.told.rates:
             return None
         return sum(each.get("consumeOKTPS", 0.0) for each in self.told.rates.values())
 
 
 async def page(ask: Ask) -> Response:
-    """The page from the last sweep; its live part asks the queries' members."""
+    """Return the page from the last sweep; its live part asks the queries' members."""
     update = ask.update()
     groups = update.state.groups if update.state else {}
     found = [

@@ -1,6 +1,6 @@
-"""Topics: how many messages they hold and get, and who consumes them.
+"""Topics: how many messages they hold and receive, and which groups consume them.
 
-Law: shows what the sweeps found; asks no broker.
+Law: shows the results of sweeps; asks no broker.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ KINDS: Final = ("normal", "retry", "dead letter", "system", "all")
 
 @dataclass(frozen=True, slots=True)
 class Consumer:
-    """One group in a topic.
+    """One group that consumes a topic.
 
     Attributes:
         state: None for a group the last sweep did not find.
-        lag: messages of this topic it has not consumed; None when not known.
+        lag: messages of this topic the group has not consumed; None when not known.
     """
 
     group: str
@@ -37,7 +37,7 @@ class Consumer:
 
 
 def consumers(update: Update, topic: TopicState) -> list[Consumer]:
-    """Return who consumes a topic, the one farthest behind first."""
+    """Return the groups that consume a topic, the one farthest behind first."""
     groups = update.state.groups if update.state else {}
     mine = {
         name for name, state in groups.items() if any(q.topic == topic.topic for q in state.queues)
@@ -62,7 +62,7 @@ def consumers(update: Update, topic: TopicState) -> list[Consumer]:
 
 
 async def list_page(ask: Ask) -> Response:
-    """All topics of a kind."""
+    """Return the page of all topics of a kind."""
     update = ask.update()
     kind = ask.value("kind", "normal")
     kind = kind if kind in KINDS else "normal"
@@ -87,7 +87,7 @@ async def list_page(ask: Ask) -> Response:
 
 
 async def page(ask: Ask) -> Response:
-    """One topic."""
+    """Return the page of one topic."""
     name = ask.need("name")
     update = ask.update()
     topic: TopicState = pick(update, "topic", name)

@@ -1,6 +1,6 @@
 """The trace of a message as a timeline.
 
-Law: shows ``Admin.trace``; where clocks differ it says whose they are.
+Law: shows ``Admin.trace``; where clocks differ it says whose clock a time is by.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Step:
     """One line of the timeline.
 
     Attributes:
-        at_ms: None where the record that would tell is lost.
+        at_ms: when it happened, ms since 1970; None where the record with the time is lost.
         css: ``good`` or ``bad`` for an outcome, else empty.
     """
 
@@ -34,7 +34,7 @@ class Step:
 
 
 def steps(told: TraceTimeline) -> list[Step]:
-    """Return what is recorded, in order of time; what has no time stands at the end."""
+    """Return the recorded steps in order of time; those without a time come last."""
     return sorted(_steps(told), key=lambda step: (step.at_ms is None, step.at_ms or 0))
 
 
@@ -64,7 +64,7 @@ def _steps(told: TraceTimeline) -> Iterator[Step]:
 
 
 async def page(ask: Ask) -> Response:
-    """The timeline, or the form that asks for one."""
+    """Return the timeline, or the form that asks for a message."""
     topic, msg_id = ask.value("topic"), ask.value("id")
     told: TraceTimeline | None = None
     if topic and msg_id:
