@@ -152,7 +152,7 @@ class Desk:
                 return await asyncio.shield(answer)
         except TimeoutError:
             if answer.done() and not answer.cancelled():
-                return answer.result()  # the question was too long for the peer that asked
+                return answer.result()  # raises: the question itself timed out
             raise _late() from None
 
 

@@ -41,7 +41,7 @@ class ApplyAdmin(ResetAdmin):
     def change_apply(self, plan: ChangePlan, *, force: bool = False) -> ChangeDone:
         """Make the changes a plan shows; blocks until they are read back.
 
-        The plan is made again first; if the new one differs, the change is refused.
+        The plan is made again first; a plan that is no longer true is refused.
 
         Args:
             plan: the plan that was shown, from ``topic_delete_plan``, ``group_pause_plan`` and so

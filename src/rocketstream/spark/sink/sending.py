@@ -43,7 +43,7 @@ logger = logging.getLogger("rocketstream.spark")
 AVOIDED_MS: Final = 5_000
 """How long a broker that failed gets no messages that other brokers can take."""
 REFUSALS_MAX: Final = 5
-"""How often a refusal counts as passing whose code is also used for permanent ones."""
+"""How often a refusal is retried whose code also stands for permanent ones."""
 _PASSES: Final = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE})
 
 

@@ -29,7 +29,7 @@ from rocketstream.spark.store.snapshot import Snapshot
 _CUT_TRIES: Final = 40
 ROWS_WORTH_ALL_CORES: Final = 2_000
 ROWS_OF_A_PARTITION_MAX: Final = 5_000_000
-"""How much is lost when a task fails and is tried again."""
+"""Most rows of one partition, which are read again when its task fails."""
 
 
 @dataclass(frozen=True, slots=True)
