@@ -1,6 +1,6 @@
 """The ``checkpoint``, ``abort`` and ``lock`` files of a store (W 5.5).
 
-Law: these three files only; a checkpoint is written after what it describes is on the disk.
+Law: these three files only; a checkpoint is written after the data it describes is on the disk.
 """
 
 from __future__ import annotations
@@ -17,18 +17,19 @@ CHECKPOINT_BYTES = 4096
 _MARKS = struct.Struct(">qqqq")
 _OWN_AT = 256
 _OWN = b"rocketstream\0\0\0\1"
-"""Behind what upstream uses, in the same sector: this, and the marks once more. Upstream changes
-only the first ones, so who wrote last can be told."""
+"""This tag and a copy of the marks are written behind upstream's fields, in the same sector.
+
+Upstream changes only its own marks, so a difference shows that it wrote last."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Store timestamps of what is on the disk, and the log offset up to which it is.
+    """Store timestamps of the data on the disk, and the log offset up to which it is there.
 
     ``flushed_offset`` is the field 5.x appends (masterFlushedOffset); 4.9 leaves it zero. ``own``
-    tells that nobody else used the store since: then the log *and* the queues are on the disk up
-    to that offset, and the log held nothing behind its end. ``between`` is what else is in the
-    sector, of a version to come: it stays.
+    tells that no other program used the store since: then the log *and* the queues are on the disk
+    up to that offset, and the log had nothing behind its end. ``between`` holds the other bytes of
+    the sector, which a later version may use: they are kept.
     """
 
     physic_msg_timestamp: int = 0
@@ -54,9 +55,9 @@ def read_checkpoint(path: Path, files: Files) -> Checkpoint:
 
 
 def write_checkpoint(path: Path, marks: Checkpoint, files: Files) -> None:
-    """Write and sync the marks, all inside one sector and at once: a reader sees old or new.
+    """Write and sync the marks, all in one sector at once: a reader sees the old or the new ones.
 
-    With only the first half of them written, somebody else would seem to have used the store.
+    If only the first half were written, another program would seem to have used the store.
     """
     with files.opened(path, create=True) as handle:
         if files.size(handle) < CHECKPOINT_BYTES:
@@ -90,7 +91,7 @@ def remove_abort(root: Path, files: Files) -> None:
 
 
 class StoreLock:
-    """Holds a store directory: byte 0 of ``lock``, as upstream."""
+    """Holds a store directory by locking byte 0 of ``lock``, as upstream does."""
 
     def __init__(self, root: Path, files: Files) -> None:
         self._path = root / "lock"
@@ -101,7 +102,7 @@ class StoreLock:
         """Take the lock.
 
         Raises:
-            StoreLockedError: another process, or another store of this one, has it.
+            StoreLockedError: another process, or another store of this process, holds it.
         """
         self._handle = self._files.lock(self._path)
         try:
@@ -112,7 +113,7 @@ class StoreLock:
             raise
 
     def release(self) -> None:
-        """Give the lock back; harmless when it is not held."""
+        """Release the lock; harmless when it is not held."""
         if self._handle >= 0:
             handle, self._handle = self._handle, -1
             self._files.unlock(handle)
@@ -123,14 +124,14 @@ def prepare_root(root: Path, files: Files) -> None:
 
     Raises:
         StoreError: they cannot be made.
-        OSError: no room for them.
+        OSError: the disk has no room for them.
     """
     try:
         made = [each for each in (root, *root.parents) if not files.exists(each)]
         for name in ("commitlog", "consumequeue", "index", "config"):
             files.make_directory(root / name)
         for directory in made:
-            # Or a loss of power takes the name of the new store, and all that is in it.
+            # Otherwise a loss of power may take the name of the new store, with everything in it.
             files.sync_directory(directory.parent)
     except OSError as error:
         if error.errno in FULL:

@@ -1,6 +1,7 @@
 """The commit log: records back to back in files of one size, rolled with the blank marker (W 5.2).
 
-Law: bytes by offset; knows the blank marker, not what a record means, and syncs nothing itself.
+Law: bytes by offset; knows the blank marker but not the content of records, and syncs nothing
+itself.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from rocketstream.server.store.retention import LogFile
 _log = logging.getLogger(__name__)
 BLANK = struct.Struct(">iI")
 RESERVE_STEP_BYTES = 16 * 1024 * 1024
-"""Files have their full size at once, their space in steps: a store that holds little takes little.
+"""Files have their full size at once, but space is reserved in steps: small stores take little.
 
-Records are written by offset, so space that is missing after all is an error, never a signal.
+Records are written by offset, so missing space is an error, never a signal.
 """
 
 
@@ -38,15 +39,15 @@ def _not_synced(error: OSError) -> StoreError:
 
 
 class CommitLog:
-    """Appends from one thread; readers of the same thread; files may be allocated by another."""
+    """The commit log: one thread appends and reads; another may allocate files."""
 
     def __init__(self, directory: Path, file_bytes: int, files: Files, via: Path) -> None:
         self.directory = directory
         self.file_bytes = file_bytes
         self.end = 0
-        """Offset the next record gets, before a roll; what is before it can be read and flushed."""
+        """Offset the next record gets, before a roll; earlier bytes can be read and flushed."""
         self.sync_failed: Callable[[OSError], StoreError] = _not_synced
-        """Takes note of a sync that failed; returns the error to raise."""
+        """Called with the error of a failed sync; returns the error to raise."""
         self._files = files
         self._via = via
         self._segments: list[MappedFile] = []
@@ -57,14 +58,14 @@ class CommitLog:
         self._allocation = threading.Lock()
 
     def load(self) -> None:
-        """Map the files found; until :meth:`set_end` all their bytes can be read.
+        """Map the existing files; until :meth:`set_end` all their bytes can be read.
 
         Raises:
-            StoreDamagedError: a wrong size or name, or a file missing in between.
+            StoreDamagedError: a file has a wrong size or name, or one in between is missing.
         """
         found = list_based_files(self.directory, self._files, ignore_strays=False)
         if found and self._files.file_size(found[-1][1]) == 0:
-            # Upstream 5.x does the same: the file was being made when the machine stopped.
+            # Upstream 5.x does the same: the file was being created when the machine stopped.
             self._files.unlink(found.pop()[1])
         for base, path in found:
             if self._segments and base != self._segments[-1].base + self.file_bytes:
@@ -79,21 +80,21 @@ class CommitLog:
 
     @property
     def segments(self) -> tuple[MappedFile, ...]:
-        """The files in order; the last one may be a spare that holds nothing yet."""
+        """The files in order; the last one may be an empty spare."""
         return tuple(self._segments)
 
     @property
     def min_offset(self) -> int:
-        """First offset there is."""
+        """The first offset in the log."""
         return self._segments[0].base if self._segments else 0
 
     @property
     def last_offset(self) -> int:
-        """Where the last file ends."""
+        """The offset where the last file ends."""
         return self._segments[-1].base + self.file_bytes if self._segments else 0
 
     def segment_at(self, offset: int) -> MappedFile | None:
-        """Return the file an offset lies in, None when there is none."""
+        """Return the file an offset lies in; None when there is none."""
         segments = self._segments
         if not segments:
             return None
@@ -101,8 +102,8 @@ class CommitLog:
         return segments[index] if 0 <= index < len(segments) else None
 
     def set_end(self, offset: int) -> None:
-        """Continue appending at an offset (after recovery, after a roll)."""
-        with self._allocation:  # prepare_ahead must not take one file's figures for another's
+        """Set the offset to continue appending at (after recovery, after a roll)."""
+        with self._allocation:  # prepare_ahead must not combine values of two files
             self.end = offset
             self._active = self.segment_at(offset)
             self._reserved_end = offset
@@ -111,20 +112,20 @@ class CommitLog:
     # --- appending ----------------------------------------------------------------------------
 
     def holds(self, size: int) -> bool:
-        """Tell whether so many bytes fit what is left of the active file."""
+        """Tell whether ``size`` bytes fit in the rest of the active file."""
         active = self._active
         if active is None:
             return False
         return self.end + size + COMMIT_LOG_END_BLANK_BYTES <= active.base + self.file_bytes
 
     def room(self, size: int) -> int:
-        """Return the offset a record, or a batch that stays together, of this size will get.
+        """Return the offset that a record, or an undivided batch, of this size will get.
 
         Rolls to the next file when needed: 8 bytes always stay for the blank marker.
 
         Raises:
-            DiskFullError: no space for it; nothing changed.
-            StoreError: larger than a file.
+            DiskFullError: there is no space for it; nothing changed.
+            StoreError: it is larger than a file.
         """
         if self.end + size <= self._limit:
             return self.end
@@ -154,7 +155,7 @@ class CommitLog:
 
     def _roll(self, active: MappedFile, size: int) -> None:
         following = self._file_from(active.base + self.file_bytes)
-        # Space first: a full disk must be met before the marker closes this file.
+        # Reserve space first: a full disk must be noticed before the marker closes this file.
         self._reserve_range(following, following.base, following.base + size)
         remaining = active.base + self.file_bytes - self.end
         if remaining >= COMMIT_LOG_END_BLANK_BYTES:
@@ -174,13 +175,14 @@ class CommitLog:
             raise no_room(segment.path, end - start, error) from error
 
     def write(self, data: bytes | bytearray) -> None:
-        """Write at :attr:`end`, where :meth:`room` was asked for; the caller moves the end then.
+        """Write at :attr:`end`, after :meth:`room`; the caller moves the end afterwards.
 
-        Not here: a flush must not vouch for a record whose queue does not have its unit yet.
+        Not moved here: a flush must not cover a record whose queue does not have its unit yet.
 
         Raises:
-            DiskFullError: the file system had promised the space and broke it; the end stays.
-            StoreError: any other failure to write, now or of what is left of one; the end stays.
+            DiskFullError: the file system did not provide the space it had reserved; the end stays.
+            StoreError: writing failed otherwise, or the remains of an earlier failure cannot be
+                cleared; the end stays.
         """
         active = self._active
         assert active is not None
@@ -202,13 +204,13 @@ class CommitLog:
             _log.warning("a refused record stays behind the end of %s for now", segment.path)
 
     def clear_refused(self) -> None:
-        """Zero what a write that failed has left behind the end; nothing when there is none.
+        """Zero the bytes that a failed write left behind the end, if there are any.
 
-        All of it: whole records of a refused batch would be found there by the next start, behind
-        a hole, or right behind a shorter record that was written in their place.
+        All of them: the next start could find complete records of a refused batch there, behind a
+        hole or right behind a shorter record that was written in their place.
 
         Raises:
-            OSError: the disk refuses that too; nothing must be written before it is done.
+            OSError: the disk refuses this too; nothing may be written before it succeeds.
         """
         active = self._active
         size = self._refused_end - self.end
@@ -243,7 +245,7 @@ class CommitLog:
                 segment.close()
                 if error.errno in (errno.EMFILE, errno.ENFILE):
                     raise no_room(path, self.file_bytes, error) from error
-                # The name may be lost, and with it what would be acknowledged in the file.
+                # The file's name may be lost, with all messages acknowledged in the file.
                 raise self.sync_failed(error) from error
             self._segments.append(segment)
             return segment
@@ -252,7 +254,7 @@ class CommitLog:
         """Make the first file of an empty log.
 
         Raises:
-            DiskFullError: no room.
+            DiskFullError: there is no room.
         """
         if not self._segments:
             self.set_end(self._file_from(0).base)
@@ -260,7 +262,8 @@ class CommitLog:
     def prepare_ahead(self) -> None:
         """Make the next file, and reserve more of the active one, before they are needed.
 
-        Any thread. A full disk is not an error here: it is met when the space is needed.
+        May run on any thread. A full disk is not an error here: it becomes one when the space is
+        needed.
         """
         active = self._active
         if active is None:
@@ -279,11 +282,11 @@ class CommitLog:
     # --- reading ------------------------------------------------------------------------------
 
     def next_file(self, offset: int) -> int:
-        """Return where the file after the one an offset lies in begins."""
+        """Return where the next file after that of an offset begins."""
         return offset - offset % self.file_bytes + self.file_bytes
 
     def read(self, start: int, end: int) -> bytes | None:
-        """Return a copy of the range, which lies in one file; None when it is not there."""
+        """Return a copy of the range, which lies in one file; None when it is not in the log."""
         segment = self.segment_at(start)
         if segment is None or end > self.end or start > end:
             return None
@@ -302,13 +305,13 @@ class CommitLog:
     # --- files --------------------------------------------------------------------------------
 
     def sync_between(self, start: int, end: int) -> None:
-        """Put a range on the disk (flusher thread); raises OSError when the disk refuses."""
+        """Sync a range to the disk (flusher thread); raises OSError when that fails."""
         for segment in self.segments:
             if segment.base < end and start < segment.base + self.file_bytes:
                 segment.sync()
 
     def release_before(self, offset: int) -> None:
-        """Give back the descriptors of files that end before an offset and are on the disk."""
+        """Close the descriptors of synced files that end before an offset."""
         with self._allocation:
             for segment in self._segments:
                 if segment.base + self.file_bytes <= offset:
@@ -326,9 +329,9 @@ class CommitLog:
         ]
 
     def drop_first(self) -> Path:
-        """Remove the oldest file (retention); never the active one, and none not flushed.
+        """Remove the oldest file (retention), but never the active or an unflushed one.
 
-        Its memory goes when nobody holds it any more: the index may just be reading there.
+        Its memory is freed when nobody uses it any more: the index may be reading it just now.
         """
         with self._allocation:
             segment = self._segments[0]

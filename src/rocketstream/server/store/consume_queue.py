@@ -1,6 +1,6 @@
 """A consume queue: 20 bytes per message of one queue, in files of one size (W 5.3).
 
-Law: units by logical offset; does not know records, and syncs only when told.
+Law: units by logical offset; knows nothing of records, and syncs only when told.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ UNIT = struct.Struct(">qiq")
 FILLER_SIZE = 0x7FFFFFFF
 _FILLER = UNIT.pack(0, FILLER_SIZE, 0)
 _NOWHERE = -(1 << 60)
-"""A first offset no unit lies in the file of."""
+"""An impossible first offset: no unit lies in such a file."""
 _NOTHING_SEEN = Seen(0, 0, b"", is_clean=False)
 _HEAD = struct.Struct(">qi")
 
@@ -78,34 +78,34 @@ class ConsumeQueue:
         self.max_offset = 0
         self.dirty = False
         self.created = False
-        """A file was made whose name is not on the disk for sure."""
+        """Whether a file was created whose name may not be on the disk yet."""
         self.synced_offset = 0
         self.shown_offset = 0
-        """Every unit before it has been found to lie below what is flushed."""
+        """Every unit before this offset is known to lie below the flushed end of the log."""
         self.counted_from = 0
-        """Where the queue ended when the store was opened: what comes behind it is counted."""
+        """Where the queue ended when the store was opened: later units are counted."""
         self.counted_bytes = 0
         self.counted_batched = 0
-        """Messages that came with another one's request."""
+        """Messages that came in a request with an earlier message."""
         self._file_bytes = file_bytes
         self._files = files
         self._via = via
         self._maps = maps
         self._segments: list[QueueFile] = []
-        self._seen = b""  # the last units, as they were when the files were loaded
+        self._seen = b""  # the last units, as seen when the files were loaded
         self._seen_first = _NOWHERE
         self._is_clean_behind = False
         self._tail_map: FileMap | bytearray = bytearray()
         self._tail_first = _NOWHERE  # logical offset of the tail file's first unit
         self._limit = 0  # first logical offset that :meth:`reserve` has to do something for
         self._ahead: dict[int, FileMap] = {}
-        """Files a batch goes on in, by the logical offset of their first unit."""
+        """Further files of a batch, by the logical offset of their first unit."""
 
     def load(self) -> None:
-        """Note the files found and find where the units end.
+        """List the existing files and find where the units end.
 
         Raises:
-            StoreDamagedError: a wrong size or name, or a file missing in between.
+            StoreDamagedError: a file has a wrong size or name, or one in between is missing.
         """
         found = list_based_files(self.directory, self._files, ignore_strays=True)
         seen = self._look_at_last(found)
@@ -127,7 +127,7 @@ class ConsumeQueue:
             self._is_clean_behind = seen.is_clean
 
     def _look_at_last(self, found: list[tuple[int, Path]]) -> Seen:
-        """Look at the last file; an empty one is none, and removed."""
+        """Examine the last file; an empty one is removed and does not count."""
         while found:
             seen = self._file(found[-1][0]).look(_is_unit)
             if seen.size:
@@ -136,7 +136,7 @@ class ConsumeQueue:
         return _NOTHING_SEEN
 
     def forget_seen(self) -> None:
-        """Forget what was seen of the files when they were loaded: recovery is done."""
+        """Forget the units remembered when the files were loaded: recovery is done."""
         self._seen, self._seen_first = b"", _NOWHERE
         self._is_clean_behind = False
 
@@ -145,7 +145,7 @@ class ConsumeQueue:
         return QueueFile(path, base, self._file_bytes, self._files, self._maps, self)
 
     def unmapped(self, file: QueueFile) -> None:
-        """A file leaves the memory: the next unit has to bring it back first."""
+        """Take note that a file was unmapped: the next unit has to map it again."""
         if file.map is self._tail_map:
             self._forget_maps()
 
@@ -171,16 +171,16 @@ class ConsumeQueue:
 
     @property
     def first_offset(self) -> int:
-        """Logical offset of the first unit there is a file for."""
+        """Logical offset of the first unit in an existing file."""
         return self._segments[0].base // UNIT_BYTES if self._segments else self.max_offset
 
     # --- appending ----------------------------------------------------------------------------
 
     def reserve(self, count: int = 1) -> None:
-        """Make sure that the next ``count`` units can be written without an error.
+        """Ensure that the next ``count`` units can be written without an error.
 
         Raises:
-            DiskFullError: another file is needed and there is no room.
+            DiskFullError: another file is needed, and there is no room for it.
             StoreError: a file cannot be opened.
         """
         if self.max_offset + count > self._limit:
@@ -191,11 +191,12 @@ class ConsumeQueue:
         return end <= self._limit
 
     def _prepare(self, end: int) -> None:
-        """Give the units before ``end`` their files, space in them, and maps of them.
+        """Create and map the files of the units before ``end``, and reserve space for the units.
 
-        All of it before the first is written: a batch whose second file could not be mapped would
-        be stored in part. Maps of the files behind the first are the queue's own until they are
-        written, since a map for all to share may have to make place at any time.
+        All this is done before the first unit is written: otherwise a batch whose second file could
+        not be mapped would be stored in part. Maps of the files after the first belong to the queue
+        alone until they are written, since a shared map may be unmapped for another one at any
+        time.
         """
         self._forget_maps()
         offset, per_file = self.max_offset, self._file_bytes // UNIT_BYTES
@@ -210,7 +211,7 @@ class ConsumeQueue:
         self._limit = limit
 
     def _give_space(self, at: int, end: int) -> tuple[QueueFile, int]:
-        """Return the file of a unit, and the first unit from it on that has no space."""
+        """Return the file of a unit, and the first unit from it on without reserved space."""
         segment = self._segment_at(at) or self._make_file(at)
         first = segment.base // UNIT_BYTES
         need = min((end - first) * UNIT_BYTES, self._file_bytes)
@@ -245,7 +246,7 @@ class ConsumeQueue:
         """Write units one after another, in whole pieces of their files.
 
         Raises:
-            DiskFullError: no room for a piece; those before it are there.
+            DiskFullError: there is no room for a piece; the earlier ones are written.
         """
         done = 0
         while done < len(units):
@@ -267,15 +268,15 @@ class ConsumeQueue:
             self.append(0, FILLER_SIZE, 0)
 
     def repeat_to(self, offset: int, physical: int, size: int, tags_code: int) -> None:
-        """Fill the units up to a logical offset with that of the record which comes there."""
+        """Fill the units up to a logical offset with that of the record that comes there."""
         while self.max_offset < offset:
             self.reserve()
             self.append(physical, size, tags_code)
 
     def truncate(self, offset: int) -> int:
-        """Drop all units from a logical offset on; returns how many there were.
+        """Remove all units from a logical offset on; returns how many were removed.
 
-        Before the first file there is nothing to keep: the queue begins at 0 again.
+        An offset before the first file empties the queue, which begins at 0 again.
         """
         if offset >= self.max_offset and self._is_clean_behind:
             return 0
@@ -296,7 +297,7 @@ class ConsumeQueue:
         self._files.unlink(segment.path)
 
     def truncate_physical(self, physical: int) -> int:
-        """Drop all units that point at or beyond a log offset; returns how many there were."""
+        """Remove all units that point at or beyond a log offset; returns how many were removed."""
         keep = self._bisect(
             self.first_offset,
             self.max_offset,
@@ -311,17 +312,17 @@ class ConsumeQueue:
         self._forget_maps()
 
     def count_anew(self) -> None:
-        """Count what is put from here on: how many, their bytes, how many came in batches."""
+        """Count from here on: messages, their bytes, and how many came in batches."""
         self.counted_from = self.max_offset
         self.counted_bytes = self.counted_batched = 0
 
     def counted(self) -> tuple[int, int, int]:
-        """Return how many messages were put since, their bytes, and by how many requests."""
+        """Return the messages put since, their bytes, and the number of requests."""
         puts = self.max_offset - self.counted_from
         return puts, self.counted_bytes, puts - self.counted_batched
 
     def last_unit(self) -> tuple[int, int] | None:
-        """Return log offset and size of the newest unit that is not a filler, None without one."""
+        """Return log offset and size of the last unit that is not a filler; None without one."""
         for offset in range(self.max_offset - 1, self.first_offset - 1, -1):
             physical, size, _ = self.unit(offset)
             if not is_filler(size):
@@ -351,7 +352,7 @@ class ConsumeQueue:
         return unit
 
     def units(self, offset: int, count_max: int) -> bytes:
-        """Return up to ``count_max`` units from one file, as bytes; empty when there are none."""
+        """Return up to ``count_max`` units from one file, as bytes; empty without any."""
         segment = self._segment_at(offset)
         if segment is None:
             return b""
@@ -362,7 +363,7 @@ class ConsumeQueue:
     def shown_below(self, physical: int) -> int:
         """Return the first offset whose record does not end at or before a log offset.
 
-        The log offsets given may only grow; records shown once stay shown.
+        ``physical`` may only grow between calls; records shown once stay shown.
         """
         if self.shown_offset < self.max_offset:
             start, size, _ = self.unit(self.max_offset - 1)
@@ -377,7 +378,7 @@ class ConsumeQueue:
         return self.shown_offset
 
     def next_file_offset(self, offset: int) -> int:
-        """Return the first logical offset of the file after the one an offset lies in."""
+        """Return the first logical offset of the file after that of an offset."""
         per_file = self._file_bytes // UNIT_BYTES
         return offset - offset % per_file + per_file
 
@@ -392,7 +393,7 @@ class ConsumeQueue:
     # --- files --------------------------------------------------------------------------------
 
     def sync(self) -> None:
-        """Put everything appended so far on the disk (keeper thread); raises OSError."""
+        """Sync everything appended so far to the disk (keeper thread); raises OSError."""
         end = self.max_offset
         start = self.synced_offset * UNIT_BYTES
         for segment in tuple(self._segments):
@@ -443,7 +444,7 @@ def _mapping(segment: QueueFile) -> Iterator[None]:
 
 
 def _is_unit(data: bytes) -> bool:
-    """Tell whether bytes begin with a unit: zeros, and what nobody wrote, are none."""
+    """Tell whether bytes begin with a unit: zeros and unwritten space do not."""
     if len(data) < UNIT_BYTES:
         return False
     physical, size = _HEAD.unpack_from(data)
@@ -451,5 +452,5 @@ def _is_unit(data: bytes) -> bool:
 
 
 def is_filler(size: int) -> bool:
-    """Tell the filler of :meth:`ConsumeQueue.skip_to` (and a unit never written) by its size."""
+    """Tell by its size whether a unit is a filler (:meth:`ConsumeQueue.skip_to`) or unwritten."""
     return size == FILLER_SIZE or size <= 0

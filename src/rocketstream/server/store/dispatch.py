@@ -1,6 +1,6 @@
-"""What a stored record says about itself: its queue, its tags code, its keys.
+"""The facts in a stored record that queues and indexes need: queue, tags code, keys.
 
-Law: bytes in, values out; used when queues and indexes are built from the log again.
+Law: bytes in, values out; used when queues and indexes are rebuilt from the log.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def _topic(data: bytes) -> str | None:
 
 
 def plain_entry(data: memoryview, position: int, base: int, crc: bool) -> DispatchEntry | None:
-    """Read the usual record (V1, IPv4 hosts) in one go; None for anything else, or a doubt.
+    """Read a usual record (V1, IPv4 hosts) in one step; None for any other, or in any doubt.
 
-    Recovery walks millions of them; ``check_record`` says the same five times as slowly.
+    Recovery walks millions of them; ``check_record`` gives the same result five times as slowly.
     """
     if len(data) - position < RECORD_BYTES_MIN:
         return None
@@ -83,7 +83,7 @@ def plain_entry(data: memoryview, position: int, base: int, crc: bool) -> Dispat
 
 
 def dispatch_entry(buffer: FileMap | memoryview, position: int, head: RecordHead) -> DispatchEntry:
-    """Pick the fields out of a checked record."""
+    """Return the fields of a checked record that queues and indexes need."""
     start = position + head.properties_start
     return DispatchEntry(
         head.topic,
@@ -132,7 +132,7 @@ def queue_code(entry: DispatchEntry, delay_levels_ms: tuple[int, ...]) -> int:
 
 
 def index_keys(entry: DispatchEntry) -> tuple[str, ...]:
-    """Return the keys a record is found by: UNIQ_KEY first, then each word of KEYS (W 5.4)."""
+    """Return the keys that find a record: UNIQ_KEY first, then each word of KEYS (W 5.4)."""
     if entry.sys_flag & MessageSysFlag.TRANSACTION_MASK == MessageSysFlag.TRANSACTION_ROLLBACK:
         return ()
     unique = property_of(entry.properties, b"UNIQ_KEY")

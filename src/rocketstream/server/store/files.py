@@ -28,8 +28,8 @@ _BINARY = getattr(os, "O_BINARY", 0)
 class FileMap(Protocol):
     """The bytes of a file in memory; struct and memoryview read and write it.
 
-    What is written into it is in the file at once, as far as other readers of the file see, and on
-    the disk after :meth:`Files.sync_map`.
+    Other readers of the file see written bytes at once; they are on the disk after
+    :meth:`Files.sync_map`.
     """
 
     def __len__(self) -> int:
@@ -41,21 +41,21 @@ class FileMap(Protocol):
         ...
 
     def find(self, sub: bytes, start: int, stop: int, /) -> int:
-        """Return where the bytes begin, at or after ``start`` and before ``stop``; -1 if not."""
+        """Return where the bytes begin, from ``start`` on and before ``stop``; -1 if nowhere."""
         ...
 
     def close(self) -> None:
-        """Give the memory back; BufferError while a memoryview of it is held."""
+        """Unmap the file; raises BufferError while a memoryview of it exists."""
         ...
 
     def __buffer__(self, flags: int, /) -> memoryview:
-        """Lend the bytes, writable."""
+        """Return the bytes as a writable buffer."""
         ...
 
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Tell which file it was of an error the system gave for a handle."""
+    """Add the file's name to an error the system raised for its handle."""
     try:
         yield
     except OSError as error:
@@ -67,7 +67,8 @@ def naming(path: Path) -> Iterator[None]:
 class DiskUsage(NamedTuple):
     """Bytes of the file system a path lies on.
 
-    ``free`` is what may be used still: less than the rest where the system keeps some for itself.
+    ``free`` is the space that may still be used; it is less than the rest where the system reserves
+    some.
     """
 
     total: int
@@ -76,7 +77,7 @@ class DiskUsage(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """What a directory has under a name; neither file nor directory where a link leads nowhere."""
+    """An entry of a directory; neither file nor directory for a link that leads nowhere."""
 
     name: str
     is_directory: bool
@@ -100,8 +101,8 @@ class Files:
 
         Args:
             create: make it when it is missing.
-            truncate: drop what it holds.
-            exclusive: FileExistsError when it is there already.
+            truncate: drop its content.
+            exclusive: raise FileExistsError when it exists already.
         """
         flags = os.O_RDWR | _BINARY
         flags |= os.O_CREAT if create else 0
@@ -110,14 +111,14 @@ class Files:
         return os.open(path, flags, 0o644)
 
     def close(self, handle: int) -> None:
-        """Give a handle back."""
+        """Close a handle."""
         os.close(handle)
 
     @contextmanager
     def opened(
         self, path: Path, *, create: bool = False, truncate: bool = False, exclusive: bool = False
     ) -> Iterator[int]:
-        """Lend a handle; arguments as for :meth:`open`."""
+        """Open a file for the ``with`` block; arguments as for :meth:`open`."""
         handle = self.open(path, create=create, truncate=truncate, exclusive=exclusive)
         try:
             with naming(path):
@@ -130,25 +131,25 @@ class Files:
         return os.fstat(handle).st_size
 
     def truncate(self, handle: int, size: int) -> None:
-        """Set the size; new bytes are zeros without space of their own."""
+        """Set the size; new bytes are zeros without reserved space."""
         os.ftruncate(handle, size)
 
     def pwrite(self, handle: int, data: bytes | bytearray, position: int) -> int:
-        """Write at a position; may write less, returns how much."""
+        """Write at a position; may write less than asked, returns how much."""
         if hasattr(os, "pwrite"):
             return os.pwrite(handle, data, position)
         os.lseek(handle, position, os.SEEK_SET)
         return os.write(handle, data)
 
     def pread(self, handle: int, count: int, position: int) -> bytes:
-        """Read at a position; may return less, nothing at the end."""
+        """Read at a position; may return less than asked, nothing at the end."""
         if hasattr(os, "pread"):
             return os.pread(handle, count, position)
         os.lseek(handle, position, os.SEEK_SET)
         return os.read(handle, count)
 
     def reserve(self, handle: int, start: int, size: int) -> None:
-        """Make the range exist with space of its own, zero where nothing was written."""
+        """Reserve space for a range of the file; unwritten bytes are zeros."""
         if hasattr(os, "posix_fallocate"):
             try:
                 os.posix_fallocate(handle, start, size)
@@ -163,7 +164,7 @@ class Files:
         self._reserve_by_writing(handle, start, size)
 
     def _reserve_by_writing(self, handle: int, start: int, size: int) -> None:
-        # A sparse file has no space where it has zeros: what is there is written once more.
+        # A sparse file has no space where it has zeros: its content is written once more.
         position = start
         while position < start + size:
             count = min(len(_ZEROS), start + size - position)
@@ -171,7 +172,7 @@ class Files:
             position += self.pwrite(handle, chunk, position)
 
     def sync(self, handle: int) -> None:
-        """Put the data of the file on the disk; blocks, without the GIL."""
+        """Sync the file's data to the disk; blocks, without the GIL."""
         if _sync_through(handle):
             return
         if hasattr(os, "fdatasync"):
@@ -180,21 +181,21 @@ class Files:
             os.fsync(handle)
 
     def map(self, handle: int, size: int) -> FileMap:
-        """Return the file's first ``size`` bytes as memory; the handle may be closed meanwhile."""
+        """Map the file's first ``size`` bytes; the handle may be closed afterwards."""
         if sys.version_info >= (3, 13) and sys.platform != "win32":
-            # Without it every map keeps a descriptor: a broker of many queues would run out.
+            # Otherwise every map keeps a descriptor: a broker of many queues would run out.
             return mmap.mmap(handle, size, trackfd=False)
         return mmap.mmap(handle, size)
 
     def expect_random(self, mapped: FileMap) -> None:
-        """Say that single pages will be used: reading ahead in a sparse file takes milliseconds."""
+        """Tell the system that single pages will be read: reading ahead takes milliseconds."""
         if isinstance(mapped, mmap.mmap) and hasattr(mmap, "MADV_RANDOM"):
             mapped.madvise(mmap.MADV_RANDOM)
 
     def sync_map(self, handle: int, mapped: FileMap | None) -> None:
-        """Put on the disk what was written by offset and what was written through the map.
+        """Sync to the disk the bytes written by offset and those written through the map.
 
-        Another thread may close the map meanwhile: what was written is the file's then.
+        Another thread may close the map meanwhile: its bytes are in the file then.
         """
         if sys.platform != "linux" and isinstance(mapped, mmap.mmap):
             with suppress(ValueError):
@@ -202,9 +203,9 @@ class Files:
         self.sync(handle)
 
     def extents(self, handle: int, start: int, size: int) -> list[tuple[int, int]]:
-        """Return the ranges from ``start`` to ``size`` that can hold something but zeros.
+        """Return the ranges from ``start`` to ``size`` that may hold bytes other than zero.
 
-        All at once, for reading makes more of them.
+        Returned all at once, since reading may create further ranges.
         """
         if not hasattr(os, "SEEK_DATA"):
             return [(start, size)]
@@ -223,28 +224,28 @@ class Files:
     # --- names --------------------------------------------------------------------------------
 
     def exists(self, path: Path) -> bool:
-        """Tell whether there is a file or a directory of this name."""
+        """Tell whether a file or a directory has this name."""
         return path.exists()
 
     def is_file(self, path: Path) -> bool:
-        """Tell whether the name is a file's."""
+        """Tell whether a file has this name."""
         return path.is_file()
 
     def is_dir(self, path: Path) -> bool:
-        """Tell whether the name is a directory's."""
+        """Tell whether a directory has this name."""
         return path.is_dir()
 
     def list_directory(self, path: Path) -> list[Path]:
-        """Return what is in a directory, sorted by name; nothing when there is no directory."""
+        """Return the names in a directory, sorted; none when there is no directory."""
         try:
             return sorted(path.iterdir())
         except FileNotFoundError:
             return []
 
     def entries(self, path: Path) -> list[Entry]:
-        """Return what is in a directory, sorted by name; nothing when there is no directory.
+        """Return the entries of a directory, sorted by name; none when there is no directory.
 
-        It is asked for once, where `is_file` would be asked for each name.
+        One call replaces an `is_file` for each name.
         """
         try:
             with os.scandir(path) as found:
@@ -265,11 +266,11 @@ class Files:
         path.unlink(missing_ok=missing_ok)
 
     def replace(self, source: Path, target: Path) -> None:
-        """Give a file another name, in place of what has it; at once for every reader."""
+        """Rename a file over another one, at once for every reader."""
         os.replace(source, target)
 
     def sync_directory(self, path: Path) -> None:
-        """Put the names in a directory on the disk (not needed and not possible on Windows)."""
+        """Sync the names in a directory to the disk (not needed and not possible on Windows)."""
         if sys.platform == "win32":
             return
         handle = os.open(path, os.O_RDONLY)
@@ -280,7 +281,7 @@ class Files:
             os.close(handle)
 
     def resolve(self, path: Path) -> Path:
-        """Return what a path names once every link on it is followed."""
+        """Return the path with every link on it followed."""
         return path.resolve()
 
     def file_size(self, path: Path) -> int:
@@ -292,20 +293,20 @@ class Files:
         return path.stat().st_mtime_ns // 1_000_000
 
     def copy_times(self, source: Path, target: Path) -> None:
-        """Give one file the times and rights of another."""
+        """Copy times and access rights of one file to another."""
         shutil.copystat(source, target)
 
     def disk_usage(self, path: Path) -> DiskUsage:
-        """Return how full the disk of a path is."""
+        """Return total, used and free bytes of a path's disk."""
         usage = shutil.disk_usage(path)
         return DiskUsage(usage.total, usage.used, usage.free)
 
     def make_temporary_directory(self, prefix: str) -> Path:
-        """Make a directory of a name of its own where the system keeps such."""
+        """Create a directory with a new name in the system's temporary directory."""
         return Path(tempfile.mkdtemp(prefix=prefix))
 
     def remove_tree(self, path: Path) -> None:
-        """Remove a directory and everything in it, as far as possible; raises nothing."""
+        """Remove a directory and everything in it, as far as possible; raises no error."""
         shutil.rmtree(path, ignore_errors=True)
 
     # --- whole files --------------------------------------------------------------------------
@@ -320,7 +321,7 @@ class Files:
         return b"".join(parts)
 
     def read_range(self, handle: int, count: int, position: int) -> bytes:
-        """Return what an open file holds at a position; less only at its end."""
+        """Read ``count`` bytes of an open file at a position; less only at its end."""
         data = self.pread(handle, count, position)
         while len(data) < count and (
             part := self.pread(handle, count - len(data), position + len(data))
@@ -329,17 +330,17 @@ class Files:
         return data
 
     def read_text(self, path: Path) -> str:
-        """Return all a file holds as UTF-8 text; UnicodeDecodeError when it is none."""
+        """Return the content of a file as UTF-8 text; raises UnicodeDecodeError for other bytes."""
         return self.read_bytes(path).decode("utf-8")
 
     def write_bytes(self, path: Path, data: bytes) -> None:
-        """Make a file hold these bytes and put them on the disk; its name is the caller's care."""
+        """Write a whole file and sync it to the disk; the caller syncs its name."""
         with self.opened(path, create=True, truncate=True) as handle:
             self.write_all(handle, data, 0)
             self.sync(handle)
 
     def write_secret(self, path: Path, data: bytes) -> None:
-        """Make a file that its owner alone can read hold these bytes, in place of any there is."""
+        """Write a whole file that only its owner can read, replacing any former one."""
         path.unlink(missing_ok=True)
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY, 0o600)
         try:
@@ -357,12 +358,12 @@ class Files:
     # --- locks --------------------------------------------------------------------------------
 
     def lock(self, path: Path) -> int:
-        """Hold byte 0 of a file, made when missing, against every other holder; returns a handle.
+        """Lock byte 0 of a file, created when missing; returns a handle.
 
-        The system's record locks do not keep a process out of its own files; this does.
+        The system's record locks do not exclude other users in the same process; this lock does.
 
         Raises:
-            StoreLockedError: another process, or another holder in this one, has it.
+            StoreLockedError: another process, or another user in this one, holds it.
         """
         root = path.parent.resolve()
         with _held_guard:
@@ -378,7 +379,7 @@ class Files:
             return handle
 
     def unlock(self, handle: int) -> None:
-        """Give a lock back and close its handle."""
+        """Release a lock and close its handle."""
         with _held_guard:
             _unlock_first_byte(handle)
             self.close(handle)
@@ -416,7 +417,7 @@ else:
     _FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
 
     def _sync_through(fd: int) -> bool:
-        """Sync through the cache of the drive, where fsync stops before it (macOS)."""
+        """Sync through the drive's cache, where fsync does not (macOS)."""
         if _FULL_SYNC is None:
             return False
         try:
@@ -424,7 +425,7 @@ else:
         except OSError as error:
             if error.errno not in (errno.ENOTSUP, errno.EINVAL, errno.ENOTTY):
                 raise
-            return False  # a file system that does not know it, such as a network's
+            return False  # a file system that does not support it, such as a network's
         return True
 
     def _lock_first_byte(fd: int) -> None:

@@ -1,6 +1,6 @@
 """Flushing of the commit log: one worker, group commit, and a failed fsync that is final (C-434).
 
-Law: decides when to sync and who is told; what is synced it gets as two callables.
+Law: decides when to sync and whom to tell; two callables tell what to sync.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ FlushCallback = Callable[[Exception | None], None]
 
 
 class LogFlusher:
-    """Syncs the log each interval, or at once for waiters; all that wait share one fsync.
+    """Syncs the log at each interval, or at once for waiters; all waiters share one fsync.
 
     Args:
-        written: returns (end offset, store timestamp) of what is written so far.
-        sync: puts a range of the log on the disk; raises OSError.
+        written: returns (end offset, store timestamp) of the log written so far.
+        sync: syncs a range of the log to the disk; raises OSError.
         at_once: whether a waiter wakes the worker (sync flush) or waits for the timer.
-        workers: who runs the worker.
+        workers: runs the worker.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class LogFlusher:
         self.error: FlushFailedError | None = None
 
     def start(self, flushed_offset: int, flushed_timestamp: int) -> None:
-        """Begin; everything before the offset is on the disk already."""
+        """Start the worker; everything before the offset is on the disk already."""
         self.flushed_offset = flushed_offset
         self.flushed_timestamp = flushed_timestamp
         self._wanted = self._stopping = False
@@ -60,9 +60,9 @@ class LogFlusher:
         self._worker = self._workers.start("store-flusher", self._step, first_s=self._interval_s)
 
     def when_flushed(self, end_offset: int, callback: FlushCallback) -> None:
-        """Call back when the log is on the disk up to an offset, or when it will never be.
+        """Call back once the log is on the disk up to an offset, or can never be.
 
-        At once when that is known; else from the flusher's worker.
+        Called at once when that is known; otherwise from the flusher's worker.
         """
         with self._guard:
             if self.error is None and end_offset > self.flushed_offset and not self._stopping:
@@ -80,7 +80,7 @@ class LogFlusher:
         """Sync everything written so far and tell the waiters; blocks.
 
         Raises:
-            FlushFailedError: now or before.
+            FlushFailedError: a sync failed, now or before.
         """
         with self._one_sync:
             if self.error is not None:
@@ -89,7 +89,7 @@ class LogFlusher:
             if end > self.flushed_offset:
                 try:
                     self._sync(self.flushed_offset, end)
-                except Exception as error:  # whatever it was: nothing is vouched for any more
+                except Exception as error:  # whatever the error was: no later sync can be trusted
                     raise self.fail(error) from error
             with self._guard:
                 self.flushed_timestamp = timestamp
@@ -97,7 +97,7 @@ class LogFlusher:
         self._tell(None)
 
     def fail(self, error: Exception) -> FlushFailedError:
-        """Take what went wrong, here or elsewhere in the store, as final; returns the first one."""
+        """Make an error, from here or elsewhere in the store, final; returns the first one."""
         if self.error is not None:
             return self.error
         failure = FlushFailedError(
@@ -129,7 +129,7 @@ class LogFlusher:
 
     def _step(self) -> float | None:
         with self._guard:
-            # Before the flush reads what is written: who waits from here on wakes the worker again.
+            # Cleared before the flush reads the log's end: later waiters wake the worker again.
             self._wanted = False
         try:
             self.flush()
@@ -138,7 +138,7 @@ class LogFlusher:
         return self._interval_s
 
     def stop(self) -> None:
-        """End the worker; the caller flushes once more before or after."""
+        """End the worker; the caller must flush once more, before or after."""
         with self._guard:
             self._stopping = True
         if self._worker is not None:

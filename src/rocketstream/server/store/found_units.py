@@ -1,7 +1,7 @@
-"""Units of consume queues as a walk over the log finds them, to be written at once.
+"""Units of consume queues that a walk over the log has found, to be written together.
 
-Law: remembers the plain case only, 20 bytes a record; in any other, and beyond its bound, it says
-that the log has to be walked again.
+Law: remembers only the plain case, 20 bytes a record; in any other case, and beyond its bound, it
+reports that the log must be walked again.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from rocketstream.server.store.dispatch import DispatchEntry, enters_queue, queu
 from rocketstream.server.store.queue_file import UNIT_BYTES
 
 RECORDS_MAX = 2_000_000
-"""40 MB of units; beyond it they are not remembered."""
+"""40 MB of units; further ones are not remembered."""
 
 
 class FoundUnits:
-    """What the queues lack, by queue: consecutive units from some offset on.
+    """The units each queue lacks: consecutive ones from some offset on.
 
     Args:
-        delay_levels_ms: what the schedule queues' units are made with.
+        delay_levels_ms: delays by which units of the schedule queues are made.
     """
 
     def __init__(self, delay_levels_ms: tuple[int, ...]) -> None:
@@ -26,7 +26,7 @@ class FoundUnits:
         self._queues: dict[tuple[str, int], tuple[int, bytearray]] = {}
         self._count = 0
         self.is_plain = True
-        """Whether everything noted is remembered."""
+        """Whether every noted record is remembered."""
 
     def note(self, entry: DispatchEntry) -> None:
         """Take the next record of the log."""
@@ -49,18 +49,18 @@ class FoundUnits:
         )
 
     def leave_out(self, physical: int) -> None:
-        """Forget the last record noted, if it begins at a log offset or behind."""
+        """Forget the last noted record, if it begins at or behind a log offset."""
         for _, units in self._queues.values():
             if units and UNIT.unpack_from(units, len(units) - UNIT_BYTES)[0] >= physical:
                 del units[-UNIT_BYTES:]
 
     def fit(self, queues: dict[tuple[str, int], ConsumeQueue]) -> bool:
-        """Tell whether the units follow what the queues have, so that they need only be added."""
+        """Tell whether the units continue the queues, so that they only need to be appended."""
         ends = {key: queue.max_offset for key, queue in queues.items()}
         return self.is_plain and all(
             ends.get(key, 0) == first for key, (first, _) in self._queues.items()
         )
 
     def items(self) -> list[tuple[tuple[str, int], bytearray]]:
-        """Return topic and queue id of each queue, and its units."""
+        """Return topic and queue id of each queue with its units."""
         return [(key, units) for key, (_, units) in self._queues.items() if units]

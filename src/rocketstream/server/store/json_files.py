@@ -1,4 +1,4 @@
-"""Small text files that are replaced as a whole: upstream's config files, without its gap.
+"""Small text files that are replaced as a whole: upstream's config files, but never missing.
 
 Law: text by name; what the text means is the caller's business.
 """
@@ -20,13 +20,13 @@ T = TypeVar("T")
 
 
 class ConfigFile:
-    """A text file ``<name>`` with the version before it as ``<name>.bak`` (C-310, C-329).
+    """A text file ``<name>`` with its former version as ``<name>.bak`` (C-310, C-329).
 
     Upstream deletes the file before it renames the new one into place; here the rename replaces
     it, so there is always a whole file under the name.
 
     Args:
-        has_backup: whether the version before is kept, and good enough where the file is damaged.
+        has_backup: whether the former version is kept, and used when the file is damaged.
     """
 
     def __init__(self, path: Path, files: Files | None = None, *, has_backup: bool = True) -> None:
@@ -39,9 +39,12 @@ class ConfigFile:
         self._is_broken = False
 
     def save(self, text: str) -> None:
-        """Replace the text; what was there becomes the backup. On the disk when this returns.
+        """Replace the text; what was there becomes the backup.
 
-        What :meth:`load` found broken does not: a crash here would leave two files of no use.
+        The text is on the disk when this returns.
+
+        A text that :meth:`load` found broken does not become the backup: a crash here would leave
+        two useless files.
 
         Raises:
             DiskFullError: no room; the old text stays.
@@ -69,7 +72,7 @@ class ConfigFile:
         except FileNotFoundError:
             return b""
         except OSError as error:
-            # The new text is worth more than a backup of the old one.
+            # The new text is worth more than a backup of the former one.
             _log.warning("%s cannot be read, and is not kept as backup: %s", self.path, error)
             return b""
 
@@ -79,10 +82,10 @@ class ConfigFile:
         self._files.replace(building, path)
 
     def remove(self) -> None:
-        """Remove the file, which may be missing. Gone from the disk when this returns.
+        """Remove the file, which may be missing. The file is gone from the disk when this returns.
 
         Raises:
-            StoreError: it cannot be removed; it may be there after a power failure.
+            StoreError: it cannot be removed; after a power failure it may still exist.
         """
         with self._lock:
             try:
@@ -92,20 +95,21 @@ class ConfigFile:
                 raise StoreError(f"{self.path} cannot be removed: {error}") from error
 
     def load(self, parse: Callable[[str], T]) -> T | None:
-        """Return the parsed text, of the backup when the file is missing, empty or broken.
+        """Return the parsed text; that of the backup when the file is missing, empty or broken.
 
-        A file that is there and that the disk does not give is no reason for the backup (C-329 put
-        right): its state is older, and the newer one would be back at the next start.
+        An existing file that cannot be read from the disk is no reason to use the backup (a
+        correction of C-329): the backup is older, and the newer text would be back at the next
+        start.
 
         Args:
-            parse: turns the text into a value; whatever it raises means: broken.
+            parse: turns the text into a value; any error it raises means that the text is broken.
 
         Returns:
             None when there is neither a file nor a backup.
 
         Raises:
-            StoreDamagedError: something is there and neither can be used.
-            StoreError: the disk does not give the file, or the backup that is needed.
+            StoreDamagedError: a file or backup exists, but neither can be used.
+            StoreError: the file, or the backup if needed, cannot be read from the disk.
         """
         problems: list[str] = []
         for path in (self.path, self.backup_path) if self._has_backup else (self.path,):
@@ -133,7 +137,7 @@ class ConfigFile:
         )
 
     def _taken(self, path: Path, problems: list[str]) -> None:
-        """Note which of the two was taken; the backup is not to be lost to a broken file."""
+        """Note which of the two was used; a broken file must not replace the backup."""
         self._is_broken = bool(problems)
         if path == self.backup_path:
             problem = problems[0] if problems else f"{self.path} is missing"

@@ -1,6 +1,6 @@
 """The background work of a store: syncing queues, checkpoints, spare files, indexing.
 
-Law: never on the path of a put; a checkpoint is written after what it describes is on the disk.
+Law: never on the path of a put; a checkpoint is written after the data it describes is on the disk.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from rocketstream.server.store.results import StoreConfig
 
 _log = logging.getLogger(__name__)
 _INDEX_RECORDS = 64
-"""Indexed at a time: short enough not to keep the server's loop from the interpreter."""
+"""Records indexed at a time: few enough not to keep the interpreter from the server's loop."""
 _INDEX_PAUSE_MS = 1
 
 
 class Keeper:
-    """One worker, and what it does on request too.
+    """One worker for the background work, which can also be done on request.
 
     Args:
         timestamp: returns the store timestamp of the newest record whose unit is written.
@@ -45,7 +45,7 @@ class Keeper:
         workers: Workers,
     ) -> None:
         self.queues_guard = threading.Lock()
-        """Held while queues are synced, and while files of queues are removed."""
+        """Held while queues are synced, and while queue files are removed."""
         self._timestamp = timestamp
         self._checkpoint_path = log.directory.parent / "checkpoint"
         self._interval_ms = config.keep_interval_ms
@@ -69,7 +69,7 @@ class Keeper:
         self._dirty.append(queue)
 
     def start(self, marks: Checkpoint) -> None:
-        """Begin with the checkpoint as it is; units of records behind it are to be synced first."""
+        """Start with this checkpoint; units of records behind it must be synced first."""
         self._logics_timestamp = marks.logics_msg_timestamp
         self._between = marks.between
         self._waited_ms, self._pause_ms = 0, self._poll_ms
@@ -88,7 +88,7 @@ class Keeper:
         except FlushFailedError:
             return None
         except Exception as error:
-            # Without this worker no checkpoint is written: going on in silence would be worse.
+            # Without this worker no checkpoint is written: continuing silently would be worse.
             _log.exception("INTERNAL the keeper of the store failed")
             self._flusher.fail(error)
             return None
@@ -109,7 +109,7 @@ class Keeper:
         """Sync the queues and write the checkpoint; blocks.
 
         Raises:
-            FlushFailedError: a sync failed; final for the store.
+            FlushFailedError: a sync failed, which is final for the store.
         """
         if self._flusher.error is not None:
             raise self._flusher.error
@@ -118,7 +118,7 @@ class Keeper:
                 self._keep()
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE):
-                # Nothing was synced in vain, and nothing is claimed: the next round tries again.
+                # No failed sync, no false claim: the next round tries again.
                 _log.warning("queues not synced now: %s", error)
                 return
             raise self._flusher.fail(error) from error
@@ -129,7 +129,7 @@ class Keeper:
         flushed_offset = self._flusher.flushed_offset
         flushed_timestamp = self._flusher.flushed_timestamp
         for _ in range(len(self._dirty)):
-            # The flag goes first: a unit written from here on marks the queue again.
+            # The flag is cleared first: a unit written from here on marks the queue again.
             queue = self._dirty.popleft()
             queue.dirty = False
             try:

@@ -1,6 +1,6 @@
-"""The key index: files of hash slots and chained entries, filled behind the puts (W 5.4).
+"""The key index: files of hash slots and chained entries, filled after the puts (W 5.4).
 
-Law: knows the index format and nothing else; what it lacks it reads from the log it is given.
+Law: knows only the index format; missing entries it reads from the log it is given.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ENTRY_BYTES = 20
 _RESERVE_BYTES = 1024 * 1024
 _LOOK_AT_ONCE = 2_048
 PENDING_MAX = 20_000
-"""Records that may wait for indexing; beyond it a put does some of the work itself."""
+"""Records that may wait for indexing; beyond this a put does some of the work itself."""
 
 Pending = tuple[int, int, str, Sequence[str]]
 """Log offset, store timestamp, topic, keys."""
@@ -46,12 +46,12 @@ _ID_CHARS = 32
 _ID_HEAD_CHARS = 28
 _ID_HEAD_POWERS = _POWERS_BY_LENGTH[_ID_CHARS][:_ID_HEAD_CHARS]
 _PAIRS = {chr(a) + chr(b): a * 31 + b for a in b"0123456789ABCDEF" for b in b"0123456789ABCDEF"}
-"""What two hexadecimal digits at the end of a message id have to do with its hash."""
+"""The contribution of the last two hexadecimal digits of a message id to its hash."""
 
 
 @lru_cache(maxsize=1024)
 def _id_head_hash(topic: str, head: str) -> int:
-    """The share of a topic and of all but the last four characters of a message id in its hash."""
+    """Return the hash of a topic and a message id without its last four characters."""
     value: int = sum(map(mul, head.encode(), _ID_HEAD_POWERS))
     return value + _topic_hash(topic) * _POWERS[_UNITS_MAX - 1 - _ID_CHARS]
 
@@ -70,10 +70,10 @@ def key_hash(topic: str, key: str) -> int:
     """Return the index's hash of a key of a topic: Java's, made positive, 0 for its minimum."""
     units = len(key)
     if units == _ID_CHARS and key.isascii():
-        # What a sender's ids end with counts them: the rest is the same for a millisecond.
+        # A sender's ids end with a counter: the rest is the same for one millisecond.
         try:
             tail = _PAIRS[key[28:30]] * 961 + _PAIRS[key[30:]]
-        except KeyError:  # no id after all
+        except KeyError:  # not a message id after all
             tail = _ascii_sum(key[28:])
         value = (_id_head_hash(topic, key[:28]) + tail) & 0xFFFFFFFF
     elif units < _UNITS_MAX and key.isascii():
@@ -99,7 +99,7 @@ class IndexFile:
         self._entries_at = HEADER_BYTES + slots * 4
         self._reserved = 0
         self.ready = 0
-        """Below this count an entry can be put without anything to be done."""
+        """Below this count an entry can be added without reserving space."""
         fields = _HEADER.unpack_from(mapped.map)
         self.begin_timestamp: int = fields[0]
         self.end_timestamp: int = fields[1]
@@ -115,17 +115,17 @@ class IndexFile:
 
     @property
     def is_full(self) -> bool:
-        """No entry fits any more."""
+        """Whether no further entry fits."""
         return self.count >= self._entries
 
     def preset(self, timestamp: int, offset: int) -> None:
-        """Begin where the file before ended."""
+        """Begin where the previous file ended."""
         self.begin_timestamp = self.end_timestamp = timestamp
         self.begin_offset = self.end_offset = offset
         self.write_header()
 
     def write_header(self) -> None:
-        """Bring the header in the file up to date."""
+        """Update the header in the file."""
         _HEADER.pack_into(
             self.mapped.map,
             0,
@@ -138,10 +138,10 @@ class IndexFile:
         )
 
     def reserve(self) -> None:
-        """Give the slots and the next entries space, so that writing through the map is safe.
+        """Reserve space for the slots and the next entries, so that writes by the map are safe.
 
         Raises:
-            OSError: no room.
+            OSError: there is no room.
         """
         need = self._entries_at + (self.count + 1) * ENTRY_BYTES
         if need > self._reserved:
@@ -152,7 +152,7 @@ class IndexFile:
         self.ready = min((self._reserved - self._entries_at) // ENTRY_BYTES, self._entries)
 
     def put(self, hash_value: int, offset: int, timestamp: int) -> None:
-        """Add an entry; :meth:`reserve` was called and the file is not full."""
+        """Add an entry; requires that :meth:`reserve` was called and the file is not full."""
         data = self.mapped.map
         slot_at = HEADER_BYTES + hash_value % self._slots * 4
         count = self.count
@@ -175,18 +175,18 @@ class IndexFile:
             self.begin_timestamp = timestamp
         self.count = count + 1
         self.end_offset = offset
-        if timestamp > self.end_timestamp:  # less after the clock was set back
+        if timestamp > self.end_timestamp:  # smaller after the clock was set back
             self.end_timestamp = timestamp
 
     def overlaps(self, begin: int, end: int) -> bool:
-        """Tell whether entries of a time range can be here."""
+        """Tell whether the file may have entries of a time range."""
         return begin <= self.end_timestamp and end >= self.begin_timestamp
 
     def find(self, hash_value: int, begin: int, end: int) -> Iterator[int | None]:
         """Yield log offsets, newest first, of entries with this hash and a time in the range.
 
-        None is yielded now and then, however many entries are looked at in vain: the map may be
-        gone when this goes on, so whoever does other things meanwhile has to make sure.
+        None is yielded now and then, however many entries do not match. The map may be gone when
+        this continues, so a caller that does other work in between must check it.
         """
         data = self.mapped.map
         (number,) = _SLOT.unpack_from(data, HEADER_BYTES + hash_value % self._slots * 4)
@@ -204,7 +204,7 @@ class IndexFile:
             if not looked % _LOOK_AT_ONCE:
                 yield None
             if time < begin or previous >= number:
-                # A chain only leads to older entries; anything else would never end.
+                # A chain only leads to older entries; any other link could form a loop.
                 return
             number = previous
 
@@ -229,21 +229,21 @@ class KeyIndex:
         self._via = via
         self._now_ms = now_ms
         self._records_after = records_after
-        """What the log holds behind the record at an offset, up to its present end."""
+        """Reads the records of the log behind the one at an offset, up to its present end."""
         self._done_offset = -1
         self._index_files: list[IndexFile] = []
         self._lock = threading.Lock()
         self._backlog: Iterator[Pending] | None = None
         self.pending: deque[Pending] = deque()
         self.full_timestamp = 0
-        """End timestamp of the newest full file that is on the disk, for the checkpoint."""
+        """End timestamp of the newest full file on the disk, for the checkpoint."""
         self.failed: str | None = None
-        """Why nothing is indexed now; :meth:`resume` tries again."""
+        """The reason why nothing is indexed now; :meth:`resume` tries again."""
 
     def load(self, *, clean_exit: bool, safe_timestamp: int, log_end: int) -> int:
-        """Map the files found; returns how many were dropped because they cannot be trusted.
+        """Map the existing files; returns how many were dropped as not trustworthy.
 
-        Dropped and built again from the log are: files of another size, files that point beyond
+        These are dropped and rebuilt from the log: files of another size, files that point beyond
         the log, after a crash files newer than the checkpoint, and every file after one of these.
         """
         dropped = 0
@@ -272,24 +272,24 @@ class KeyIndex:
 
     @property
     def indexed_offset(self) -> int:
-        """Log offset of the newest record that is indexed, -1 when none is."""
+        """Log offset of the newest indexed record; -1 without any."""
         if self._index_files and self._index_files[-1].count > 1:
             return self._index_files[-1].end_offset
         return self._index_files[-2].end_offset if len(self._index_files) > 1 else -1
 
     def catch_up(self) -> None:
-        """Index what the log holds and the files do not before anything that is put."""
+        """Index the records of the log that the files lack, before any that is put."""
         self._done_offset = self.indexed_offset
         self._backlog = self._records_after(self._done_offset)
 
     @property
     def caught_up(self) -> bool:
-        """Nothing waits to be indexed."""
+        """Whether no record waits to be indexed."""
         return self._backlog is None and not self.pending
 
     @property
     def backlog_done(self) -> bool:
-        """What the log held before the store was opened is indexed."""
+        """Whether everything that was in the log when the store was opened is indexed."""
         return self._backlog is None
 
     def step(self, count: int) -> bool:
@@ -317,11 +317,11 @@ class KeyIndex:
             self.failed = None
 
     def resume(self) -> None:
-        """Try again what failed, as on a full disk: from the log, so that nothing is missing."""
+        """Index again after a failure such as a full disk; from the log, so none is missing."""
         with self._lock:
             if self.failed is None:
                 return
-            # In this order: what is put meanwhile is in the log already, or waits from here on.
+            # In this order: a record put meanwhile is in the log already, or waits from here on.
             self.pending.clear()
             self._backlog = self._records_after(self._done_offset)
             self._try_step(1)
@@ -353,7 +353,7 @@ class KeyIndex:
                     file.reserve()
                 file.put(key_hash(topic, key), offset, timestamp)
         except (OSError, StoreError):
-            first.end_offset = before  # not all of its keys are there
+            first.end_offset = before  # not all keys of the record are indexed
             raise
         self._done_offset = offset
 
@@ -384,7 +384,7 @@ class KeyIndex:
     def querying(
         self, topic: str, key: str, count_max: int, begin: int, end: int
     ) -> Generator[None, None, list[int]]:
-        """Return log offsets of records with this key, hash collisions included, newest first.
+        """Return log offsets of records with this key, newest first, including hash collisions.
 
         Done in steps: a chain of entries can be as long as the index.
         """
@@ -407,10 +407,10 @@ class KeyIndex:
         found: dict[int, None],
         count_max: int,
     ) -> bool:
-        """Take what is found at once; return whether there may be more."""
+        """Take the offsets found without a pause; return whether there may be more."""
         with self._lock:
             if file not in self._index_files:
-                return False  # removed meanwhile, with the records it knew
+                return False  # removed meanwhile, together with the records it indexed
             for offset in offsets:
                 if offset is None:
                     return True
@@ -427,7 +427,7 @@ class KeyIndex:
         return self._index_files[-1].end_timestamp, self._index_files[-1].end_offset
 
     def sync(self) -> None:
-        """Put the newest file on the disk; raises OSError."""
+        """Sync the newest file to the disk; raises OSError."""
         with self._lock:
             if self._index_files:
                 self._index_files[-1].write_header()
@@ -435,7 +435,7 @@ class KeyIndex:
                 self._files.sync_directory(self._directory)
 
     def drop_before(self, log_min: int) -> int:
-        """Remove files that only point before the log's start, never the newest."""
+        """Remove files that point only before the log's start, but never the newest."""
         dropped = 0
         with self._lock:
             while len(self._index_files) > 1 and self._index_files[0].end_offset < log_min:

@@ -1,6 +1,6 @@
-"""Files of fixed size: space really reserved, written by offset, read through a map, synced.
+"""Files of fixed size, with reserved space, written by offset, read through a map, and synced.
 
-Law: one file, or the names of a directory of them; knows no formats.
+Law: one file, or the file names of a directory; knows no formats.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ class MappedFile:
 
         Args:
             via: where it is built; same file system, outside the directories upstream lists.
-            reserve: bytes from the start that get space of their own now; all by default.
+            reserve: bytes from the start to reserve space for now; all by default.
 
         Raises:
-            DiskFullError: no room; nothing is left behind.
-            StoreError: it cannot be made for another reason.
+            DiskFullError: there is no room; nothing is left behind.
+            StoreError: it cannot be created for another reason.
         """
         fd = make_file(path, size, files, via=via, reserve=reserve)
         try:
@@ -84,13 +84,13 @@ class MappedFile:
         self._files.write_all(self.fd, data, position)
 
     def sync(self) -> None:
-        """Put the file's data on the disk, whether it was written by offset or through the map."""
+        """Sync the file to the disk, whether it was written by offset or through the map."""
         with self.opened() as fd:
             self._files.sync_map(fd, self.map)
 
     @contextmanager
     def opened(self) -> Iterator[int]:
-        """Lend a descriptor: the kept one, or one opened for the time being."""
+        """Yield a descriptor: the kept one, or one opened for the ``with`` block."""
         if self.fd >= 0:
             with naming(self.path):
                 yield self.fd
@@ -99,18 +99,18 @@ class MappedFile:
             yield fd
 
     def release_fd(self) -> None:
-        """Give the descriptor back; the map stays, :meth:`sync` opens the file when needed."""
+        """Close the descriptor; the map stays, and :meth:`sync` opens the file when needed."""
         if self.fd >= 0:
             fd, self.fd = self.fd, -1
             self._files.close(fd)
 
     def data_chunks(self, start: int) -> list[tuple[int, int]]:
-        """Return the ranges from ``start`` on, at most 1 MiB each, that are not all zero."""
+        """Return the ranges from ``start`` on, at most 1 MiB each, that have non-zero bytes."""
         with self.opened() as fd:
             return data_chunks(fd, self.map, self._files, start)
 
     def data_end(self, start: int) -> int:
-        """Return where the last non-zero byte at or after ``start`` ends, ``start`` if none."""
+        """Return where the last non-zero byte from ``start`` on ends; ``start`` without any."""
         chunks = self.data_chunks(start)
         if not chunks:
             return start
@@ -118,7 +118,7 @@ class MappedFile:
         return low + len(self.map[low:high].rstrip(b"\0"))
 
     def zero_from(self, start: int) -> int:
-        """Zero everything from ``start`` on; returns how many bytes up to the last data there were.
+        """Zero everything from ``start`` on; returns the length up to the last non-zero byte.
 
         From the end backwards, so that a crash in between leaves a shorter tail of the same kind.
         """
@@ -134,7 +134,7 @@ class MappedFile:
 
 
 def data_chunks(handle: int, mapped: FileMap, files: Files, start: int) -> list[tuple[int, int]]:
-    """Return the ranges of a file from ``start`` on, at most 1 MiB each, that are not all zero."""
+    """Return the ranges of a file from ``start`` on, at most 1 MiB each, with non-zero bytes."""
     chunks = []
     for low, high in files.extents(handle, start, len(mapped)):
         for position in range(low, high, len(_ZEROS)):
@@ -145,13 +145,13 @@ def data_chunks(handle: int, mapped: FileMap, files: Files, start: int) -> list[
 
 
 def zero_from(handle: int, mapped: FileMap, files: Files, start: int) -> None:
-    """Zero everything of a file from ``start`` on, the end first."""
+    """Zero everything of a file from ``start`` on, beginning at the end."""
     for low, high in reversed(data_chunks(handle, mapped, files, start)):
         files.write_all(handle, _ZEROS[: high - low], low)
 
 
 def make_file(path: Path, size: int, files: Files, *, via: Path, reserve: int | None = None) -> int:
-    """Make a file of zeros and return its handle; arguments and errors as MappedFile.create."""
+    """Create a file of zeros and return its handle; arguments and errors as MappedFile.create."""
     fd = -1
     try:
         fd = files.open(via, create=True, truncate=True)
@@ -174,7 +174,7 @@ def make_file(path: Path, size: int, files: Files, *, via: Path, reserve: int | 
 
 
 def size_error(path: Path, actual: int, size: int) -> StoreDamagedError:
-    """The error for a file whose size is not the configured one."""
+    """Return the error for a file whose size is not the configured one."""
     return StoreDamagedError(
         f"{path} has {actual} bytes where {size} are configured: set the file size the store was "
         "written with, or restore the file",
@@ -185,7 +185,7 @@ def size_error(path: Path, actual: int, size: int) -> StoreDamagedError:
 
 
 def no_room(path: Path, size: int, error: OSError) -> StoreError:
-    """The error for a file that could not be made: DiskFullError when that is why."""
+    """Return the error for a file that could not be created: DiskFullError for lack of space."""
     if error.errno in FULL:
         return DiskFullError(
             f"no room for {path} ({size} bytes): free space on that disk; the store goes on "
@@ -197,7 +197,7 @@ def no_room(path: Path, size: int, error: OSError) -> StoreError:
 
 
 def cannot_open(root: Path, error: OSError) -> StoreError:
-    """The error for a store whose disk answers with one while it is opened."""
+    """Return the error for a store whose disk failed while the store was opened."""
     where = f"{error.filename or root}: {error.strerror or error}"
     if error.errno in FULL:
         return DiskFullError(
@@ -219,10 +219,10 @@ def list_based_files(
     """Return the files of a directory whose names are their starting offsets, in order.
 
     Args:
-        ignore_strays: leave alone what is named otherwise; hidden files always are.
+        ignore_strays: ignore files with other names; hidden files are always ignored.
 
     Raises:
-        StoreDamagedError: a name that is not 20 digits.
+        StoreDamagedError: a file's name is not 20 digits.
     """
     found = []
     for name, _, is_file in files.entries(directory):
@@ -242,12 +242,12 @@ def list_based_files(
 
 
 def warn_of_stray(path: Path) -> None:
-    """Tell of a file that is not the store's; it is left alone."""
+    """Log a file that does not belong to the store; it is left alone."""
     _log.warning("%s does not belong there; it is ignored", path)
 
 
 def remove_empty(directory: Path, files: Files) -> None:
-    """Remove a directory, unless it holds what is not the store's."""
+    """Remove a directory, unless it has files that do not belong to the store."""
     if not files.is_dir(directory):
         return
     try:
@@ -257,5 +257,5 @@ def remove_empty(directory: Path, files: Files) -> None:
 
 
 def based_name(base: int) -> str:
-    """Return the file name that stands for a starting offset."""
+    """Return the file name for a starting offset."""
     return f"{base:020d}"

@@ -1,4 +1,4 @@
-"""How long it took to store messages: the last minute's distribution, and the longest ever.
+"""Durations of puts: the last minute's distribution, and the longest ever.
 
 Law: pure; durations and counts come in. Upstream: StoreStatsService (putMessageDistributeTime and
 putLatency99 of code 28).
@@ -26,11 +26,11 @@ def _ends() -> tuple[int, ...]:
 
 
 _ENDS = _ends()
-"""Upstream's fine buckets: each holds what is at most so many ms and above the one before."""
+"""Upstream's fine buckets: each holds durations up to this many ms and above the previous one."""
 
 
 class PutTimes:
-    """Durations of puts in whole ms; those below 1 ms are not told one by one, being nearly all."""
+    """Durations of puts in whole ms; those below 1 ms, nearly all, are not recorded singly."""
 
     def __init__(self) -> None:
         self.longest_ms = 0
@@ -39,7 +39,7 @@ class PutTimes:
         self._last: tuple[int, list[int]] | None = None
 
     def slow(self, spent_ms: int, puts: int = 1) -> None:
-        """Note puts that took 1 ms or more."""
+        """Record puts that took 1 ms or more."""
         self.longest_ms = max(self.longest_ms, spent_ms)
         self._slow.extend([spent_ms] * puts)
 
@@ -54,7 +54,7 @@ class PutTimes:
         self._puts, self._slow = puts_total, []
 
     def distribution(self) -> str:
-        """Return how many puts of the last whole minute took how long; ``null`` in the first."""
+        """Return the last minute's puts by duration, as text; ``null`` in the first minute."""
         if self._last is None:
             return "null"
         quick, slow = self._last
@@ -67,9 +67,9 @@ class PutTimes:
         )
 
     def percentile_ms(self, share: float) -> float:
-        """Return the time within which a share of the last whole minute's puts were done.
+        """Return the time within which a share of the last whole minute's puts was done, in ms.
 
-        As upstream, taken within a bucket as if its puts were spread evenly; 0 without any.
+        As upstream, puts count as spread evenly within a bucket; 0 without any puts.
         """
         if self._last is None:
             return 0.0

@@ -1,7 +1,7 @@
-"""Files of consume queues: sparse, given space in small steps, in memory only while they are used.
+"""Files of consume queues: sparse, space reserved in small steps, mapped only while in use.
 
-Law: a file and its map; of units it knows only how long they are. One thread uses the maps; any
-thread may sync.
+Law: a file and its map; of units it knows only the length. One thread uses the maps; any thread may
+sync.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from rocketstream.server.store.files import FileMap, Files
 from rocketstream.server.store.mapped_file import make_file, no_room, zero_from
 
 RESERVE_BYTES_MIN = 4096
-"""What a queue of a few messages takes on the disk."""
+"""Space that the file of a queue with few messages takes."""
 RESERVE_BYTES_MAX = 64 * 1024
-"""Steps grow with the file up to this: a busy queue asks for space every 3,276 messages."""
+"""Reserved steps grow with the file up to this: busy queues ask for space every 3,276 messages."""
 
 
 LOOK_BYTES = 4_100
-"""How much a look at a file reads: a page of it, and the rest of a unit."""
+"""Bytes read at a time when a file is examined: a page of it, and the rest of a unit."""
 UNIT_BYTES = 20
 IsUnit = Callable[[bytes], bool]
 
 
 class Seen(NamedTuple):
-    """What a look at a queue file found.
+    """The result of examining a queue file.
 
     Attributes:
-        size: of the file; nothing else is known where it is not the one expected.
-        start: position of the first of the units remembered.
+        size: size of the file; if it is not the expected one, the other fields are unknown.
+        start: position of the first remembered unit.
         units: the last units of the file.
-        is_clean: whether for sure nothing but zeros comes behind them.
+        is_clean: whether it is certain that only zeros follow them.
     """
 
     size: int
@@ -43,7 +43,7 @@ class Seen(NamedTuple):
 
 
 def _end_of_units(is_unit_at: Callable[[int], bool], high: int) -> int:
-    """Return the first position below ``high`` at which there is no unit."""
+    """Return the first position below ``high`` without a unit."""
     low, count = 0, high // UNIT_BYTES
     while low < count:
         middle = (low + count) // 2
@@ -55,12 +55,12 @@ def _end_of_units(is_unit_at: Callable[[int], bool], high: int) -> int:
 
 
 class MapUser(Protocol):
-    """Who keeps the map of a file at hand."""
+    """An object that keeps the map of a file at hand."""
 
     max_offset: int
 
     def unmapped(self, file: QueueFile) -> None:
-        """A file leaves the memory; its map must not be used any more."""
+        """Take note that a file is unmapped; its map must not be used any more."""
         ...
 
 
@@ -68,7 +68,7 @@ class QueueFile:
     """One file of fixed size, mapped when its bytes are asked for.
 
     Args:
-        queue: told before the map is given up, whoever wanted its place.
+        queue: told before the file is unmapped, whoever causes that.
     """
 
     __slots__ = (
@@ -98,19 +98,19 @@ class QueueFile:
         self.size = size
         self.map: FileMap | None = None
         self.used = False
-        """Asked for since :class:`QueueMaps` last looked."""
+        """Whether the bytes were used since :class:`QueueMaps` last examined the file."""
         self.end_seen = -1
-        """Where the queue ended then: appending asks for nothing."""
+        """End of the queue at that look: a queue that grew since counts as used."""
         self._files = files
         self._maps = maps
         self.queue = queue
         self._reserved = 0
 
     def create(self, via: Path, need: int) -> None:
-        """Make the file, with space for its first ``need`` bytes at least.
+        """Create the file, with space for at least its first ``need`` bytes.
 
         Raises:
-            DiskFullError: no room; nothing is left behind.
+            DiskFullError: there is no room; nothing is left behind.
         """
         reserve = min(max(need, RESERVE_BYTES_MIN), self.size)
         handle = make_file(self.path, self.size, self._files, via=via, reserve=reserve)
@@ -118,7 +118,7 @@ class QueueFile:
         self._reserved = reserve
 
     def data(self) -> FileMap:
-        """Return the file's bytes; they are in memory until others need the place.
+        """Return the file's bytes, mapped until another file needs the place.
 
         Raises:
             OSError: the file cannot be opened.
@@ -130,14 +130,14 @@ class QueueFile:
                 found = self.map = self._files.map(handle, self.size)
             self._files.expect_random(found)
             self._maps.add(self)
-            # One use, one unit appended: what the file was mapped for.
+            # The first use and the first appended unit are expected: the file was mapped for them.
             self.used, self.end_seen = False, self.queue.max_offset + 1
         else:
             self.used = True
         return found
 
     def map_apart(self) -> FileMap:
-        """Return a map of the caller's own: it stays, whoever needs a place.
+        """Return a map that belongs to the caller: it stays even if others need a place.
 
         Raises:
             OSError: the file cannot be opened.
@@ -146,18 +146,18 @@ class QueueFile:
             return self._files.map(handle, self.size)
 
     def reserve(self, start: int, end: int) -> int:
-        """Give the bytes from ``start`` to ``end`` at least space of their own.
+        """Reserve space for at least the bytes from ``start`` to ``end``.
 
-        What is written through a map where the disk has no room would kill the process.
+        A write through a map where the disk has no room would kill the process.
 
         Args:
-            start: everything before it was written.
+            start: everything before this position was written.
 
         Returns:
-            Up to where there is space now.
+            The position up to which there is space now.
 
         Raises:
-            StoreError: no room, or the file cannot be opened.
+            StoreError: there is no room, or the file cannot be opened.
         """
         if end > self._reserved:
             step = max(RESERVE_BYTES_MIN, min(start, RESERVE_BYTES_MAX))
@@ -172,10 +172,10 @@ class QueueFile:
         return self._reserved
 
     def look(self, is_unit: IsUnit) -> Seen:
-        """Look where the units end, without bringing the file into memory.
+        """Find where the units end, without mapping the file.
 
         Args:
-            is_unit: tells whether the bytes given begin with a unit; behind the last there is none.
+            is_unit: tells whether bytes begin with a unit; after the last unit it is never true.
 
         Raises:
             OSError: the file cannot be read.
@@ -185,7 +185,8 @@ class QueueFile:
             size = files.size(handle)
             if size != self.size:
                 return Seen(size, 0, b"", is_clean=False)
-            # Where the file system knows of no data there is none: looking there would make some.
+            # Where the file system knows of no data there is none: reading there would allocate
+            # some.
             extents = files.extents(handle, 0, size)
             data_end = -(-extents[-1][1] // UNIT_BYTES) * UNIT_BYTES if extents else 0
             start = max(data_end - LOOK_BYTES, 0)
@@ -208,18 +209,18 @@ class QueueFile:
             zero_from(handle, mapped, self._files, start)
 
     def sync(self) -> None:
-        """Put what was written through the map, this one or an earlier one, on the disk."""
+        """Sync to the disk everything written through this or an earlier map."""
         with self._files.opened(self.path) as handle:
             self._files.sync_map(handle, self.map)
 
     def unmap(self) -> None:
-        """Give the memory back; harmless when there is none."""
+        """Unmap the file; harmless when it is not mapped."""
         if self.map is not None:
             self._maps.remove(self)
             self.drop_map()
 
     def drop_map(self) -> None:
-        """Give the memory back (:class:`QueueMaps` has forgotten this file already)."""
+        """Unmap the file (:class:`QueueMaps` has removed it already)."""
         self.queue.unmapped(self)
         found, self.map = self.map, None
         if found is not None:
@@ -227,9 +228,10 @@ class QueueFile:
 
 
 class QueueMaps:
-    """The queue files of one store that are in memory: at most ``limit``, those used of late.
+    """The mapped queue files of one store: at most ``limit``, those used lately.
 
-    Each map keeps a descriptor of its own before Python 3.13, so there cannot be one per queue.
+    Each map keeps a descriptor of its own before Python 3.13, so there cannot be one for every
+    queue.
     """
 
     def __init__(self, limit: int) -> None:
@@ -239,7 +241,7 @@ class QueueMaps:
     def make_place(self, wanted: QueueFile) -> None:
         """Unmap files until one more may be mapped.
 
-        A file used since it was last looked at is spared once; so are the others of the same queue.
+        A file used since it was last examined is spared once, and so are the others of its queue.
         """
         mapped = self._mapped
         spare = len(mapped)
@@ -259,9 +261,9 @@ class QueueMaps:
         self._mapped.append(file)
 
     def remove(self, file: QueueFile) -> None:
-        """Forget a file that is unmapped by its owner."""
+        """Remove a file that its owner has unmapped."""
         self._mapped.remove(file)
 
     def __len__(self) -> int:
-        """Return how many files are in memory."""
+        """Return how many files are mapped."""
         return len(self._mapped)

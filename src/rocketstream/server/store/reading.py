@@ -14,7 +14,7 @@ from rocketstream.server.store.consume_queue import FILLER_SIZE, UNIT, ConsumeQu
 from rocketstream.server.store.results import GetMessageStatus, GetResult, StoreConfig
 
 _SCAN_UNITS_MIN = 800
-"""C-368: at least 16,000 bytes of the index are scanned."""
+"""Bytes of the index that are scanned at least (C-368)."""
 _STAMP = struct.Struct(">q")
 Match = Callable[[int], bool]
 Accept = Callable[[bytes], bool]
@@ -23,11 +23,11 @@ Accept = Callable[[bytes], bool]
 def newest(
     read: Callable[[int], bytes | None], offsets: Iterable[int], bytes_max: int
 ) -> Generator[None, None, list[bytes]]:
-    """Read the newest of some records, in steps, as many as fit; the oldest of them first.
+    """Read the newest of some records, in steps, as many as fit; returns them oldest first.
 
     Args:
-        read: returns the record at a log offset, None when it is gone.
-        bytes_max: how much they may be together; one is given whatever its size.
+        read: returns the record at a log offset; None when it is gone.
+        bytes_max: most bytes of all records together; one is returned whatever its size.
     """
     records: list[bytes] = []
     size = 0
@@ -45,7 +45,7 @@ def newest(
 
 
 def get_bounds(queue: ConsumeQueue, offset: int, high: int) -> GetResult | None:
-    """Answer a read outside the queue's bounds (the table of C-367), None when it is inside."""
+    """Answer a read outside the queue's bounds (the table of C-367); None for one inside."""
     low = queue.min_offset
     if high == 0:
         return GetResult(GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
@@ -73,7 +73,7 @@ def get(
     """Read up to ``count_max`` records from an offset on, as upstream's getMessage does.
 
     Args:
-        high: where the queue ends for readers.
+        high: offset where the queue ends for readers.
         is_enough: asked after each record that was tested; true ends the scan.
     """
     outside = get_bounds(queue, offset, high)
@@ -90,7 +90,7 @@ def get(
     result = GetResult(GetMessageStatus.NO_MATCHED_MESSAGE, offset, low, high)
     _scan(units, log, config, memory_bytes, count_max, match, accept, is_enough, result)
     if result.status is GetMessageStatus.MESSAGE_WAS_REMOVING and not is_filtered:
-        # What is gone is skipped over as far as upstream would look, not only count_max units.
+        # Removed records are skipped as far as upstream would scan, not only count_max units.
         units = queue.units(
             offset, min(max(_SCAN_UNITS_MIN, count_max), high - offset, SCAN_UNITS_MAX)
         )
@@ -165,7 +165,7 @@ def _full_on_disk(count: int, total: int, count_max: int, config: StoreConfig) -
 
 
 def store_timestamp_at(log: CommitLog, physical: int) -> int:
-    """Return the store timestamp of the record at a log offset, -1 when it is not there."""
+    """Return the store timestamp of the record at a log offset; -1 when it is gone."""
     fixed = log.read(physical, physical + 91)
     if fixed is None or len(fixed) < 91:
         return -1
@@ -175,7 +175,7 @@ def store_timestamp_at(log: CommitLog, physical: int) -> int:
 
 
 def offset_by_timestamp(queue: ConsumeQueue, log: CommitLog, timestamp: int) -> int:
-    """Return the offset stored nearest to a time, the earlier one of two as near (C-372)."""
+    """Return the offset stored nearest to a time; of two as near, the earlier one (C-372)."""
     low, high = queue.min_offset, queue.max_offset
     if low == high:
         return 0

@@ -1,6 +1,6 @@
 """Bringing a store to a state that can be appended to: torn tails, damage, lost queue units.
 
-Law: nothing that follows damage is ever deleted; what cannot be told safely is refused (W 5.6).
+Law: nothing that follows damage is ever deleted; an unclear state is refused (W 5.6).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from rocketstream.server.store.results import StoreConfig
 
 _log = logging.getLogger(__name__)
 _MARGIN_MS = 3000
-"""Upstream trusts a checkpoint up to this much before its timestamps (W 5.6)."""
+"""Upstream trusts a checkpoint up to this long before its timestamps (W 5.6)."""
 _MAGICS = tuple(magic.to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2))
 _BRIDGE_TOPIC = b"DAMAGED"
 _BRIDGE_BYTES_MIN = RECORD_BYTES_MIN + 1
@@ -63,7 +63,7 @@ MakeQueue = Callable[[str, int], ConsumeQueue]
 
 @dataclass(slots=True)
 class WalkEnd:
-    """Where the run of whole records ends, and why."""
+    """Where the run of complete records ends, and why."""
 
     offset: int
     reason: str = ""
@@ -72,7 +72,7 @@ class WalkEnd:
     last: DispatchEntry | None = None
 
     def step_back(self, reason: str) -> None:
-        """Leave the last record out."""
+        """Leave out the last record."""
         assert self.last is not None
         self.offset = self.last.physical_offset
         self.records -= 1
@@ -94,17 +94,17 @@ class Outcome:
 
 
 class _UnitsLostError(Exception):
-    """A record's unit is missing where it must be: the queues have to be built anew."""
+    """A record's unit is missing where it must be: the queues must be rebuilt."""
 
 
 # --- walking the log ------------------------------------------------------------------------------
 
 
 def walk(log: CommitLog, end: WalkEnd, *, crc: bool = True) -> Iterator[DispatchEntry]:
-    """Yield every whole record from ``end.offset`` on; afterwards ``end`` says where the run ends.
+    """Yield every complete record from ``end.offset`` on; afterwards ``end`` is the end of the run.
 
     Args:
-        crc: check bodies too; not needed a second time.
+        crc: check bodies too; not needed when they were checked before.
     """
     while (segment := log.segment_at(end.offset)) is not None:
         yield from _walk_file(segment, end, crc)
@@ -138,7 +138,7 @@ def _walk_file(segment: MappedFile, end: WalkEnd, crc: bool) -> Iterator[Dispatc
 def _checked_entry(
     data: memoryview, position: int, base: int, check: RecordCheck, end: WalkEnd
 ) -> DispatchEntry | None:
-    """Return the record of a check, or None with the reason in ``end``."""
+    """Return the entry of a checked record, or None with the reason in ``end``."""
     if check.state is RecordState.BLANK:
         end.reason = f"a blank marker of {check.size} bytes that does not end the file"
     elif check.head is None:
@@ -154,7 +154,7 @@ def _checked_entry(
 
 
 def record_at(log: CommitLog, offset: int) -> RecordHead | None:
-    """Return the head of the whole record at an offset, None when there is none."""
+    """Return the head of the complete record at an offset; None when there is none."""
     segment = log.segment_at(offset)
     if segment is None:
         return None
@@ -166,10 +166,10 @@ def record_at(log: CommitLog, offset: int) -> RecordHead | None:
 
 
 def find_record_after(log: CommitLog, offset: int, timestamp: int, sure_before: int) -> int | None:
-    """Return the offset of a whole record behind an offset, None when there is none.
+    """Return the offset of a complete record behind an offset; None when there is none.
 
-    Older records do not count from ``sure_before`` on: a store that was truncated by upstream keeps
-    stale bytes behind its end, and those can hold whole records of before.
+    From ``sure_before`` on, records older than ``timestamp`` do not count: a store truncated by
+    upstream keeps stale bytes behind its end, which can hold complete former records.
     """
     for segment in log.segments:
         if segment.base + segment.size <= offset:
@@ -212,7 +212,7 @@ def _find_in_chunk(
 
 
 def index_backlog(log: CommitLog, indexed_offset: int) -> Iterator[Pending]:
-    """Return what the key index lacks: the records behind an offset up to the log's present end."""
+    """Yield the records the key index lacks: those behind an offset up to the log's present end."""
     offset = log.min_offset
     if indexed_offset >= offset:
         head = record_at(log, indexed_offset)
@@ -238,11 +238,11 @@ def _pending_between(log: CommitLog, offset: int, stop: int) -> Iterator[Pending
 
 
 def start_after_crash(log: CommitLog, queues: Queues, marks: Checkpoint) -> int:
-    """Return a record boundary before which log and queues are on the disk for sure.
+    """Return a record boundary before which log and queues are certainly on the disk.
 
-    Upstream takes the start of a file (its first record's time); a queue's unit is as good a
-    boundary and leaves less to do. Times alone do not tell when the clock was set back; the offset
-    of a checkpoint of our own does.
+    Upstream takes the start of a file (by its first record's time); a queue's unit is as good a
+    boundary and leaves less to check. Times alone are unreliable after the clock was set back; the
+    offset in our own checkpoint is not.
     """
     flushed = marks.flushed_offset if marks.own else log.end
     safe = min(marks.physic_msg_timestamp, marks.logics_msg_timestamp) - _MARGIN_MS
@@ -305,11 +305,11 @@ Piece = tuple[MappedFile, int, bytes | bytearray]
 
 
 def bridge_pieces(log: CommitLog, offset: int, end: int, timestamp: int) -> list[Piece] | None:
-    """Return what to write from an offset up to a record so that every reader walks over it.
+    """Return the bytes to write from an offset up to a record so that every reader skips them.
 
-    Nothing of a record of the original format says "skip me", but a prepared half message enters no
-    queue and no index; up to the end of a file the blank marker does. None when the room is too
-    small for either.
+    The original format has no record that is skipped, but a prepared half message enters no queue
+    and no index; up to the end of a file the blank marker serves. None when the room is too small
+    for either.
     """
     pieces: list[Piece] = []
     for segment in log.segments:
@@ -367,10 +367,10 @@ class Recovery:
         self._clean_exit = False
 
     def run(self, *, clean_exit: bool, repair: bool) -> Outcome:
-        """Find the end of the log, settle what lies behind it, and make the queues fit.
+        """Find the end of the log, handle the bytes behind it, and make the queues match.
 
         Raises:
-            StoreDamagedError: whole records follow something that is not one, and no repair was
+            StoreDamagedError: complete records follow something that is not one, and no repair was
                 asked for; nothing was changed.
         """
         self._repair = repair
@@ -418,7 +418,7 @@ class Recovery:
         return outcome
 
     def _add(self, found: FoundUnits) -> None:
-        """Append the units that a walk has found."""
+        """Append the units that a walk found."""
         for key, units in found.items():
             queue = self._queues.get(key) or self._make_queue(*key)
             queue.extend(units)
@@ -442,7 +442,7 @@ class Recovery:
             self._dispatch(entry)
 
     def _grouped(self, entries: Iterator[DispatchEntry]) -> Iterator[DispatchEntry]:
-        """Yield the entries, of many queues those of one together: not all fit in memory at once.
+        """Yield the entries; with many queues grouped by queue, since not all files fit in memory.
 
         The order within a queue stays.
         """
@@ -452,10 +452,10 @@ class Recovery:
             yield from block
 
     def _bridge(self, end: WalkEnd) -> list[Path]:
-        """Fill what is damaged so that the whole records behind it count; ``end`` moves on.
+        """Fill a damaged range so that the complete records behind it count; ``end`` moves on.
 
         Returns:
-            Copies of what was overwritten.
+            Copies of the overwritten bytes.
         """
         quarantined: list[Path] = []
         while (follower := self._follower(end)) is not None:
@@ -487,10 +487,10 @@ class Recovery:
         return end
 
     def _walk_checked(self, end: WalkEnd, found: FoundUnits | None = None) -> None:
-        """Walk, and see what was not flushed and is torn where no body's CRC covers it.
+        """Walk, and detect unflushed records that are torn where no body's CRC covers them.
 
         A kill or a power failure leaves zeros in whole sectors, and at the end of the last record
-        anywhere. Properties that really hold so many carry a guard (``guard_properties``).
+        anywhere. Properties that really hold so many zeros carry a guard (``guard_properties``).
         """
         flushed = self._marks.flushed_offset
         for entry in walk(self._log, end):
@@ -521,13 +521,13 @@ class Recovery:
             return
         queue = self._queues.get((entry.topic, entry.queue_id))
         if queue is None:
-            # A deleted topic has no queue at all; a lost queue has siblings.
+            # A deleted topic has no queue at all; for a lost queue there are sibling queues.
             if any(topic == entry.topic for topic, _ in self._queues):
                 raise _UnitsLostError
             return
         physical, size, _ = queue.unit(min(entry.queue_offset, queue.max_offset - 1))
         found = (physical, size) == (entry.physical_offset, entry.size)
-        # A unit of later in the log belongs to the topic as it was created again.
+        # A unit that points further into the log belongs to a topic created again later.
         if not found and physical <= entry.physical_offset:
             raise _UnitsLostError
 
@@ -540,7 +540,7 @@ class Recovery:
             queue = self._make_queue(entry.topic, entry.queue_id)
         offset = entry.queue_offset
         if offset == 0 and queue.max_offset:
-            # The topic was deleted and created again: the later one counts.
+            # The topic was deleted and created again: the later unit counts.
             queue.truncate(0)
         if offset != queue.max_offset and not self._fill_gap(queue, entry):
             return
@@ -558,8 +558,8 @@ class Recovery:
         gap = entry.queue_offset - queue.max_offset
         if gap > 0 and (gap <= units_max or not queue.max_offset):
             if queue.max_offset:
-                # Upstream's reader stumbles over a unit that points nowhere, and skips what is
-                # behind it: a message twice is better.
+                # Upstream's reader fails at a unit that points nowhere, and skips the messages
+                # behind it: a repeated message is better.
                 code = queue_code(entry, self._config.delay_levels_ms)
                 queue.repeat_to(entry.queue_offset, entry.physical_offset, entry.size, code)
             else:
@@ -587,9 +587,7 @@ class Recovery:
     # --- the tail -----------------------------------------------------------------------------
 
     def _settle(self, end: WalkEnd) -> Outcome:
-        """Cut a torn tail; what follows damage is refused or, where that is known to lose nothing
-        that was on the disk for sure, set aside.
-        """
+        """Cut a torn tail, and refuse damage that records follow, or set it aside."""
         outcome = Outcome(end)
         follower = self._follower(end)
         if follower is not None:
@@ -608,13 +606,13 @@ class Recovery:
         return outcome
 
     def _follower(self, end: WalkEnd) -> int | None:
-        # A store that nobody else wrote to has nothing stale behind its end.
+        # A store that no other program wrote to has no stale bytes behind its end.
         alone = self._marks.own and not self._clean_exit
         sure_before = self._log.last_offset if alone else self._marks.flushed_offset
         return find_record_after(self._log, end.offset, end.last_timestamp, sure_before)
 
     def _is_unflushed(self, offset: int) -> bool:
-        """Tell whether a power failure explains damage there: known, not only not known."""
+        """Whether a power failure is known, not only possible, to be the cause of damage there."""
         marks = self._marks
         return not self._clean_exit and marks.own and offset >= marks.flushed_offset
 
@@ -652,7 +650,7 @@ class Recovery:
         )
 
     def _quarantine(self, offset: int, end: int | None = None) -> list[Path]:
-        """Copy what stands from an offset on, up to another or the last byte that is not zero."""
+        """Copy the bytes from an offset on, up to another offset or the last non-zero byte."""
         directory = self._root / "quarantine"
         self._files.make_directory(directory)
         made = []

@@ -1,4 +1,4 @@
-"""What the store is configured with and what it answers: plain values.
+"""The store's configuration and results: plain values.
 
 Law: values only; no files, no threads.
 """
@@ -15,7 +15,7 @@ from rocketstream.server.store.retention import RetentionConfig
 
 _LEVELS_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 DELAY_LEVELS_MS_DEFAULT = tuple(seconds * 1000 for seconds in _LEVELS_S)
-"""Upstream's messageDelayLevel, level 1 first (W 5.8)."""
+"""Upstream's messageDelayLevel, beginning with level 1 (W 5.8)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +28,11 @@ class StoreConfig:
         keep_interval_ms: how often queues are synced and the checkpoint is written.
         poll_interval_ms: how often the background looks for keys to index and for the need of the
             next log file.
-        delay_levels_ms: used only when the schedule queues are rebuilt from the log; must be what
-            the broker delays by.
+        delay_levels_ms: used only when the schedule queues are rebuilt from the log; must equal the
+            broker's delay levels.
         memory_bytes: how far behind the end of the log a record still counts as in memory
             (C-361, C-370); None takes 40 % of the machine's memory.
-        queue_maps_max: how many files of queues are in memory at once; None takes what the limit of
+        queue_maps_max: how many queue files are mapped at once; None takes as many as the limit of
             open files allows.
         verify_bytes_max: how much of the log's end is checked after a clean shutdown.
     """
@@ -61,7 +61,7 @@ class StoreConfig:
 class PutResult(NamedTuple):
     """Where a record, or the first record of a batch, is stored.
 
-    ``end_offset`` is what :meth:`MessageStore.when_flushed` takes; ``physical_offsets`` lists
+    ``end_offset`` is the argument for :meth:`MessageStore.when_flushed`; ``physical_offsets`` lists
     every record of a batch.
     """
 
@@ -88,11 +88,11 @@ class GetMessageStatus(enum.Enum):
 
 @dataclass(slots=True)
 class GetResult:
-    """What a read brought.
+    """The result of a read.
 
     ``records`` are ranges of whole records, copied out of the log; neighbours in the log come as
-    one range, so its length is not the number of messages: ``count`` is.
-    ``on_disk`` tells that the last entry looked at is far behind the end of the log (C-361).
+    one range, so its length is not the number of messages: ``count`` is. ``on_disk`` tells that the
+    last examined entry is far behind the end of the log (C-361).
     """
 
     status: GetMessageStatus
@@ -109,7 +109,7 @@ class GetResult:
 class QueryResult:
     """Records found by a key (hash collisions included, W 5.4) and how far the index reaches.
 
-    ``complete`` is false while the index lacks records that the log has.
+    ``complete`` is False while the index lacks records of the log.
     """
 
     records: list[bytes]
@@ -120,21 +120,21 @@ class QueryResult:
 
 @dataclass(frozen=True, slots=True)
 class RecoveryReport:
-    """What opening the store found and did.
+    """The findings and actions of opening the store.
 
     Attributes:
         clean_exit: whether the last user closed the store (no ``abort`` file).
         records_checked: records walked and verified.
-        records_dispatched: of those, how many were put into consume queues again.
+        records_dispatched: how many of those were put into consume queues again.
         log_min: first offset of the commit log.
         log_end: offset the next record gets.
-        torn_bytes: bytes behind the last whole record that were cut off (a torn tail).
-        torn_flushed: the cut began below what a checkpoint had recorded as flushed.
+        torn_bytes: bytes behind the last complete record that were cut off (a torn tail).
+        torn_flushed: whether the cut began below the offset a checkpoint had recorded as flushed.
         consume_queues: queues opened.
         entries_dropped: consume queue entries that pointed at or beyond the log's end.
-        rebuilt: consume queues were dropped and built anew from the whole log.
-        index_files_dropped: index files that could not be trusted; they are built again.
-        quarantined: files that hold what was set aside (repair, or unflushed damage).
+        rebuilt: whether consume queues were dropped and rebuilt from the whole log.
+        index_files_dropped: index files that could not be trusted and are rebuilt.
+        quarantined: files with the bytes that were set aside (repair, or unflushed damage).
         duration_ms: how long opening took.
     """
 

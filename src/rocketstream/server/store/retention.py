@@ -1,6 +1,6 @@
-"""Which commit log files may go, and why (W 5.7, C-439).
+"""Decides which commit log files may be removed, and why (W 5.7, C-439).
 
-Law: decides only; no files, no clock. The store removes what the plan says.
+Law: decides only; no files, no clock. The store removes the files of the plan.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ class RetentionConfig:
     diskSpaceCleanForciblyRatio (0.85 there) and diskSpaceWarningLevelRatio (0.90 there).
 
     The two marks are off here: a disk shared with other programs must not make the store delete
-    messages before their time, and space is reserved before it is written, so a disk that is really
-    full refuses sends by itself.
+    messages before their time, and space is reserved before it is written, so sends fail by
+    themselves when a disk is really full.
 
     Attributes:
         file_reserved_ms: how long a log file is kept after its last message.
-        delete_when_hours: hours of the local day in which expired files go, 0 to 23.
-        disk_max_used_ratio: on a disk fuller than this expired files go at any hour.
-        disk_clean_forcibly_ratio: on a disk fuller than this files go before their time.
-        disk_warning_ratio: on a disk fuller than this sends are refused.
+        delete_when_hours: hours of the local day, 0 to 23, in which expired files are removed.
+        disk_max_used_ratio: on a disk fuller than this, expired files are removed at any hour.
+        disk_clean_forcibly_ratio: on a disk fuller than this, files are removed before their time.
+        disk_warning_ratio: on a disk fuller than this, sends are refused.
     """
 
     file_reserved_ms: int = 72 * 3_600_000
@@ -38,7 +38,7 @@ class RetentionConfig:
     disk_warning_ratio: float = 1.0
 
     def check(self) -> None:
-        """Check what is given.
+        """Check the values.
 
         Raises:
             ConfigurationError: the text names the value and what is accepted.
@@ -64,14 +64,14 @@ class RetentionConfig:
 
 
 class LogFile(NamedTuple):
-    """A commit log file that is not the newest: where it begins and when it was last written."""
+    """A commit log file that is not the newest: its first offset and its last write."""
 
     base: int
     modified_ms: int
 
 
 class RetentionPlan(NamedTuple):
-    """How many of the oldest files go, and whether the disk is too full to take messages."""
+    """How many of the oldest files to remove, and whether the disk is too full for messages."""
 
     remove: int
     refuse_writes: bool
@@ -92,7 +92,7 @@ def plan_retention(
         files: without the newest one, oldest first.
         hour: of the local day, 0 to 23.
         disk_used_ratio: used space of the disk, 0 to 1.
-        manual: an operator asked (admin code 329): expired files go at any hour.
+        manual: an operator asked (admin code 329): expired files are removed at any hour.
     """
     refuse = disk_used_ratio > config.disk_warning_ratio
     forcibly = disk_used_ratio > config.disk_clean_forcibly_ratio
@@ -102,7 +102,7 @@ def plan_retention(
     for file in files[:FILES_PER_ROUND_MAX]:
         expired = due and file.modified_ms + config.file_reserved_ms < now_ms
         if not (expired or forcibly):
-            # Oldest first: a file that stays keeps everything behind it.
+            # Oldest first: a file that stays keeps all later ones.
             break
         remove += 1
     return RetentionPlan(remove, refuse)

@@ -1,7 +1,7 @@
-"""The time retention goes by: the wall clock, without the leaps it may have made.
+"""The clock of retention: the wall clock without its leaps.
 
 Law: a file is old when so much time has passed, not when the clock says so. Readings come in; the
-only file is the one that keeps what must not be forgotten between two starts.
+only file keeps the state that must survive a restart.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from rocketstream.server.store.json_files import ConfigFile
 
 _log = logging.getLogger(__name__)
 LEAP_MS_MIN = 60_000
-"""Less is a clock that is being corrected, or a process that was held up."""
+"""A smaller step is a clock being corrected, or a process that was held up."""
 SAVE_INTERVAL_MS = 600_000
 
 
 class RetentionClock:
     """Turns the wall clock's readings into a time that does not leap ahead.
 
-    A leap is how far the wall clock went beyond the monotonic one. It is held back until as much
+    A leap is an advance of the wall clock beyond the monotonic one. It is held back until as much
     time has passed as messages live: by then every file from before the leap is old enough anyway,
-    so a clock that was wrong and is right now costs nothing either. A clock set back undoes what is
-    held back, never more. While nothing ran no time passes: files live longer by that.
+    so correcting a wrong clock does no harm either. Setting the clock back undoes held-back leaps,
+    never more. Time in which the store was closed does not count: files live longer by it.
 
     Args:
         reserved_ms: how long messages live.
@@ -42,14 +42,14 @@ class RetentionClock:
         self._left_ms = 0.0
 
     def start(self, wall_ms: int, monotonic_ms: float, known_ms: int) -> None:
-        """Begin; what the file says counts on from there.
+        """Start; the time continues from the state in the file.
 
         Args:
-            known_ms: a time that had surely come when the store was used last, for a store without
-                the file; 0 when nothing is known.
+            known_ms: for a store without the file: a time that had certainly passed when the store
+                was last used; 0 when unknown.
 
         Raises:
-            StoreError: the disk does not give the file; a leap it tells of is not to be forgotten.
+            StoreError: the file cannot be read from the disk; a leap in it must not be forgotten.
         """
         self.held_ms, self._left_ms = 0, 0.0
         try:
@@ -65,7 +65,7 @@ class RetentionClock:
         self.save(monotonic_ms)
 
     def now_ms(self, wall_ms: int, monotonic_ms: float) -> int:
-        """Return the time to compare files with; to be asked every few seconds."""
+        """Return the time to compare files with, in ms; to be called every few seconds."""
         passed = monotonic_ms - self._monotonic_ms
         leap = wall_ms - self._wall_ms - passed
         self._wall_ms, self._monotonic_ms = wall_ms, monotonic_ms
@@ -92,7 +92,7 @@ class RetentionClock:
         self.held_ms = held
 
     def save(self, monotonic_ms: float) -> None:
-        """Write what must be known at the next start; a failure is only told."""
+        """Write the state the next start needs; a failure is only logged."""
         self._saved_ms = monotonic_ms
         kept = {"wallMs": self._wall_ms, "heldMs": self.held_ms, "leftMs": int(self._left_ms)}
         try:

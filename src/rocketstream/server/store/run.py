@@ -1,6 +1,6 @@
-"""Usual messages that are stored together: their records, one behind the other, for one write.
+"""Lays out usual messages that are stored together: consecutive records for one write.
 
-Law: bytes and places; who has room, and what is written, the store decides.
+Law: bytes and places; the store decides where there is room and what is written.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ def lay_out(
     physical: int,
     timestamp: int,
 ) -> tuple[list[Place], dict[ConsumeQueue, int], bytes]:
-    """Give each its offsets.
+    """Assign offsets to messages and make their records.
 
     Args:
         drafts: the messages, in their order.
-        sizes: of their records.
-        queues: of each of them.
-        physical: where the first will be.
-        timestamp: when they are stored.
+        sizes: sizes of their records.
+        queues: the queue of each message.
+        physical: log offset of the first.
+        timestamp: their store time, ms since 1970.
 
     Returns:
         Their places, the end each queue will have, and all their records.

@@ -54,18 +54,18 @@ _MEMORY_SHARE = 0.4
 _VIA_NAMES = (".allocating-log", ".allocating-queue", ".allocating-index")
 _INDEX_STEP = 16
 _BACKLOG_AT_ONCE = 20_000
-"""Records a query or close indexes of what a crash left unindexed; the rest waits its turn."""
+"""Records a query or close indexes of a backlog after a crash; the rest is indexed later."""
 
 
 class MessageStore(StoreWriter):
-    """Messages in RocketMQ's own files; see the package's contract for who may call what.
+    """Messages in RocketMQ's own files; the package's docstring says who may call what.
 
     Args:
         root: the store directory (storePathRootDir); made when missing.
         config: sizes, limits, flush behaviour.
         clock: gives store timestamps.
         files: the disk.
-        workers: who runs the flusher and the keeper; threads by default.
+        workers: runs the flusher and the keeper; threads by default.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class MessageStore(StoreWriter):
         self.on_arrival = None
         self.put_times = PutTimes()
         self.failed_puts = 0
-        """Puts refused because nothing could be written."""
+        """Puts refused because the store was not writable."""
         self._shows_flushed_only = config.flush == "sync"
         self._clock = clock
         self._files = files or Files()
@@ -141,16 +141,17 @@ class MessageStore(StoreWriter):
         """Lock, load and recover the store; blocks while it checks the end of the log.
 
         Args:
-            repair: go on where damage would be refused: what is damaged is copied to
-                ``quarantine/`` and filled, so that the whole records behind it are kept at their
-                offsets, and all consume queues are built anew.
+            repair: open a store whose damage would be refused: damaged ranges are copied to
+                ``quarantine/`` and filled, so that the complete records behind them keep their
+                offsets, and all consume queues are rebuilt.
 
         Raises:
-            StoreLockedError: somebody else has the directory open.
-            StoreDamagedError: bytes that cannot be right, see the text; nothing was changed.
-            DiskFullError: no room for the first file, or for what opening writes.
-            FlushFailedError: with sync flush, what was found cannot be put on the disk.
-            StoreError: the disk answers with an error; the text names the file.
+            StoreLockedError: another store has the directory open.
+            StoreDamagedError: the store has impossible bytes, which the text describes; nothing was
+                changed.
+            DiskFullError: there is no room for the first file, or for the writes of opening.
+            FlushFailedError: with sync flush, the recovered messages cannot be synced to the disk.
+            StoreError: the disk reports an error; the text names the file.
         """
         try:
             report, marks = self._open_files(repair)
@@ -191,7 +192,7 @@ class MessageStore(StoreWriter):
         self._keeper.start(marks)
 
     def _flush_what_was_found(self) -> None:
-        """Put what a killed process left behind on the disk: it is shown from now on."""
+        """Sync the messages a killed process left behind: from now on they can be read."""
         try:
             self._flusher.flush()
         except FlushFailedError:
@@ -211,10 +212,10 @@ class MessageStore(StoreWriter):
         self._flusher.stop()
 
     def _own_checkpoint(self) -> Checkpoint:
-        """Make the checkpoint this store's own before anything is written, and return it.
+        """Make the checkpoint our own before anything is written, and return it.
 
-        What a killed process wrote is whole in the files, but maybe not on the disk: only what the
-        checkpoint vouched for counts as flushed.
+        Writes of a killed process are complete in the files, but perhaps not on the disk: only the
+        data the checkpoint covered counts as flushed.
         """
         path = self.root / "checkpoint"
         old = read_checkpoint(path, self._files)
@@ -265,7 +266,8 @@ class MessageStore(StoreWriter):
         )
 
     def _load_queues(self) -> None:
-        # Made in lower case a moment ago: where this is found too, names are folded.
+        # Created in lower case a moment ago: if the other spelling exists too, names are
+        # case-insensitive.
         self._names_fold = self._files.exists(self.root / "COMMITLOG")
         root = self.root / "consumequeue"
         for topic, is_directory, _ in self._files.entries(root):
@@ -308,7 +310,7 @@ class MessageStore(StoreWriter):
                 )
 
     def close(self) -> None:
-        """Index and flush what is left, write the checkpoint, remove ``abort``; blocks.
+        """Index and flush the rest, write the checkpoint, remove ``abort``; blocks.
 
         Raises:
             FlushFailedError: the flush failed, now or before; ``abort`` stays.
@@ -332,10 +334,10 @@ class MessageStore(StoreWriter):
         try:
             self._log.clear_refused()
         except OSError as error:
-            raise self._flusher.fail(error) from error  # ``abort`` tells the next start
+            raise self._flusher.fail(error) from error  # ``abort`` stays for the next start
 
     def abandon(self) -> None:
-        """Let go of everything without flushing, as a crash would; for tests of recovery."""
+        """Release everything without flushing, as a crash would; for tests of recovery."""
         self._is_open = self._takes_writes = False
         self._stop_workers()
         self._close_files()
@@ -378,9 +380,9 @@ class MessageStore(StoreWriter):
     def when_flushed(self, end_offset: int, callback: FlushCallback) -> None:
         """Call back when the log is on the disk up to ``PutResult.end_offset``.
 
-        With None, or with the FlushFailedError that makes it impossible; at once when known,
-        else from the flusher's worker. With sync flush this starts an fsync that all waiters of
-        the moment share.
+        The argument is None, or the FlushFailedError that makes it impossible; called at once when
+        that is known, otherwise from the flusher's worker. With sync flush this starts an fsync
+        that all present waiters share.
         """
         self._flusher.when_flushed(end_offset, callback)
 
@@ -388,7 +390,7 @@ class MessageStore(StoreWriter):
         """Put everything on the disk and write the checkpoint; blocks.
 
         Raises:
-            FlushFailedError: now or before; final.
+            FlushFailedError: a sync failed, now or before; final.
         """
         self._flusher.flush()
         self._keeper.keep()
@@ -408,10 +410,10 @@ class MessageStore(StoreWriter):
         """Read records of a queue from an offset on (C-367 to C-370); copies, safe to keep.
 
         Args:
-            match: tests a unit's tagsCode; None takes every record.
-            accept: tests the record itself; None takes every one (C-395).
-            is_enough: asked after each record tested; true ends the scan, and the next read is to
-                go on behind it.
+            match: tests a unit's tagsCode; None accepts every record.
+            accept: tests the record itself; None accepts every one (C-395).
+            is_enough: asked after each record tested; true ends the scan, and the next read should
+                continue behind that record.
         """
         queue = self._queues.get((topic, queue_id))
         if queue is None:
@@ -430,37 +432,37 @@ class MessageStore(StoreWriter):
         )
 
     def _end_for_readers(self, queue: ConsumeQueue) -> int:
-        # A message that a power loss may still take back must not be seen by anybody: another one
-        # would get its offset, and who has consumed the first would never be given the second.
+        # A message that a power loss may still remove must not be read: another one would get its
+        # offset, and a consumer of the first would never get the second.
         if self._shows_flushed_only:
             return queue.shown_below(self._flusher.flushed_offset)
         return queue.max_offset
 
     def max_offset(self, topic: str, queue_id: int) -> int:
-        """Where a queue ends for readers; 0 for an unknown queue (C-373).
+        """Return where a queue ends for readers; 0 for an unknown queue (C-373).
 
-        The offset its next message gets; with sync flush, of its first message not flushed.
+        That is the offset of its next message; with sync flush, of its first unflushed message.
         """
         queue = self._queues.get((topic, queue_id))
         return self._end_for_readers(queue) if queue is not None else 0
 
     def next_offset(self, topic: str, queue_id: int) -> int:
-        """Offset the next message of a queue gets, whatever readers may see."""
+        """Return the offset of a queue's next message, whether readers may see it or not."""
         queue = self._queues.get((topic, queue_id))
         return queue.max_offset if queue is not None else 0
 
     def min_offset(self, topic: str, queue_id: int) -> int:
-        """Offset of the oldest message of a queue; 0 for an unknown queue (C-373)."""
+        """Return the offset of a queue's oldest message; 0 for an unknown queue (C-373)."""
         queue = self._queues.get((topic, queue_id))
         return queue.min_offset if queue is not None else 0
 
     def offset_by_timestamp(self, topic: str, queue_id: int, timestamp: int) -> int:
-        """Offset of the message stored nearest to a time in ms (C-372); 0 for an empty queue."""
+        """Return the offset stored nearest to a time in ms (C-372); 0 for an empty queue."""
         queue = self._queues.get((topic, queue_id))
         return reading.offset_by_timestamp(queue, self._log, timestamp) if queue else 0
 
     def store_timestamp(self, topic: str, queue_id: int, offset: int) -> int:
-        """When a message was stored, in ms; -1 when it is not there."""
+        """Return when a message was stored, in ms; -1 when it is gone."""
         queue = self._queues.get((topic, queue_id))
         if queue is None or not queue.min_offset <= offset < queue.max_offset:
             return -1
@@ -479,7 +481,7 @@ class MessageStore(StoreWriter):
         return list(UNIT.iter_unpack(queue.units(offset, min(count, high - offset))))
 
     def read(self, physical_offset: int) -> bytes | None:
-        """Return the record at a log offset, None when no whole record begins there."""
+        """Return the record at a log offset; None when no complete record begins there."""
         head = recovery.record_at(self._log, physical_offset)
         if head is None:
             return None
@@ -504,9 +506,9 @@ class MessageStore(StoreWriter):
     def querying_by_key(
         self, topic: str, key: str, max_num: int, begin: int, end: int
     ) -> Generator[None, None, QueryResult]:
-        """Do what ``query_by_key`` does in steps, among what is indexed.
+        """Do in steps what ``query_by_key`` does, among indexed records only.
 
-        Of more than fit one answer the newest are given, the oldest of them first.
+        If not all fit in one answer, the newest are returned, the oldest of them first.
         """
         index = self._index
         count_max = min(max_num, self.config.query_messages_max)
@@ -518,7 +520,7 @@ class MessageStore(StoreWriter):
         return QueryResult(records, *index.last_update, complete)
 
     def indexing(self) -> Generator[None, None, None]:
-        """Index what waits, and of a long backlog after a crash a part, in steps."""
+        """Index the waiting records in steps; of a long backlog after a crash only a part."""
         index, backlog_max = self._index, _BACKLOG_AT_ONCE
         if index is not None:
             index.resume()
@@ -537,7 +539,7 @@ class MessageStore(StoreWriter):
         return self._log.end - queue.unit(0)[0] <= self._memory_bytes
 
     def _index_all(self, backlog_max: int) -> None:
-        """Index what waits; of a long backlog after a crash only a part."""
+        """Index the waiting records; of a long backlog after a crash only a part."""
         index = self._index
         if index is None:
             return
@@ -550,38 +552,37 @@ class MessageStore(StoreWriter):
     # --- what there is ------------------------------------------------------------------------
 
     def topics(self) -> list[str]:
-        """Names of the topics that have queues here, sorted."""
+        """Return the names of the topics that have queues here, sorted."""
         return sorted({topic for topic, _ in self._queues})
 
     def queue_ids(self, topic: str) -> list[int]:
-        """Queues of a topic that were written to, sorted."""
+        """Return the queues of a topic that were written to, sorted."""
         return sorted(queue_id for name, queue_id in self._queues if name == topic)
 
     def counted(self) -> Iterator[tuple[str, int, tuple[int, int, int]]]:
-        """Tell of each queue that was written to since the start: topic, queue id, what was put.
+        """Yield topic, queue id and counts of each queue written to since the start.
 
-        That is how many messages, their bytes, and by how many requests. Queues may come and go
-        while it is read.
+        The counts are messages, their bytes, and requests. Queues may come and go meanwhile.
         """
         for key, queue in tuple(self._queues.items()):
             if queue.max_offset != queue.counted_from:
                 yield *key, queue.counted()
 
     def counted_in(self, topic: str, queue_id: int) -> tuple[int, int, int]:
-        """Return what was put into one queue since the start; zeros for an unknown one."""
+        """Return the counts of one queue since the start; zeros for an unknown one."""
         queue = self._queues.get((topic, queue_id))
         return queue.counted() if queue is not None else (0, 0, 0)
 
     @property
     def dispatch_behind_bytes(self) -> int:
-        """How much of the log is not in the key index yet; the queues have all of it."""
+        """Return how many bytes of the log are not in the key index yet; the queues have them."""
         pending = self._index.pending if self._index is not None else ()
         return self._log.end - pending[0][0] if pending else 0
 
     def delete_topic(self, topic: str) -> None:
         """Remove a topic's queues; its records stay in the log until retention removes them.
 
-        A crash soon after can bring the queues back: they are rebuilt from the log.
+        A crash soon afterwards can bring the queues back, rebuilt from the log.
         """
         with self._keeper.queues_guard:
             for key in [key for key in self._queues if key[0] == topic]:
@@ -589,20 +590,20 @@ class MessageStore(StoreWriter):
             remove_empty(self.root / "consumequeue" / topic, self._files)
 
     def delete_expired(self, *, manual: bool = False, disk_used_ratio: float | None = None) -> int:
-        """Remove old commit log files and what only points at them; returns how many log files.
+        """Remove old commit log files and their index entries; returns the number of log files.
 
-        To be called every 10 s; blocks for the time of some file removals. Also decides whether
-        the disk is too full to take messages.
+        To be called every 10 s; blocks while some files are removed. Also decides whether the disk
+        is too full to take messages.
 
         Args:
-            manual: expired files go at any hour (admin code 329).
+            manual: expired files are removed at any hour (admin code 329).
             disk_used_ratio: 0 to 1; measured when None.
         """
         if disk_used_ratio is None:
             disk_used_ratio = self.disk_used_ratio()
         wall_ms = self._clock.now_ms()
         now_ms = self.retention_now_ms()
-        # The flusher must not find a file gone.
+        # The flusher must not find that a file is gone.
         flushed = self._flusher.flushed_offset - self._log.file_bytes
         plan = plan_retention(
             [file for file in self._log.older_files() if file.base <= flushed],
@@ -624,11 +625,11 @@ class MessageStore(StoreWriter):
         self._retention.reserved_ms = retention.file_reserved_ms
 
     def retention_now_ms(self) -> int:
-        """Return the time stamps are compared with to tell how old they are; it does not leap."""
+        """Return the time by which the age of messages is measured, in ms; it does not leap."""
         return self._retention.now_ms(self._clock.now_ms(), self._clock.monotonic_ms())
 
     def disk_usage(self) -> DiskUsage:
-        """Return how much the disk of the store has, and how much of it is used and free."""
+        """Return the size of the store's disk, and how much of it is used and free."""
         return self._files.disk_usage(self.root)
 
     def disk_used_ratio(self) -> float:
@@ -650,22 +651,22 @@ class MessageStore(StoreWriter):
 
     @property
     def physical_min_offset(self) -> int:
-        """First offset of the commit log."""
+        """The first offset of the commit log."""
         return self._log.min_offset
 
     @property
     def physical_max_offset(self) -> int:
-        """End of the commit log."""
+        """The end of the commit log."""
         return self._log.end
 
     @property
     def flushed_offset(self) -> int:
-        """Log offset up to which everything is on the disk."""
+        """The log offset up to which everything is on the disk."""
         return self._flusher.flushed_offset
 
     @property
     def is_writable(self) -> bool:
-        """Whether the store takes messages: open, no fsync failed, the disk not too full."""
+        """Whether the store accepts messages: open, no fsync failed, the disk not too full."""
         return self._takes_writes and self._flusher.error is None
 
 

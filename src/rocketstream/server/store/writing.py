@@ -1,7 +1,7 @@
-"""Writing messages into a store: one, a batch, or all that came together.
+"""Writes messages into a store: one, a batch, or several that came together.
 
-Law: a message is there with all its parts or not at all; offsets follow the order of calls. The
-half of :class:`MessageStore` that puts; its files and workers are the other half's.
+Law: a message is stored with all its parts or not at all; offsets follow the order of calls. This
+is the writing half of :class:`MessageStore`; its files and workers belong to the other half.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rocketstream.server.store.results import PutResult
 from rocketstream.server.store.run import Place, lay_out
 
 _INDEXED_AT_ONCE = 32
-"""By a put, when too many wait: more than come, and a twentieth of a millisecond."""
+"""Records a put indexes when too many wait: more than it adds, in a twentieth of a ms."""
 OnArrival = Callable[[str, int, int, int], None]
 
 
@@ -34,7 +34,7 @@ class StoreWriter(ABC):
     on_arrival: OnArrival | None
     """Called after a message is stored: topic, queue id, new max offset, tagsCode.
 
-    It can be read then; with sync flush, once it is flushed.
+    The message can be read then; with sync flush, once it is flushed.
     """
     put_times: PutTimes
     _clock: Clock
@@ -51,7 +51,7 @@ class StoreWriter(ABC):
         """Return a queue that may be written to.
 
         Raises:
-            StoreError: nothing may be written now, or there can be no such queue.
+            StoreError: nothing may be written now, or such a queue cannot exist.
         """
 
     def put(
@@ -64,12 +64,12 @@ class StoreWriter(ABC):
     ) -> PutResult:
         """Store one record made by ``new_record``; offsets and timestamp are set in it.
 
-        The record can be read when this returns; :meth:`when_flushed` tells when it is safe.
+        The record can be read when this returns; :meth:`when_flushed` tells when it is on the disk.
 
         Raises:
-            DiskFullError: no room; nothing was stored.
+            DiskFullError: there is no room; nothing was stored.
             FlushFailedError: an fsync failed before; the store takes no more writes.
-            StoreError: not open, or larger than a commit log file.
+            StoreError: the store is not open, or the record is larger than a commit log file.
         """
         queue = self._queues.get((topic, queue_id))
         if queue is None or self._flusher.error is not None or not self._takes_writes:
@@ -93,7 +93,7 @@ class StoreWriter(ABC):
             if not queue.dirty:
                 self._keeper.mark_dirty(queue)
         self._last_timestamp = timestamp
-        log.end = end = physical + size  # with its unit written, the record counts
+        log.end = end = physical + size  # once its unit is written, the record counts
         self._to_index((physical, timestamp, topic, keys))
         if in_queue and self.on_arrival is not None:
             self.on_arrival(topic, queue_id, offset + 1, tags_code)
@@ -114,10 +114,10 @@ class StoreWriter(ABC):
         tags_codes: Sequence[int],
         keys: Sequence[Sequence[str]],
     ) -> PutResult:
-        """Store records with consecutive queue offsets in one file (W 4.5); all or none.
+        """Store all records, with consecutive queue offsets in one file (W 4.5), or none.
 
         Raises:
-            As :meth:`put`; also StoreError for an empty batch.
+            The errors of :meth:`put`; also StoreError for an empty batch.
         """
         if not records:
             raise StoreError("a batch of no records cannot be stored")
@@ -159,8 +159,8 @@ class StoreWriter(ABC):
         They can be read when this returns, as after :meth:`put`.
 
         Returns:
-            The places of those that are stored, from the first on, and why the others are not:
-            errors as :meth:`put` raises them, and then nothing of the others is there.
+            The places of the stored messages, which are the first ones, and the error of the
+            others, as :meth:`put` would raise it; nothing of those is stored.
         """
         if len(drafts) == 1:
             try:
@@ -184,10 +184,10 @@ class StoreWriter(ABC):
         return places, None
 
     def _put_draft(self, draft: Draft) -> Place:
-        """Store one usual message by itself, as most of a producer's come.
+        """Store one usual message alone, as most sends of a producer come.
 
         Raises:
-            StoreError: it is not stored.
+            StoreError: the message is not stored.
         """
         key, _, _, _, _, _, body, tail, code, keys = draft
         queue = self._queues.get(key)
@@ -216,10 +216,10 @@ class StoreWriter(ABC):
         return physical, offset
 
     def put_together(self, drafts: Sequence[Draft]) -> PutResult:
-        """Store usual messages of one queue with consecutive offsets in one file; all or none.
+        """Store all usual messages, with consecutive offsets of one queue in one file, or none.
 
         Raises:
-            As :meth:`put`.
+            The errors of :meth:`put`.
         """
         sizes = record_sizes(drafts)
         places = self._put_run(drafts, sizes)
@@ -230,10 +230,10 @@ class StoreWriter(ABC):
         return PutResult(first, offset, self._last_timestamp, sum(sizes), self._log.end, physicals)
 
     def _put_run(self, drafts: Sequence[Draft], sizes: Sequence[int]) -> list[Place] | None:
-        """Write records together; None when too few files of queues may be open for that.
+        """Write records together; None when too few queue files can be mapped for that.
 
         Raises:
-            StoreError: none is stored.
+            StoreError: no record is stored.
         """
         known = self._queues
         if self._flusher.error is not None or not self._takes_writes:
@@ -248,7 +248,7 @@ class StoreWriter(ABC):
         for queue, end in ends.items():
             queue.reserve(end - queue.max_offset)
         if len(ends) > 1 and not all(queue.is_ready(end) for queue, end in ends.items()):
-            return None  # one's map had to make place for another's
+            return None  # one queue's map was given up for another's
         log.write(records)
         spent_ms = self._clock.now_ms() - began_ms
         if spent_ms > 0:
@@ -273,10 +273,10 @@ class StoreWriter(ABC):
         return places
 
     def _set_back(self, timestamp: int) -> int:
-        """Return the stamp of a record when the clock shows less than the last one has.
+        """Return the store timestamp for a record when the clock is behind the last record's.
 
-        Stamps that only grow are what a search by time goes by, so a small step back is not shown;
-        but a clock that was wrong by more and is right now must be believed.
+        A search by time relies on growing timestamps, so a small step back is hidden; but a clock
+        that was wrong by more and was corrected must be believed.
         """
         last = self._last_timestamp
         return last if last - timestamp <= limits.STORE_STAMP_HELD_MS_MAX else timestamp
