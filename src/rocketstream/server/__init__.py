@@ -1,4 +1,4 @@
 """The embedded server: name server, broker and their store, in one process.
 
-Law: never imports the client; both sides meet on the wire only.
+Law: never imports the client; the two sides meet only on the wire.
 """

@@ -1,4 +1,4 @@
-"""Certificates for tests: an authority, a server and a client it vouches for, in one directory.
+"""Certificates for tests, in one directory: an authority, and a server and a client it has signed.
 
 Law: writes files, knows nothing of connections. The keys are made by ``cryptography``.
 """
@@ -28,7 +28,7 @@ try:
     from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
     _IS_INSTALLED = True
-except ImportError:  # only who wants certificates made needs it
+except ImportError:  # only users who want certificates made need it
     _IS_INSTALLED = False
 
 DAYS: Final = 365
@@ -41,7 +41,8 @@ class CertificateFiles:
     """PEM files in one directory.
 
     Attributes:
-        ca_file: the authority: what clients trust, and servers where they ask clients.
+        ca_file: certificate of the authority that clients trust, and servers too where clients show
+            certificates.
         cert_file: the server's certificate.
         key_file: its key.
         client_cert_file: a client's certificate.
@@ -55,7 +56,7 @@ class CertificateFiles:
     client_key_file: Path
 
     def server_tls(self, **changes: Any) -> ServerTls:
-        """Return settings of servers with these files; ``changes`` are ``ServerTls``'s.
+        """Return TLS settings for servers with these files; ``changes`` are ``ServerTls``'s.
 
         With ``client_auth`` clients are checked against the authority.
         """
@@ -64,10 +65,10 @@ class CertificateFiles:
         return ServerTls(cert_file=self.cert_file, key_file=self.key_file, **changes)
 
     def client_context(self, *, with_certificate: bool = False) -> ssl.SSLContext:
-        """Return what clients connect with: the authority is trusted, nobody else.
+        """Return a context for clients that trust this authority and no other.
 
         Args:
-            with_certificate: show the client's certificate.
+            with_certificate: whether to show the client's certificate.
         """
         return client_context(
             ca_file=str(self.ca_file),
@@ -83,10 +84,10 @@ def make_test_certificates(
     clock: Clock = SYSTEM_CLOCK,
     files: Files | None = None,
 ) -> CertificateFiles:
-    """Make an authority, a server's certificate for some hosts and a client's; good for a year.
+    """Make an authority, a server's certificate for some hosts and a client's; valid for a year.
 
-    What is in the directory already is kept as long as it is good for an hour more and for these
-    hosts. Anybody who reads the directory can be the server: for tests, not for a service.
+    Existing files are kept while they are valid for another hour and for these hosts. Anybody who
+    can read the directory can pose as the server: for tests only.
 
     Raises:
         ConfigurationError: ``cryptography`` is not installed, or a file cannot be written.
@@ -134,7 +135,7 @@ def _are_good(
 def _make(
     made: CertificateFiles, hosts: Sequence[str], now: datetime.datetime, files: Files
 ) -> None:
-    # Written last: what is half done is made anew.
+    # Written last: an unfinished set is made anew.
     files.unlink(made.ca_file, missing_ok=True)
     ca_key = ec.generate_private_key(ec.SECP256R1())
     ca_name = _name("rocketstream test authority")

@@ -1,6 +1,6 @@
-"""Python's garbage collector in a process that only serves: never at a moment a peer can choose.
+"""Runs Python's garbage collector in a serving process when no peer can choose the moment.
 
-Law: for a server's own process; where a cluster is embedded, the collector is the program's.
+Law: for a server's own process; where a cluster is embedded, the collector belongs to the program.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ YOUNG_ROUNDS = 20
 NEVER = 1_000_000_000
 LOOK_S = 1.0
 IDLE_SHARE = 0.02
-"""Of a processor, used since the last look: less is idle."""
+"""Share of a processor used since the last look, below which the process is idle."""
 PATIENCE_S = 600.0
-"""After so long without an idle moment what has gathered is looked through all the same."""
+"""After this long without an idle moment, old objects are collected all the same."""
 
 
 class Collector:
-    """Looks through old objects when nobody is served.
+    """Collects old objects when nobody is served.
 
-    Going through all objects takes 20 to 100 ms, and what a peer sends can bring it about at any
-    time. So what is loaded at the start is never looked at, young objects are looked through
-    seldom, and old ones only in an idle second, or after ten minutes without one.
+    Going through all objects takes 20 to 100 ms, and by default a peer's requests can cause it at
+    any time. So objects loaded at the start are never examined, young ones rarely, and old ones
+    only in an idle second, or after ten minutes without one.
     """
 
     def __init__(
@@ -35,12 +35,12 @@ class Collector:
         used_s: Callable[[], float] = time.process_time,
         collect: Callable[[], object] = gc.collect,
     ) -> None:
-        """Keep what to measure use by and what to call; nothing is changed before ``start``.
+        """Keep the functions that measure and collect; nothing is changed before ``start``.
 
         Args:
-            loop: of the server.
+            loop: loop of the server.
             used_s: seconds of processor time this process has used.
-            collect: goes through all objects.
+            collect: collects all objects.
         """
         self._loop = loop
         self._used_s = used_s
@@ -51,7 +51,7 @@ class Collector:
         self._waited_s = 0.0
 
     def start(self) -> None:
-        """Take the collector over."""
+        """Take control of the collector."""
         self._before = gc.get_threshold()
         gc.collect()
         gc.freeze()
@@ -60,7 +60,7 @@ class Collector:
         self._timer = self._loop.call_later(LOOK_S, self._look)
 
     def close(self) -> None:
-        """Give the collector back."""
+        """Restore the collector."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -71,7 +71,7 @@ class Collector:
         used_s = self._used_s()
         is_idle = used_s - self._last_used_s < LOOK_S * IDLE_SHARE
         self._waited_s += LOOK_S
-        # Rounds of young objects since the last look through all: without any nothing grew old.
+        # Collections of young objects since the last full one: without any nothing has grown old.
         if gc.get_count()[2] and (is_idle or self._waited_s >= PATIENCE_S):
             self._collect()
             self._waited_s = 0.0

@@ -1,4 +1,4 @@
-"""From a request to its handler and from a handler's outcome to a reply.
+"""Takes a request to its handler, and makes a reply of the handler's outcome.
 
 Law: knows codes and replies, nothing of what a request means. Runs on the server's loop; a handler
 is a plain function that must not block, since a task per request would cost more than the request.
@@ -22,7 +22,7 @@ logger = logging.getLogger("rocketstream.server")
 
 
 class AnswerInParts(NamedTuple):
-    """An answer whose body is sent part by part: what is great is never in one piece."""
+    """An answer whose body is sent part by part: a large body never exists as one piece."""
 
     response: RemotingCommand
     parts: list[bytes]
@@ -30,11 +30,12 @@ class AnswerInParts(NamedTuple):
 
 Answer = RemotingCommand | AnswerInParts | None
 Handler = Callable[[Connection, RemotingCommand], Answer | AnswerSteps]
-"""Returns the reply, or None when it was or will be given by other means (a held pull, a flush).
-A handler whose work can take long is a generator: others are served at each of its yields. One
-that has to wait yields the future it waits for."""
+"""Returns the reply, or None when it was or will be sent by other means (a held pull, a flush).
+
+A handler whose work can take long is a generator: others are served at each of its yields. A
+handler that has to wait yields the future it waits for."""
 Guard = Callable[[Connection, RemotingCommand], RemotingCommand | None]
-"""Returns the refusal of a request, None when it may be handled."""
+"""Returns the refusal of a request; None when it may be handled."""
 
 
 def ok(header: Header | None = None, body: bytes = b"") -> RemotingCommand:
@@ -53,7 +54,7 @@ def refusal(code: int, remark: str) -> BrokerError:
 
 
 class Dispatcher:
-    """One table ``code -> handler``; an unknown code is answered, never ignored."""
+    """A table ``code -> handler``; unknown codes are refused, never ignored."""
 
     def __init__(
         self,
@@ -65,10 +66,10 @@ class Dispatcher:
         """Keep the table.
 
         Args:
-            name: of the server, in its log and its replies.
-            handlers: what answers each code.
-            refuse_oversized: the reply to a request whose body was too great to be kept.
-            guard: asked before anything of a request is done; None lets all in.
+            name: name of the server, for its log and its replies.
+            handlers: the handler of each code.
+            refuse_oversized: makes the reply to a request whose body was too large to be kept.
+            guard: called before any work on a request is done; None lets all requests in.
         """
         self._name = name
         self._guard = guard
@@ -77,11 +78,11 @@ class Dispatcher:
 
     @property
     def codes(self) -> list[int]:
-        """The request codes answered, ascending."""
+        """The request codes that are answered, ascending."""
         return sorted(self._handlers)
 
     def __call__(self, connection: Connection, request: RemotingCommand) -> AnswerSteps | None:
-        """Answer one request of a peer, or return the steps that will."""
+        """Answer one request of a peer, or return the steps that will answer it."""
         if type(request) is OversizedCommand:
             connection.reply(request, self._refuse_oversized(request))
             return None
@@ -109,7 +110,7 @@ class Dispatcher:
         request: RemotingCommand,
         steps: AnswerSteps,
     ) -> AnswerSteps:
-        """Do the steps of a handler and give its reply."""
+        """Do the steps of a handler and send its reply."""
         try:
             answer = yield from steps
         except Exception as error:
@@ -131,7 +132,7 @@ def guarded(
 
 
 def refuse_oversized_request(request: OversizedCommand) -> RemotingCommand:
-    """Return the reply to a request whose body was too great to be kept."""
+    """Return the reply to a request whose body was too large to be kept."""
     remark = (
         f"the body of {request.body_bytes} bytes is over what this server reads of a request;"
         " send it in smaller parts"
@@ -142,7 +143,7 @@ def refuse_oversized_request(request: OversizedCommand) -> RemotingCommand:
 def _failure(
     name: str, connection: Connection, request: RemotingCommand, error: Exception
 ) -> RemotingCommand:
-    """Return the reply that tells of a failure."""
+    """Return the reply that reports a failure."""
     if isinstance(error, BrokerError):
         return RemotingCommand.response(error.code, error.remark)
     if isinstance(error, ProtocolError):
@@ -153,7 +154,7 @@ def _failure(
     if isinstance(error, RocketMQError):
         logger.error("%s: code=%d failed: %s", name, request.code, error)
         return RemotingCommand.response(ResponseCode.SYSTEM_ERROR, error.message)
-    # The one place where a mistake of ours must not become a caller's timeout.
+    # The one place that keeps a bug of ours from becoming a caller's timeout.
     logger.error(
         "%s: INTERNAL code=%d peer=%s", name, request.code, connection.peer, exc_info=error
     )

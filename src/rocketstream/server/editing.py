@@ -1,6 +1,6 @@
-"""Settings that tools change while a server runs: reading them, refusing what is not allowed.
+"""Reads settings that tools change while a server runs, and refuses those not allowed.
 
-Law: pure; which are allowed is each server's.
+Law: pure; each server says which are allowed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ def parse_properties(text: str) -> dict[str, str]:
     """Read ``key=value`` lines as tools send them; lines of ``#`` or ``!`` are comments.
 
     Raises:
-        BrokerError: a line that is neither.
+        BrokerError: a line is neither a pair nor a comment.
     """
     found = {}
     for line in text.splitlines():
@@ -35,7 +35,7 @@ def refuse_others(given: Mapping[str, str], allowed: Mapping[str, object], of: s
     """Refuse settings that may not be changed from outside.
 
     Raises:
-        BrokerError: code 16; the text names them and those that may be.
+        BrokerError: code 16; the text names these settings and the allowed ones.
     """
     others = sorted(set(given) - set(allowed))
     if others:

@@ -1,6 +1,6 @@
 """Name server and broker together in this process: for tests, laptops and single-node use.
 
-Law: starts, stops and says where things are; the work is the name server's and the broker's.
+Law: starts and stops servers and gives their addresses; name server and broker do the work.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ NOT_RUNNING = "the cluster is not running; start() it first"
 
 @dataclass(frozen=True, slots=True)
 class ReadyInfo:
-    """Where a running cluster is.
+    """The addresses of a running cluster.
 
     Attributes:
-        namesrv_addr: the name server, or those that were joined, separated by ``;``.
-        broker_addr: the first broker; empty where there is none.
+        namesrv_addr: the name server, or the ones that were joined, separated by ``;``.
+        broker_addr: the first broker; empty without a broker.
         store_dir: the store directory.
         broker_addrs: all brokers.
     """
@@ -57,14 +57,14 @@ class EmbeddedCluster:
     caller's loop). Times are milliseconds.
 
     Args:
-        store_dir: the store directory, in RocketMQ's own layout; None makes a temporary one that
-            is deleted at the end.
+        store_dir: the store directory, in RocketMQ's own layout; None makes a temporary directory
+            that is deleted at the end.
         settings: everything else; None takes the defaults.
         changes: settings by name that differ from ``settings``, so that
             ``EmbeddedCluster(flush="sync")`` does.
 
     Raises:
-        ConfigurationError: a value that is not accepted, or a name that is no setting.
+        ConfigurationError: a value is not accepted, or a name is not that of a setting.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class EmbeddedCluster:
 
     @property
     def nameserver(self) -> NameServer:
-        """The running name server; only its own loop may touch it."""
+        """The running name server; only its own loop may use it."""
         if self._nameserver is None:
             raise ClientStateError(
                 f"there is no name server here: {self.namesrv_addr} was joined"
@@ -101,7 +101,7 @@ class EmbeddedCluster:
 
     @property
     def broker(self) -> Broker:
-        """The running broker, the first of several; only its own loop may touch it."""
+        """The running broker, the first of several; only its own loop may use it."""
         if not self._brokers:
             raise ClientStateError(
                 "there is no broker: the name server was started alone (brokers=0)"
@@ -112,12 +112,12 @@ class EmbeddedCluster:
 
     @property
     def brokers(self) -> tuple[Broker, ...]:
-        """The running brokers; only their own loop may touch them."""
+        """The running brokers; only their own loop may use them."""
         return tuple(self._brokers)
 
     @property
     def namesrv_addr(self) -> str:
-        """``host:port`` of the name server that clients are given; ``;`` between several."""
+        """Address of the name server for clients, ``host:port``; several separated by ``;``."""
         if not self._is_running:
             raise ClientStateError(NOT_RUNNING)
         if self.settings.namesrv_addrs:
@@ -164,7 +164,7 @@ class EmbeddedCluster:
         Raises:
             PortInUseError: a port is taken.
             StoreLockedError: another process uses the store directory.
-            StoreDamagedError: the store cannot be recovered; nothing was deleted.
+            StoreDamagedError: the store is damaged and cannot be recovered; nothing was deleted.
             ClientStateError: already started.
         """
         if self._thread is not None or self._is_running:
@@ -179,7 +179,7 @@ class EmbeddedCluster:
         return self
 
     def close(self) -> None:
-        """Stop both servers, writing everything down; blocks. May be called twice."""
+        """Stop both servers and persist everything; blocks. May be called twice."""
         thread, self._thread = self._thread, None
         if thread is None:
             return
@@ -189,15 +189,15 @@ class EmbeddedCluster:
             thread.close()
 
     def create_topic(self, name: str, queues: int = 4, perm: int = 6) -> None:
-        """Create or change a topic on every broker; its route answers when this returns.
+        """Create or change a topic on every broker; when this returns, name servers know its route.
 
         Args:
-            name: what it is called.
-            queues: how many it has on each broker.
+            name: its name.
+            queues: number of queues on each broker.
             perm: 6 to read and write, 4 to read, 2 to write.
 
         Raises:
-            ConfigurationError: a name that is not accepted.
+            ConfigurationError: the name is not accepted.
         """
         if self._thread is None:
             raise ClientStateError(NOT_RUNNING)
@@ -206,7 +206,7 @@ class EmbeddedCluster:
     def check_transactions(self) -> None:
         """Ask producers about undecided transactions now, as the regular check does.
 
-        Messages younger than ``transaction_timeout_ms`` are left alone.
+        Messages younger than ``transaction_timeout_ms`` are not checked.
         """
         if self._thread is None:
             raise ClientStateError(NOT_RUNNING)
@@ -286,11 +286,11 @@ class EmbeddedCluster:
                 closing.push_async_callback(broker.close)
 
     async def create_topic_async(self, name: str, queues: int = 4, perm: int = 6) -> None:
-        """As ``create_topic``, on the cluster's own loop."""
+        """Create or change a topic on the cluster's own loop, as ``create_topic`` does."""
         check_topic(name)
         config = TopicConfig(name, read_queue_nums=queues, write_queue_nums=queues, perm=perm)
         if not self._brokers:
-            _ = self.broker  # says what is missing
+            _ = self.broker  # raises an error that names the missing server
         for broker in self._brokers:
             await broker.controller.put_topic(config)
 
@@ -310,7 +310,7 @@ def serve(cluster: EmbeddedCluster, on_ready: Callable[[ReadyInfo], None]) -> No
     """Run a cluster until SIGINT or SIGTERM; blocks. Call it from the main thread.
 
     Args:
-        cluster: not started yet.
+        cluster: a cluster that was not started yet.
         on_ready: called once clients can connect.
 
     Raises:
@@ -350,7 +350,7 @@ def _stopping_signals(stop: asyncio.Event) -> Iterator[None]:
         loop.call_soon_threadsafe(stop.set)
 
     for kind in kinds:
-        # Plain handlers work on every system and every loop; the call wakes the loop.
+        # Plain handlers work on every system and with every loop; the call wakes the loop.
         signal.signal(kind, end)
     try:
         yield

@@ -1,7 +1,7 @@
-"""What an embedded cluster is set up with, for `EmbeddedCluster`, `serve` and the fixture.
+"""The settings of an embedded cluster, for `EmbeddedCluster`, `serve` and the fixture.
 
-Law: values and their checks; nothing is opened here. What a broker is set up with is
-`BrokerConfig`'s; only what the cluster around it needs stands here.
+Law: values and their checks; nothing is opened here. Settings of a broker are in `BrokerConfig`;
+here are only those of the cluster around it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SMALL_STORE = StoreConfig(
     index_slots=100_000,
     index_entries=400_000,
 )
-"""File sizes for stores that are thrown away: disk space is reserved in small steps."""
+"""File sizes for temporary stores: disk space is reserved in small steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,22 +36,22 @@ class EmbeddedSettings(BrokerConfig):
     """All settings of an embedded cluster; times are milliseconds.
 
     Those of a broker are `BrokerConfig`'s, under the same names: ``flush``, ``delay_levels``,
-    ``auto_create_topics``, ``retention`` and so on. A value may serve any number of clusters: where
-    the messages lie is no setting, and ports are free ones unless given.
+    ``auto_create_topics``, ``retention`` and so on. One value may serve any number of clusters: the
+    store directory is not a setting, and ports are free ones unless given.
 
     Attributes:
         broker_port: port of the broker; 0 takes a free one.
         namesrv_port: port of the name server; 0 takes a free one.
-        namesrv_addrs: name servers to join, ``host:port`` each: no name server is started then.
+        namesrv_addrs: name servers to join, ``host:port`` each; then no name server is started.
         brokers: how many brokers there are; 0 starts the name server alone. The first is called
-            ``broker_name``, the others alike; each has a directory of that name where there are
-            several, and of given ports every tenth.
+            ``broker_name``, the others have similar names. Several brokers each have a directory of
+            their name, and of a given port each next broker takes the tenth after.
         store_config: sizes of the store's files; None takes upstream's, and small ones
             (`SMALL_STORE`) for a temporary directory.
         insecure: allow an address that others can reach without access control and TLS.
-        clock: where all times come from.
+        clock: the source of all times.
         files: the disk of the servers; None takes the machine's.
-        workers: who works in the background; None takes threads.
+        workers: what runs background work; None takes threads.
     """
 
     broker_port: int = setting(0, low=0, high=65_535, java="listenPort")
@@ -63,7 +63,7 @@ class EmbeddedSettings(BrokerConfig):
     workers: Workers | None = setting(None, java="")
 
     def check(self) -> None:
-        """Check what can be checked before anything is opened.
+        """Check the values, as far as possible before anything is opened.
 
         Raises:
             ConfigurationError: the text names the value and what is accepted.
@@ -102,7 +102,7 @@ class EmbeddedSettings(BrokerConfig):
         """Return settings like these with some changed.
 
         Raises:
-            ConfigurationError: a name that is no setting; the text names those like it.
+            ConfigurationError: a name is not that of a setting; the text names similar ones.
         """
         known = {field.name for field in dataclasses.fields(self)}
         for name in changes:
@@ -114,7 +114,7 @@ class EmbeddedSettings(BrokerConfig):
 
 
 def _name(first: str, number: int) -> str:
-    """Return what a broker is called: broker-a, broker-b, …; of another name name-2, name-3, …"""
+    """Return a broker's name: broker-a, broker-b, …; for another first name name-2, name-3, …"""
     if not number:
         return first
     if first.endswith("-a"):
@@ -125,16 +125,17 @@ def _name(first: str, number: int) -> str:
 def check_exposure(
     host: str, insecure: bool, *, has_acl: bool = False, enforces_tls: bool = False
 ) -> None:
-    """Refuse to be reachable by others without having been told so.
+    """Refuse an address that others can reach, unless it is protected or allowed.
 
     Args:
         host: address to listen on.
-        insecure: others may reach it, whatever is lacking.
+        insecure: allow others to reach it without any protection.
         has_acl: whether the broker has accounts.
         enforces_tls: whether plain connections are refused.
 
     Raises:
-        ConfigurationError: ``host`` is not loopback, ``insecure`` is false, and either is lacking.
+        ConfigurationError: ``host`` is not loopback, ``insecure`` is false, and accounts or TLS are
+            missing.
     """
     lacking = []
     if not has_acl:

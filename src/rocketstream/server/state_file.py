@@ -1,6 +1,6 @@
-"""One table of a server on disk: written soon after it changed, and never ahead of the log.
+"""One table of a server on disk, written soon after it changed and never ahead of the log.
 
-Law: knows when to write and what may be relied on; what a table means is its owner's business.
+Law: knows when to write and what a restart can rely on; only its owner knows what a table means.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ logger = logging.getLogger("rocketstream.server")
 T = TypeVar("T")
 
 SOON_S = 0.1
-"""A change that follows a quiet time is written this soon."""
+"""A change after a quiet time is written this soon."""
 PAUSE_PER_COST = 50
-"""Between two writes passes so many times what the last one took: a fiftieth of the time, at most,
-goes into a table that changes all the time."""
+"""The pause between two writes is this many times the duration of the last one: a table that
+changes all the time takes at most a fiftieth of the time."""
 
 
 class Encodable(Protocol):
@@ -38,10 +38,11 @@ Barrier = Callable[[Callable[[Exception | None], None]], None]
 
 
 def log_barrier(store: MessageStore) -> Barrier:
-    """Return what calls back when the log is on the disk as far as it is written now.
+    """Return a function that calls back once the log, as written now, is on the disk.
 
-    What a snapshot says was consumed or delivered stands in the log before this place; a file that
-    outlived it, in a power failure, would skip what is stored there next.
+    The messages a snapshot counts as consumed or delivered stand in the log before this point. If a
+    power failure took them from the log but not from the file, the messages stored there next would
+    be skipped.
     """
     return lambda done: store.when_flushed(store.physical_max_offset, done)
 
@@ -50,12 +51,12 @@ class StateFile:
     """A table and its file; belongs to one loop, writes on a worker.
 
     Args:
-        generation: moves with every change of the table.
-        snapshot: returns a copy of the table that nobody changes any more.
+        generation: returns a number that grows with every change of the table.
+        snapshot: returns a copy of the table that is not changed any more.
         interval_ms: the longest time between a change and the next write.
-        barrier: calls back when everything the snapshot vouches for is on the disk; None when the
-            table vouches for nothing.
-        is_exact: an older version would be worse than none: the file is removed where the table
+        barrier: calls back when everything the snapshot refers to in the log is on the disk; None
+            when the table does not refer to the log.
+        is_exact: an outdated file would be worse than none, so the file is removed if the table
             cannot be written.
     """
 
@@ -89,40 +90,40 @@ class StateFile:
 
     @property
     def is_saved(self) -> bool:
-        """Whether the file holds what the table holds."""
+        """Whether the file holds the present table."""
         return self._on_disk == self._generation()
 
     def is_known(self, generation: int) -> bool:
-        """Whether a restart finds so much of the table, or finds that it is not to know."""
+        """Whether a restart finds this generation of the table, or finds that it is unknown."""
         return generation <= self._on_disk or self._is_removed
 
     @property
     def needs_log(self) -> bool:
-        """Whether what it says stands in the log, and must not be ahead of it."""
+        """Whether the table refers to the log, and must not be ahead of it."""
         return self._barrier is not None
 
     @property
     def path(self) -> Path:
-        """The file."""
+        """Path of the file."""
         return self._file.path
 
     def load(self, parse: Callable[[str], T]) -> T | None:
-        """Return what the file holds; see :meth:`ConfigFile.load`."""
+        """Return the content of the file; see :meth:`ConfigFile.load`."""
         return self._file.load(parse)
 
     def loaded(self) -> None:
-        """The table holds what the file holds."""
+        """Note that the table now holds the content of the file."""
         self._on_disk = self._generation()
 
     def tick(self, now_s: float) -> None:
-        """Begin to write when something changed and the time has come; called often."""
+        """Begin to write when something changed and it is time; called often."""
         if not self._is_writing and now_s >= self._not_before_s and not self.is_saved:
             self._begin()
 
     def written(self) -> asyncio.Future[bool]:
-        """Write now what the table holds now; True when it is on the disk, False when it failed.
+        """Write the present table now; the result is True once it is on the disk, False on failure.
 
-        True as well when the file is removed, the table being exact.
+        Also True when the file of an exact table was removed instead.
         """
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         generation = self._generation()
@@ -135,7 +136,7 @@ class StateFile:
         return future
 
     def saved(self) -> asyncio.Future[None]:
-        """As :meth:`written`; the future raises the StoreError when it is not on the disk."""
+        """Write as :meth:`written` does; the future raises the StoreError of a failure."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def done(written: asyncio.Future[bool]) -> None:
@@ -153,17 +154,17 @@ class StateFile:
         return future
 
     def save(self) -> None:
-        """Write at once, on this thread, whatever the table vouches for.
+        """Write at once, on this thread, without waiting for the log.
 
         Raises:
-            StoreError: it is not written; it will be tried again.
+            StoreError: the table was not written; it will be tried again.
         """
         self._save(self._generation(), self._snapshot())
 
     def _save(self, generation: int, snapshot: Encodable) -> None:
         text = snapshot.encode(pretty=True).decode()
         with self._guard:
-            # What was written meanwhile on another thread may be newer.
+            # Another thread may have written a newer version meanwhile.
             if generation <= self._on_disk:
                 return
             try:
@@ -178,10 +179,10 @@ class StateFile:
     def _begin(self) -> None:
         loop = asyncio.get_running_loop()
         self._is_writing = True
-        # What changes from now on is not in what may get there.
+        # Changes from now on are not in the version being written.
         self._is_removed = False
         generation = self._generation()
-        # The snapshot is taken here, where the table lives; all else happens elsewhere.
+        # The snapshot is taken here, on the table's own loop; the rest runs elsewhere.
         snapshot = self._snapshot()
         if self._barrier is None:
             self._write(loop, generation, snapshot)
@@ -239,7 +240,7 @@ class StateFile:
             self._begin()
 
     def _tell(self, error: BaseException | None) -> None:
-        """One line when writing begins to fail, one when it works again."""
+        """Log one line when writing begins to fail, and one when it works again."""
         if error is not None and not self._is_failing and not self._closed:
             logger.error("cannot write %s, trying again: %s", self._file.path, error)
         if error is None and self._is_failing:
@@ -247,17 +248,17 @@ class StateFile:
         self._is_failing = error is not None
 
     def close(self) -> None:
-        """Write what is not written yet, the log being on the disk; blocks.
+        """Write unsaved changes; the log must be on the disk already; blocks.
 
         Raises:
-            StoreError: it cannot be written.
+            StoreError: the table cannot be written.
         """
         self.stop()
         if not self.is_saved:
             self.save()
 
     def stop(self) -> None:
-        """Begin to write nothing more."""
+        """Begin no further write."""
         self._closed = True
         for _, future in self._waiting:
             if not future.done():

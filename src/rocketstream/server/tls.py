@@ -1,6 +1,6 @@
-"""How servers speak TLS: certificate, mode, and whom they ask for one.
+"""TLS settings of servers: certificate, mode, and whether clients must show certificates.
 
-Law: settings and the contexts made of them; which byte starts TLS is the transport's business.
+Law: settings and the contexts made of them; the transport decides by which byte TLS begins.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from rocketstream.transport.tls import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerTls:
-    """How servers speak TLS (upstream's tls.server.*).
+    """TLS settings of servers (upstream's tls.server.*).
 
     Attributes:
         cert_file: PEM file with the certificate (chain).
         key_file: PEM file with its private key; None when it is in ``cert_file``.
         key_password: password of the private key.
-        mode: ``permissive`` takes plain connections on the same port too, ``enforcing`` does not,
-            ``disabled`` takes no others (tls.server.mode).
+        mode: ``permissive`` accepts TLS and plain connections on the same port, ``enforcing`` only
+            TLS, ``disabled`` only plain ones (tls.server.mode).
         client_auth: whether clients ``none``, ``optional`` or ``require`` show a certificate
-            (tls.server.need.client.auth). What is shown is always verified; upstream does so only
-            with tls.server.authClient.
+            (tls.server.need.client.auth). A certificate that is shown is always verified; upstream
+            does so only with tls.server.authClient.
         client_ca_file: PEM file with the certificates clients are checked against; None takes the
-            system's (tls.server.trustCertPath).
+            system's authorities (tls.server.trustCertPath).
     """
 
     cert_file: str | Path
@@ -46,10 +46,11 @@ class ServerTls:
     client_ca_file: str | Path | None = None
 
     def check(self) -> None:
-        """Check what can be checked without reading a file.
+        """Check the values, as far as possible without reading a file.
 
         Raises:
-            ConfigurationError: a mode there is not; trusted certificates nobody is checked against.
+            ConfigurationError: the mode is unknown, or ``client_ca_file`` is given although no
+                client is asked for a certificate.
         """
         if self.mode not in TLS_MODES:
             raise ConfigurationError(
@@ -76,7 +77,7 @@ class ServerTls:
         )
 
     def own_client_context(self) -> ssl.SSLContext | None:
-        """Return what a server connects with to its own name server; None for plain connections.
+        """Return the context for connections to the server's own name server; None for plain ones.
 
         It trusts what it shows itself, and shows it: where clients must show a certificate, the
         server's own must be good for a client too.
@@ -93,7 +94,7 @@ class ServerTls:
             key_file=_path(self.key_file),
             key_password=self.key_password,
         )
-        # The certificate itself, whoever signed it.
+        # The certificate itself is trusted, whoever signed it.
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         if self.client_ca_file is not None:
             load_trusted(context, _path(self.client_ca_file))
@@ -111,7 +112,7 @@ class ServerTls:
 
 
 def _shake_hands(server: ssl.SSLContext, client: ssl.SSLContext) -> None:
-    """Let two contexts meet in memory; raises ssl.SSLError when either refuses the other."""
+    """Make two contexts shake hands in memory; raises ssl.SSLError when either refuses."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     waiting = [
         client.wrap_bio(to_client, to_server),

@@ -1,7 +1,7 @@
-"""Which settings of a running broker may be changed from outside, and what a change means.
+"""The settings of a running broker that clients may change, and the effect of a change.
 
-Law: pure; an allow-list, since whoever reaches the port may ask (code 25). A setting stands here
-when it takes effect at once; all others are the operator's who starts the broker.
+Law: pure; an allow-list, since anybody who reaches the port may ask (code 25). A setting is listed
+here if it takes effect at once; all others belong to the operator who starts the broker.
 """
 
 from __future__ import annotations
@@ -87,16 +87,16 @@ class Edits:
         """Read the text of its file.
 
         Raises:
-            ValueError, RemoteProtocolError: it is no such text.
+            ValueError, RemoteProtocolError: the text has another form.
         """
         return cls({str(name): str(value) for name, value in fastjson.loads(text).items()})
 
 
 def edited(config: BrokerConfig, given: Mapping[str, str]) -> BrokerConfig:
-    """Return the settings with changes; all of them or none.
+    """Return the settings with all changes made.
 
     Raises:
-        BrokerError: a name that is not allowed, or a value that is not accepted.
+        BrokerError: a name is not allowed, or a value is not accepted; then no change is made.
     """
     refuse_others(given, EDITABLE, "the broker")
     for name, text in given.items():
@@ -120,7 +120,7 @@ def _replaced(config: BrokerConfig, path: str, value: Any) -> BrokerConfig:
 
 
 def shown(config: BrokerConfig) -> dict[str, str]:
-    """Return the settings that may be changed, as text."""
+    """Return the settings that may be changed, as text by name."""
     retention = config.store.retention
     return {
         name: setting.write(

@@ -1,6 +1,6 @@
-"""What a subscription lets through: a test of the index, and one of the message (C-381, C-395).
+"""The tests of a subscription: one of the index entry, one of the message (C-381, C-395).
 
-Law: makes tests; reading and waiting are the pull handlers'.
+Law: makes tests; the pull handlers read and wait.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ logger = logging.getLogger("rocketstream.server")
 
 Accept = Callable[[bytes], bool]
 _LOOK_STEPS = 10
-"""What looking at the least message costs."""
+"""Cost of examining the smallest message."""
 
 
 class Budget:
-    """How much looking at messages may still cost, in comparisons of two numbers."""
+    """The remaining cost that examining messages may have, in comparisons of two numbers."""
 
     __slots__ = ("left",)
 
@@ -35,7 +35,7 @@ class Budget:
         self.left = steps
 
     def is_spent(self) -> bool:
-        """Whether it is used up; what was begun is finished."""
+        """Whether the budget is used up; a test already begun is finished."""
         return self.left <= 0
 
 
@@ -43,7 +43,7 @@ class Budget:
 class PullFilter:
     """The tests of one pull; None lets everything through.
 
-    ``is_enough`` says when so much was looked at that the pull is to be answered.
+    ``is_enough`` tells when so many messages were examined that the pull must be answered.
     """
 
     match: TagMatch | None = None
@@ -52,7 +52,7 @@ class PullFilter:
 
     @property
     def is_enough(self) -> Callable[[], bool] | None:
-        """What tells the store to look no further."""
+        """The function that tells the store to stop scanning."""
         return None if self.budget is None else self.budget.is_spent
 
 
@@ -95,17 +95,17 @@ def retry_filter(filters: ConsumerFilters, group: str) -> PullFilter:
 
 
 def retried_group(topic: str) -> str | None:
-    """Return whose retry topic a topic is, or None."""
+    """Return the group whose retry topic a topic is; None for another topic."""
     return topic.removeprefix(RETRY_PREFIX) if topic.startswith(RETRY_PREFIX) else None
 
 
 def unsupported(expression_type: str) -> str:
-    """Return what is answered where conditions are switched off (C-357 number 14)."""
+    """Return the refusal of a broker where conditions are switched off (C-357 number 14)."""
     return f"The broker does not support consumer to filter message by {expression_type}"
 
 
 def is_by_tags(subscription: SubscriptionData) -> bool:
-    """Whether a subscription needs no look at the message."""
+    """Whether a subscription can be tested without reading the message."""
     return subscription.class_filter_mode or is_tag_type(subscription.expression_type)
 
 
@@ -115,7 +115,7 @@ def _properties(record: bytes, budget: Budget) -> dict[str, str] | None:
     except RemoteProtocolError as error:
         logger.warning("a stored record cannot be read, no condition selects it: %s", error)
         return None
-    # Bodies are only copied; properties are taken apart, which costs much more a byte.
+    # Bodies are only copied; properties are parsed, which costs much more per byte.
     budget.left -= len(record) // 1_024 + head.properties_size // 8 + _LOOK_STEPS
     start = head.properties_start
     return decode_properties(record[start : start + head.properties_size])

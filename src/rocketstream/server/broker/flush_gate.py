@@ -1,7 +1,7 @@
-"""Replies that wait until what they acknowledge is on the disk, and readers of sync flush too.
+"""Holds replies until the messages they acknowledge are on the disk, and arrivals with sync flush.
 
 Law: one registration with the store at a time and one wake-up of the loop per flush, however many
-replies wait; a reply is given exactly once. Upstream: GroupCommitService (C-434).
+replies wait; a reply is sent exactly once. Upstream: GroupCommitService (C-434).
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from rocketstream.server.store import MessageStore
 logger = logging.getLogger("rocketstream.server")
 
 Outcome = Callable[[str | None], None]
-"""Called with None when flushed, ``timeout`` or the text of the failure otherwise."""
+"""Called with None when flushed; otherwise with ``timeout`` or the text of the failure."""
 
 TIMEOUT = "timeout"
 
 
 def not_flushed(outcome: str) -> tuple[int, str | None]:
-    """Return code and remark of the answer to a message that is stored but not on the disk."""
+    """Return code and remark of the reply for a message that is stored but not on the disk."""
     if outcome == TIMEOUT:
         return ResponseCode.FLUSH_DISK_TIMEOUT, None
     text = f"the message may be lost, the store failed to flush: {outcome}"
@@ -40,7 +40,7 @@ class _Waiting:
 
 
 class FlushGate:
-    """Everything that waits for the flusher; belongs to one loop."""
+    """All replies that wait for the flusher; belongs to one loop."""
 
     def __init__(self, store: MessageStore, timeout_ms: int) -> None:
         self._store = store
@@ -52,11 +52,12 @@ class FlushGate:
         self._closed = False
 
     def wait(self, end_offset: int, done: Outcome) -> None:
-        """Call ``done`` when everything below ``end_offset`` is on the disk, or will not be."""
+        """Call ``done`` once everything below ``end_offset`` is on the disk, or cannot be."""
         self._waiting.append(_Waiting(end_offset, self._loop.time() + self._timeout_s, done))
         if not self._asked:
             self._asked = True
-            # At the end of this turn of the loop: sends that came together are flushed so.
+            # At the end of this turn of the loop, so that sends that came together are flushed
+            # together.
             self._loop.call_soon(self._ask)
         if self._timer is None:
             self._timer = self._loop.call_later(self._timeout_s, self._check_deadlines)
@@ -93,7 +94,7 @@ class FlushGate:
             self._timer = self._loop.call_at(waiting[0].deadline_s, self._check_deadlines)
 
     def close(self) -> None:
-        """Flush once more and answer what still waits; blocks."""
+        """Flush once more and send the replies that still wait; blocks."""
         self._closed = True
         if self._timer:
             self._timer.cancel()
@@ -112,12 +113,12 @@ Arrived = Callable[[str, int, int, int], None]
 
 
 class FlushedArrivals:
-    """Tells of stored messages once they are flushed, which is when sync flush lets them be read.
+    """Reports stored messages once they are flushed, since sync flush makes them readable then.
 
     Args:
         store: what the messages were stored in.
         gate: waits for the flusher.
-        arrived: told of each message, in the order of their storing.
+        arrived: called for each message, in the order they were stored.
     """
 
     def __init__(self, store: MessageStore, gate: FlushGate, arrived: Arrived) -> None:
@@ -128,9 +129,10 @@ class FlushedArrivals:
         self._stored: list[tuple[str, int, int, int]] = []
 
     def __call__(self, topic: str, queue_id: int, max_offset: int, tags_code: int) -> None:
-        """A message was stored."""
+        """Take note of a stored message."""
         if not self._stored:
-            # Before the gate's own question of this turn, which then covers this one too.
+            # Before the gate registers with the store in this turn: that registration covers this
+            # message too.
             self._loop.call_soon(self._wait)
         self._stored.append((topic, queue_id, max_offset, tags_code))
 
@@ -148,5 +150,6 @@ class FlushedArrivals:
             for each in stored:
                 self._arrived(*each)
         elif outcome == TIMEOUT:
-            # A slow disk: whoever sent them was told so, but they may become readable yet.
+            # The disk is slow: the senders were told so, but the messages may still become
+            # readable.
             self._loop.call_soon(self._ask, end_offset, stored)

@@ -1,4 +1,4 @@
-"""Messages on their way into the store: from what they are to a record in the right queue.
+"""Messages on their way into the store: made into a record in the right queue.
 
 Law: the one place that turns a message into a record, delays included; no sockets.
 Upstream: MessageExtBrokerInner and the head of CommitLog.asyncPutMessage (C-403, C-404).
@@ -33,7 +33,7 @@ _NO_DELAY = (MessageSysFlag.TRANSACTION_PREPARED, MessageSysFlag.TRANSACTION_ROL
 
 @dataclass(slots=True)
 class InnerMessage:
-    """A message with everything its record needs but the offsets; hosts are packed bytes."""
+    """A message with all fields of its record but the offsets; hosts are packed bytes."""
 
     topic: str
     queue_id: int
@@ -49,7 +49,7 @@ class InnerMessage:
 
 
 def index_keys(properties: dict[str, str]) -> list[str]:
-    """Return the words a message is found by: its id and its keys, as many as are indexed."""
+    """Return the words that find a message: its id and as many keys as are indexed."""
     return words_of(properties.get(PROPERTY_UNIQ_KEY), properties.get(PROPERTY_KEYS))
 
 
@@ -79,11 +79,11 @@ class MessageWriter:
         """Store a message; one with a delay level waits in the schedule topic first (C-404).
 
         Args:
-            message: its properties are changed when it is delayed.
+            message: the message; its properties are changed when it is delayed.
             delayed: False delivers a message whose delay is over.
 
         Raises:
-            StoreError: it is not stored.
+            StoreError: the message was not stored.
             LocalProtocolError: its properties do not fit a record.
         """
         level = delay_level_of(message.properties) if delayed else 0

@@ -1,7 +1,7 @@
 """The broker's tables on disk: config/*.json in upstream's exact shape (W 3.4).
 
-Law: says which tables there are; when one is written, and what must be on the disk before it,
-state_file says. Topics and groups are written when they change, the others soon after. Upstream:
+Law: knows which tables there are; state_file decides when one is written, and what must be on the
+disk before it. Topics and groups are written when they change, the others soon after. Upstream:
 ConfigManager (C-327 to C-329, C-409).
 """
 
@@ -116,7 +116,7 @@ class Persistence:
 
         Raises:
             StoreDamagedError: a file and its backup are broken; the text names them.
-            StoreError: the disk does not give a file.
+            StoreError: a file cannot be read from the disk.
         """
         controller = self._controller
         topics = self._topics.load(TopicConfigSerializeWrapper.decode)
@@ -141,11 +141,11 @@ class Persistence:
         for table in self._tables:
             table.loaded()
         if is_known:
-            # Written at the start, whatever it holds: none means that nobody knows.
+            # Written at the start, even if empty: without the file the holders are unknown.
             controller.locks.generation += 1
 
     def _load_edits(self) -> None:
-        """Take over what was changed of the settings while the broker ran before."""
+        """Take over the settings that were changed while the broker ran earlier."""
         controller, kept = self._controller, self._edits.load(Edits.decode)
         if kept is None or not kept.values:
             return
@@ -164,7 +164,7 @@ class Persistence:
         )
 
     def _load_statistics(self) -> None:
-        """Go on counting; where the file cannot be used it begins anew, and says since when."""
+        """Continue the counts; if the file cannot be used they begin anew, from now."""
         try:
             days = self._statistics.load(DayCounts.decode)
         except StoreDamagedError as error:
@@ -174,7 +174,7 @@ class Persistence:
                 self._controller.statistics.load(days)
 
     def _load_locks(self, *, is_new_store: bool) -> bool:
-        """Return whether it is known who holds which queue, and have all wait where it is not."""
+        """Return whether the lock holders are known; if not, make all clients wait."""
         locks, why = None, "is missing"
         try:
             locks = self._locks.load(QueueLockTable.decode)
@@ -196,7 +196,7 @@ class Persistence:
         return False
 
     def start(self) -> None:
-        """Write what changes from now on."""
+        """Write every change from now on."""
         self._loop = asyncio.get_running_loop()
         self._tick()
 
@@ -224,37 +224,37 @@ class Persistence:
         self._groups.save()
 
     def topics_saved(self) -> asyncio.Future[None]:
-        """Write topics.json on a worker; done when it holds what is proposed or counts now.
+        """Write topics.json on a worker; done when it holds the topics and proposals of now.
 
-        The future raises a StoreError when it cannot be written; it will be tried again.
+        The future raises a StoreError when the file cannot be written; writing will be tried again.
         """
         return self._topics.saved()
 
     def edits_saved(self) -> asyncio.Future[None]:
-        """Write brokerSettings.json on a worker, as :meth:`topics_saved`."""
+        """Write brokerSettings.json on a worker, like :meth:`topics_saved`."""
         return self._edits.saved()
 
     def groups_saved(self) -> asyncio.Future[None]:
-        """Write subscriptionGroup.json on a worker, as :meth:`topics_saved`."""
+        """Write subscriptionGroup.json on a worker, like :meth:`topics_saved`."""
         return self._groups.saved()
 
     def locks_written(self) -> asyncio.Future[bool]:
-        """Write queueLocks.json; done when it holds what the table holds now.
+        """Write queueLocks.json; done when it holds the table of now.
 
-        Where it cannot be written it is removed: a restart has everybody wait then.
+        If it cannot be written it is removed: after a restart all clients then have to wait.
         """
         return self._locks.written()
 
     def locks_known(self, generation: int) -> bool:
-        """Whether a restart finds the locks of a generation, or finds that it is not to know."""
+        """Whether a restart finds the locks of a generation, or finds that they are unknown."""
         return self._locks.is_known(generation)
 
     def offsets_written(self) -> asyncio.Future[bool]:
-        """Write consumerOffset.json; done when it holds what the table holds now."""
+        """Write consumerOffset.json; done when it holds the table of now."""
         return self._offsets.written()
 
     def close(self) -> None:
-        """Write what is not written yet; blocks."""
+        """Write all unsaved changes; blocks."""
         if self._timer:
             self._timer.cancel()
         for table in self._tables:
@@ -264,7 +264,7 @@ class Persistence:
             return
         is_flushed = True
         try:
-            # What the tables vouch for comes first.
+            # The log first, since the tables refer to it.
             self._controller.store.flush()
         except StoreError as error:
             logger.error("offsets are left as they were last written: %s", error)

@@ -1,6 +1,6 @@
-"""Telling the name servers that this broker lives and which topics it has.
+"""Tells the name servers that this broker lives and which topics it has.
 
-Law: what could not be told is told again; one registration is on its way at a time.
+Law: a change that could not be sent is sent again; one registration is under way at a time.
 Upstream: BrokerOuterAPI.registerBrokerAll (W 2.7).
 """
 
@@ -33,9 +33,9 @@ UNREGISTER_TIMEOUT_MS = 1_000
 class NameServerRegistrar:
     """Registers one broker with all its name servers.
 
-    A name server that missed a change gets the whole table next time, since a partial one with
-    the newest version would hide what was missed. So does one behind a new connection: it may
-    have been started anew, and then knows nothing of what went over the old one.
+    A name server that missed a change gets the whole table next time, since a partial one with the
+    newest version would hide the missed change. So does one behind a new connection: it may have
+    been restarted, and then knows nothing of earlier registrations.
     """
 
     def __init__(self, controller: BrokerController, client: RemotingClient) -> None:
@@ -45,14 +45,14 @@ class NameServerRegistrar:
         self._changed: dict[str, None] = {}  # in the order of the changes
         self._needs_all: set[str] = set(controller.config.namesrv_addrs)
         self._told: dict[str, Connection] = {}
-        """Over which connection a name server got the whole table."""
+        """The connection over which each name server got the whole table."""
         self._waiting: list[asyncio.Future[None]] = []
         self._running = False
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
 
     def announce(self, topics: Iterable[str]) -> asyncio.Future[None]:
-        """Register changed topics; the future is done when every name server was told."""
+        """Register changed topics; the future is done once every name server was told."""
         future: asyncio.Future[None] = self._loop.create_future()
         if self._closed or not self._controller.config.namesrv_addrs:
             future.set_result(None)
@@ -77,7 +77,7 @@ class NameServerRegistrar:
             self._running = False
 
     async def register(self) -> None:
-        """Register everything with every name server; start here, then repeat by itself."""
+        """Register everything with every name server now, and from then on repeatedly."""
         self._needs_all.update(self._controller.config.namesrv_addrs)
         await self.announce(())
         self._again_later()
@@ -93,8 +93,8 @@ class NameServerRegistrar:
         self._again_later()
 
     async def _register_all(self, changed: list[str]) -> None:
-        # Copied in the step that took the changes: a topic made one step later would put its
-        # version on them, and be no news to the name server when its own turn comes.
+        # Copied in the step that took the changes: a topic made one step later would give them its
+        # version, and the name server would then ignore that topic's own registration.
         bodies = {
             address: None if address in self._needs_all else self._body(changed)
             for address in self._controller.config.namesrv_addrs
@@ -104,7 +104,7 @@ class NameServerRegistrar:
         await asyncio.gather(*[self._register_one(*item) for item in bodies.items()])
 
     async def _register_one(self, address: str, body: RegisterBrokerBody | None) -> None:
-        """Send the changes, or the whole table where there is none or they would not do."""
+        """Send the changes; or the whole table, if there are none or they are not enough."""
         try:
             connection = await self._client.connection(address)
             if body is None or self._told.get(address) is not connection:
@@ -125,7 +125,7 @@ class NameServerRegistrar:
         return RegisterBrokerBody(self._controller.topics.wrapper(topics), [])
 
     async def _written(self, body: RegisterBrokerBody) -> RemotingCommand:
-        """Write a table in steps: in one go it held everybody up for as long as it is."""
+        """Encode a table in steps: in one step it would hold up everybody for its whole length."""
         written: asyncio.Future[bytes] = self._loop.create_future()
 
         def steps() -> Steps:
@@ -154,7 +154,7 @@ class NameServerRegistrar:
         return RemotingCommand.request(RequestCode.REGISTER_BROKER, header, body)
 
     async def close(self) -> None:
-        """Take the broker off the name servers; one that cannot be reached will notice itself."""
+        """Unregister from the name servers; one that cannot be reached will notice by itself."""
         self._closed = True
         if self._timer:
             self._timer.cancel()

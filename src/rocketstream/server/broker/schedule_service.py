@@ -1,8 +1,8 @@
-"""Delivering delayed messages when they are due (C-405 to C-411).
+"""Delivers delayed messages when they are due (C-405 to C-411).
 
-Law: sleeps exactly until the next message of a level is due and is woken by arrivals; what is due
-and how far a level is, core.schedule decides. One message that cannot be delivered holds up
-no other.
+Law: sleeps exactly until the next message of a level is due and is woken by arrivals; core.schedule
+decides which messages are due and keeps the progress of levels. One message that cannot be
+delivered holds up no other.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ BATCH = 64
 FAILURE_PAUSE_S = 0.1
 INTERNAL_PAUSE_S = 10.0
 TRIES_MAX = 50
-"""So often, every 100 ms, a message is tried to be put into a queue that refuses it alone."""
+"""How often, every 100 ms, a message is tried for a queue that alone refuses it."""
 REFUSING_MAX = 1_024
-"""Queues remembered for refusing: what is for them is tried once."""
+"""Most refusing queues remembered: a message for one of them is tried only once."""
 WAIT_MAX_S = 5.0
-"""Looked at least so often, since timers and clocks may part a little."""
+"""Longest pause between two looks, since timers and clocks may drift apart a little."""
 _REFUSED_TARGETS = (names.TRANS_HALF_TOPIC, SCHEDULE_TOPIC)
 
 
 class ScheduleService:
-    """One timer per level that has undelivered messages."""
+    """Runs one timer per level that has undelivered messages."""
 
     def __init__(self, controller: BrokerController, writer: MessageWriter) -> None:
         self._controller = controller
@@ -58,19 +58,19 @@ class ScheduleService:
         self._refusing: set[tuple[str, int]] = set()
 
     def start(self) -> None:
-        """Look at every level: an earlier run may have left undelivered messages."""
+        """Examine every level: an earlier run may have left undelivered messages."""
         for level in self._schedule.levels:
             self._soon(level)
 
     def close(self) -> None:
-        """Deliver nothing more."""
+        """Deliver no more messages."""
         self._closed = True
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
 
     def arrived(self, queue_id: int) -> None:
-        """A message was stored in a level's queue."""
+        """Take note of a message stored in a level's queue."""
         level = queue_id + 1
         if level not in self._timers:
             self._soon(level)
@@ -93,7 +93,7 @@ class ScheduleService:
             self._is_waiting = True
             self._later(level, FAILURE_PAUSE_S)
         except Exception:
-            # A mistake of ours in one message must not end the level (C-405).
+            # A bug of ours met by one message must not end the level (C-405).
             logger.exception("INTERNAL delay level %d", level)
             self._later(level, INTERNAL_PAUSE_S)
 
@@ -120,10 +120,11 @@ class ScheduleService:
             self._soon(level)
 
     def _deliver(self, entry: DelayedEntry) -> None:
-        """Deliver a message, or put it where it is found.
+        """Deliver a message, or move it to where an operator finds it.
 
         Raises:
-            StoreError: the store takes nothing now, or this queue not yet; to be tried again.
+            StoreError: the store takes no messages now, or this queue does not yet; to be tried
+                again.
         """
         record = self._store.read(entry.physical_offset)
         if record is None:
@@ -147,7 +148,7 @@ class ScheduleService:
     def _try(
         self, entry: DelayedEntry, stored: StoredMessage, topic: str, queue_id: int
     ) -> str | None:
-        """Deliver; return why it never will be."""
+        """Deliver a message; return why it never can be, None when it was."""
         target = (topic, queue_id)
         try:
             self._writer.put(copy_of(stored, topic, queue_id), delayed=False)
@@ -156,8 +157,8 @@ class ScheduleService:
         except StoreError as error:
             if isinstance(error, (DiskFullError, FlushFailedError)) or not self._store.is_writable:
                 raise
-            # The store takes messages, this queue does not: for a while it may (too many files
-            # open), but it must not hold up all that is due after it.
+            # The store takes messages, but this queue does not. That may pass (too many files are
+            # open), but it must not hold up all later messages.
             tries = self._tries[entry.physical_offset] = (
                 self._tries.get(entry.physical_offset, 0) + 1
             )
@@ -171,7 +172,7 @@ class ScheduleService:
         return None
 
     def _park(self, stored: StoredMessage, why: str) -> None:
-        """Move what cannot be delivered to where an operator finds it; the level goes on."""
+        """Move a message that cannot be delivered to where an operator finds it."""
         topic = names.UNDELIVERED_TOPIC
         self._controller.ensure_topic(topic, 1)
         self._writer.put(copy_of(stored, topic, 0), delayed=False)
@@ -185,7 +186,7 @@ class ScheduleService:
 
 
 def _problem(topic: str, queue: str) -> str | None:
-    """Return why a message cannot have this target, None when it can."""
+    """Return why a message cannot have this target; None when it can."""
     if not topic or topic in _REFUSED_TARGETS:
         return f"{topic!r} is no target for a delayed message"
     if not queue.isascii() or not queue.isdigit():

@@ -1,8 +1,7 @@
-"""What a broker counts: by topic, queue and group, over minutes, hours and days.
+"""The counts of a broker: by topic, queue and group, over minutes, hours and days.
 
-Law: gathers and samples; what a window is, core says. What is put is counted by the store's queues
-themselves, so that a send pays for nothing but its bytes. Upstream: BrokerStatsManager,
-BrokerStats (codes 28 and 315).
+Law: gathers and samples; core defines windows. The store's queues themselves count stored messages,
+so that a send costs nothing extra. Upstream: BrokerStatsManager, BrokerStats (codes 28 and 315).
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from rocketstream.server.store import MessageStore
 from rocketstream.transport.sharing import Sharing, Steps
 
 KEEP_INTERVAL_MS = 10_000
-"""How often the counts of days are written down where they have changed."""
+"""How often changed counts of days are persisted."""
 _MINUTE_MS = 60_000
 
 _BROKER_PUTS = ("", -1)
@@ -56,15 +55,15 @@ class BrokerStatistics:
         self._store = store
         self._clock = clock
         self.puts = Counter()
-        """Messages stored for clients, for their retries and when their delay was over."""
+        """Messages stored for clients: sends, retries, and delayed ones when due."""
         self.gets = Counter()
-        """Messages given to consumers."""
+        """Messages handed to consumers."""
         self.found = Counter()
-        """Pulls that found something."""
+        """Pulls that found messages."""
         self.missed = Counter()
-        """Pulls that found nothing."""
+        """Pulls that found no message."""
         self.sharing: Sharing | None = None
-        """What a sample of many things shares the loop by; None takes it in one go."""
+        """Shares the loop between the steps of a sample; None takes it in one step."""
         self.longest_get_ms = 0.0
         self._pulled: dict[_GetKey, _Tally] = {}
         self._sent_back: dict[_BackKey, _Tally] = {}
@@ -79,12 +78,12 @@ class BrokerStatistics:
         self.days = DayCounts(since_ms=now_ms, day=_day(now_ms))
         self._kept_days = self.days
         self.generation = 0
-        """Grows when the counts of days are to be written down."""
+        """Grows when the counts of days must be persisted."""
 
     # --- counting --------------------------------------------------------------------------------
 
     def looked(self, spent_ms: float, *, found: bool) -> None:
-        """Note that the store was asked for messages."""
+        """Record a read of the store."""
         if found:
             self.found.total += 1
         else:
@@ -95,7 +94,7 @@ class BrokerStatistics:
     def pulled(
         self, topic: str, queue_id: int, group: str, count: int, size: int, spent_ms: float
     ) -> None:
-        """Note what a pull brought."""
+        """Record the messages a pull brought."""
         self.gets.total += count
         tally = self._tally(self._pulled, (topic, queue_id, group))
         tally.nums += count
@@ -104,7 +103,7 @@ class BrokerStatistics:
         tally.spent_ms += spent_ms
 
     def sent_back(self, topic: str, group: str) -> None:
-        """Note that a group could not consume a message of a topic and sent it back."""
+        """Record that a group could not consume a message of a topic and sent it back."""
         tally = self._tally(self._sent_back, (topic, group))
         tally.nums += 1
         tally.calls += 1
@@ -113,16 +112,16 @@ class BrokerStatistics:
         tally = table.get(key)
         if tally is None:
             tally = _Tally()
-            if len(table) < STATISTICS_MAX:  # beyond it only the whole broker's are counted
+            if len(table) < STATISTICS_MAX:  # further groups count only towards the whole broker
                 table[key] = tally
         return tally
 
     def topic_deleted(self, topic: str) -> None:
-        """Forget what was counted of a topic, whose queues the store has forgotten."""
+        """Forget the counts of a topic, whose queues the store has forgotten."""
         self._forget(lambda key: key[0] == topic)
 
     def group_deleted(self, group: str) -> None:
-        """Forget what was counted of a group."""
+        """Forget the counts of a group."""
         self._forget(lambda key: key[-1] == group)
 
     def _forget(self, is_gone: Callable[[tuple[str | int, ...]], bool]) -> None:
@@ -159,7 +158,7 @@ class BrokerStatistics:
                 pass
 
     def count_days(self) -> None:
-        """Add what was counted since the last time to the counts of days."""
+        """Add the counts since the last call to the counts of days."""
         puts, gets = self.puts.total, self.gets.total
         before = self._counted
         self._counted = (puts, gets)
@@ -167,13 +166,13 @@ class BrokerStatistics:
         self.days = self.days.counted(day, puts - before[0], gets - before[1])
 
     def keep(self) -> None:
-        """Have the counts of days written down, if they have changed."""
+        """Have the counts of days persisted, if they have changed."""
         self.count_days()
         self.generation += self.days != self._kept_days
         self._kept_days = self.days
 
     def load(self, days: DayCounts) -> None:
-        """Go on from the counts of an earlier run."""
+        """Continue the counts of an earlier run."""
         self.days = self._kept_days = days
 
     def _totals(self) -> Iterator[tuple[Hashable, Totals]]:
@@ -188,12 +187,12 @@ class BrokerStatistics:
     # --- showing ---------------------------------------------------------------------------------
 
     def view(self, name: str, key: str, cluster: str, queues: int) -> BrokerStatsData | None:
-        """Return a statistic by upstream's name and key; None when nothing was counted of it.
+        """Return a statistic by upstream's name and key; None when it was never counted.
 
         Args:
             name: such as ``TOPIC_PUT_NUMS``.
             key: ``topic``, ``topic@group``, and so on; the cluster's name for the whole broker.
-            cluster: what the cluster is called.
+            cluster: name of the cluster.
             queues: how many queues the topic of the key has.
         """
         keys = [k for k in _keys(name, key, cluster, queues) if self._is_counted(k)]
@@ -215,7 +214,7 @@ class BrokerStatistics:
         )
 
     def pulled_per_second(self, topic: str, group: str, queues: int) -> float:
-        """Return how many messages of a topic a group was given, over the last minute."""
+        """Return the messages per second a group pulled from a topic in the last minute."""
         keys = [(topic, queue_id, group) for queue_id in range(queues)]
         window = self._samples.window(Pace.MINUTE, keys)
         return _per_second(window.grown.nums, window)

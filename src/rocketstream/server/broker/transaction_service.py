@@ -1,8 +1,8 @@
 """Transactional messages: half messages, their ends, and asking producers (C-412 to C-420).
 
-Law: carries out; what is undecided and when to ask, core.transactions decides. The log alone says
-what is undecided: whatever ends a half message is followed by an op message before anything else
-happens, so a restart finds the same state.
+Law: carries out decisions; core.transactions knows which messages are undecided and decides when to
+ask. The log alone holds this state: every end of a half message is followed by an op message before
+anything else happens, so a restart finds the same state.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
 HALF_QUEUE_ID = 0
 READ_BATCH = 256
 PROPERTY_PUT_BACK = "PUT_BACK_TO"
-"""On an end of ours that only says where the message stands now; upstream ignores it."""
+"""Marks an op message of ours that only says where the message stands now; upstream ignores it."""
 CHECKS_PER_TURN = 64
-"""So many messages are looked at before other requests get their turn."""
+"""Messages examined before other requests get their turn."""
 
 
 class TransactionService:
-    """The half queue of one broker; belongs to its loop."""
+    """Manages the half queue of one broker; belongs to its loop."""
 
     def __init__(self, controller: BrokerController, writer: MessageWriter) -> None:
         self._controller = controller
@@ -82,13 +82,13 @@ class TransactionService:
     # --- starting and stopping -------------------------------------------------------------------
 
     def start(self) -> None:
-        """Check every interval from now on."""
+        """Start to check at every interval."""
         if not self._closed:
             interval_s = self._controller.config.transaction_check_interval_ms / 1000
             self._timer = self._loop.call_later(interval_s, self._tick)
 
     def close(self) -> None:
-        """Check nothing more."""
+        """End the checks."""
         self._closed = True
         if self._timer:
             self._timer.cancel()
@@ -104,13 +104,14 @@ class TransactionService:
             self.start()
 
     def _load(self) -> HalfQueue:
-        """Read what the two queues say about messages that may be undecided."""
+        """Read the messages that may be undecided, and their ends, from the two queues."""
         begin = self._offset(names.TRANS_HALF_TOPIC)
         queue = HalfQueue(begin, self._offset(names.TRANS_OP_HALF_TOPIC))
         places: dict[tuple[str | None, int, int], int] = {}
         now_ms = self._controller.monotonic_ms()
-        # As retention counts, so that a message is given up before its file goes. By stamps alone
-        # one that was stored before the wall clock leapt would have waited as long as that.
+        # Measured as for retention, so that a message is given up before its file is removed. By
+        # timestamps alone, a message stored before the wall clock leapt would seem to have waited
+        # for the whole leap.
         stamp_now_ms = self._store.retention_now_ms()
         for offset, stored in self._messages(names.TRANS_HALF_TOPIC, begin):
             if stored is None:
@@ -119,8 +120,8 @@ class TransactionService:
             origin = origin_of(stored.properties)
             what = _identity(stored)
             if origin is None and PROPERTY_TRANSACTION_CHECK_TIMES in stored.properties:
-                # Put back for a check: the place before counts no more, though a broker that was
-                # killed may not have written that down.
+                # Put back for a check: the earlier place no longer counts, though a killed broker
+                # may not have recorded that.
                 origin = places.get(what)
             places[what] = offset
             waited_ms = max(stamp_now_ms - stored.head.store_timestamp, 0)
@@ -149,7 +150,7 @@ class TransactionService:
                 offset += 1
 
     def read(self, physical_offset: int) -> StoredMessage | None:
-        """Return the message at a log offset, None when there is none."""
+        """Return the message at a log offset; None when there is none."""
         record = self._store.read(physical_offset) if physical_offset >= 0 else None
         if record is None:
             return None
@@ -165,7 +166,7 @@ class TransactionService:
         """Store a message where no consumer sees it, until its transaction ends (C-412).
 
         Raises:
-            StoreError: it is not stored.
+            StoreError: the message was not stored.
             LocalProtocolError: its properties do not fit a record.
         """
         properties = message.properties
@@ -181,15 +182,15 @@ class TransactionService:
         return result
 
     def has_ended(self, half_offset: int) -> bool:
-        """Whether a transaction is known to have ended; what ends it again changes nothing."""
+        """Whether a transaction is known to have ended; a further end changes nothing."""
         return self._queue.is_ended(self._queue.current(half_offset))
 
     def commit(self, half: StoredMessage) -> PutResult:
         """Deliver a half message to its topic (C-415).
 
         Raises:
-            StoreError: it is not stored, and the transaction has not ended.
-            ValueError: it does not say where it belongs.
+            StoreError: the message was not stored, and the transaction has not ended.
+            ValueError: it does not name its topic and queue.
         """
         topic = half.properties.get(PROPERTY_REAL_TOPIC, "")
         queue_id = int(half.properties.get(PROPERTY_REAL_QID, ""))
@@ -204,16 +205,16 @@ class TransactionService:
         return result
 
     def end(self, half_offset: int) -> None:
-        """Write down that a half message is decided (C-416, C-417)."""
+        """Record that a half message is decided (C-416, C-417)."""
         current = self._queue.current(half_offset)
         self._put_op(current)
         self._queue.ended((current,))
 
     def resume(self, given_up: StoredMessage) -> PutResult:
-        """Make a message that was given up a half message again, with its checks at zero.
+        """Make a given-up message a half message again, with a check count of zero.
 
         Raises:
-            StoreError: it is not stored.
+            StoreError: the message was not stored.
             LocalProtocolError: its properties do not fit a record.
         """
         message = copy_of(given_up, names.TRANS_HALF_TOPIC, HALF_QUEUE_ID)
@@ -223,7 +224,7 @@ class TransactionService:
         return result
 
     def _put_op(self, half_offset: int, copy_offset: int | None = None) -> None:
-        """Store an end; with ``copy_offset``, of the place only: the message stands there now."""
+        """Store an op message; with ``copy_offset`` it says only where the message stands now."""
         controller = self._controller
         controller.ensure_topic(names.TRANS_OP_HALF_TOPIC, 1)
         properties = {PROPERTY_TAGS: OP_TAG, PROPERTY_WAIT: "true"}
@@ -245,7 +246,7 @@ class TransactionService:
     # --- checking --------------------------------------------------------------------------------
 
     async def check(self) -> None:
-        """Look at every undecided message once; a second call while one runs does nothing."""
+        """Examine every undecided message once; a second call while one runs does nothing."""
         if self._is_checking:
             return
         self._is_checking = True
@@ -258,7 +259,7 @@ class TransactionService:
             self._commit_offsets()
 
     async def _check_round(self) -> None:
-        # What is stored while the round goes on, put back messages above all, is for the next.
+        # Messages stored during the round, such as those put back, are left to the next round.
         for number, offset in enumerate(self._queue.pending(), 1):
             if self._closed:
                 return
@@ -266,7 +267,7 @@ class TransactionService:
                 try:
                     self._check_one(offset)
                 except LocalProtocolError as error:
-                    # One message must not keep the others from being asked about.
+                    # A failure with one message must not keep the others from being checked.
                     logger.error("half message %d cannot be put back: %s", offset, error)
             if number % CHECKS_PER_TURN == 0:
                 await asyncio.sleep(0)
@@ -290,7 +291,7 @@ class TransactionService:
             self._put_back(offset, half)
 
     def _discard(self, offset: int, half: StoredMessage) -> None:
-        """Move a message nobody decides to where an operator finds it."""
+        """Move a message that nobody decides to where an operator finds it."""
         topic = names.TRANS_CHECK_MAX_TIME_TOPIC
         self._controller.ensure_topic(topic, 1)
         logger.error(
@@ -303,7 +304,7 @@ class TransactionService:
         self._queue.discarded(offset)
 
     def _put_back(self, offset: int, half: StoredMessage) -> PutResult:
-        """Store a message again at the end of the half queue: its place can be passed then."""
+        """Store a message again at the end of the half queue: its old place can be passed then."""
         message = copy_of(half, names.TRANS_HALF_TOPIC, HALF_QUEUE_ID)
         result = self._writer.put(message, delayed=False)
         self._put_op(offset, result.queue_offset)
@@ -314,7 +315,7 @@ class TransactionService:
         group = half.properties.get(PROPERTY_PGROUP, "")
         channel = self._controller.producers.next_channel(group, _is_usable)
         if not isinstance(channel, Connection):
-            # Unlike upstream a check nobody can answer does not count against the message.
+            # Unlike upstream, a check that no producer could receive does not count.
             logger.info("no producer of group %s to ask about half message %d", group, offset)
             if self._queue.backlog > BACKLOG_MAX:
                 self._put_back(offset, half)
@@ -326,11 +327,12 @@ class TransactionService:
         except TransportError as error:
             logger.info("cannot ask %s about a transaction: %s", channel.peer, error)
         except LocalProtocolError as error:
-            # The count does not fit beside the user's properties: it waits until it is too old.
+            # The count does not fit beside the user's properties: only the message's age can end
+            # it.
             logger.error("cannot ask about half message %d: %s", offset, error)
 
     def _check_request(self, half: StoredMessage, result: PutResult) -> RemotingCommand:
-        """Code 39: the message as the producer sent it, at the place of its copy (C-419)."""
+        """Code 39: the message as the producer sent it, with the offset of its copy (C-419)."""
         head, properties = half.head, half.properties
         unique = properties.get(PROPERTY_UNIQ_KEY)
         message = copy_of(half, properties.get(PROPERTY_REAL_TOPIC, ""), 0)
@@ -363,7 +365,7 @@ class TransactionService:
 
 
 def _identity(half: StoredMessage) -> tuple[str | None, int, int]:
-    """Return what a message and its copies have in common."""
+    """Return the fields a message and its copies have in common."""
     head = half.head
     return half.properties.get(PROPERTY_UNIQ_KEY), head.born_timestamp, head.body_crc
 

@@ -1,4 +1,4 @@
-"""The name server: where clients learn which broker has which topic."""
+"""The name server: tells clients which broker has which topic."""
 
 from rocketstream.server.nameserver.server import NameServer
 

@@ -1,4 +1,4 @@
-"""What a name server answers to each request code (W 2.7).
+"""The answers of a name server to each request code (W 2.7).
 
 Law: thin. Decode, ask the tables, encode; no sockets beyond the connection handed in.
 """
@@ -47,11 +47,11 @@ from rocketstream.transport.aio import Connection
 from rocketstream.transport.sharing import Steps
 
 OWN_NAMESPACE = "ROCKETSTREAM_NAMESRV_CONFIG"
-"""Where settings of the name server itself are kept, with those of codes 100 and 102."""
+"""Namespace of the name server's own settings, kept with those of codes 100 and 102."""
 EDITABLE = {"orderMessageEnable": "false"}
-"""Settings that may be changed while it runs, with what they are at first."""
+"""Settings that may be changed while it runs, with their first values."""
 STANDARD_JSON_SINCE = 401
-"""Senders from 4.9.4 on read quoted map keys (W 1.5)."""
+"""Senders from this version (4.9.4) on read quoted map keys (W 1.5)."""
 FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 
 
@@ -59,8 +59,8 @@ class NameServerHandlers:
     """The handlers over one pair of tables.
 
     Args:
-        settings_written: writes the settings down and says whether they were; None when nobody
-            keeps them.
+        settings_written: persists the settings and returns whether that was done; None keeps them
+            in memory only.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class NameServerHandlers:
         self._clock = clock
 
     def table(self) -> dict[int, Handler]:
-        """The dispatch table; every other code is answered with code 3."""
+        """The dispatch table; every other code is refused with code 3."""
         return {
             RequestCode.REGISTER_BROKER: self.register_broker,
             RequestCode.UNREGISTER_BROKER: self.unregister_broker,
@@ -206,7 +206,7 @@ class NameServerHandlers:
     def update_config(
         self, connection: Connection, request: RemotingCommand
     ) -> RemotingCommand | None:
-        """Code 318: what is allowed takes effect at once; answered when it is written down."""
+        """Code 318: allowed changes take effect at once; answered once they are persisted."""
         given = parse_properties(bytes(request.body).decode(errors="replace"))
         refuse_others(given, EDITABLE, "the name server")
         for name, text in given.items():
@@ -247,7 +247,7 @@ class NameServerHandlers:
     def put_setting(
         self, connection: Connection, request: RemotingCommand
     ) -> RemotingCommand | None:
-        """Code 100: answered when it is written down."""
+        """Code 100: answered once the change is persisted."""
         header = request.header(PutKVConfigRequestHeader)
         problem = self._settings.put(header.namespace, header.key, header.value)
         if problem is not None:
@@ -283,7 +283,7 @@ class NameServerHandlers:
     def delete_setting(
         self, connection: Connection, request: RemotingCommand
     ) -> RemotingCommand | None:
-        """Code 102: answered when it is written down."""
+        """Code 102: answered once the change is persisted."""
         header = request.header(DeleteKVConfigRequestHeader)
         self._settings.delete(header.namespace, header.key)
         return self._answer_written(connection, request)

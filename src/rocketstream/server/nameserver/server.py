@@ -1,6 +1,6 @@
 """The name server's shell: a listening socket, the tables, and the expiry scan.
 
-Law: decides nothing; core.routes does.
+Law: decides nothing; core.routes decides.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class NameServer:
     Args:
         host: address to listen on.
         port: 0 takes a free one; see ``address`` after ``start``.
-        clock: where the time of registrations comes from.
+        clock: gives the time of registrations.
         ssl_context: serves TLS with it when given (W 1.6).
         tls_mode: whether plain text is served on the same port.
         settings_path: the file that keeps the settings of codes 100 and 102 (upstream's
             kvConfigPath); None keeps them in memory only.
         files: the disk; the machine's by default.
-        workers: who writes that file; a thread by default.
+        workers: runs the writing of that file; a thread by default.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""What becomes of a message that a producer sends: where it goes, as what, or why it is refused.
+"""Decides where and in what form a sent message is stored, or why it is refused.
 
-Law: pure, and the one place of this policy, whichever way a send was read. What is known comes in,
-a value or a refusal goes out. Upstream: SendMessageProcessor (C-425 to C-431, W 2.2).
+Law: pure, and the only place of this policy, whichever way a send was read. Known facts come in, a
+value or a refusal goes out. Upstream: SendMessageProcessor (C-425 to C-431, W 2.2).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from rocketstream.protocol.properties import (
 )
 
 SPECIAL_PROPERTIES: Final = frozenset({PROPERTY_DELAY, PROPERTY_TRAN_MSG, *TIMER_PROPERTIES})
-"""A message with one of these is not stored as it is, or not where it was sent to."""
+"""A message with one of these properties is changed before it is stored, or goes elsewhere."""
 FAQ: Final = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 _ILLEGAL: Final = (
     "the message is illegal, maybe msg body or properties length not matched. msg body length "
@@ -40,7 +40,7 @@ _ILLEGAL: Final = (
 
 
 _TIMER_OUT_MS: Final = "TIMER_OUT_MS"
-"""What a 5.x broker gives a message that it keeps until its time."""
+"""Properties a 5.x broker adds to a message that it keeps until its time."""
 _NO_TIMER: Final = (
     "accurate timer message is not enabled, timerWheelEnable is false: brokers of 4.x deliver at "
     "once; send the message with a delay level, or to a broker of 5.0 or later"
@@ -49,12 +49,12 @@ _NO_TIMER: Final = (
 
 @dataclass(frozen=True, slots=True)
 class SendRules:
-    """What a broker's settings say about sends.
+    """The settings of a broker that concern sends.
 
     Attributes:
-        cluster: every stored message carries it.
-        host: the broker's, for a remark.
-        body_bytes_max: of one message, or of a batch as it is sent.
+        cluster: name of the cluster, which every stored message carries.
+        host: host of the broker, for a remark.
+        body_bytes_max: longest body of one message, or of a whole batch.
         refuses_transactions: whether half messages are refused.
     """
 
@@ -66,12 +66,12 @@ class SendRules:
 
 @dataclass(slots=True)
 class Outgoing:
-    """A message as it is to be stored: not yet delayed, not yet a half message.
+    """A message in the form to be stored: not yet delayed, not yet a half message.
 
     Attributes:
-        wants_flush: whether its answer waits for the disk.
-        is_half: it waits for the end of its transaction.
-        is_special: what its properties ask for may need more room in them.
+        wants_flush: whether the answer waits for the disk.
+        is_half: whether it waits for the end of its transaction.
+        is_special: whether its properties ask for something that may lengthen them.
     """
 
     topic: str
@@ -87,12 +87,12 @@ class Outgoing:
 
 
 def is_usual(properties: Iterable[str]) -> bool:
-    """Tell whether a message with properties of these names is stored as it is."""
+    """Tell whether a message with properties of these names is stored unchanged."""
     return SPECIAL_PROPERTIES.isdisjoint(properties)
 
 
 def is_usual_queue(config: TopicConfig, topic: str, queue_id: int) -> bool:
-    """Tell whether a message for this queue of a topic needs nothing looked up or changed."""
+    """Tell whether a message for this queue of a topic needs no further check or change."""
     return (
         0 <= queue_id < config.write_queue_nums
         and config.topic_filter_type != "MULTI_TAG"
@@ -105,16 +105,16 @@ def is_usual_queue(config: TopicConfig, topic: str, queue_id: int) -> bool:
 
 
 def is_open(topic: str) -> bool:
-    """Tell whether clients may send to a topic that is there."""
+    """Tell whether clients may send to an existing topic."""
     return topic not in names.NOT_ALLOWED_SEND_TOPICS
 
 
 def check_topic(topic: str) -> None:
-    """Check the name of a topic that is not open (C-96).
+    """Check the name of a topic that ``is_open`` rejects (C-96).
 
     Raises:
-        ConfigurationError: a name nobody may use.
-        BrokerError: it is the broker's own.
+        ConfigurationError: nobody may use the name.
+        BrokerError: the topic is the broker's own.
     """
     names.check_topic(topic)
     if names.is_not_allowed_send_topic(topic):
@@ -124,14 +124,14 @@ def check_topic(topic: str) -> None:
 
 
 def no_topic(topic: str) -> BrokerError:
-    """Return the answer for a topic that is not there and is not made (C-425)."""
+    """Return the refusal for a topic that does not exist and is not created (C-425)."""
     return _refusal(
         ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!{FAQ}"
     )
 
 
 def queue_of(config: TopicConfig, queue_id: int, turn: int, peer: str) -> int:
-    """Return the queue of a message: the one asked for, or for a negative one that of the turn.
+    """Return the queue of a message: the one asked for, or by ``turn`` if that is negative.
 
     Raises:
         BrokerError: the topic has no such queue.
@@ -169,11 +169,11 @@ def outgoing(
     properties: dict[str, str],
     now_ms: int,
 ) -> Outgoing:
-    """Return the message a send asks to store, its properties as they are stored.
+    """Return the message a send asks to store, with its properties in stored form.
 
     Raises:
-        BrokerError: it is too large, is to be delivered at a time, or half messages are refused
-            here.
+        BrokerError: it is too large, asks for delivery at a given time, or is a half message and
+            those are refused here.
     """
     if body_bytes > rules.body_bytes_max:
         raise illegal(rules)
@@ -196,10 +196,10 @@ def outgoing(
 
 
 def finish(rules: SendRules, message: Outgoing) -> None:
-    """Drop what is of no use once a message is stored, and check what is left (C-430).
+    """Drop the properties no stored message needs, and check the length of the rest (C-430).
 
     Raises:
-        BrokerError: the properties are too long.
+        BrokerError: the remaining properties are too long.
     """
     properties = message.properties
     if delay_level_of(properties) <= 0 and not message.is_half:
@@ -211,14 +211,14 @@ def finish(rules: SendRules, message: Outgoing) -> None:
 def retried(
     header: SendMessageRequestHeader, settings: SubscriptionGroupConfig | None, *, is_locked: bool
 ) -> str:
-    """Return the topic of a message sent to a retry topic: that, or the dead letters.
+    """Return the topic of a message sent to a retry topic: the retry or the dead-letter topic.
 
-    One rule with the send-back path (C-592): more attempts than allowed means the dead-letter
+    The same rule as on the send-back path (C-592): more attempts than allowed means the dead-letter
     topic at once. The header counts the attempts made, so ``>`` here is ``>=`` there. Ordered
-    consumers send only what they gave up, which is why a group that holds locks uses ``>=``.
+    consumers send only messages they have given up, so a group that holds locks uses ``>=``.
 
     Raises:
-        BrokerError: the group is not known.
+        BrokerError: the group is unknown.
     """
     group = header.topic[len(names.RETRY_PREFIX) :]
     if settings is None:
@@ -233,7 +233,7 @@ def retried(
 
 
 def delay_level_of(properties: dict[str, str]) -> int:
-    """Return the delay level asked for; text that is no number asks for none."""
+    """Return the delay level asked for; 0 for text that is not a number."""
     text = properties.get(PROPERTY_DELAY)
     if not text:
         return 0
@@ -244,9 +244,9 @@ def delay_level_of(properties: dict[str, str]) -> int:
 
 
 def _is_for_later(properties: dict[str, str], now_ms: int) -> bool:
-    """Tell whether a 5.x broker would keep a message until a time that is not yet there.
+    """Tell whether a 5.x broker would keep a message until a time still to come.
 
-    A delay level wins there, and what has TIMER_OUT_MS has been kept already.
+    A delay level takes precedence there, and a message with TIMER_OUT_MS has been kept already.
     """
     if delay_level_of(properties) > 0 or _TIMER_OUT_MS in properties:
         return False

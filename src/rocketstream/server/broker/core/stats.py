@@ -13,7 +13,7 @@ SAMPLE_INTERVAL_MS = 1_000
 
 
 class Counter:
-    """A number that only grows, with samples of it over the last ten minutes."""
+    """A counter that only grows, with samples of the last ten minutes."""
 
     __slots__ = ("_samples", "total")
 
@@ -22,7 +22,7 @@ class Counter:
         self._samples: deque[tuple[float, int]] = deque()
 
     def sample(self, now_ms: float) -> None:
-        """Note the total; called about once a second."""
+        """Record the total; called about once a second."""
         samples = self._samples
         if samples and now_ms - samples[-1][0] < SAMPLE_INTERVAL_MS // 2:
             return
@@ -31,7 +31,7 @@ class Counter:
             samples.popleft()
 
     def rate(self, window_ms: int, now_ms: float) -> float:
-        """Return growth per second over the window, or over what is known of it."""
+        """Return growth per second over the window, or over the known part of it."""
         start = next((s for s in self._samples if now_ms - s[0] <= window_ms), None)
         if start is None or now_ms <= start[0]:
             return 0.0

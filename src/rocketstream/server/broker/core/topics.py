@@ -27,7 +27,7 @@ SCHEDULE_QUEUES = 18
 
 @dataclass(frozen=True, slots=True)
 class SystemTopicSettings:
-    """What decides which topics exist from the start."""
+    """The settings that decide which topics exist from the start."""
 
     cluster_name: str
     broker_name: str
@@ -57,7 +57,7 @@ def system_topics(settings: SystemTopicSettings) -> list[TopicConfig]:
 
 
 def auto_create_topic(queues: int) -> TopicConfig:
-    """Return the topic whose being there lets clients have others made by a send."""
+    """Return the topic whose existence lets clients' sends create other topics."""
     return _config(AUTO_CREATE_TOPIC, queues, READ_WRITE | Perm.INHERIT)
 
 
@@ -67,13 +67,13 @@ def _config(name: str, queues: int, perm: int = READ_WRITE) -> TopicConfig:
 
 @dataclass(frozen=True, slots=True)
 class TopicsText:
-    """The entries of topics.json as they are written."""
+    """The text of topics.json, kept entry by entry."""
 
     entries: Sequence[str]
     version: DataVersion
 
     def encode(self, *, pretty: bool = False) -> bytes:
-        """Return the text; it has one form, the file's."""
+        """Return the text; it has only the file's form."""
         return topics_text(self.entries, self.version)
 
 
@@ -85,7 +85,7 @@ class TopicTable:
         self._topics_max = topics_max
         self._table: dict[str, TopicConfig] = {}
         self._entries: dict[str, str] = {}
-        """What the file is to hold: the table, and what is proposed."""
+        """The content the file must have: the table, and the proposed changes."""
         self._proposals: dict[str, int] = {}
         self._generation = 0
         self._counter = 0
@@ -100,7 +100,7 @@ class TopicTable:
         return self._table.get(topic)
 
     def load(self, wrapper: TopicConfigSerializeWrapper) -> None:
-        """Take over what a file holds."""
+        """Take over the content of a file."""
         self._table = dict(wrapper.topic_config_table)
         self._entries = {name: topic_entry(name, config) for name, config in self._table.items()}
         if wrapper.data_version:
@@ -118,7 +118,7 @@ class TopicTable:
 
     def _needs(self, wanted: TopicConfig) -> bool:
         known = self._table.get(wanted.topic_name)
-        # More delay levels than the stored topic has queues: the topic has to grow.
+        # There are more delay levels than the stored topic has queues: the topic must grow.
         return known is None or known.write_queue_nums < wanted.write_queue_nums
 
     def is_system(self, topic: str) -> bool:
@@ -126,10 +126,10 @@ class TopicTable:
         return topic in self._system or names.is_system_topic(topic)
 
     def check_room(self, topic: str) -> None:
-        """Check that there is room for a topic that somebody outside asks for.
+        """Check that there is room for a topic that a client asks for.
 
         Raises:
-            BrokerError: it is new, and the broker has as many as it keeps.
+            BrokerError: the topic is new, and the broker has as many as it keeps.
         """
         note = ", those of retries and dead letters included"
         check_room("topic", topic, self._entries, self._topics_max, note)
@@ -143,7 +143,7 @@ class TopicTable:
         return config
 
     def propose(self, topic: str, config: TopicConfig | None) -> None:
-        """Have a topic written down, or left out when None, before it counts.
+        """Propose to set a topic, or with None to delete it: the file is written before it counts.
 
         Each proposal ends with :meth:`accept` or :meth:`withdraw`.
         """
@@ -151,7 +151,7 @@ class TopicTable:
         self._note(topic, config)
 
     def accept(self, topic: str, config: TopicConfig | None, now_ms: int) -> None:
-        """What was proposed is written down, and counts from now on."""
+        """Make a proposed change count: it has been written."""
         if config is not None:
             self._table[topic] = config
         else:
@@ -160,11 +160,11 @@ class TopicTable:
         self._settle(topic)
 
     def withdraw(self, topic: str) -> None:
-        """What was proposed could not be written down: the topic is what it was."""
+        """Drop a proposed change that could not be written: the topic is unchanged."""
         self._settle(topic)
 
     def _settle(self, topic: str) -> None:
-        """A proposal is over; with the last the file is to hold what the table holds."""
+        """End a proposal; after the last one the file must hold exactly the table."""
         left = self._proposals.pop(topic) - 1
         if left:
             self._proposals[topic] = left
@@ -202,9 +202,9 @@ class TopicTable:
         *,
         unit: bool = False,
     ) -> TopicConfig | None:
-        """Return the topic a producer sends to, made from its template, or None (C-422).
+        """Return the topic for a send, made from its template topic, or None (C-422).
 
-        A new one is to be proposed.
+        The caller must propose the topic.
 
         Raises:
             BrokerError: there is no room for another topic.
@@ -231,12 +231,12 @@ class TopicTable:
     def ensure(
         self, topic: str, queue_nums: int, now_ms: int, *, unit: bool = False
     ) -> tuple[TopicConfig, bool]:
-        """Return a topic, made with the given queues if missing, and whether that changed it.
+        """Return a topic, created if missing, and whether the table changed.
 
         ``unit`` marks a retry topic as one that belongs to a unit's consumers.
 
         Raises:
-            BrokerError: the topic is of a group, and there is no room for another.
+            BrokerError: the topic is that of a group, and there is no room for another.
         """
         known = self._table.get(topic)
         flag = TopicSysFlag.UNIT_SUB if unit else 0
@@ -251,12 +251,12 @@ class TopicTable:
 
     @property
     def generation(self) -> int:
-        """Moves with every change and proposal, so that a writer knows what it has saved."""
+        """Grows with every change and proposal, so that a writer knows what it has saved."""
         return self._generation
 
     @property
     def data_version(self) -> DataVersion:
-        """Moves with every change."""
+        """The version of the table, which grows with every change."""
         return DataVersion(counter=self._counter, timestamp=self._changed_ms)
 
     def wrapper(self, only: Iterable[str] | None = None) -> TopicConfigSerializeWrapper:
@@ -267,7 +267,7 @@ class TopicTable:
         return TopicConfigSerializeWrapper(dict(table), self.data_version)
 
     def snapshot(self) -> TopicsText:
-        """Return what the file is to hold; only what changed is written out anew."""
+        """Return the content the file must have; only changed entries are encoded anew."""
         return TopicsText(list(self._entries.values()), self.data_version)
 
     def system_topic_names(self) -> list[str]:

@@ -1,8 +1,8 @@
-"""Which half messages are undecided, and what a check round does with each of them.
+"""Knows which half messages are undecided, and decides what a check round does with each.
 
 Law: pure. Upstream: TransactionalMessageServiceImpl (C-412 to C-420). Upstream reads the queue of
-ends anew in every round (C-606); here the undecided ones are known at all times, so a round looks
-at those only, and an end that comes twice is noticed.
+ends again in every round (C-606); here the undecided messages are always known, so a round examines
+only those, and an end that comes twice is noticed.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from rocketstream.protocol.properties import (
 OP_TAG = "d"
 ENDED_KEPT_MAX = 100_000
 BACKLOG_MAX = 10_000
-"""So many ends may wait behind one undecided message before it is put back at the end."""
+"""An undecided message is put back at the end once this many ends wait behind it."""
 
 
 class Verdict(enum.Enum):
-    """What a check round does with an undecided message."""
+    """The action of a check round on an undecided message."""
 
     WAIT = "too young, or its immunity lasts"
     CHECK = "ask a producer of its group"
@@ -34,7 +34,7 @@ class Verdict(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class CheckRules:
-    """When a half message is checked and when it is given up (C-418)."""
+    """When a half message is checked, and when it is given up (C-418)."""
 
     timeout_ms: int = 6_000
     check_max: int = 15
@@ -43,7 +43,7 @@ class CheckRules:
 
 @dataclass(frozen=True, slots=True)
 class HalfFacts:
-    """What decides about a half message.
+    """The facts about a half message that decide about it.
 
     Attributes:
         since_ms: when it began to wait, on a clock that only grows.
@@ -55,7 +55,7 @@ class HalfFacts:
 
     @classmethod
     def of(cls, properties: Mapping[str, str], since_ms: float) -> HalfFacts:
-        """Read the facts; text that is no number counts as not given."""
+        """Read the facts from the properties; text that is not a number counts as absent."""
         immunity_s = _number(properties.get(PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS))
         return cls(
             since_ms,
@@ -65,7 +65,7 @@ class HalfFacts:
 
 
 def judge(half: HalfFacts, now_ms: float, rules: CheckRules) -> Verdict:
-    """Return what a check round does with a message that was there when it began."""
+    """Return the action on a message that was there when the check round began."""
     age_ms = now_ms - half.since_ms
     if half.check_times >= rules.check_max or age_ms > rules.reserved_ms:
         return Verdict.DISCARD
@@ -74,18 +74,18 @@ def judge(half: HalfFacts, now_ms: float, rules: CheckRules) -> Verdict:
 
 
 def op_body(half_offset: int) -> bytes:
-    """Return the body of the message that says a half message is decided (C-417)."""
+    """Return the body of the op message for a decided half message (C-417)."""
     return str(half_offset).encode()
 
 
 def read_op_body(body: bytes) -> tuple[int, ...]:
-    """Return the half offsets an end names: one of 4.9, several of 5.x; none when unreadable."""
+    """Return the half offsets an op message names: one (4.9), several (5.x), or none (damage)."""
     found = (_number(part) for part in body.decode("ascii", "replace").split(","))
     return tuple(offset for offset in found if offset is not None and offset >= 0)
 
 
 def origin_of(properties: Mapping[str, str]) -> int | None:
-    """Return the offset a message had before it was put back, when it says so."""
+    """Return the offset a message had before it was put back, if its properties name one."""
     return _number(properties.get(PROPERTY_TRAN_PREPARED_QUEUE_OFFSET))
 
 
@@ -99,14 +99,14 @@ def _number(text: str | None) -> int | None:
 
 
 class HalfQueue:
-    """The undecided messages of the half queue, and how far both queues are worked off.
+    """The undecided messages of the half queue, and the progress in both queues.
 
-    ``begin`` and ``op_begin`` are what a restart begins with: every half message below ``begin``
-    is decided, and the ends of all others stand at ``op_begin`` or later.
+    A restart begins at ``begin`` and ``op_begin``: every half message below ``begin`` is decided,
+    and the ends of all others stand at ``op_begin`` or later.
 
     Args:
         begin: first half offset that may be undecided.
-        op_begin: first op offset that may say something about one of them.
+        op_begin: first op offset that may name one of them.
     """
 
     def __init__(self, begin: int, op_begin: int) -> None:
@@ -120,7 +120,7 @@ class HalfQueue:
 
     @property
     def backlog(self) -> int:
-        """How many ends must be read again after a restart."""
+        """How many ends a restart would have to read again."""
         return len(self._ops)
 
     def pending(self) -> list[int]:
@@ -136,7 +136,7 @@ class HalfQueue:
         return offset in self._ended
 
     def current(self, offset: int) -> int:
-        """Return where the message of an offset stands now, after having been put back."""
+        """Return where a message stands now; it may have been put back since ``offset``."""
         while offset in self._moved:
             offset = self._moved[offset]
         return offset
@@ -146,9 +146,10 @@ class HalfQueue:
         return self._pending[offset]
 
     def stored(self, offset: int, origin: int | None = None, since_ms: float = 0.0) -> None:
-        """A half message was stored at a time; it waits since then.
+        """Note a stored half message, which waits from ``since_ms`` on.
 
-        ``origin`` is where it stood before, which counts no more; it has waited since that time.
+        ``origin`` is the offset it had before, which no longer counts; a message put back has
+        waited since it first was stored.
         """
         self._pending[offset] = since_ms
         self._end = max(self._end, offset + 1)
@@ -158,15 +159,15 @@ class HalfQueue:
             self._came_from[offset] = origin
 
     def missing(self, offset: int) -> None:
-        """The message at an offset cannot be read: nothing is left to decide."""
+        """Note that the message at an offset cannot be read: there is nothing to decide."""
         self._end = max(self._end, offset + 1)
         self._pending.pop(offset, None)
 
     def ended(self, offsets: Sequence[int]) -> None:
-        """An end was stored at the next op offset; it names these messages."""
+        """Note the next op message, an end of the messages at ``offsets``."""
         self._ops.append(offsets)
         for offset in offsets:
-            # An end that names the offset before a message was put back means the message.
+            # An end may name the offset a message had before it was put back.
             for known in {offset, self.current(offset)}:
                 self._pending.pop(known, None)
                 self._remember(known)
@@ -184,23 +185,23 @@ class HalfQueue:
             offset = origin
 
     def put_back(self, offset: int, copy_offset: int) -> None:
-        """A message was stored again at the end; its old place gets an end of its own."""
+        """Note that a message was stored again at the end; its old offset gets an end."""
         self.stored(copy_offset, offset)
         self.left((offset,))
 
     def left(self, offsets: Sequence[int]) -> None:
-        """The next op offset says that these places are left; nothing about their messages."""
+        """Note the next op message: its messages have left these offsets, but are undecided."""
         for offset in offsets:
             self._pending.pop(offset, None)
         self._ops.append(offsets)
 
     def discarded(self, offset: int) -> None:
-        """A message was given up; its place gets an end of its own."""
+        """Note that a message was given up; its offset gets an end."""
         self._pending.pop(offset, None)
         self._ops.append((offset,))
 
     def advance(self) -> tuple[int, int]:
-        """Move both begins as far as possible and return them."""
+        """Move both beginnings forward as far as possible and return them."""
         self.begin = next(iter(self._pending), self._end)
         ops = self._ops
         while ops and all(offset < self.begin for offset in ops[0]):

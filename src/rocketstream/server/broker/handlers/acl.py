@@ -1,6 +1,6 @@
 """Accounts seen and changed by request: codes 50 to 54 (W 2.5).
 
-Law: thin over ``broker.acl``; without accounts every one of them is refused.
+Law: thin over ``broker.acl``; without accounts every such request is refused.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _FIELDS = (
 
 
 class AclHandlers:
-    """What operators ask about accounts."""
+    """Operators' requests about accounts."""
 
     def __init__(self, controller: BrokerController, files: AclFiles) -> None:
         self._controller = controller
@@ -58,7 +58,7 @@ class AclHandlers:
         }
 
     def update(self, _: Connection, request: RemotingCommand) -> AnswerSteps:
-        """Code 50: answered when the file is on the disk."""
+        """Code 50: answered once the file is on the disk."""
         header = request.header(CreateAccessConfigRequestHeader)
         update = AccountUpdate(
             access_key=header.access_key,
@@ -82,7 +82,7 @@ class AclHandlers:
         )
 
     def delete(self, _: Connection, request: RemotingCommand) -> AnswerSteps:
-        """Code 51: answered when the file is on the disk."""
+        """Code 51: answered once the file is on the disk."""
         key = request.header(DeleteAccessConfigRequestHeader).access_key
         failed = ResponseCode.DELETE_ACL_CONFIG_FAILED
         path = self._files.home_of(key)
@@ -93,7 +93,7 @@ class AclHandlers:
         return (yield from self._edited(path, lambda old: delete_account(old, key, now_ms), failed))
 
     def white_addresses(self, _: Connection, request: RemotingCommand) -> AnswerSteps:
-        """Code 53: of a file that is one of ours, and of no other (upstream: below its home)."""
+        """Code 53: for the broker's own account files only (upstream: any file below its home)."""
         header = request.header(UpdateGlobalWhiteAddrsConfigRequestHeader)
         failed = ResponseCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED
         given = header.acl_file_full_path
@@ -123,7 +123,7 @@ class AclHandlers:
         return ok()
 
     def version(self, _: Connection, __: RemotingCommand) -> RemotingCommand:
-        """Code 52: how often each file was changed by request, and when."""
+        """Code 52: how often each file was changed by request, and when last."""
         config = self._controller.config
         versions = {
             path: {"counter": document.counter, "timestamp": document.timestamp}
@@ -140,7 +140,7 @@ class AclHandlers:
         return ok(header)
 
     def configs(self, _: Connection, __: RemotingCommand) -> RemotingCommand:
-        """Code 54: all accounts, their secrets too, as upstream answers."""
+        """Code 54: all accounts including their secrets, as upstream answers."""
         white: list[str] = []
         accounts: dict[str, dict[str, Any]] = {}
         for _path, document in self._files.documents:
@@ -157,7 +157,7 @@ def _shown(account: Account) -> dict[str, Any]:
 
 
 def _split(text: str | None) -> list[str] | None:
-    """As UtilAll.split, but an empty text is no entry and not an empty one."""
+    """Split as UtilAll.split does, but an empty text has no entries instead of an empty one."""
     if text is None:
         return None
     return [part.strip() for part in text.split(",") if part.strip()]

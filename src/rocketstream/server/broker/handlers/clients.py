@@ -45,7 +45,7 @@ logger = logging.getLogger("rocketstream.server")
 
 
 class ClientHandlers:
-    """Who is connected and who holds which queue."""
+    """Requests about connected clients and queue locks."""
 
     def __init__(self, controller: BrokerController) -> None:
         self._controller = controller
@@ -126,7 +126,7 @@ class ClientHandlers:
         return ok()
 
     def check_client(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """Code 46: can the broker filter by what a consumer is going to subscribe (C-389)?"""
+        """Code 46: checks that the broker can filter by a consumer's subscription (C-389)."""
         body = CheckClientRequestBody.decode_request(_body(request))
         subscription = body.subscription_data
         if subscription is None or is_tag_type(subscription.expression_type):
@@ -178,7 +178,7 @@ class ClientHandlers:
     # --- locks -----------------------------------------------------------------------------------
 
     def lock(self, connection: Connection, request: RemotingCommand) -> AnswerSteps:
-        """Code 41: what is new is written down first, so that a restart knows whose it is."""
+        """Code 41: new locks are persisted first, so that a restart knows their holders."""
         body = LockBatchRequestBody.decode_request(_body(request))
         yield None
         controller, locks = self._controller, self._controller.locks
@@ -194,7 +194,7 @@ class ClientHandlers:
     async def _answer_written(
         self, connection: Connection, request: RemotingCommand, since: dict[MessageQueue, int]
     ) -> None:
-        """Answer what a restart will not give to anybody else; who asks again gets the rest."""
+        """Answer with the locks a restart will know; the client gets the others next time."""
         written = self._controller.saver.locks_written()
         await asyncio.wait([written], timeout=LOCK_SAVE_WAIT_MS / 1000)
         connection.reply(request, _locked(self._known(since)))
@@ -235,7 +235,7 @@ def _connections(members: Iterable[Member]) -> list[ConnectionBody]:
 
 
 def language_name(code: int) -> str:
-    """Return the name of a language code, OTHER for one nobody defined."""
+    """Return the name of a language code, OTHER for an undefined one."""
     try:
         return LanguageCode(code).name
     except ValueError:

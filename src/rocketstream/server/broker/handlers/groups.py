@@ -30,7 +30,7 @@ from rocketstream.transport.sharing import AnswerSteps, Steps
 
 
 class GroupHandlers:
-    """Settings of groups and how far they are."""
+    """Requests about settings and progress of groups."""
 
     def __init__(self, controller: BrokerController) -> None:
         self._controller = controller
@@ -48,7 +48,7 @@ class GroupHandlers:
         }
 
     def update(self, _: Connection, request: RemotingCommand) -> AnswerSteps:
-        """Code 200: answered when it is written down."""
+        """Code 200: answered once the change is persisted."""
         config = SubscriptionGroupConfig.decode_request(bytes(request.body))
         try:
             names.check_consumer_group(config.group_name)
@@ -62,7 +62,7 @@ class GroupHandlers:
         return ok()
 
     def delete(self, _: Connection, request: RemotingCommand) -> AnswerSteps:
-        """Code 207: answered when it is written down."""
+        """Code 207: answered once the change is persisted."""
         header = request.header(DeleteSubscriptionGroupRequestHeader)
         controller = self._controller
         if controller.groups.delete(header.group_name, controller.now_ms()):
@@ -79,7 +79,7 @@ class GroupHandlers:
         return ok_in_parts((yield from self._controller.groups.wrapper().encoding()))
 
     def stats(self, _: Connection, request: RemotingCommand) -> Steps:
-        """Code 208: progress by queue, of one topic or of all the group has offsets in."""
+        """Code 208: progress by queue, of one topic or of all topics the group has offsets in."""
         header = request.header(GetConsumeStatsRequestHeader)
         group = header.consumer_group
         topics = (

@@ -24,7 +24,7 @@ logger = logging.getLogger("rocketstream.server")
 
 
 class InfoHandlers:
-    """What the broker was set up with."""
+    """Requests about the broker's settings."""
 
     def __init__(self, controller: BrokerController) -> None:
         self._controller = controller
@@ -64,7 +64,7 @@ class InfoHandlers:
         return ok(GetBrokerConfigResponseHeader(version=version), body)
 
     def update_config(self, connection: Connection, request: RemotingCommand) -> AnswerSteps:
-        """Code 25: what is allowed takes effect at once; answered when it is written down."""
+        """Code 25: allowed changes take effect at once; answered once they are persisted."""
         given = parse_properties(bytes(request.body).decode(errors="replace"))
         controller = self._controller
         before, edits = controller.config, controller.edits

@@ -27,7 +27,7 @@ UNIQUE_MESSAGES_MAX = 32
 
 
 class MessageHandlers:
-    """Finding single messages."""
+    """Requests for single messages."""
 
     def __init__(self, controller: BrokerController) -> None:
         self._controller = controller
@@ -41,7 +41,7 @@ class MessageHandlers:
         }
 
     def query(self, connection: Connection, request: RemotingCommand) -> Steps:
-        """Code 12; what is not indexed yet is first, others being served meanwhile."""
+        """Code 12; messages not indexed yet are indexed first, in steps between other requests."""
         header = request.header(QueryMessageRequestHeader)
         most = header.max_num
         if (request.ext_fields or {}).get(UNIQUE_KEY_QUERY) == "true":
@@ -54,7 +54,7 @@ class MessageHandlers:
             header.begin_timestamp,
             header.end_timestamp,
         )
-        # The index knows hashes only: another key may share one.
+        # The index knows only hashes: another key may have the same one.
         records = [r for r in found.records if _is_found_by(r, header.topic, header.key)]
         if not records and not found.complete:
             raise refusal(
@@ -99,7 +99,7 @@ def _is_found_by(record: bytes, topic: str, key: str) -> bool:
 
 
 def _is_at(record: bytes, offset: int) -> bool:
-    """Whether the bytes are a record and not the middle of one."""
+    """Whether the bytes are a record, not the middle of one."""
     try:
         return read_head(record).physical_offset == offset
     except RemoteProtocolError:

@@ -31,7 +31,7 @@ logger = logging.getLogger("rocketstream.server")
 
 
 class OffsetHandlers:
-    """Questions about positions, and commits."""
+    """Requests for positions, and commits."""
 
     def __init__(self, controller: BrokerController) -> None:
         self._controller = controller
@@ -49,7 +49,7 @@ class OffsetHandlers:
         }
 
     def query(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """Code 14: unknown progress is 0 while the queue still starts in memory (C-333)."""
+        """Code 14: an unknown offset is 0 while the queue's first message is in memory (C-333)."""
         header = request.header(QueryConsumerOffsetRequestHeader)
         topic, queue_id = header.topic, header.queue_id
         offset = self._controller.offsets.query(header.consumer_group, topic, queue_id)
@@ -81,7 +81,7 @@ class OffsetHandlers:
         raise refusal(code, f"offset of topic {header.topic} not stored: {why}")
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int, peer: str) -> str | None:
-        """Store progress; return why not when it cannot be right (C-567)."""
+        """Store an offset; return why it was refused, if it cannot be right (C-567)."""
         config = self._controller.topics.get(topic)
         queues = max(config.read_queue_nums, config.write_queue_nums) if config else None
         end = self._store.max_offset(topic, queue_id)
@@ -136,5 +136,5 @@ class OffsetHandlers:
         return self._store.min_offset(topic, queue_id) if self._has(topic, queue_id) else 0
 
     def _has(self, topic: str, queue_id: int) -> bool:
-        """Whether the queue may hold something: one the topic has no longer may, too."""
+        """Whether the queue may hold messages; a queue the topic no longer has may, too."""
         return queue_id >= 0 and self._controller.topics.get(topic) is not None

@@ -1,6 +1,6 @@
 """Admin requests a broker passes on to clients: codes 222, 223, 307, 309 (W 2.6, C-531, C-538).
 
-Law: asks the members and relays what they say; what a member does is its own. Upstream:
+Law: asks the members and relays their answers; a member itself decides what it does. Upstream:
 Broker2Client and AdminBrokerProcessor.callConsumer.
 """
 
@@ -38,11 +38,11 @@ logger = logging.getLogger("rocketstream.server")
 STATUS_TIMEOUT_MS = 5_000
 CALL_TIMEOUT_MS = 10_000
 TO_MAX = -1
-"""The timestamp of a reset that means the end of the queue."""
+"""The timestamp by which a reset asks for the end of the queue."""
 
 
 class ProxiedHandlers:
-    """Resetting, asking and testing consumers through their broker."""
+    """Requests that reset, question and test consumers through their broker."""
 
     def __init__(self, controller: BrokerController) -> None:
         self._controller = controller
@@ -59,7 +59,7 @@ class ProxiedHandlers:
     # --- resetting -------------------------------------------------------------------------------
 
     def reset_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """Code 222: the members move their offsets, told by a 220 each; ours stay (C-531)."""
+        """Code 222: members are told by a 220 each to move their offsets; ours stay (C-531)."""
         header = request.header(ResetOffsetRequestHeader)
         logger.info(
             "reset of offsets group=%s topic=%s timestamp=%d force=%s peer=%s",
@@ -88,9 +88,9 @@ class ProxiedHandlers:
         return ok(body=body.encode())
 
     def _reset_table(self, header: ResetOffsetRequestHeader) -> dict[MessageQueue, int]:
-        """Return where each write queue goes; a queue without an offset fails all (C-531).
+        """Return the new offset of each write queue; one queue without an offset fails all (C-531).
 
-        5.x tools can name one queue, and an offset in it; only that one is moved then.
+        5.x tools can name one queue and an offset in it; then only that queue is moved.
         """
         controller, topic = self._controller, header.topic
         config = controller.topics.get(topic)
@@ -126,7 +126,7 @@ class ProxiedHandlers:
     def consumer_status(
         self, connection: Connection, request: RemotingCommand
     ) -> RemotingCommand | None:
-        """Code 223: what every member, or one of them, has consumed (221)."""
+        """Code 223: the offsets every member, or one of them, has consumed (221)."""
         header = request.header(GetConsumerStatusRequestHeader)
         group = self._controller.consumers.group(header.group)
         if group is None:
@@ -207,7 +207,7 @@ class ProxiedHandlers:
         member: Member,
         body: bytes,
     ) -> None:
-        """Ask a member the same question and give its answer, whatever it says."""
+        """Ask a member the same question and relay its answer, whatever it is."""
         who = f"<{group}> <{member.client_id}>"
 
         def answered(answer: RemotingCommand | None, error: Exception | None) -> None:
@@ -248,7 +248,7 @@ def _queue_ids(header: ResetOffsetRequestHeader, queues: int) -> Sequence[int]:
 async def _status_of(
     member: Member, question: GetConsumerStatusRequestHeader
 ) -> dict[MessageQueue, int] | None:
-    """Return a member's offsets; None when it cannot or does not want to say."""
+    """Return a member's offsets; None when it cannot or will not tell."""
     channel = member.channel
     assert isinstance(channel, Connection)
     command = RemotingCommand.request(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, question)

@@ -1,4 +1,4 @@
-"""Pulls: codes 11 and 361, held when there is nothing yet (C-357 to C-382).
+"""Pulls: codes 11 and 361, held while there is no message yet (C-357 to C-382).
 
 Law: looks up and holds within one step, so that no arrival is missed; the waiting itself is
 core.long_poll's.
@@ -58,7 +58,7 @@ _CODES = {
 
 
 def response_code(status: GetMessageStatus, offset: int) -> ResponseCode:
-    """Return the answer's code for what the store found (C-359)."""
+    """Return the response code for the result of the store's read (C-359)."""
     if status is GetMessageStatus.NO_MESSAGE_IN_QUEUE:
         return ResponseCode.PULL_NOT_FOUND if offset == 0 else ResponseCode.PULL_OFFSET_MOVED
     return _CODES[status]
@@ -66,7 +66,7 @@ def response_code(status: GetMessageStatus, offset: int) -> ResponseCode:
 
 @dataclass(frozen=True, slots=True)
 class WaitingPull:
-    """What is needed to run a held pull again."""
+    """Everything needed to run a held pull again."""
 
     connection: Connection
     request: RemotingCommand
@@ -74,7 +74,7 @@ class WaitingPull:
 
 
 class PullHandlers:
-    """Answering pulls now or later."""
+    """Answers pulls, now or later."""
 
     def __init__(
         self, controller: BrokerController, offsets: OffsetHandlers, writer: MessageWriter
@@ -109,7 +109,7 @@ class PullHandlers:
     def _pull(self, pull: WaitingPull, *, first: bool) -> RemotingCommand | None:
         header = pull.header
         wanted = self._check(pull)
-        # Upstream always gives the first message, whatever number is asked for (C-370).
+        # Upstream always gives at least one message, whatever number is asked for (C-370).
         count_max = max(header.max_msg_nums, 1)
         began_ms = self._clock.monotonic_ms()
         result = self._store.get(
@@ -199,7 +199,7 @@ class PullHandlers:
         return condition_filter(expression)
 
     def _registered_condition(self, header: PullMessageRequestHeader) -> Expression:
-        """Return what the group's last heartbeat left, numbers 12 and 13 of C-357."""
+        """Return the condition of the group's last heartbeat, numbers 12 and 13 of C-357."""
         known = self._controller.filters.get(header.topic, header.consumer_group)
         if known is None:
             raise refusal(
@@ -276,7 +276,7 @@ class PullHandlers:
 
         def is_wanted(offset: int) -> bool:
             if self._arrival.is_spent():
-                return True  # whoever waits finds out by itself, in its turn
+                return True  # a waiting pull is answered by itself, in its turn
             records = self._store.get(header.topic, header.queue_id, offset, 1).records
             before = budget.left
             wants = not records or accept(bytes(records[0]))
@@ -302,17 +302,17 @@ class PullHandlers:
             self._set_timer(deadline_ms)
 
     def arrived(self, topic: str, queue_id: int, max_offset: int, tags_code: int) -> None:
-        """A message was stored: wake who waits for it, once this turn of the loop is done."""
+        """Wake the pulls that wait for a stored message, after this turn of the loop."""
         self._arrival.left = FILTER_STEPS_PER_ARRIVAL
         woken = self.polls.arrived(topic, queue_id, tags_code, max_offset - 1)
         if woken:
             self._answer_soon(woken)
 
     def _answer_soon(self, woken: list[HeldPull[WaitingPull]]) -> None:
-        """Answer each when it is its connection's turn.
+        """Answer each woken pull in its connection's turn.
 
-        Not at once, so that all messages that came together go in one answer; and not all by
-        themselves, behind everybody who sends: messages would come faster than they go.
+        Not at once, so that all messages that came together go in one answer; and not as separate
+        work behind all senders, since messages would then come faster than they go.
         """
         for held in woken:
             self._woken[held] = None
@@ -324,12 +324,12 @@ class PullHandlers:
             self._again(held)
 
     def _again(self, held: HeldPull[WaitingPull]) -> None:
-        """Answer a held pull: all checks again, but neither a commit nor a second wait (C-380)."""
+        """Answer a held pull: repeat all checks, but neither commit nor wait again (C-380)."""
         pull = held.pull
         if pull.connection.is_closed:
             return
         if pull.connection.is_congested and not self._closed:
-            # What it does not take would only be memory; it goes on where it stopped.
+            # More than the peer takes would only fill memory; the pull goes on where it stopped.
             pull.connection.when_drained(lambda: self._again(held))
             return
         answer = guarded(
@@ -344,7 +344,7 @@ class PullHandlers:
         sharing.start(self.polls.forgetting(connection))
 
     def close(self) -> None:
-        """Answer everything that waits; nothing is held any more."""
+        """Answer every waiting pull; no pull is held any more."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -355,7 +355,7 @@ class PullHandlers:
     # --- side effects ----------------------------------------------------------------------------
 
     def _note_offset_moved(self, header: PullMessageRequestHeader, result: GetResult) -> None:
-        """Leave a message about a pull outside its queue (C-364)."""
+        """Store a message about a pull outside its queue's bounds (C-364)."""
         queue = MessageQueue(header.topic, self._controller.config.broker_name, header.queue_id)
         event = OffsetMovedEvent(
             consumer_group=header.consumer_group,
@@ -387,13 +387,13 @@ class PullHandlers:
         try:
             self._writer.put(message)
         except (StoreError, LocalProtocolError) as error:
-            # The pull is answered all the same: the event is for whoever watches, the answer for
-            # a consumer that would ask in vain for ever.
+            # The pull is answered nevertheless: the event is for observers, the answer for a
+            # consumer that would otherwise ask in vain for ever.
             logger.warning("no event about an offset that moved: %s", error)
 
 
 def _given_subscription(header: PullMessageRequestHeader) -> SubscriptionData:
-    """Return the subscription a pull carries itself."""
+    """Return the subscription in the pull itself."""
     expression_type = header.expression_type or "TAG"
     try:
         return build_subscription(

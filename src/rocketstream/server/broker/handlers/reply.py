@@ -38,11 +38,11 @@ logger = logging.getLogger("rocketstream.server")
 
 PUSH_TIMEOUT_MS = 10_000
 NO_MESSAGE_ID = "0"
-"""What stands for the id of a reply that is not stored."""
+"""Stands for the id of a reply that is not stored."""
 
 
 class ReplyHandlers:
-    """Bringing replies to the clients that wait for them."""
+    """Delivers replies to the clients that wait for them."""
 
     def __init__(
         self, controller: BrokerController, writer: MessageWriter, sends: SendHandlers
@@ -156,7 +156,10 @@ class ReplyHandlers:
         body: bytes,
         properties: dict[str, str],
     ) -> tuple[str, int] | None:
-        """Store the reply if told to; return its id and offset. Failing is only logged (C-481)."""
+        """Store the reply if configured; return its id and offset.
+
+        A failure is only logged (C-481).
+        """
         controller = self._controller
         if not controller.config.store_reply_message:
             return None

@@ -1,7 +1,7 @@
 """The broker's figures: codes 28 and 315.
 
-Law: figures as upstream names them, all that Apache's 4.9.7 has, for its readers fail where one is
-missing; a figure that is not known is what upstream begins with, never one made up.
+Law: figures under upstream's names, all that Apache's 4.9.7 has, since its readers fail where one
+is missing; an unknown figure has the value upstream begins with, never an invented one.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from rocketstream.server.dispatch import Handler, ok, refusal
 from rocketstream.transport.aio import Connection
 
 VERSION_TEXT = "V4_9_8"
-"""What the announced protocol version is called; tools print it."""
+"""Name of the announced protocol version; tools print it."""
 CAPACITIES = {
     "sendThreadPoolQueueCapacity": 10_000,
     "pullThreadPoolQueueCapacity": 100_000,
     "queryThreadPoolQueueCapacity": 20_000,
     "EndTransactionThreadPoolQueueCapacity": 100_000,
 }
-"""Upstream's: requests are answered as they are read here, nothing waits in a thread pool."""
+"""Capacities of upstream's queues; requests are answered as they are read here, without a queue."""
 BUFFERS_WITHOUT_POOL = 2**31 - 1
-"""What upstream says of buffers where there is no pool of them."""
+"""Upstream's value for buffers where there is no pool of them."""
 
 
 class RuntimeHandlers:
-    """Figures of the whole broker, and statistics of its topics and groups."""
+    """Requests for figures of the whole broker, and statistics of its topics and groups."""
 
     def __init__(self, controller: BrokerController) -> None:
         self._controller = controller
@@ -173,12 +173,12 @@ class RuntimeHandlers:
 
 
 def _percent(part: int, whole: int) -> float:
-    """Return a ratio of two digits, rounded up as upstream does."""
+    """Return a ratio as text with two digits, rounded up as upstream does."""
     return math.ceil(part * 100 / whole) / 100 if whole else -1.0
 
 
 def _size(count: int) -> str:
-    """Return bytes as upstream writes them: ``12.8 KiB``."""
+    """Return a number of bytes as upstream writes it: ``12.8 KiB``."""
     if count < 1024:
         return f"{count} B"
     power = min((count.bit_length() - 1) // 10, 6)

@@ -1,7 +1,7 @@
 """Sends: codes 10, 310 and 320, read and answered in the general way (C-425 to C-431, W 2.2).
 
-Law: reads a request, has the policy of ``core.sends`` decide, stores and answers; decides nothing.
-Most usual sends never come here: ``send_run`` takes them.
+Law: reads a request, lets ``core.sends`` decide, stores and answers; decides nothing itself. Most
+usual sends never come here: ``send_run`` takes them.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ SENDS = frozenset({
 
 
 class SendHandlers:
-    """Storing what producers send.
+    """Stores the messages producers send.
 
     Attributes:
-        runs: takes usual sends before they are decoded, as many as came together.
+        runs: takes usual sends before they are decoded, all that came together.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class SendHandlers:
 
     @property
     def _rules(self) -> sends.SendRules:
-        config = self._controller.config  # another one when somebody has changed a setting
+        config = self._controller.config  # replaced when a setting was changed
         return sends.SendRules(
             config.cluster_name,
             self._controller.host,
@@ -95,7 +95,7 @@ class SendHandlers:
         return self._answer(connection, request, request.header(SendMessageRequestHeader))
 
     def send_v2(self, connection: Connection, request: RemotingCommand) -> Answer | AnswerSteps:
-        """Codes 310 and 320; which of the two it is, the header says."""
+        """Codes 310 and 320; the header tells which of the two it is."""
         header = SendMessageRequestHeader.from_ext_v2(request.ext_fields or {})
         return self._answer(connection, request, header)
 
@@ -128,12 +128,12 @@ class SendHandlers:
     def queue_for(
         self, connection: Connection, header: SendMessageRequestHeader
     ) -> Generator[asyncio.Future[Any], None, int]:
-        """Return the queue a message goes to; a topic that is made counts before it does.
+        """Return the queue a message goes to; a topic created for it counts first.
 
         Raises:
-            BrokerError: the answer to give instead.
-            ConfigurationError: a topic name nobody may use.
-            StoreError: the topic is new and cannot be written down.
+            BrokerError: the refusal to answer with.
+            ConfigurationError: nobody may use the topic name.
+            StoreError: the topic is new and cannot be persisted.
         """
         config = yield from self._open_topic(header)
         return self._queue_of(connection, header, config)
@@ -151,7 +151,7 @@ class SendHandlers:
             made = self._make_topic(header)
             if isinstance(made, TopicConfig):
                 return made
-            # The first messages of a topic wait until it is written down; others need not.
+            # The first messages of a topic wait until it is persisted; later ones need not.
             yield made
             made.result()
         return config
@@ -159,7 +159,7 @@ class SendHandlers:
     def _make_topic(
         self, header: SendMessageRequestHeader
     ) -> TopicConfig | asyncio.Future[asyncio.Future[None]]:
-        """Return the topic of a send that is not open, or a future that is done when it counts."""
+        """Return the topic of a send that is not open, or a future that is done once it counts."""
         topic = header.topic
         sends.check_topic(topic)
         config = self._topics.wanted_by_send(
@@ -214,7 +214,7 @@ class SendHandlers:
         except LocalProtocolError:
             if not send.is_special:
                 raise
-            # What a delay or a transaction adds to the properties was too much.
+            # A delay or a transaction made the properties too long.
             raise sends.illegal(rules) from None
         self._controller.put_count.total += 1
         msg_id = f"{self._id_prefix}{result.physical_offset:016X}"
@@ -269,7 +269,7 @@ class SendHandlers:
         *,
         wants_flush: bool,
     ) -> RemotingCommand | None:
-        """Return the answer for what is stored; None where it waits for the flush."""
+        """Return the answer for stored messages; None where it waits for the flush."""
         response = SendAnswer(self._answers, msg_id, queue_id, result.queue_offset)
         if self._gate is None or not wants_flush:
             return response
@@ -296,7 +296,7 @@ class SendHandlers:
         return response
 
     def refuse_oversized(self, request: OversizedCommand) -> RemotingCommand:
-        """Return the reply to a request whose body was not kept: that to a send is upstream's."""
+        """Return the reply to a request whose body was dropped; for a send it is upstream's."""
         if request.code in SENDS:
             return self._refusal_of(sends.illegal(self._rules))
         return refuse_oversized_request(request)

@@ -1,6 +1,6 @@
 """Messages consumers send back: code 36 (C-398 to C-402, C-592).
 
-Law: one rule with the retry sends of handlers.send: more attempts than allowed means the
+Law: the same rule as for the retry sends of handlers.send: more attempts than allowed means the
 dead-letter topic at once, without delay.
 """
 
@@ -49,7 +49,7 @@ FIRST_RETRY_LEVEL = 3
 
 
 class SendBackHandlers:
-    """Parking a message for another attempt, or giving it up."""
+    """Stores a message for another attempt, or gives it up."""
 
     def __init__(
         self, controller: BrokerController, writer: MessageWriter, gate: FlushGate | None
@@ -80,13 +80,13 @@ class SendBackHandlers:
         stored = self._stored(header.offset)
         access = self._controller.access
         if access is not None:
-            # Or whoever may read one group could read every topic through its retries.
+            # Otherwise the readers of one group could read every topic through its retries.
             access.check_stored(connection, request, stored.head.topic, SUB)
         message = self._next_attempt(header, settings, stored, request.version)
         return self._put(connection, request, message, header.group)
 
     def _check_group(self, group: str) -> None:
-        """Refuse what could never be delivered: the delay would hide it (C-399)."""
+        """Refuse a send-back that could never be delivered: the delay would hide it (C-399)."""
         try:
             names.check_consumer_group(group)
         except ConfigurationError as error:
@@ -138,7 +138,7 @@ class SendBackHandlers:
     ) -> RemotingCommand | None:
         try:
             result = self._writer.put(message)
-        except LocalProtocolError:  # what a retry adds was too much; Apache's word for it
+        except LocalProtocolError:  # a retry's properties made it too long; Apache's word
             raise refusal(ResponseCode.SYSTEM_ERROR, "PROPERTIES_SIZE_EXCEEDED") from None
         except StoreError as error:
             text = f"the message was not stored: {error.message}"

@@ -1,8 +1,8 @@
-"""Usual sends taken together: all that one read of a socket brought are stored with one write.
+"""Stores all usual sends that one read of a socket brought with one write.
 
-Law: takes what :mod:`protocol.send_form` recognises and nothing special is to be done with; leaves
-everything else, and whatever is to be refused, to the general way. Answers after the write that
-holds a message, never before.
+Law: takes sends that :mod:`protocol.send_form` recognises and that need nothing special; leaves all
+others, and those to be refused, to the general way. A message is answered after the write that
+holds it, never before.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from rocketstream.server.store import Place
 from rocketstream.transport.aio import Connection
 
 RUN_BYTES_MAX: Final = 256 * 1024
-"""Bodies of one run: others must not wait for much more than a slice."""
+"""Most bytes of bodies in one run, so that others wait hardly longer than a slice."""
 RUN_SENDS_MAX: Final = 256
 _ASK_EVERY: Final = 8
 _FORMS_MAX: Final = 256
-"""Forms of all connections; one takes some 15 KB, and a millisecond to be made."""
+"""Most forms of all connections; one takes some 15 KB, and a millisecond to make."""
 _RECENT_MAX: Final = 16
-"""Forms that stay when the connections they were made for are gone."""
+"""Most forms kept after the connections they were made for are gone."""
 _FORMS_OF_PEER_MAX: Final = 4
-"""Forms tried for a connection; what is of none of them goes the general way."""
+"""Most forms tried for a connection; sends of other forms go the general way."""
 _SEEN_BEFORE_LEARNT: Final = 3
 _SEEN_MAX: Final = 16
 _VAIN_MAX: Final = 32
-"""After so many sends of no known form in a row a connection's are not looked at any more."""
+"""After this many sends in a row without a known form, a connection's sends are not tried."""
 _LANES_MAX: Final = 4096
 _TAGS_MAX: Final = 4096
 
@@ -69,7 +69,7 @@ class Peer:
 
 
 class _Lane:
-    """A queue of a topic, as the sends of a client name it."""
+    """A queue of a topic, under the name a client's sends use."""
 
     __slots__ = ("config", "key", "queue_id", "sys_flag", "topic", "topic_head")
 
@@ -80,16 +80,16 @@ class _Lane:
         self.sys_flag = sys_flag
         self.topic_head = topic_head(topic.encode())
         self.config = config
-        """As it was when the queue was found to be usual; another one has to be looked at."""
+        """The topic's configuration when last checked; if it has changed it is checked again."""
 
 
 class SendRuns:
-    """Takes runs of usual sends straight from what connections received.
+    """Takes runs of usual sends straight from the bytes connections received.
 
     Args:
         controller: the broker's tables and its store.
         gate: waits for the flusher; None with async flush.
-        answers: the answers' template.
+        answers: template of the answers.
         refuse: makes the answer to a send that failed.
     """
 
@@ -119,7 +119,7 @@ class SendRuns:
     # --- learning --------------------------------------------------------------------------------
 
     def learn(self, connection: Connection, properties: Mapping[str, str]) -> None:
-        """Hear of a usual send that came the general way; many like it become a form."""
+        """Learn from a usual send that came the general way; repeated ones become a form."""
         peer: Peer | None = connection.attributes.get(Peer)
         if peer is None:
             peer = connection.attributes[Peer] = Peer(pack_host(*connection.peer_host))
@@ -148,7 +148,7 @@ class SendRuns:
     def _find(
         self, peer: Peer, data: bytes | bytearray, begin: int, end: int
     ) -> re.Match[bytes] | None:
-        """Read a header by the form of the one before, or by another of its peer's."""
+        """Read a header by the form of the last one, or by another form of the peer."""
         assert peer.form is not None
         found = peer.form.match(data, begin, end)
         if found is not None or not data.startswith(_SEND, begin):
@@ -193,10 +193,10 @@ class SendRuns:
         position: int,
         until: Callable[[], bool],
     ) -> int:
-        """Store and answer the usual sends the bytes begin with, as many as are there whole.
+        """Store and answer the complete usual sends the bytes begin with.
 
         Returns:
-            Where the first frame begins that is none, or not whole.
+            Where the first frame begins that is not a usual send, or not complete.
         """
         peer: Peer | None = connection.attributes.get(Peer)
         if peer is None or peer.form is None:
@@ -225,7 +225,7 @@ class SendRuns:
         drafts: list[Draft],
         asked: list[_Asked],
     ) -> int:
-        """Read one usual send; return where it ends, 0 when what is there is none."""
+        """Read one usual send; return where it ends, 0 when the bytes do not hold one."""
         if len(data) - position < 8:
             return 0
         length: int
@@ -271,7 +271,7 @@ class SendRuns:
     # --- storing and answering -------------------------------------------------------------------
 
     def _put(self, connection: Connection, drafts: list[Draft], asked: list[_Asked]) -> None:
-        """Store messages, and answer each once it is stored, or on the disk where that counts."""
+        """Store messages; answer each once stored, or with sync flush once on the disk."""
         places, error = self._store.put_many(drafts)
         count = len(places)
         if count:

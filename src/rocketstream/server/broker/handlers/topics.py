@@ -38,7 +38,7 @@ QUEUES_MAX = 65_536
 
 
 class TopicHandlers:
-    """Creating, deleting and describing topics."""
+    """Requests that create, delete and describe topics."""
 
     def __init__(self, controller: BrokerController) -> None:
         self._controller = controller
@@ -57,7 +57,7 @@ class TopicHandlers:
         }
 
     def update(self, connection: Connection, request: RemotingCommand) -> AnswerSteps:
-        """Code 17: answered when the name servers know the topic."""
+        """Code 17: answered once the name servers know the topic."""
         header = request.header(CreateTopicRequestHeader)
         self._check_name(header.topic)
         self._check_numbers(header)
@@ -98,7 +98,7 @@ class TopicHandlers:
             raise refusal(ResponseCode.SYSTEM_ERROR, text)
 
     def delete(self, connection: Connection, request: RemotingCommand) -> AnswerSteps:
-        """Code 215: answered when nothing of the groups' progress is left on the disk either.
+        """Code 215: answered once the groups' offsets in the topic are gone from the disk, too.
 
         A topic of the same name begins at 0 again; an old offset would skip its first messages.
         """
@@ -143,14 +143,14 @@ class TopicHandlers:
         return ok_in_parts((yield from table.encoding()))
 
     def consumed_by(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """Code 300: who subscribes now, and who has progress."""
+        """Code 300: the groups that subscribe now, and those that have offsets."""
         topic = request.header(QueryTopicConsumeByWhoRequestHeader).topic
         controller = self._controller
         groups = controller.consumers.groups_of(topic) | controller.offsets.groups_of(topic)
         return ok(body=GroupList(groups).encode())
 
     def time_span(self, _: Connection, request: RemotingCommand) -> Steps:
-        """Code 303: between which store times a group's progress lies, by queue."""
+        """Code 303: the store times between which a group's progress lies, by queue."""
         header = request.header(QueryConsumeTimeSpanRequestHeader)
         config = self._known(header.topic)
         spans = []

@@ -1,4 +1,4 @@
-"""How transactions end: code 37 (C-413 to C-416).
+"""The ends of transactions: code 37 (C-413 to C-416).
 
 Law: thin over transaction_service; the checks are upstream's EndTransactionProcessor's.
 """
@@ -27,7 +27,7 @@ _ENDS = (MessageSysFlag.TRANSACTION_COMMIT, MessageSysFlag.TRANSACTION_ROLLBACK)
 
 
 class TransactionHandlers:
-    """Commits and rollbacks."""
+    """Commits and rolls back."""
 
     def __init__(self, controller: BrokerController, service: TransactionService) -> None:
         self._controller = controller
@@ -38,7 +38,7 @@ class TransactionHandlers:
         return {RequestCode.END_TRANSACTION: self.end}
 
     def end(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
-        """Code 37; an undecided end is not answered, the check asks again."""
+        """Code 37; an undecided end is not answered, since the next check asks again."""
         header = request.header(EndTransactionRequestHeader)
         if header.commit_or_rollback not in _ENDS:
             logger.info(
@@ -71,7 +71,7 @@ class TransactionHandlers:
         return ok()
 
     def _half(self, header: EndTransactionRequestHeader) -> StoredMessage:
-        """Return the half message an end is about, after upstream's three comparisons (C-414)."""
+        """Return the half message an end is about, after upstream's three checks (C-414)."""
         half = self._service.read(header.commit_log_offset)
         if half is None or half.head.topic != names.TRANS_HALF_TOPIC:
             raise refusal(ResponseCode.SYSTEM_ERROR, NOT_FOUND)

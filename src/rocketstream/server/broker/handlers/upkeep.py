@@ -1,6 +1,6 @@
 """Looking into and tidying up a broker: codes 306, 308, 314, 316, 321, 323, 328, 329 (W 2.5).
 
-Law: thin. What upstream does wrong here (C-332, C-537) is done as it was meant.
+Law: thin. Mistakes of upstream (C-332, C-537) are corrected.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from rocketstream.transport.aio import Connection
 
 ENTRIES_MAX = 10_000
 NO_FILTER_DATA = "null"
-"""Upstream writes what it has as JSON, nothing included."""
+"""Upstream writes its result as JSON, even an empty one."""
 NOT_RESUMED = "Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed."
 
 
 class UpkeepHandlers:
-    """What operators ask of one broker."""
+    """Operators' requests about one broker."""
 
     def __init__(self, controller: BrokerController, transactions: TransactionService) -> None:
         self._controller = controller
@@ -59,7 +59,7 @@ class UpkeepHandlers:
     # --- offsets ---------------------------------------------------------------------------------
 
     def correction_offset(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """Code 308: how far all groups are at least; nothing is removed (C-332)."""
+        """Code 308: the lowest offsets of all groups; nothing is removed (C-332)."""
         header = request.header(QueryCorrectionOffsetRequestHeader)
         store, topic = self._controller.store, header.topic
         found = correction_offsets(
@@ -89,7 +89,7 @@ class UpkeepHandlers:
     # --- the store -------------------------------------------------------------------------------
 
     def consume_queue(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """Code 321: entries of a queue's index as they are in the file."""
+        """Code 321: entries of a queue's index, exactly as in the file."""
         header = request.header(QueryConsumeQueueRequestHeader)
         store, topic, queue_id = self._controller.store, header.topic, header.queue_id
         if queue_id not in store.queue_ids(topic):
@@ -120,11 +120,11 @@ class UpkeepHandlers:
         body.filter_data = found.encode(pretty=True).decode() if found else NO_FILTER_DATA
 
     def clean_queues(self, _: Connection, __: RemotingCommand) -> RemotingCommand:
-        """Code 306: indexes go together with the log files they point into, so nothing is left."""
+        """Code 306: indexes go together with their log files, so nothing is left to do."""
         return ok()
 
     def clean_topics(self, _: Connection, __: RemotingCommand) -> RemotingCommand:
-        """Code 316: queues of topics that do not exist any more."""
+        """Code 316: removes queues of topics that no longer exist."""
         controller = self._controller
         for topic in controller.store.topics():
             if controller.topics.get(topic) is None and not names.is_system_topic(topic):
@@ -132,7 +132,7 @@ class UpkeepHandlers:
         return ok()
 
     def delete_expired(self, _: Connection, __: RemotingCommand) -> RemotingCommand:
-        """Code 329: log files past their time go at once, at any hour."""
+        """Code 329: removes log files past their time at once, at any hour."""
         try:
             self._controller.store.delete_expired(manual=True)
         except OSError as error:
@@ -161,7 +161,7 @@ class UpkeepHandlers:
         return ok(body=ProducerTableInfo(table).encode())
 
     def resume_half(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """Code 323: a half message that was given up is checked again from the start."""
+        """Code 323: a half message that was given up is checked again from the beginning."""
         header = request.header(ResumeCheckHalfMessageRequestHeader)
         offset = decode_offset_msg_id(header.msg_id or "")[2]
         stored = self._transactions.read(offset)

@@ -1,1 +1,1 @@
-"""What a name server knows and decides, free of sockets and clocks."""
+"""The routing table and settings of a name server, free of sockets and clocks."""

@@ -1,7 +1,7 @@
-"""The routing table of a name server: who registered, which topics it has, who is gone.
+"""The routing table of a name server: the registered brokers, their topics, and who has left.
 
-Law: pure. Every call is an event with the time it happened, on a clock that only
-grows; nothing is looked up outside. Upstream: RouteInfoManager (C-441 to C-444, W 2.7).
+Law: pure. Every call is an event with the time it happened, on a clock that only grows; no other
+source is read. Upstream: RouteInfoManager (C-441 to C-444, W 2.7).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class BrokerIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """What a registration tells the broker: where its master is, if it is a slave of a live one."""
+    """The answer to a registration: for a slave the address of its master, if that is alive."""
 
     master_address: str | None = None
     ha_server_address: str | None = None
@@ -52,7 +52,7 @@ class Registered:
 
 @dataclass(slots=True)
 class LiveBroker:
-    """One registered address and when it was last heard of."""
+    """One registered address, and when it last gave a sign of life."""
 
     identity: BrokerIdentity
     heard_ms: float
@@ -71,7 +71,7 @@ class RouteTable:
         self._topics_max = topics_max
         self._queues: dict[str, dict[str, QueueData]] = {}
         self._topics_of: dict[str, set[str]] = {}
-        """The topics of each broker, so that its end costs what it has, not what all have."""
+        """The topics of each broker, so that removing a broker costs only its own topics."""
         self._brokers: dict[str, BrokerData] = {}
         self._clusters: dict[str, set[str]] = {}
         self._live: dict[str, LiveBroker] = {}
@@ -90,13 +90,13 @@ class RouteTable:
         channel: Hashable,
         now_ms: float,
     ) -> Generator[None, None, Registered]:
-        """Take one registration; topics count only from a master with news (C-442).
+        """Take one registration; its topics count only from a master with a new version (C-442).
 
-        All steps but the last make ready, the last takes over: nobody ever sees half a
-        registration, and one that is given up leaves no trace.
+        All steps but the last prepare the registration, the last one applies it: nobody ever sees
+        half a registration, and an abandoned one leaves no trace.
 
         Raises:
-            BrokerError: there is no room for it; nothing has changed.
+            BrokerError: there is no room for the registration; nothing has changed.
         """
         queues: dict[str, QueueData] = {}
         if topics is not None and identity.id == MASTER_ID:
@@ -104,7 +104,7 @@ class RouteTable:
                 queues[config.topic_name] = _queue_data(identity.name, config)
                 if number % TOPICS_PER_STEP == 0:
                     yield
-        # Here, not before the steps: others may have registered meanwhile.
+        # Checked here, not before the steps: others may have registered meanwhile.
         problem = self.no_room(identity, topics)
         if problem is not None:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, problem)
@@ -124,7 +124,7 @@ class RouteTable:
     def no_room(
         self, identity: BrokerIdentity, topics: Mapping[str, TopicConfig] | None
     ) -> str | None:
-        """Return why a registration cannot be taken, None when it can."""
+        """Return why there is no room for a registration; None when there is."""
         if identity.address not in self._live and len(self._live) >= self._brokers_max:
             return (
                 f"broker {identity.name} at {identity.address} is not taken: this name server "
@@ -172,17 +172,17 @@ class RouteTable:
         self._topics_of.setdefault(broker_name, set()).update(given)
 
     def is_changed(self, address: str, data_version: DataVersion | None) -> bool:
-        """Whether the topics of the broker differ from what is known."""
+        """Whether a broker's topics have another version than the known one."""
         live = self._live.get(address)
         return live is None or live.data_version != data_version
 
     def data_version(self, address: str) -> DataVersion | None:
-        """The version of the topics last registered from an address."""
+        """Return the version of the topics last registered from an address."""
         live = self._live.get(address)
         return live.data_version if live else None
 
     def refresh(self, address: str, now_ms: float) -> None:
-        """A sign of life without news."""
+        """Take note of a sign of life without changes."""
         live = self._live.get(address)
         if live:
             live.heard_ms = now_ms
@@ -190,7 +190,7 @@ class RouteTable:
     # --- leaving ---------------------------------------------------------------------------------
 
     def unregister(self, identity: BrokerIdentity) -> None:
-        """Remove one address; with its last address the broker and its topics go."""
+        """Remove one address; after its last address the broker and its topics are removed too."""
         self._live.pop(identity.address, None)
         self._filter_servers.pop(identity.address, None)
         data = self._brokers.get(identity.name)
@@ -223,14 +223,14 @@ class RouteTable:
             del self._topics_of[broker_name]
 
     def channel_closed(self, channel: Hashable) -> list[BrokerIdentity]:
-        """Remove what registered over a connection that is gone; return it."""
+        """Remove the registrations of a closed connection and return the brokers' identities."""
         gone = [live.identity for live in self._live.values() if live.channel is channel]
         for identity in gone:
             self.unregister(identity)
         return gone
 
     def expire(self, now_ms: float) -> list[Hashable]:
-        """Remove brokers silent for 120 s; return their channels, which are to be closed."""
+        """Remove brokers silent for 120 s; return their channels, which the caller closes."""
         late = [b for b in self._live.values() if b.heard_ms + BROKER_EXPIRED_MS < now_ms]
         for live in late:
             self.unregister(live.identity)
@@ -239,7 +239,7 @@ class RouteTable:
     # --- questions -------------------------------------------------------------------------------
 
     def route(self, topic: str) -> TopicRouteData | None:
-        """The brokers of a topic, or None when none of them is known (C-443)."""
+        """Return the brokers of a topic; None when none of them is known (C-443)."""
         queues = self._queues.get(topic, {})
         brokers = [self._brokers[name] for name in queues if name in self._brokers]
         if not queues or not brokers:
@@ -255,18 +255,18 @@ class RouteTable:
         )
 
     def cluster_info(self) -> ClusterInfo:
-        """Clusters, their brokers and addresses."""
+        """Return the clusters, their brokers and addresses."""
         return ClusterInfo(
             broker_addr_table=dict(self._brokers),
             cluster_addr_table={name: sorted(who) for name, who in self._clusters.items()},
         )
 
     def topics(self) -> list[str]:
-        """Every topic any broker registered."""
+        """Return every topic any broker registered."""
         return list(self._queues)
 
     def topics_by_flag(self, is_wanted: Callable[[int], bool]) -> list[str]:
-        """The topics whose sysFlag, as their first broker registered it, is wanted."""
+        """Return topics whose sysFlag, as first registered, ``is_wanted`` accepts."""
         return [
             topic
             for topic, queues in self._queues.items()
@@ -274,12 +274,12 @@ class RouteTable:
         ]
 
     def topics_of_cluster(self, cluster: str) -> list[str]:
-        """The topics of one cluster's brokers."""
+        """Return the topics of one cluster's brokers."""
         names = self._clusters.get(cluster, set())
         return [t for t, queues in self._queues.items() if not names.isdisjoint(queues)]
 
     def system_topics(self) -> tuple[list[str], str | None]:
-        """Cluster names and broker names, with one broker's address (W 2.7, code 304)."""
+        """Return cluster names, broker names and one broker's address (W 2.7, code 304)."""
         names = [*self._clusters, *(n for who in self._clusters.values() for n in sorted(who))]
         address = next((a for b in self._brokers.values() for a in b.broker_addrs.values()), None)
         return names, address
@@ -287,7 +287,7 @@ class RouteTable:
     # --- administration --------------------------------------------------------------------------
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
-        """Forget a topic everywhere, or on one cluster's brokers."""
+        """Remove a topic everywhere, or only from one cluster's brokers."""
         if topic not in self._queues:
             return
         if not cluster:
@@ -299,14 +299,14 @@ class RouteTable:
             self._forget_topic_of(name, topic)
 
     def wipe_write_permission(self, broker_name: str) -> int:
-        """Clear the write bit of a broker's queues; return how many topics it has (C-444)."""
+        """Clear the write bit of a broker's queues; return its number of topics (C-444)."""
         found = self._queue_datas_of(broker_name)
         for data in found:
             data.perm &= ~Perm.WRITE
         return len(found)
 
     def add_write_permission(self, broker_name: str) -> int:
-        """Make a broker's queues readable and writable again; return how many topics it has."""
+        """Set read and write bits of a broker's queues; return its number of topics."""
         found = self._queue_datas_of(broker_name)
         for data in found:
             data.perm = Perm.READ | Perm.WRITE
@@ -329,7 +329,7 @@ def _queue_data(broker_name: str, config: TopicConfig) -> QueueData:
 class KeyValueTable:
     """Small settings by namespace and key, such as the order configuration of topics.
 
-    ``generation`` moves with every change, so that a writer knows what it has saved.
+    ``generation`` grows with every change, so that a writer knows what it has saved.
     """
 
     def __init__(
@@ -344,7 +344,7 @@ class KeyValueTable:
         self.generation = 0
 
     def load(self, wrapper: KVConfigSerializeWrapper) -> None:
-        """Take over what a file holds."""
+        """Take over the content of a file."""
         self._table = {name: dict(pairs) for name, pairs in wrapper.config_table.items()}
         self._count = sum(map(len, self._table.values()))
         self._chars = sum(
@@ -358,7 +358,7 @@ class KeyValueTable:
         return KVConfigSerializeWrapper({name: dict(v) for name, v in self._table.items()})
 
     def put(self, namespace: str, key: str, value: str) -> str | None:
-        """Set a value; return why not when there is no room for it."""
+        """Set a value; return why there is no room for it, None when there is."""
         before = self.get(namespace, key)
         grows = _chars(namespace, key, value)
         if before is not None:
@@ -388,7 +388,7 @@ class KeyValueTable:
             self.generation += 1
 
     def namespace(self, namespace: str) -> dict[str, str] | None:
-        """Return all pairs of a namespace, or None when it was never used."""
+        """Return all pairs of a namespace; None when it was never used."""
         found = self._table.get(namespace)
         return dict(found) if found is not None else None
 
