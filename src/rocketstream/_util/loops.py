@@ -73,8 +73,9 @@ class LoopThread:
         An interrupted or timed-out wait cancels the coroutine.
 
         Raises:
-            TimeoutError: not done after ``timeout_ms``.
-            ClientStateError: closed, or called on the loop's own thread (it would wait for itself).
+            TimeoutError: the coroutine was not done after ``timeout_ms``.
+            ClientStateError: the loop is closed, or this is its own thread (it would wait for
+                itself).
             ForkedClientError: called in a forked child, where the thread does not exist.
         """
         if threading.current_thread() is self._thread:
@@ -97,7 +98,7 @@ class LoopThread:
         """Start ``coro`` on the loop without waiting.
 
         Raises:
-            ClientStateError: closed.
+            ClientStateError: the loop is closed.
             ForkedClientError: called in a forked child.
         """
         try:
@@ -113,7 +114,7 @@ class LoopThread:
         """Have ``function(*args)`` called on the loop; returns at once.
 
         Raises:
-            ClientStateError: closed.
+            ClientStateError: the loop is closed.
             ForkedClientError: called in a forked child.
         """
         self._check_process()

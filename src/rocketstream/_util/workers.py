@@ -43,8 +43,7 @@ class Workers(Protocol):
     def start(self, name: str, step: Step, *, first_s: float) -> Worker:
         """Call ``step`` after ``first_s`` seconds, then after each pause it returns.
 
-        A step answers for its own errors; one that raises all the same is logged and not called
-        again.
+        A step handles its own errors; one that raises nevertheless is logged and not called again.
         """
         ...
 

@@ -53,11 +53,11 @@ class StoredForm:
         self.trace_on = trace_on
 
     def read(self, data: bytes | bytearray, at: int) -> tuple[int, int, StoredValues] | None:
-        """Read the frame that begins at a place, if it is complete and of this form.
+        """Read the frame that begins at ``at``, if it is complete and of this form.
 
         Returns:
-            Where it ends, its opaque, and its values; the transaction id is the message id where
-            there is none.
+            Where the frame ends, its opaque id, and its values; without a transaction id the
+            message id stands in its place.
         """
         found = self._match(data, at)
         if found is None:

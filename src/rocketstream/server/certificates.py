@@ -46,7 +46,7 @@ class CertificateFiles:
         cert_file: the server's certificate.
         key_file: its key.
         client_cert_file: a client's certificate.
-        client_key_file: its key.
+        client_key_file: the client's key.
     """
 
     ca_file: Path

@@ -79,11 +79,11 @@ class ServerTls:
     def own_client_context(self) -> ssl.SSLContext | None:
         """Return the context for connections to the server's own name server; None for plain ones.
 
-        It trusts what it shows itself, and shows it: where clients must show a certificate, the
-        server's own must be good for a client too.
+        It trusts the server's own certificate, and shows it: where clients must show a certificate,
+        the server's must be valid for a client too.
 
         Raises:
-            ConfigurationError: as ``context``, or the two would not understand each other.
+            ConfigurationError: as in ``context``, or the two contexts would refuse each other.
         """
         if self.mode != "enforcing":
             return None

@@ -54,8 +54,9 @@ class SendingConnection(Connection):
 
         Raises:
             ConnectError: the connection is closed; nothing was sent, ``sink`` is not called.
-            TooManyRequestsError: the bound of requests in flight is reached; likewise.
-            LocalProtocolError: the frame cannot be made; likewise.
+            TooManyRequestsError: the bound of requests in flight is reached; nothing was sent,
+                ``sink`` is not called.
+            LocalProtocolError: the frame cannot be made; nothing was sent, ``sink`` is not called.
         """
         opaque = self._next_opaque()
         self._send(frame_of(opaque), opaque, timeout_ms, sink)

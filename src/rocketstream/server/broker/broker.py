@@ -174,7 +174,7 @@ class Broker:
         controller.started_monotonic_ms = controller.monotonic_ms()
         controller.sharing = Sharing(controller.clock)
         context, tls_mode = self._listening = self.config.listening_with()
-        # The port first: nothing of the store is touched when it is taken.
+        # The port first: nothing of the store is touched if the port is in use.
         self._server = RemotingServer(
             self._dispatch,
             host=self.config.host,
@@ -202,7 +202,7 @@ class Broker:
         await self._registrar.register()
 
     async def _start_vip_port(self) -> None:
-        """Listen for everything but pulls two ports below (W 1.4)."""
+        """Listen two ports below the main port too, for all requests but pulls (W 1.4)."""
         context, tls_mode = self._listening
         self._vip_server = RemotingServer(
             self._dispatch_vip,

@@ -162,10 +162,10 @@ class BrokerController:
     def change_topic(
         self, topic: str, config: TopicConfig | None
     ) -> asyncio.Future[asyncio.Future[None]]:
-        """Make a topic what is given, None deletes it, and tell the name servers.
+        """Set or, with None, delete a topic's configuration, and tell the name servers.
 
-        It counts once it is written down, which a worker does: a topic nobody wrote down would be
-        unreachable after a kill, with all its messages.
+        The change counts once a worker has written it to the disk: a topic that was never written
+        would be unreachable after a kill, with all its messages.
 
         Returns:
             A future that is done when the change counts; its result is a future that is done when

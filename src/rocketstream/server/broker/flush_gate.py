@@ -71,7 +71,7 @@ class FlushGate:
         self._store.when_flushed(end_offset, lambda error: self._flushed(end_offset, error))
 
     def _flushed(self, end_offset: int, error: Exception | None) -> None:
-        """Called from the flusher's thread."""
+        """Take the outcome of a flush (called from the flusher's thread)."""
         try:
             self._loop.call_soon_threadsafe(self._release, end_offset, error)
         except RuntimeError:

@@ -1,6 +1,6 @@
 """Small text files that are replaced as a whole: upstream's config files, but never missing.
 
-Law: text by name; what the text means is the caller's business.
+Law: text by name; only the caller knows what the text means.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ConfigFile:
         self._is_broken = False
 
     def save(self, text: str) -> None:
-        """Replace the text; what was there becomes the backup.
+        """Replace the text; the former one becomes the backup.
 
         The text is on the disk when this returns.
 

@@ -82,7 +82,7 @@ class WalkEnd:
 
 @dataclass(slots=True)
 class Outcome:
-    """What recovery found and did, for the report."""
+    """The findings and actions of recovery, for the report."""
 
     end: WalkEnd
     dispatched: int = 0

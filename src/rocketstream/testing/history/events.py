@@ -205,8 +205,7 @@ class RunEnded(Event):
     """All faults ended and the time to recover is over: everything must be consumed by now."""
 
 
-# --- what happened to the processes
-# -------------------------------------------------------------------
+# --- what happened to the processes --------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,8 +78,8 @@ class Trouble:
         short_read: ``pread`` returns a part.
         eio_write: ``pwrite`` fails.
         eio_read: ``pread`` fails, and reading a whole file.
-        eio_sync: ``sync`` fails, and what was to be synced may be lost.
-        full: nothing gets more space.
+        eio_sync: ``sync`` fails, and the data that was to be synced may be lost.
+        full: no file gets more space.
     """
 
     short_write: float = 0.0

@@ -308,7 +308,7 @@ class SimLoop(asyncio.BaseEventLoop):
     def run_in_executor(
         self, executor: Any, func: Callable[[Unpack[Ts]], T], *args: *Ts
     ) -> asyncio.Future[T]:
-        """Run a function after a moment, at once and in one piece, as if on another thread."""
+        """Run a function a moment later, in one step, as if on another thread."""
         future: asyncio.Future[T] = self.create_future()
 
         def work() -> None:

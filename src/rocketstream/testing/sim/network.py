@@ -67,7 +67,7 @@ class Host:
                 return port
 
     def kill_process(self) -> None:
-        """The process ended: the kernel closes its connections and ports."""
+        """Close connections and ports, as the kernel does when a process ends."""
         self.listeners.clear()
         for endpoint in list(self.endpoints.values()):
             endpoint.kill()

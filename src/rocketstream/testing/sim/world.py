@@ -322,7 +322,7 @@ class World:
         return self.by_loop.get(loop) if isinstance(loop, SimLoop) else None
 
     def identity(self) -> _Identity | None:
-        """Return who the process is whose code runs now."""
+        """Return the identity of the process whose code runs now."""
         node = self.running()
         return None if node is None else node.identity
 

@@ -93,7 +93,7 @@ class ConsumerFilters:
                 self._revive(known)
             return
         if known is not None and known.expression == data.sub_string:
-            # The compiled form, and the time it was born, stay.
+            # The compiled form and its time of creation are kept.
             known.client_version = data.sub_version
             self._revive(known)
             return
@@ -159,7 +159,7 @@ class ConsumerFilters:
         """Take over the content of a file; its conditions are dead until the next heartbeat.
 
         Returns:
-            What was wrong with conditions that do not compile here; they are left out.
+            The errors of conditions that do not compile here; they are left out.
         """
         errors: list[SubscriptionError] = []
         for by_group in table.filter_data_by_topic.values():

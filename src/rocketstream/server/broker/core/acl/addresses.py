@@ -77,7 +77,7 @@ def parse_rule(text: str | None) -> AddressRule:
 
 
 def _of_singles(text: str, items: list[str]) -> AddressRule:
-    """Return the rule of a list, in which upstream takes single addresses only."""
+    """Return the rule of a list; as upstream, a list may have only single addresses."""
     patterns = []
     for item in filter(None, items):
         parts = _parts_of(item)
