@@ -27,6 +27,11 @@ from tests.unit.client.fake_broker import TOPIC, WAIT_S, Asked, FakeBroker, answ
 
 ONE, MANY = RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE
 LONG_MS = int(WAIT_S) * 1000
+GATHERING: dict[str, Any] = {
+    "auto_batch": True,
+    "batch_max_delay_ms": 30_000,
+    "send_msg_timeout_ms": 60_000,
+}
 
 
 @pytest.fixture
@@ -132,8 +137,8 @@ def test_flush_without_a_time_ends_as_the_sends_do(held: FakeBroker) -> None:
 
 
 def test_flush_sends_what_is_gathered_at_once(held: FakeBroker, pool: ThreadPoolExecutor) -> None:
-    """The delay of 3 s is not waited for."""
-    with producer_of(held, auto_batch=True, batch_max_delay_ms=3_000) as producer:
+    """The delay, longer than this test waits, is not waited for."""
+    with producer_of(held, **GATHERING) as producer:
         first = producer.send_async(Message(TOPIC, b"first"))
         (asked,) = held.wait_for(ONE)
         gathered = [producer.send_async(Message(TOPIC, b"%d" % n)) for n in range(3)]
@@ -163,6 +168,35 @@ def test_a_batch_in_parts_has_ended_with_its_last_part(
         stored(held, second, 2)
         flush.result(WAIT_S)
         assert future.done()
+
+
+@pytest.mark.parametrize("way", ["alone", "gathered", "in parts"])
+def test_a_future_has_ended_before_it_is_counted_out(
+    held: FakeBroker, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """So that what ``flush`` waited for is done when it returns, on whatever thread."""
+    ends: list[bool] = []
+    messages = [Message(TOPIC, bytes(400)) for _ in range(4)]
+    settings = GATHERING if way == "gathered" else {"max_message_size": 1_000}
+    with producer_of(held, **settings) as producer:
+        assert producer._outbox is not None
+        window = producer._outbox._window
+        for name in ("leave", "leave_together"):
+            leave = getattr(window, name)
+
+            def watched(*told: Any, leave: Any = leave) -> None:
+                ends.append(future.done())
+                leave(*told)
+
+            monkeypatch.setattr(window, name, watched)
+        future = producer.send_async(messages if way == "in parts" else messages[0])
+        if way == "in parts":
+            for number in range(2):
+                stored(held, held.wait_for(MANY, number + 1)[number], 2)
+        else:
+            stored(held, held.wait_for(ONE)[0])
+        producer.flush(LONG_MS)
+    assert ends == [True]
 
 
 def test_flush_in_a_callback_waits_for_the_others(held: FakeBroker) -> None:
@@ -287,11 +321,10 @@ def test_an_awaited_flush_raises_nothing_for_what_failed(held: FakeBroker) -> No
 
 
 def test_an_awaited_flush_sends_what_is_gathered_at_once(held: FakeBroker) -> None:
-    """The delay of 3 s is not waited for."""
+    """The delay, longer than this test waits, is not waited for."""
 
     async def scenario() -> None:
-        settings: dict[str, Any] = {"auto_batch": True, "batch_max_delay_ms": 3_000}
-        async with aio_producer_of(held, **settings) as producer:
+        async with aio_producer_of(held, **GATHERING) as producer:
             first = asyncio.create_task(producer.send(Message(TOPIC, b"first")))
             (asked,) = await asyncio.to_thread(held.wait_for, ONE)
             gathered = [asyncio.create_task(producer.send(Message(TOPIC, b"x"))) for _ in range(3)]
