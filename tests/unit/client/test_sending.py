@@ -152,7 +152,7 @@ def unwaited() -> Message:
             lambda: [Message("T", b"x"), Message("U", b"x")],
             "topic of its messages must be the same",
         ),
-        (lambda: [Message("T", b"x"), unwaited()], "waitStoreMsgOK"),
+        (lambda: [Message("T", b"x"), unwaited()], "wait_store_msg_ok"),
         (lambda: [delayed()], "delayed messages"),
         (lambda: [Message("%RETRY%g", b"x")], "retry topic"),
         (lambda: [Message("T", b"x" * 1000)], "MAX: 1000"),
