@@ -46,7 +46,7 @@ def send_all(options: argparse.Namespace) -> float:
         for number, first in enumerate(range(0, options.count, 200)):
             some = range(first, min(first + 200, options.count))
             rows = [example(options.topic, row) for row in some]
-            producer.send(rows, queue=queues[number % len(queues)])
+            producer.send(rows, message_queue=queues[number % len(queues)])
     return time.perf_counter() - start
 
 

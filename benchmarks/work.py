@@ -144,7 +144,7 @@ def fill(options: Options) -> Iterator[Round]:
             for index, sent in enumerate(range(0, now.count, most)):
                 amount = min(most, now.count - sent)
                 batch = [example(now.topic, body, sent + n) for n in range(amount)]
-                producer.send(batch, queue=queues[index % len(queues)])
+                producer.send(batch, message_queue=queues[index % len(queues)])
             return counted(now.count, time.perf_counter() - start)
 
         yield once

@@ -50,7 +50,7 @@ class FlightSender:
 
     def _send(self, index: int) -> None:
         batch = self._pending[index]
-        self._producer.send(batch, queue=self._queues[index])
+        self._producer.send(batch, message_queue=self._queues[index])
         self.sent += len(batch)
         self._pending[index] = []
 

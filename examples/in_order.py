@@ -52,7 +52,7 @@ class Ledger(MessageListenerOrderly):
             booking = json.loads(message.body)
             if (booking["account"], booking["booking"]) == (7, 2):
                 self.tries += 1
-                context.suspend_current_queue_time_millis = 100
+                context.suspend_current_queue_time_ms = 100
                 return ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
             with self._lock:
                 self.booked[booking["account"]].append(booking["booking"])

@@ -217,7 +217,9 @@ def test_every_form_of_send(cluster: Cluster, names: Names) -> None:
         async with aio.Producer("pg", namesrv_addr=cluster.namesrv_addr) as producer:
             queues = await producer.fetch_publish_message_queues(names.topic)
             message = Message(names.topic, b"x")
-            assert (await producer.send(message, queue=queues[1])).message_queue == queues[1]
+            assert (await producer.send(message, message_queue=queues[1])).message_queue == queues[
+                1
+            ]
             keyed = await producer.send(message, sharding_key="k")
             assert keyed.message_queue == await producer.queue_of(names.topic, "k")
             picked = await producer.send(message, selector=lambda mqs, m, arg: mqs[arg], arg=2)

@@ -123,7 +123,9 @@ def test_messages_for_one_queue_keep_their_order(cluster: Cluster, names: Names)
     with Producer("pg", namesrv_addr=cluster.namesrv_addr, auto_batch=True) as producer:
         (queue,) = producer.fetch_publish_message_queues(names.topic)
         bodies = [b"%d|" % n + b"x" * (6_000 if n % 9 == 4 else 10) for n in range(200)]
-        futures = [producer.send_async(Message(names.topic, b), queue=queue) for b in bodies]
+        futures = [
+            producer.send_async(Message(names.topic, b), message_queue=queue) for b in bodies
+        ]
         assert [f.result(WAIT_S).queue_offset for f in futures] == list(range(200))
     seen = Seen()
     with consumer_of(cluster.namesrv_addr, names.group, names.topic, seen) as consumer:
@@ -141,7 +143,9 @@ def test_errors_are_those_of_a_send_alone(cluster: Cluster, names: Names) -> Non
         with pytest.raises(SendError, match="body length is zero"):
             producer.send_async(Message(names.topic, b""))
         far = MessageQueue(names.topic, queue.broker_name, 99)
-        futures = [producer.send_async(Message(names.topic, b"x"), queue=far) for _ in range(20)]
+        futures = [
+            producer.send_async(Message(names.topic, b"x"), message_queue=far) for _ in range(20)
+        ]
         errors = [future.exception(WAIT_S) for future in futures]
         assert {e.outcome for e in errors if isinstance(e, SendError)} == {SendOutcome.REJECTED}
         assert all(isinstance(e, SendError) for e in errors)

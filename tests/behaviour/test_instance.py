@@ -92,7 +92,7 @@ def test_an_operator_sees_what_a_consumer_does(cluster: Cluster, names: Names) -
         with Producer("senders", namesrv_addr=cluster.namesrv_addr) as producer:
             for message in numbered(names.topic, range(6)):
                 queues = producer.fetch_publish_message_queues(names.topic)
-                producer.send(message, queue=queues[0])
+                producer.send(message, message_queue=queues[0])
         gate.entered.wait(30)
         gate.seen.wait_consumed(5)
 

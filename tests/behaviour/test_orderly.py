@@ -72,7 +72,7 @@ def test_a_suspended_queue_waits_and_the_others_go_on(cluster: Cluster, names: N
     def verdict(messages: list[MessageExt], context: ConsumeOrderlyContext) -> object:
         if messages[0].queue_id == 0 and messages[0].queue_offset == 3:
             tries.append(messages[0].reconsume_times)
-            context.suspend_current_queue_time_millis = 1  # raised to 10 ms
+            context.suspend_current_queue_time_ms = 1  # raised to 10 ms
             if not released.is_set():
                 return SUSPEND
         return SUCCESS

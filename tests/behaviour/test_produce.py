@@ -98,20 +98,22 @@ def test_selector_and_fixed_queue_are_honoured(cluster: Cluster, names: Names) -
         queues = producer.fetch_publish_message_queues(names.topic)
         assert [queue.queue_id for queue in queues] == [0, 1, 2, 3]
         message = Message(names.topic, b"x")
-        assert producer.send(message, queue=queues[2]).message_queue == queues[2]
+        assert producer.send(message, message_queue=queues[2]).message_queue == queues[2]
         picked = producer.send(message, selector=lambda mqs, m, arg: mqs[arg], arg=3)
         assert picked.message_queue == queues[3]
         with pytest.raises(MessageInvalidError, match="message's topic not equal mq's topic"):
-            producer.send(message, queue=MessageQueue("Other", "broker-a", 0))
+            producer.send(message, message_queue=MessageQueue("Other", "broker-a", 0))
         with pytest.raises(SendError, match=r"The broker\[broker-x\] not exist") as raised:
-            producer.send(message, queue=MessageQueue(names.topic, "broker-x", 0))
+            producer.send(message, message_queue=MessageQueue(names.topic, "broker-x", 0))
         assert raised.value.outcome is SendOutcome.NOT_SENT
         with pytest.raises(SendError, match="select message queue threw exception"):
             producer.send(message, selector=raising)
         with pytest.raises(SendError, match="select message queue return null"):
             producer.send(message, selector=choosing_nothing)
-        with pytest.raises(ConfigurationError, match="one of queue, selector and sharding_key"):
-            producer.send(message, queue=queues[0], sharding_key="k")
+        with pytest.raises(
+            ConfigurationError, match="one of message_queue, selector, sharding_key"
+        ):
+            producer.send(message, message_queue=queues[0], sharding_key="k")
 
 
 def test_a_batch_goes_to_one_queue_in_order(cluster: Cluster, names: Names) -> None:
@@ -293,8 +295,8 @@ def test_a_refused_message_says_so(cluster: Cluster, names: Names) -> None:
         broker = producer.fetch_publish_message_queues(names.topic)[0].broker_name
         far = MessageQueue(names.topic, broker, 99)
         forms: list[Any] = [
-            lambda m: producer.send(m, queue=far),
-            lambda m: producer.send_async(m, queue=far).result(WAIT_S),
+            lambda m: producer.send(m, message_queue=far),
+            lambda m: producer.send_async(m, message_queue=far).result(WAIT_S),
         ]
         for form in forms:
             with pytest.raises(SendError, match=r"queueId\[99\] is illegal") as raised:

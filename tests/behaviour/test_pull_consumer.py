@@ -156,7 +156,7 @@ def test_wrong_arguments_are_named(cluster: Cluster, names: Names) -> None:
     cluster.create_topic(names.topic, 1)
     mq = MessageQueue(names.topic, "broker-a", 0)
     with puller(cluster, names) as consumer:
-        with pytest.raises(ConfigurationError, match=r"^mq is null"):
+        with pytest.raises(ConfigurationError, match="message_queue must be a rocketstream"):
             consumer.pull(None, None, 0, 32)  # type: ignore[arg-type]
         with pytest.raises(ConfigurationError, match="offset must be a whole number from 0 on"):
             consumer.pull(mq, None, -1, 32)

@@ -90,7 +90,7 @@ def test_a_killed_consumer_loses_nothing_and_never_commits_ahead(
     cluster.create_topic("Kill", QUEUES)
     with Producer("pg", namesrv_addr=cluster.namesrv_addr) as producer:
         for queue in producer.fetch_publish_message_queues("Kill"):
-            producer.send(numbered("Kill", range(MESSAGES // QUEUES)), queue=queue)
+            producer.send(numbered("Kill", range(MESSAGES // QUEUES)), message_queue=queue)
     logs: list[Path] = []
     for number in range(KILLS):
         logs.append(tmp_path / f"log{number}")
@@ -120,7 +120,7 @@ def test_a_living_member_takes_the_queues_of_a_killed_one(cluster: Cluster, tmp_
 
         def both_consume() -> bool:
             nonlocal sent
-            producer.send(numbered("Kill", [sent]), queue=queues[sent % QUEUES])
+            producer.send(numbered("Kill", [sent]), message_queue=queues[sent % QUEUES])
             sent += 1
             return all(log.exists() and log.stat().st_size for log in logs)
 
@@ -129,7 +129,7 @@ def test_a_living_member_takes_the_queues_of_a_killed_one(cluster: Cluster, tmp_
         victim.kill()
         victim.wait(30)
         for queue in queues:
-            producer.send(numbered("Kill", range(100)), queue=queue)
+            producer.send(numbered("Kill", range(100)), message_queue=queue)
         total = sent + 100 * QUEUES
         wait_until(lambda: len(consumed(logs)) >= total, "everything consumed")
         assert heir.stdin is not None

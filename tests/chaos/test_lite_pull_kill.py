@@ -70,7 +70,7 @@ def test_a_killed_lite_pull_consumer_loses_nothing_and_never_commits_ahead(
     cluster.create_topic(TOPIC, QUEUES)
     with Producer("pg", namesrv_addr=cluster.namesrv_addr) as producer:
         for queue in producer.fetch_publish_message_queues(TOPIC):
-            producer.send(numbered(TOPIC, range(MESSAGES // QUEUES)), queue=queue)
+            producer.send(numbered(TOPIC, range(MESSAGES // QUEUES)), message_queue=queue)
     logs: list[Path] = []
     done = 0
     for kill in range(KILLS):

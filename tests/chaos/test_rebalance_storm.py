@@ -145,7 +145,7 @@ class Storm:
             for number in range(first, first + 3)
         ]
         sends = [self._recorder.sending(str(message.keys), TOPIC) for message in batch]
-        await producer.send_batch(batch, queue=mq)
+        await producer.send_batch(batch, message_queue=mq)
         for number, sending in enumerate(sends, first):
             sending.acknowledged_at(mq, number)
         self.sent[mq.queue_id] += len(batch)

@@ -83,7 +83,7 @@ def test_a_bound_on_what_is_not_known_is_not_kept(
     with Admin(rocketmq_cluster.namesrv_addr) as admin:
         admin.topic_create("orders", 2)
     with Producer("cli-progress", namesrv_addr=rocketmq_cluster.namesrv_addr) as producer:
-        producer.send(Message("orders", "x"), queue=MessageQueue("orders", "broker-a", 1))
+        producer.send(Message("orders", "x"), message_queue=MessageQueue("orders", "broker-a", 1))
     done = quick("group", "lag", "done", "--max", "10")
     assert "not known of done" in done.failed()
     assert "1 queue without a committed offset not counted" in done.out

@@ -73,7 +73,7 @@ def fill(
         for number, message in enumerate(messages):
             message.properties["n"] = str(number)
         for at in range(0, len(messages), 100):
-            producer.send(messages[at : at + 100], queue=to)
+            producer.send(messages[at : at + 100], message_queue=to)
 
 
 def new_group(cluster: ApacheCluster, word: str) -> str:
@@ -301,7 +301,7 @@ def test_the_filtered_lag_of_batch_queues_is_right_or_unknown(
     single, batched = queue(topic, 0), queue(topic, 1)
     with Producer("progress", namesrv_addr=cluster.namesrv_addr) as producer:
         for number in range(150):
-            producer.send(Message(topic, b"x", tags="AB"[number % 2]), queue=single)
+            producer.send(Message(topic, b"x", tags="AB"[number % 2]), message_queue=single)
     for _ in range(3):
         send_as_one_record(cluster.broker_addr, batched, [b"x"] * 4, "A")
     for at, end in ((single, 150), (batched, 12)):
@@ -342,7 +342,7 @@ def test_a_condition_that_matches_nothing_is_named_and_a_strict_one_is_not(
     with Producer("progress", namesrv_addr=cluster.namesrv_addr) as producer:
         for number in range(1_200):
             name = "amount" if number == 3 else "Amount"
-            producer.send(Message(topic, b"x", properties={name: "9"}), queue=queue(topic))
+            producer.send(Message(topic, b"x", properties={name: "9"}), message_queue=queue(topic))
     causes = {}
     for condition in ("amount > 5", "price > 5"):
         group = new_group(cluster, "conditional")

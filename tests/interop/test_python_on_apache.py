@@ -179,7 +179,9 @@ def test_chosen_queue_and_delay_are_honoured(
     with push_consumer(apache_cluster.namesrv_addr, group, topic, collector):
         with Producer(f"{group}-p", namesrv_addr=apache_cluster.namesrv_addr) as producer:
             queues = sorted(producer.fetch_publish_message_queues(topic))
-            chosen = producer.send(Message(topic, body_of("q", 0), keys="q"), queue=queues[5])
+            chosen = producer.send(
+                Message(topic, body_of("q", 0), keys="q"), message_queue=queues[5]
+            )
             producer.send(Message(topic, body_of("d", 0), keys="d", delay_level=1))
         collector.wait(2)
 

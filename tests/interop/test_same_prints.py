@@ -81,7 +81,7 @@ def filled(namesrv: str, stack: ExitStack) -> list[str]:
         for number in range(COUNT):
             message = Message(TOPIC, b"x" * 100, tags="A", keys=f"key-{number}")
             queue = MessageQueue(TOPIC, "broker-a", number % 2)
-            ids.append(producer.send(message, queue=queue).offset_msg_id)
+            ids.append(producer.send(message, message_queue=queue).offset_msg_id)
     collector = Collector()
     stack.enter_context(push_consumer(namesrv, GROUP, TOPIC, collector, "A"))
     collector.wait(COUNT)

@@ -83,7 +83,7 @@ def send_first(brokers: Brokers, topic: str, labels: Labels) -> None:
     queues = [MessageQueue(topic, BROKER_NAME, queue_id) for queue_id in range(QUEUES)]
     with Producer("same", namesrv_addr=brokers.namesrv_addr) as producer:
         late = Message(topic, "late", tags="A", keys="late", delay_level=1)
-        labels.note("delayed", producer.send(late, queue=queues[3]))
+        labels.note("delayed", producer.send(late, message_queue=queues[3]))
         singles = [
             Message(topic, '{"id": 1, "city": "Oslo"}', tags="A", keys=["k1", "k2"], flag=-7),
             Message(topic, b"\x00\xff\x01\x02", tags="红", properties={"价格": "1 = 1", "p": "ü"}),
@@ -91,12 +91,12 @@ def send_first(brokers: Brokers, topic: str, labels: Labels) -> None:
             Message(topic, " ", keys="key", properties={"long": "x" * 5_000}),
         ]
         for number, message in enumerate(singles):
-            labels.note(f"single {number}", producer.send(message, queue=queues[0]))
+            labels.note(f"single {number}", producer.send(message, message_queue=queues[0]))
         batch = [
             Message(topic, f"batch {n}", tags="AB"[n % 2], keys=f"b{n}", properties={"n": str(n)})
             for n in range(50)
         ]
-        for result in producer.send_batch(batch, queue=queues[2]):
+        for result in producer.send_batch(batch, message_queue=queues[2]):
             labels.note("batch", result)
         settle(brokers, labels)
         for n in range(12):
@@ -107,7 +107,7 @@ def send_first(brokers: Brokers, topic: str, labels: Labels) -> None:
             f"same-{kind}", namesrv_addr=brokers.namesrv_addr, compress_type=kind
         ) as producer:
             great = Message(topic, b"great " * 20_000, tags="A")
-            labels.note(kind, producer.send(great, queue=queues[1]))
+            labels.note(kind, producer.send(great, message_queue=queues[1]))
 
 
 def send_transactions(brokers: Brokers, topic: str, labels: Labels) -> None:
@@ -128,7 +128,9 @@ def send_more(brokers: Brokers, topic: str, labels: Labels) -> None:
     with Producer("same-more", namesrv_addr=brokers.namesrv_addr) as producer:
         for n in range(12):
             queue = MessageQueue(topic, BROKER_NAME, n % (QUEUES + 2))
-            result = producer.send(Message(topic, f"more {n}", tags="AB"[n % 2]), queue=queue)
+            result = producer.send(
+                Message(topic, f"more {n}", tags="AB"[n % 2]), message_queue=queue
+            )
             labels.note(f"more {n}", result)
 
 

@@ -52,7 +52,7 @@ def fill(cluster: ApacheCluster) -> None:
             queue = MessageQueue(TOPIC, BROKER_NAME, queue_id)
             for number in range(EACH):
                 message = Message(TOPIC, f"{queue_id}/{number}", keys=f"k{queue_id}-{number}")
-                producer.send(message, queue=queue)
+                producer.send(message, message_queue=queue)
 
 
 def furnish(admin: Admin) -> None:

@@ -9,6 +9,7 @@ from rocketstream import (
     ConsumeOrderlyContext,
     ConsumeOrderlyStatus,
     LitePullConsumer,
+    Message,
     MessageExt,
     MQPullConsumerScheduleService,
     Producer,
@@ -84,6 +85,7 @@ EmbeddedCluster(flushing="sync")  # E: Unexpected keyword argument "flushing"
 EmbeddedSettings().changed(broker=2)  # E: Unexpected keyword argument "broker"
 Producer("g", namesrv_adr="127.0.0.1:9876")  # E: Unexpected keyword argument "namesrv_adr"
 PushConsumer("g", consumer_group="h")  # E: Unexpected keyword argument "consumer_group"
+Producer("g").send(Message("T", b"x"), queue=None)  # E: Unexpected keyword argument "queue" for "send"
 # --- values of another kind ---
 PushConsumer("g", consume_thread_max="lots")  # E: "consume_thread_max" to "PushConsumer" has incompatible type "str"; expected "int"
 aio.PushConsumer("g", consume_thread_max=None)  # E: has incompatible type "None"; expected "int"

@@ -208,7 +208,7 @@ def _send_all(
         # A batch of one would be stored the same way, but a single send also takes delays and
         # bodies too large for a batch, and reports those in its own words.
         what: Any = messages if len(messages) > 1 else messages[0]
-        tally.add(producer.send(what, queue=queue), len(messages))
+        tally.add(producer.send(what, message_queue=queue), len(messages))
 
 
 def _batches(bodies: Iterable[bytes], *, single: bool) -> Iterator[list[bytes]]:

@@ -206,25 +206,33 @@ class ClientConfig:
         """Return a topic or group as the user knows it (C-147)."""
         return without_namespace(resource, self.effective_namespace())
 
-    def queue_with_namespace(self, mq: MessageQueue) -> MessageQueue:
+    def queue_with_namespace(self, message_queue: MessageQueue) -> MessageQueue:
         """Return a queue as the servers know it (C-148).
 
         Raises:
             ConfigurationError: it is no queue.
         """
-        if not isinstance(mq, MessageQueue):
-            raise ConfigurationError(f"a queue is a rocketstream.MessageQueue, not {mq!r}")
-        topic = self.with_namespace(mq.topic)
-        return mq if topic == mq.topic else mq._replace(topic=topic)
+        if not isinstance(message_queue, MessageQueue):
+            raise ConfigurationError(
+                f"message_queue must be a rocketstream.MessageQueue, not {message_queue!r}"
+            )
+        topic = self.with_namespace(message_queue.topic)
+        return (
+            message_queue if topic == message_queue.topic else message_queue._replace(topic=topic)
+        )
 
-    def queue_without_namespace(self, mq: MessageQueue) -> MessageQueue:
+    def queue_without_namespace(self, message_queue: MessageQueue) -> MessageQueue:
         """Return a queue as the user knows it (C-148)."""
-        topic = self.without_namespace(mq.topic)
-        return mq if topic == mq.topic else mq._replace(topic=topic)
+        topic = self.without_namespace(message_queue.topic)
+        return (
+            message_queue if topic == message_queue.topic else message_queue._replace(topic=topic)
+        )
 
-    def queues_without_namespace(self, mqs: Iterable[MessageQueue]) -> list[MessageQueue]:
+    def queues_without_namespace(
+        self, message_queues: Iterable[MessageQueue]
+    ) -> list[MessageQueue]:
         """Return queues as the user knows them (C-148)."""
-        return [self.queue_without_namespace(mq) for mq in mqs]
+        return [self.queue_without_namespace(mq) for mq in message_queues]
 
     # --- connections ------------------------------------------------------------------------------
 

@@ -51,7 +51,7 @@ def send(cluster: EmbeddedCluster, tags: Sequence[str | None]) -> None:
         for number, tag in enumerate(tags):
             message = Message(TOPIC, b"x", tags=tag)
             message.properties["n"] = str(number)
-            producer.send(message, queue=QUEUE)
+            producer.send(message, message_queue=QUEUE)
 
 
 def consumed(cluster: EmbeddedCluster, expression: str, start: int) -> int:

@@ -100,7 +100,9 @@ def test_nothing_committed_is_unknown_and_not_zero(
     admin.topic_create("orders", 2)
     with Producer("progress-test", namesrv_addr=rocketmq_cluster.namesrv_addr) as producer:
         for queue in (0, 1):
-            producer.send(Message("orders", "x"), queue=MessageQueue("orders", "broker-a", queue))
+            producer.send(
+                Message("orders", "x"), message_queue=MessageQueue("orders", "broker-a", queue)
+            )
     commit(rocketmq_cluster, "billing", "orders", 0)
     first, second = admin.progress(["billing"])
     assert (first.committed_offset, first.lag) == (0, 1)

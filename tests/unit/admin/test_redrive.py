@@ -45,7 +45,7 @@ class Letters:
             message.properties |= properties
             if origin is not None:
                 message.properties["RETRY_TOPIC"] = origin
-            self._producer.send(message, queue=QUEUE)
+            self._producer.send(message, message_queue=QUEUE)
 
     def of(self, topic: str) -> list[MessageExt]:
         found: list[MessageExt] = []

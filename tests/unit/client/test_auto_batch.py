@@ -108,7 +108,9 @@ def test_a_refused_message_does_not_take_its_neighbours_along(broker: Batching) 
     broker.refused = b"bad"
     bodies = [b"a", b"bad", b"b", b"c"]
     with producer_of(broker) as producer:
-        ends = all_at_once(broker, producer, [Message("T", body) for body in bodies], queue=QUEUE)
+        ends = all_at_once(
+            broker, producer, [Message("T", body) for body in bodies], message_queue=QUEUE
+        )
     assert [isinstance(end, SendResult) for end in ends] == [True, False, True, True]
     error = ends[1]
     assert isinstance(error, SendError)
@@ -157,7 +159,7 @@ def test_messages_no_batch_can_carry_go_alone_and_keep_their_place(broker: Batch
     ]
     settings = {"compress_msg_body_over_howmuch": 1 << 22}
     with producer_of(broker, **settings) as producer:
-        ends = all_at_once(broker, producer, messages, queue=QUEUE)
+        ends = all_at_once(broker, producer, messages, message_queue=QUEUE)
     assert all(isinstance(end, SendResult) for end in ends)
     assert [body[:1] for body in broker.stored[1:]] == [b"%d" % n for n in range(1, 8)]
     assert [[b[:1] for b in batch] for batch in broker.batches()] == [[b"1", b"2"], [b"6", b"7"]]
@@ -292,7 +294,7 @@ def test_asyncio_senders_share_batches_too(broker: Batching) -> None:
         await producer.start()
         await producer.fetch_publish_message_queues("T")
         sends = [
-            asyncio.create_task(producer.send(Message("T", b"%d" % n), queue=QUEUE))
+            asyncio.create_task(producer.send(Message("T", b"%d" % n), message_queue=QUEUE))
             for n in range(6)
         ]
         await asyncio.sleep(0)

@@ -90,7 +90,7 @@ def test_a_groups_offset_is_stored_and_read(
     """Covers codes 14 and 15; both use one connection, so the one-way write is seen."""
     with Producer("P", namesrv_addr=rocketmq_cluster.namesrv_addr) as producer:
         for _ in range(3):
-            producer.send(Message("T", b"x"), queue=QUEUE)
+            producer.send(Message("T", b"x"), message_queue=QUEUE)
     client.update_consumer_offset("G", QUEUE, 3, oneway=oneway)
     assert client.query_consumer_offset("G", QUEUE) == 3
     client.update_consumer_offset("G", QUEUE, 1, oneway=oneway)

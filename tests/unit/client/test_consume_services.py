@@ -331,7 +331,7 @@ def test_contexts_begin_with_upstreams_values() -> None:
     queue = message().message_queue
     concurrent, orderly = ConsumeConcurrentlyContext(queue), ConsumeOrderlyContext(queue)
     assert (concurrent.ack_index, concurrent.delay_level_when_next_consume) == (2**31 - 1, 0)
-    assert (orderly.auto_commit, orderly.suspend_current_queue_time_millis) == (True, -1)
+    assert (orderly.auto_commit, orderly.suspend_current_queue_time_ms) == (True, -1)
     assert ConsumeConcurrentlyStatus.CONSUME_SUCCESS.value == "CONSUME_SUCCESS"
 
 

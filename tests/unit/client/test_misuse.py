@@ -294,7 +294,7 @@ def test_a_message_is_not_sent_to_what_is_no_queue(broker: FakeBroker, queue: An
     with Producer("p", namesrv_addr=broker.address) as producer:
         for send in (producer.send, producer.send_async, producer.send_oneway):
             with pytest.raises(ConfigurationError, match="queue must be a MessageQueue, not"):
-                send(Message(TOPIC, "x"), queue=queue)
+                send(Message(TOPIC, "x"), message_queue=queue)
     assert not broker.asked(RequestCode.SEND_MESSAGE_V2)
 
 
@@ -382,9 +382,9 @@ def test_what_a_listener_writes_into_its_context_is_checked_there() -> None:
             concurrent.ack_index = wrong
         with pytest.raises(ConfigurationError, match="delay_level_when_next_consume must be"):
             concurrent.delay_level_when_next_consume = wrong
-        with pytest.raises(ConfigurationError, match="suspend_current_queue_time_millis must be"):
-            orderly.suspend_current_queue_time_millis = wrong
+        with pytest.raises(ConfigurationError, match="suspend_current_queue_time_ms must be"):
+            orderly.suspend_current_queue_time_ms = wrong
     with pytest.raises(AttributeError):
-        orderly.suspend_current_queue_time_ms = 5
+        orderly.suspend_current_queue_time_millis = 5
     concurrent.ack_index, orderly.auto_commit = -1, False
     assert (concurrent.ack_index, orderly.auto_commit) == (-1, False)

@@ -229,7 +229,7 @@ def test_a_namespace_is_put_on_and_taken_off(broker: FakeBroker, send: Send) -> 
         assert {queue.topic for queue in seen} == {"T"}
         (queue, *_) = producer.fetch_publish_message_queues("T")
         assert queue.topic == "T"
-        assert send(producer, Message("T", b"x"), queue=queue).message_queue.topic == "T"
+        assert send(producer, Message("T", b"x"), message_queue=queue).message_queue.topic == "T"
         broker.on[RequestCode.SEND_BATCH_MESSAGE] = broker.on[SEND]
         batch = producer.send([Message("T", b"x"), Message("T", b"y")])
         assert batch.message_queue.topic == "T"

@@ -70,7 +70,7 @@ class ConsumeOrderlyContext:
         message_queue: where the batch comes from; the retry topic's queue for retried messages.
         auto_commit: off: SUCCESS only keeps the batch; COMMIT finishes everything since the last
             one, ROLLBACK has it come again.
-        suspend_current_queue_time_millis: pause before the queue goes on after SUSPEND or ROLLBACK,
+        suspend_current_queue_time_ms: pause before the queue goes on after SUSPEND or ROLLBACK,
             clamped to [10, 30000]; -1 takes the setting.
     """
 
@@ -82,13 +82,13 @@ class ConsumeOrderlyContext:
         self._suspend_millis = USE_SETTING
 
     @property
-    def suspend_current_queue_time_millis(self) -> int:
+    def suspend_current_queue_time_ms(self) -> int:
         """Pause of the queue in ms, -1 for the setting."""
         return self._suspend_millis
 
-    @suspend_current_queue_time_millis.setter
-    def suspend_current_queue_time_millis(self, value: int) -> None:
-        check_whole("suspend_current_queue_time_millis", value)
+    @suspend_current_queue_time_ms.setter
+    def suspend_current_queue_time_ms(self, value: int) -> None:
+        check_whole("suspend_current_queue_time_ms", value)
         self._suspend_millis = value
 
 

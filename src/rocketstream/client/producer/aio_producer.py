@@ -119,7 +119,7 @@ class AsyncProducer(AsyncQueries):
         self,
         message: Messages,
         *,
-        queue: MessageQueue | None = None,
+        message_queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
         arg: Any = None,
         sharding_key: str | None = None,
@@ -127,7 +127,7 @@ class AsyncProducer(AsyncQueries):
     ) -> SendResult:
         """Send one message, or several as batches; see ``rocketstream.Producer.send``."""
         if isinstance(message, Message):
-            target = target_of(message, queue, selector, arg, sharding_key, self._unwrap)
+            target = target_of(message, message_queue, selector, arg, sharding_key, self._unwrap)
             prepared = self._preparer.one(message)
             timeout = self._timeout(timeout_ms)
             begun = self._begin()
@@ -139,7 +139,7 @@ class AsyncProducer(AsyncQueries):
         return joined(
             await self.send_batch(
                 several(message),
-                queue=queue,
+                message_queue=message_queue,
                 selector=selector,
                 arg=arg,
                 sharding_key=sharding_key,
@@ -151,7 +151,7 @@ class AsyncProducer(AsyncQueries):
         self,
         messages: Sequence[Message],
         *,
-        queue: MessageQueue | None = None,
+        message_queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
         arg: Any = None,
         sharding_key: str | None = None,
@@ -159,7 +159,7 @@ class AsyncProducer(AsyncQueries):
     ) -> list[SendResult]:
         """Send messages of one topic to one queue, in order; one result per batch it took."""
         parts = self._preparer.batches(messages)
-        target = target_of(messages[0], queue, selector, arg, sharding_key, self._unwrap)
+        target = target_of(messages[0], message_queue, selector, arg, sharding_key, self._unwrap)
         timeout = self._timeout(timeout_ms)
         results: list[SendResult] = []
         begun = self._begin()  # one for all parts, which go one after the other
@@ -179,7 +179,7 @@ class AsyncProducer(AsyncQueries):
         self,
         message: Message,
         *,
-        queue: MessageQueue | None = None,
+        message_queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
         arg: Any = None,
         sharding_key: str | None = None,
@@ -187,20 +187,20 @@ class AsyncProducer(AsyncQueries):
         """Write one message to its broker and do not wait: it may be lost without a trace."""
         begun = self._begin()
         try:
-            await self._oneway(message, queue, selector, arg, sharding_key)
+            await self._oneway(message, message_queue, selector, arg, sharding_key)
         finally:
             self._end(begun)
 
     async def _oneway(
         self,
         message: Message,
-        queue: MessageQueue | None,
+        message_queue: MessageQueue | None,
         selector: QueueSelector | None,
         arg: Any,
         sharding_key: str | None,
     ) -> None:
         sender = self._running()
-        target = target_of(message, queue, selector, arg, sharding_key, self._unwrap)
+        target = target_of(message, message_queue, selector, arg, sharding_key, self._unwrap)
         prepared = self._preparer.one(message)
         watch = self._watch
         if watch is not None or TIMER_MARK in prepared.properties:
@@ -221,14 +221,14 @@ class AsyncProducer(AsyncQueries):
         self,
         message: Message,
         *,
-        queue: MessageQueue | None = None,
+        message_queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
         arg: Any = None,
         timeout_ms: float | None = None,
     ) -> MessageExt:
         """Send a message and wait for its reply; see ``rocketstream.Producer.request``."""
         self._open_calls()
-        target = target_of(message, queue, selector, arg, None, self._unwrap)
+        target = target_of(message, message_queue, selector, arg, None, self._unwrap)
         return await self._request(message, target, self._timeout(timeout_ms))
 
     async def queue_of(self, topic: str, sharding_key: str) -> MessageQueue:

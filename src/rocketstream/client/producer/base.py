@@ -273,11 +273,11 @@ def target_of(
     if queue is None and selector is None and sharding_key is None:
         return ANY_QUEUE
     if (queue is not None) + (selector is not None) + (sharding_key is not None) > 1:
-        raise ConfigurationError("give one of queue, selector and sharding_key, not several")
+        raise ConfigurationError("give one of message_queue, selector, sharding_key, not several")
     if queue is not None:
         if not isinstance(queue, MessageQueue):
             raise ConfigurationError(
-                f"queue must be a MessageQueue, not {queue!r}; "
+                f"message_queue must be a MessageQueue, not {queue!r}; "
                 "fetch_publish_message_queues(topic) has them"
             )
         if queue.topic != message.topic:

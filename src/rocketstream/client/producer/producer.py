@@ -166,7 +166,7 @@ class Producer(SyncQueries):
         self,
         message: Messages,
         *,
-        queue: MessageQueue | None = None,
+        message_queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
         arg: Any = None,
         sharding_key: str | None = None,
@@ -177,7 +177,7 @@ class Producer(SyncQueries):
         Args:
             message: a message, or several of one topic; several go to one queue, in order, in as
                 many batches as the size limit asks for.
-            queue: send to this queue, one try.
+            message_queue: send to this queue, one try.
             selector: ``selector(queues, message, arg)`` picks the queue, one try.
             arg: handed to ``selector``.
             sharding_key: messages of one key go to one queue, in order; one try.
@@ -189,7 +189,7 @@ class Producer(SyncQueries):
             ForkedClientError: called in a forked child.
         """
         if isinstance(message, Message):
-            target = target_of(message, queue, selector, arg, sharding_key, self._unwrap)
+            target = target_of(message, message_queue, selector, arg, sharding_key, self._unwrap)
             prepared = self._preparer.one(message)
             if self._watch is not None or TIMER_MARK in prepared.properties:
                 self._special(prepared, message, target)
@@ -200,7 +200,7 @@ class Producer(SyncQueries):
         return joined(
             self.send_batch(
                 several(message),
-                queue=queue,
+                message_queue=message_queue,
                 selector=selector,
                 arg=arg,
                 sharding_key=sharding_key,
@@ -212,7 +212,7 @@ class Producer(SyncQueries):
         self,
         messages: Sequence[Message],
         *,
-        queue: MessageQueue | None = None,
+        message_queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
         arg: Any = None,
         sharding_key: str | None = None,
@@ -225,7 +225,7 @@ class Producer(SyncQueries):
                 were stored before it failed.
         """
         parts = self._preparer.batches(messages)
-        target = target_of(messages[0], queue, selector, arg, sharding_key, self._unwrap)
+        target = target_of(messages[0], message_queue, selector, arg, sharding_key, self._unwrap)
         results: list[SendResult] = []
         for part in parts:
             if self._watch is not None:
@@ -242,7 +242,7 @@ class Producer(SyncQueries):
         self,
         message: Message,
         *,
-        queue: MessageQueue | None = None,
+        message_queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
         arg: Any = None,
         sharding_key: str | None = None,
@@ -253,7 +253,7 @@ class Producer(SyncQueries):
             SendError: it could not be written.
         """
         pool = self._running()
-        target = target_of(message, queue, selector, arg, sharding_key, self._unwrap)
+        target = target_of(message, message_queue, selector, arg, sharding_key, self._unwrap)
         prepared = self._preparer.one(message)
         watch = self._watch
         if watch is not None or TIMER_MARK in prepared.properties:
@@ -323,7 +323,7 @@ class Producer(SyncQueries):
         self,
         message: Messages,
         *,
-        queue: MessageQueue | None = None,
+        message_queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
         arg: Any = None,
         sharding_key: str | None = None,
@@ -338,7 +338,7 @@ class Producer(SyncQueries):
         Args:
             message: one message, or several of one topic; several go as in ``send``, the batches
                 one after the other, and the future gets one result for all.
-            queue: as in ``send``.
+            message_queue: as in ``send``.
             selector: as in ``send``; called on the network thread, so it must not block.
             arg: as in ``send``.
             sharding_key: as in ``send``.
@@ -352,7 +352,7 @@ class Producer(SyncQueries):
         """
         timeout = self._timeout(timeout_ms)
         if isinstance(message, Message):
-            target = target_of(message, queue, selector, arg, sharding_key, self._unwrap)
+            target = target_of(message, message_queue, selector, arg, sharding_key, self._unwrap)
             prepared = self._preparer.one(message)
             if self._watch is not None or TIMER_MARK in prepared.properties:
                 self._special(prepared, message, target)
@@ -361,7 +361,7 @@ class Producer(SyncQueries):
             return self._open_outbox().put(prepared, target, timeout, callback)
         messages = several(message)
         parts = self._preparer.batches(messages)
-        target = target_of(messages[0], queue, selector, arg, sharding_key, self._unwrap)
+        target = target_of(messages[0], message_queue, selector, arg, sharding_key, self._unwrap)
         for part in parts:
             part.message = messages
         return self._open_outbox().put_parts(parts, target, timeout, callback)
@@ -420,7 +420,7 @@ class Producer(SyncQueries):
         self,
         message: Message,
         *,
-        queue: MessageQueue | None = None,
+        message_queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
         arg: Any = None,
         timeout_ms: float | None = None,
@@ -434,14 +434,14 @@ class Producer(SyncQueries):
             SendError: not sent, refused, or unknown; see its ``outcome``.
             ReplyTimeoutError: no reply in time; ``sent`` tells whether the request was stored.
         """
-        target = target_of(message, queue, selector, arg, None, self._unwrap)
+        target = target_of(message, message_queue, selector, arg, None, self._unwrap)
         return self._wait(self._request(message, target, self._timeout(timeout_ms)))
 
     def request_async(
         self,
         message: Message,
         *,
-        queue: MessageQueue | None = None,
+        message_queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
         arg: Any = None,
         timeout_ms: float | None = None,
@@ -451,14 +451,14 @@ class Producer(SyncQueries):
 
         Args:
             message: as in ``request``.
-            queue: as in ``send``.
+            message_queue: as in ``send``.
             selector: as in ``send``.
             arg: as in ``send``.
             timeout_ms: as in ``request``.
             callback: called with the future when it is done, on a callback thread.
         """
         engine, _ = self._open_calls()
-        target = target_of(message, queue, selector, arg, None, self._unwrap)
+        target = target_of(message, message_queue, selector, arg, None, self._unwrap)
         future = engine.submit(self._request(message, target, self._timeout(timeout_ms)))
         if callback is not None:
             future.add_done_callback(partial(hand_over, engine.instance.callbacks, callback))
@@ -484,9 +484,9 @@ class Producer(SyncQueries):
             return info.queues
         return engine.run(sender.publish_queues(topic))
 
-    def _address(self, queue: MessageQueue) -> str:
+    def _address(self, message_queue: MessageQueue) -> str:
         assert self._sender is not None
-        return self._sender.addresses.master(queue.broker_name)
+        return self._sender.addresses.master(message_queue.broker_name)
 
     def _running(self) -> BlockingPool:
         pool, engine = self._pool, self._engine

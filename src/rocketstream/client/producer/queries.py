@@ -57,21 +57,21 @@ class SyncQueries(_Queries):
         """
         self._wait(self._open_calls()[1].create_topic(key, new_topic, queue_num, topic_sys_flag))
 
-    def search_offset(self, mq: MessageQueue, timestamp_ms: int) -> int:
+    def search_offset(self, message_queue: MessageQueue, timestamp_ms: int) -> int:
         """Return the offset stored nearest to a time, ms since 1970."""
-        return self._wait(self._open_calls()[1].search_offset(mq, timestamp_ms))
+        return self._wait(self._open_calls()[1].search_offset(message_queue, timestamp_ms))
 
-    def max_offset(self, mq: MessageQueue) -> int:
-        """Return the offset the next message of ``mq`` will get."""
-        return self._wait(self._open_calls()[1].max_offset(mq))
+    def max_offset(self, message_queue: MessageQueue) -> int:
+        """Return the offset the next message of ``message_queue`` will get."""
+        return self._wait(self._open_calls()[1].max_offset(message_queue))
 
-    def min_offset(self, mq: MessageQueue) -> int:
-        """Return the offset of the oldest message still in ``mq``."""
-        return self._wait(self._open_calls()[1].min_offset(mq))
+    def min_offset(self, message_queue: MessageQueue) -> int:
+        """Return the offset of the oldest message still in ``message_queue``."""
+        return self._wait(self._open_calls()[1].min_offset(message_queue))
 
-    def earliest_msg_store_time(self, mq: MessageQueue) -> int:
-        """Return when the oldest message of ``mq`` was stored, ms since 1970; -1 without any."""
-        return self._wait(self._open_calls()[1].earliest_msg_store_time(mq))
+    def earliest_msg_store_time(self, message_queue: MessageQueue) -> int:
+        """Return when the oldest message of a queue was stored, ms since 1970; -1 without any."""
+        return self._wait(self._open_calls()[1].earliest_msg_store_time(message_queue))
 
     def view_message(self, topic: str, msg_id: str) -> MessageExt:
         """Return the message with an id: the broker's offset id, or the sender's.
@@ -116,21 +116,21 @@ class AsyncQueries(_Queries):
         """Create a topic on every broker that has the topic ``key``."""
         await self._open_calls()[1].create_topic(key, new_topic, queue_num, topic_sys_flag)
 
-    async def search_offset(self, mq: MessageQueue, timestamp_ms: int) -> int:
+    async def search_offset(self, message_queue: MessageQueue, timestamp_ms: int) -> int:
         """Return the offset stored nearest to a time, ms since 1970."""
-        return await self._open_calls()[1].search_offset(mq, timestamp_ms)
+        return await self._open_calls()[1].search_offset(message_queue, timestamp_ms)
 
-    async def max_offset(self, mq: MessageQueue) -> int:
-        """Return the offset the next message of ``mq`` will get."""
-        return await self._open_calls()[1].max_offset(mq)
+    async def max_offset(self, message_queue: MessageQueue) -> int:
+        """Return the offset the next message of ``message_queue`` will get."""
+        return await self._open_calls()[1].max_offset(message_queue)
 
-    async def min_offset(self, mq: MessageQueue) -> int:
-        """Return the offset of the oldest message still in ``mq``."""
-        return await self._open_calls()[1].min_offset(mq)
+    async def min_offset(self, message_queue: MessageQueue) -> int:
+        """Return the offset of the oldest message still in ``message_queue``."""
+        return await self._open_calls()[1].min_offset(message_queue)
 
-    async def earliest_msg_store_time(self, mq: MessageQueue) -> int:
-        """Return when the oldest message of ``mq`` was stored, ms since 1970; -1 without any."""
-        return await self._open_calls()[1].earliest_msg_store_time(mq)
+    async def earliest_msg_store_time(self, message_queue: MessageQueue) -> int:
+        """Return when the oldest message of a queue was stored, ms since 1970; -1 without any."""
+        return await self._open_calls()[1].earliest_msg_store_time(message_queue)
 
     async def view_message(self, topic: str, msg_id: str) -> MessageExt:
         """Return the message with an id: the broker's offset id, or the sender's."""

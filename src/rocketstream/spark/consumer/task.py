@@ -216,7 +216,7 @@ class _Orderly(_Task):
             self._counts.consumed += len(turn.batch)
             turns.finished(turn)
             return
-        asked = context.suspend_current_queue_time_millis
+        asked = context.suspend_current_queue_time_ms
         pause_ms = suspend_ms(asked, self._options.suspend_ms)
         spent = turns.failed(turn, pause_ms, self._clock.monotonic_ms())
         if spent:

@@ -481,7 +481,7 @@ class OrderlyService(ABC):
         """Do what a status says; return whether the turn goes on (C-285, C-286)."""
         queue = ledger_of(request)
         step = step_of(status, context.auto_commit)
-        pause_ms = suspend_ms(context.suspend_current_queue_time_millis, self._suspend_ms)
+        pause_ms = suspend_ms(context.suspend_current_queue_time_ms, self._suspend_ms)
         if step is Step.AGAIN:
             spent, again = split_by_tries(batch, self._max_times)
             if spent:

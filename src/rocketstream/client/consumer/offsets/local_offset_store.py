@@ -84,35 +84,39 @@ class LocalFileOffsetStore(OffsetStore):
         for mq, offset in offsets.items():
             logger.info("group %s: local offset of %s is %d", self._group, mq, offset)
 
-    def update_offset(self, mq: MessageQueue, offset: int, increase_only: bool = True) -> None:
+    def update_offset(
+        self, message_queue: MessageQueue, offset: int, increase_only: bool = True
+    ) -> None:
         """Note an offset (C-300)."""
-        known = self._offsets.get(mq)
+        known = self._offsets.get(message_queue)
         if known is None or offset > known or not increase_only:
-            self._offsets[mq] = offset
+            self._offsets[message_queue] = offset
 
-    def read_offset(self, mq: MessageQueue, read_type: ReadOffsetType) -> int:
+    def read_offset(self, message_queue: MessageQueue, read_type: ReadOffsetType) -> int:
         """Return an offset, -1 when there is none, -2 when what is there cannot be read.
 
         Upstream says -1 of both (C-307), and a queue may then begin at its end (C-561).
         """
         if read_type is not ReadOffsetType.READ_FROM_STORE:
-            noted = self._offsets.get(mq)
+            noted = self._offsets.get(message_queue)
             if noted is not None or read_type is ReadOffsetType.READ_FROM_MEMORY:
                 return NO_OFFSET if noted is None else noted
         try:
             with self._file_lock:
-                stored = self._read().get(mq)
+                stored = self._read().get(message_queue)
         except ConfigurationError as error:
             logger.warning("%s", error)
             return UNREADABLE
         if stored is None:
             return NO_OFFSET
-        self.update_offset(mq, stored)  # never below what was consumed since (C-571)
+        self.update_offset(message_queue, stored)  # never below what was consumed since (C-571)
         return stored
 
-    def persist_all(self, mqs: Collection[MessageQueue]) -> None:
+    def persist_all(self, message_queues: Collection[MessageQueue]) -> None:
         """Write what changed of these queues; the file keeps what it has of others (C-308)."""
-        mine = {mq: offset for mq in mqs if (offset := self._offsets.get(mq)) is not None}
+        mine = {
+            mq: offset for mq in message_queues if (offset := self._offsets.get(mq)) is not None
+        }
         changed = any(self._written.get(mq) != offset for mq, offset in mine.items())
         if not changed and self.path.exists():
             return
@@ -129,9 +133,9 @@ class LocalFileOffsetStore(OffsetStore):
             else:
                 self._written = table
 
-    def remove_offset(self, mq: MessageQueue) -> None:
+    def remove_offset(self, message_queue: MessageQueue) -> None:
         """Forget what is noted of a queue; the file keeps it (C-309)."""
-        self._offsets.pop(mq, None)
+        self._offsets.pop(message_queue, None)
 
     def clone_offset_table(self, topic: str | None = None) -> Mapping[MessageQueue, int]:
         """Return what is noted of a topic, of all when it is None or blank (C-309)."""

@@ -46,23 +46,25 @@ class OffsetStore(ABC):
         """Read what is kept; called once, at start. What it raises fails the start."""
 
     @abstractmethod
-    def update_offset(self, mq: MessageQueue, offset: int, increase_only: bool = True) -> None:
+    def update_offset(
+        self, message_queue: MessageQueue, offset: int, increase_only: bool = True
+    ) -> None:
         """Note an offset; with ``increase_only`` not one below the one noted."""
 
     @abstractmethod
-    def read_offset(self, mq: MessageQueue, read_type: ReadOffsetType) -> int:
+    def read_offset(self, message_queue: MessageQueue, read_type: ReadOffsetType) -> int:
         """Return an offset, -1 when there is none, -2 when it cannot be found out."""
 
     @abstractmethod
-    def persist_all(self, mqs: Collection[MessageQueue]) -> None:
+    def persist_all(self, message_queues: Collection[MessageQueue]) -> None:
         """Keep what is noted of these queues; those of others stay as they are."""
 
-    def persist(self, mq: MessageQueue) -> None:
+    def persist(self, message_queue: MessageQueue) -> None:
         """Keep what is noted of one queue."""
-        return self.persist_all([mq])
+        return self.persist_all([message_queue])
 
     @abstractmethod
-    def remove_offset(self, mq: MessageQueue) -> None:
+    def remove_offset(self, message_queue: MessageQueue) -> None:
         """Forget what is noted of a queue; what is kept stays."""
 
     @abstractmethod
@@ -70,7 +72,7 @@ class OffsetStore(ABC):
         """Return what is noted of a topic's queues; of all when it is None or blank."""
 
     def update_consume_offset_to_broker(  # noqa: B027 - most stores are not the brokers
-        self, mq: MessageQueue, offset: int, is_oneway: bool = False
+        self, message_queue: MessageQueue, offset: int, is_oneway: bool = False
     ) -> None:
         """Tell the broker an offset, where the broker is the store."""
 

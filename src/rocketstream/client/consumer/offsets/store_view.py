@@ -27,13 +27,15 @@ class AsyncOffsetStoreView:
         self._offsets = offsets
         self._config = config
 
-    def update_offset(self, mq: MessageQueue, offset: int, increase_only: bool = True) -> None:
+    def update_offset(
+        self, message_queue: MessageQueue, offset: int, increase_only: bool = True
+    ) -> None:
         """Note an offset; with ``increase_only`` not one below the one noted (C-300)."""
-        self._offsets.update_offset(self._queue(mq), offset, increase_only=increase_only)
+        self._offsets.update_offset(self._queue(message_queue), offset, increase_only=increase_only)
 
-    async def read_offset(self, mq: MessageQueue, read_type: ReadOffsetType) -> int:
+    async def read_offset(self, message_queue: MessageQueue, read_type: ReadOffsetType) -> int:
         """Return an offset, -1 when there is none, -2 when it cannot be found out (C-302)."""
-        queue = self._queue(mq)
+        queue = self._queue(message_queue)
         if read_type is not ReadOffsetType.READ_FROM_STORE:
             noted = self._offsets.read_memory(queue)
             if noted is not None or read_type is ReadOffsetType.READ_FROM_MEMORY:
@@ -44,17 +46,17 @@ class AsyncOffsetStoreView:
             return UNREADABLE
         return NO_OFFSET if stored is None else stored
 
-    async def persist_all(self, mqs: Collection[MessageQueue]) -> None:
+    async def persist_all(self, message_queues: Collection[MessageQueue]) -> None:
         """Store what is noted of these queues; failures are logged."""
-        await self._offsets.persist([self._queue(mq) for mq in mqs])
+        await self._offsets.persist([self._queue(mq) for mq in message_queues])
 
-    async def persist(self, mq: MessageQueue) -> None:
+    async def persist(self, message_queue: MessageQueue) -> None:
         """Store what is noted of one queue."""
-        await self.persist_all([mq])
+        await self.persist_all([message_queue])
 
-    def remove_offset(self, mq: MessageQueue) -> None:
+    def remove_offset(self, message_queue: MessageQueue) -> None:
         """Forget what is noted of a queue; what is stored stays."""
-        self._offsets.remove_offset(self._queue(mq))
+        self._offsets.remove_offset(self._queue(message_queue))
 
     def clone_offset_table(self, topic: str | None = None) -> dict[MessageQueue, int]:
         """Return what is noted of a topic's queues; of all when it is None or blank (C-320)."""
@@ -63,18 +65,18 @@ class AsyncOffsetStoreView:
         return {self._config.queue_without_namespace(mq): offset for mq, offset in table.items()}
 
     async def update_consume_offset_to_broker(
-        self, mq: MessageQueue, offset: int, is_oneway: bool = False
+        self, message_queue: MessageQueue, offset: int, is_oneway: bool = False
     ) -> None:
         """Store an offset now (C-319).
 
         Raises:
             RocketMQError: the broker is unknown or did not take it.
         """
-        queue = self._queue(mq)
+        queue = self._queue(message_queue)
         await self._offsets.update_consume_offset_to_broker(queue, offset, is_oneway)
 
-    def _queue(self, mq: MessageQueue) -> MessageQueue:
-        return self._config.queue_with_namespace(mq)
+    def _queue(self, message_queue: MessageQueue) -> MessageQueue:
+        return self._config.queue_with_namespace(message_queue)
 
 
 class OffsetStoreView(OffsetStore):
@@ -84,34 +86,38 @@ class OffsetStoreView(OffsetStore):
         self._view = AsyncOffsetStoreView(offsets, engine.instance.config)
         self._engine = engine
 
-    def update_offset(self, mq: MessageQueue, offset: int, increase_only: bool = True) -> None:
+    def update_offset(
+        self, message_queue: MessageQueue, offset: int, increase_only: bool = True
+    ) -> None:
         """Note an offset; with ``increase_only`` not one below the one noted."""
         self._engine.check_process()
-        self._view.update_offset(mq, offset, increase_only)
+        self._view.update_offset(message_queue, offset, increase_only)
 
-    def read_offset(self, mq: MessageQueue, read_type: ReadOffsetType) -> int:
+    def read_offset(self, message_queue: MessageQueue, read_type: ReadOffsetType) -> int:
         """Return an offset, -1 when there is none, -2 when it cannot be found out."""
-        return self._engine.run(self._view.read_offset(mq, read_type))
+        return self._engine.run(self._view.read_offset(message_queue, read_type))
 
-    def persist_all(self, mqs: Collection[MessageQueue]) -> None:
+    def persist_all(self, message_queues: Collection[MessageQueue]) -> None:
         """Store what is noted of these queues; failures are logged."""
-        self._engine.run(self._view.persist_all(mqs))
+        self._engine.run(self._view.persist_all(message_queues))
 
-    def remove_offset(self, mq: MessageQueue) -> None:
+    def remove_offset(self, message_queue: MessageQueue) -> None:
         """Forget what is noted of a queue; what is stored stays."""
         self._engine.check_process()
-        self._view.remove_offset(mq)
+        self._view.remove_offset(message_queue)
 
     def clone_offset_table(self, topic: str | None = None) -> Mapping[MessageQueue, int]:
         """Return what is noted of a topic's queues; of all when it is None or blank."""
         return self._view.clone_offset_table(topic)
 
     def update_consume_offset_to_broker(
-        self, mq: MessageQueue, offset: int, is_oneway: bool = False
+        self, message_queue: MessageQueue, offset: int, is_oneway: bool = False
     ) -> None:
         """Store an offset now.
 
         Raises:
             RocketMQError: the broker is unknown or did not take it.
         """
-        self._engine.run(self._view.update_consume_offset_to_broker(mq, offset, is_oneway))
+        self._engine.run(
+            self._view.update_consume_offset_to_broker(message_queue, offset, is_oneway)
+        )

@@ -102,31 +102,31 @@ class AsyncPullConsumer(PullConsumerBase):
 
     async def pull(
         self,
-        mq: MessageQueue,
+        message_queue: MessageQueue,
         expression: Expression,
         offset: int,
         max_nums: int,
         timeout_ms: float | None = None,
     ) -> PullResult:
         """Pull once; an empty queue is answered at once. See ``rocketstream.PullConsumer.pull``."""
-        return await self._pull(mq, expression, offset, max_nums, False, timeout_ms)
+        return await self._pull(message_queue, expression, offset, max_nums, False, timeout_ms)
 
     async def pull_block_if_not_found(
-        self, mq: MessageQueue, expression: Expression, offset: int, max_nums: int
+        self, message_queue: MessageQueue, expression: Expression, offset: int, max_nums: int
     ) -> PullResult:
         """Pull once; the broker holds the request while there is nothing new."""
-        return await self._pull(mq, expression, offset, max_nums, True, None)
+        return await self._pull(message_queue, expression, offset, max_nums, True, None)
 
     async def _pull(
         self,
-        mq: MessageQueue,
+        message_queue: MessageQueue,
         expression: Expression,
         offset: int,
         max_nums: int,
         block: bool,
         timeout_ms: float | None,
     ) -> PullResult:
-        inside = self._inside(mq)
+        inside = self._inside(message_queue)
         subscription = self._subscription(inside, expression)
         impl = self._running()
         check_pull(offset, max_nums)
@@ -137,18 +137,22 @@ class AsyncPullConsumer(PullConsumerBase):
 
     # --- offsets ----------------------------------------------------------------------------------
 
-    async def fetch_consume_offset(self, mq: MessageQueue, from_store: bool = False) -> int:
+    async def fetch_consume_offset(
+        self, message_queue: MessageQueue, from_store: bool = False
+    ) -> int:
         """Return the group's offset of a queue, -1 if there is none."""
-        inside = self._inside(mq)
+        inside = self._inside(message_queue)
         return await self._running().fetch_consume_offset(inside, from_store=from_store)
 
-    def update_consume_offset(self, mq: MessageQueue, offset: int) -> None:
+    def update_consume_offset(self, message_queue: MessageQueue, offset: int) -> None:
         """Note where the group is; stored by the timer, or at shutdown."""
-        self._running().update_consume_offset(self._inside(mq), offset)
+        self._running().update_consume_offset(self._inside(message_queue), offset)
 
-    async def update_consume_offset_to_broker(self, mq: MessageQueue, offset: int) -> None:
+    async def update_consume_offset_to_broker(
+        self, message_queue: MessageQueue, offset: int
+    ) -> None:
         """Note where the group is and have the broker store it now."""
-        await self._running().update_consume_offset_to_broker(self._inside(mq), offset)
+        await self._running().update_consume_offset_to_broker(self._inside(message_queue), offset)
 
     async def persist_consumer_offset(self) -> None:
         """Store every noted offset now; a failure is logged and tried again by the timer."""
@@ -169,21 +173,21 @@ class AsyncPullConsumer(PullConsumerBase):
 
     # --- looking up -------------------------------------------------------------------------------
 
-    async def max_offset(self, mq: MessageQueue) -> int:
+    async def max_offset(self, message_queue: MessageQueue) -> int:
         """Return the offset the next message of a queue will get."""
-        return await self._running().admin.max_offset(self._inside(mq))
+        return await self._running().admin.max_offset(self._inside(message_queue))
 
-    async def min_offset(self, mq: MessageQueue) -> int:
+    async def min_offset(self, message_queue: MessageQueue) -> int:
         """Return the offset of a queue's oldest message."""
-        return await self._running().admin.min_offset(self._inside(mq))
+        return await self._running().admin.min_offset(self._inside(message_queue))
 
-    async def search_offset(self, mq: MessageQueue, timestamp_ms: int) -> int:
+    async def search_offset(self, message_queue: MessageQueue, timestamp_ms: int) -> int:
         """Return the offset nearest to a store time, ms since 1970 (C-372)."""
-        return await self._running().admin.search_offset(self._inside(mq), timestamp_ms)
+        return await self._running().admin.search_offset(self._inside(message_queue), timestamp_ms)
 
-    async def earliest_msg_store_time(self, mq: MessageQueue) -> int:
+    async def earliest_msg_store_time(self, message_queue: MessageQueue) -> int:
         """Return when a queue's oldest message was stored, ms since 1970; -1 if it is empty."""
-        return await self._running().admin.earliest_msg_store_time(self._inside(mq))
+        return await self._running().admin.earliest_msg_store_time(self._inside(message_queue))
 
     async def view_message(self, topic: str, msg_id: str) -> MessageExt:
         """Return one message by the broker's id or the sender's (UNIQ_KEY)."""

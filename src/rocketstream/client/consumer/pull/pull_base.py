@@ -129,10 +129,8 @@ class PullConsumerBase(StaysHere):
         self._listeners[wrapped] = listener
         return wrapped
 
-    def _inside(self, mq: MessageQueue | None) -> MessageQueue:
+    def _inside(self, mq: MessageQueue) -> MessageQueue:
         """Return a queue as the servers know it (C-148)."""
-        if mq is None:
-            raise ConfigurationError("mq is null")
         return self.config.queue_with_namespace(mq)
 
     def _pull_timeout_ms(self, block: bool, timeout_ms: float | None) -> float:

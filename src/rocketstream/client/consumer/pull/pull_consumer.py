@@ -167,7 +167,7 @@ class PullConsumer(PullConsumerBase):
 
     def pull(
         self,
-        mq: MessageQueue,
+        message_queue: MessageQueue,
         expression: Expression,
         offset: int,
         max_nums: int,
@@ -176,7 +176,7 @@ class PullConsumer(PullConsumerBase):
         """Pull once; an empty queue is answered at once.
 
         Args:
-            mq: queue to pull.
+            message_queue: queue to pull.
             expression: tags (``TagA || TagB``), ``*`` or None for all, or a ``MessageSelector``.
             offset: where to begin.
             max_nums: how many messages at most; brokers give 32 at most by default.
@@ -188,10 +188,12 @@ class PullConsumer(PullConsumerBase):
             TransportError: no connection, or no answer in time.
             ClientStateError: not running.
         """
-        return self._call(self._pulling(mq, expression, offset, max_nums, False, timeout_ms))
+        return self._call(
+            self._pulling(message_queue, expression, offset, max_nums, False, timeout_ms)
+        )
 
     def pull_block_if_not_found(
-        self, mq: MessageQueue, expression: Expression, offset: int, max_nums: int
+        self, message_queue: MessageQueue, expression: Expression, offset: int, max_nums: int
     ) -> PullResult:
         """Pull once; the broker holds the request while there is nothing new.
 
@@ -199,11 +201,11 @@ class PullConsumer(PullConsumerBase):
 
         Raises: as ``pull``.
         """
-        return self._call(self._pulling(mq, expression, offset, max_nums, True, None))
+        return self._call(self._pulling(message_queue, expression, offset, max_nums, True, None))
 
     def pull_async(
         self,
-        mq: MessageQueue,
+        message_queue: MessageQueue,
         expression: Expression,
         offset: int,
         max_nums: int,
@@ -213,7 +215,7 @@ class PullConsumer(PullConsumerBase):
         """As ``pull``, without waiting.
 
         Args:
-            mq: as in ``pull``.
+            message_queue: as in ``pull``.
             expression: as in ``pull``.
             offset: as in ``pull``.
             max_nums: as in ``pull``.
@@ -225,30 +227,32 @@ class PullConsumer(PullConsumerBase):
             ConfigurationError: as ``pull``, or a callback that is None.
             ClientStateError: not running.
         """
-        call = self._pulling(mq, expression, offset, max_nums, False, timeout_ms)
+        call = self._pulling(message_queue, expression, offset, max_nums, False, timeout_ms)
         return self._submit(call, callback)
 
     def pull_block_if_not_found_async(
         self,
-        mq: MessageQueue,
+        message_queue: MessageQueue,
         expression: Expression,
         offset: int,
         max_nums: int,
         callback: AnyCallback | None = _NONE_GIVEN,  # type: ignore[assignment]
     ) -> Future[PullResult]:
         """As ``pull_block_if_not_found``, without waiting; see ``pull_async``."""
-        return self._submit(self._pulling(mq, expression, offset, max_nums, True, None), callback)
+        return self._submit(
+            self._pulling(message_queue, expression, offset, max_nums, True, None), callback
+        )
 
     def _pulling(
         self,
-        mq: MessageQueue,
+        message_queue: MessageQueue,
         expression: Expression,
         offset: int,
         max_nums: int,
         block: bool,
         timeout_ms: float | None,
     ) -> Callable[[PullConsumerImpl], Coroutine[Any, Any, PullResult]]:
-        inside = self._inside(mq)
+        inside = self._inside(message_queue)
         subscription = self._subscription(inside, expression)
         self._running()
         check_pull(offset, max_nums)
@@ -275,38 +279,38 @@ class PullConsumer(PullConsumerBase):
 
     # --- offsets ----------------------------------------------------------------------------------
 
-    def fetch_consume_offset(self, mq: MessageQueue, from_store: bool = False) -> int:
+    def fetch_consume_offset(self, message_queue: MessageQueue, from_store: bool = False) -> int:
         """Return the group's offset of a queue, -1 if there is none.
 
         Args:
-            mq: the queue.
+            message_queue: the queue.
             from_store: ask the store even if an offset was noted here; that stays noted.
 
         Raises:
             RocketMQError: the store cannot be asked.
             ClientStateError: not running.
         """
-        inside = self._inside(mq)
+        inside = self._inside(message_queue)
         return self._call(lambda impl: impl.fetch_consume_offset(inside, from_store=from_store))
 
-    def update_consume_offset(self, mq: MessageQueue, offset: int) -> None:
+    def update_consume_offset(self, message_queue: MessageQueue, offset: int) -> None:
         """Note where the group is; stored by the timer, or at shutdown.
 
         Raises:
             ClientStateError: not running.
         """
-        inside = self._inside(mq)
+        inside = self._inside(message_queue)
         _, impl = self._running()
         impl.update_consume_offset(inside, offset)
 
-    def update_consume_offset_to_broker(self, mq: MessageQueue, offset: int) -> None:
+    def update_consume_offset_to_broker(self, message_queue: MessageQueue, offset: int) -> None:
         """Note where the group is and have the broker store it now.
 
         Raises:
             RocketMQError: the broker did not store it.
             ClientStateError: not running.
         """
-        inside = self._inside(mq)
+        inside = self._inside(message_queue)
         self._call(lambda impl: impl.update_consume_offset_to_broker(inside, offset))
 
     def persist_consumer_offset(self) -> None:
@@ -344,24 +348,24 @@ class PullConsumer(PullConsumerBase):
 
     # --- looking up -------------------------------------------------------------------------------
 
-    def max_offset(self, mq: MessageQueue) -> int:
+    def max_offset(self, message_queue: MessageQueue) -> int:
         """Return the offset the next message of a queue will get."""
-        inside = self._inside(mq)
+        inside = self._inside(message_queue)
         return self._call(lambda impl: impl.admin.max_offset(inside))
 
-    def min_offset(self, mq: MessageQueue) -> int:
+    def min_offset(self, message_queue: MessageQueue) -> int:
         """Return the offset of a queue's oldest message."""
-        inside = self._inside(mq)
+        inside = self._inside(message_queue)
         return self._call(lambda impl: impl.admin.min_offset(inside))
 
-    def search_offset(self, mq: MessageQueue, timestamp_ms: int) -> int:
+    def search_offset(self, message_queue: MessageQueue, timestamp_ms: int) -> int:
         """Return the offset nearest to a store time, ms since 1970 (C-372)."""
-        inside = self._inside(mq)
+        inside = self._inside(message_queue)
         return self._call(lambda impl: impl.admin.search_offset(inside, timestamp_ms))
 
-    def earliest_msg_store_time(self, mq: MessageQueue) -> int:
+    def earliest_msg_store_time(self, message_queue: MessageQueue) -> int:
         """Return when a queue's oldest message was stored, ms since 1970; -1 if it is empty."""
-        inside = self._inside(mq)
+        inside = self._inside(message_queue)
         return self._call(lambda impl: impl.admin.earliest_msg_store_time(inside))
 
     def view_message(self, topic: str, msg_id: str) -> MessageExt:

@@ -206,21 +206,21 @@ class AsyncPushConsumer(PushConsumerBase):
         """Create a topic on every broker that has the topic ``key``, ``TBW102`` for one."""
         await self._calls().create_topic(key, new_topic, queue_num, topic_sys_flag)
 
-    async def search_offset(self, mq: MessageQueue, timestamp_ms: int) -> int:
+    async def search_offset(self, message_queue: MessageQueue, timestamp_ms: int) -> int:
         """Return the offset nearest to a store time, ms since 1970 (C-372)."""
-        return await self._calls().search_offset(mq, timestamp_ms)
+        return await self._calls().search_offset(message_queue, timestamp_ms)
 
-    async def max_offset(self, mq: MessageQueue) -> int:
+    async def max_offset(self, message_queue: MessageQueue) -> int:
         """Return the offset the next message of a queue will get."""
-        return await self._calls().max_offset(mq)
+        return await self._calls().max_offset(message_queue)
 
-    async def min_offset(self, mq: MessageQueue) -> int:
+    async def min_offset(self, message_queue: MessageQueue) -> int:
         """Return the offset of the oldest message still in a queue."""
-        return await self._calls().min_offset(mq)
+        return await self._calls().min_offset(message_queue)
 
-    async def earliest_msg_store_time(self, mq: MessageQueue) -> int:
+    async def earliest_msg_store_time(self, message_queue: MessageQueue) -> int:
         """Return when the oldest message of a queue was stored, ms since 1970; -1 without one."""
-        return await self._calls().earliest_msg_store_time(mq)
+        return await self._calls().earliest_msg_store_time(message_queue)
 
     async def view_message(self, topic: str, msg_id: str) -> MessageExt:
         """Return the message with an id, the broker's or the sender's."""

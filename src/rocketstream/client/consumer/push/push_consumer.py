@@ -299,21 +299,21 @@ class PushConsumer(PushConsumerBase):
         """Create a topic on every broker that has the topic ``key``, ``TBW102`` for one."""
         self._call(lambda calls: calls.create_topic(key, new_topic, queue_num, topic_sys_flag))
 
-    def search_offset(self, mq: MessageQueue, timestamp_ms: int) -> int:
+    def search_offset(self, message_queue: MessageQueue, timestamp_ms: int) -> int:
         """Return the offset nearest to a store time, ms since 1970 (C-372)."""
-        return self._call(lambda calls: calls.search_offset(mq, timestamp_ms))
+        return self._call(lambda calls: calls.search_offset(message_queue, timestamp_ms))
 
-    def max_offset(self, mq: MessageQueue) -> int:
+    def max_offset(self, message_queue: MessageQueue) -> int:
         """Return the offset the next message of a queue will get."""
-        return self._call(lambda calls: calls.max_offset(mq))
+        return self._call(lambda calls: calls.max_offset(message_queue))
 
-    def min_offset(self, mq: MessageQueue) -> int:
+    def min_offset(self, message_queue: MessageQueue) -> int:
         """Return the offset of the oldest message still in a queue."""
-        return self._call(lambda calls: calls.min_offset(mq))
+        return self._call(lambda calls: calls.min_offset(message_queue))
 
-    def earliest_msg_store_time(self, mq: MessageQueue) -> int:
+    def earliest_msg_store_time(self, message_queue: MessageQueue) -> int:
         """Return when the oldest message of a queue was stored, ms since 1970; -1 without one."""
-        return self._call(lambda calls: calls.earliest_msg_store_time(mq))
+        return self._call(lambda calls: calls.earliest_msg_store_time(message_queue))
 
     def view_message(self, topic: str, msg_id: str) -> MessageExt:
         """Return the message with an id, the broker's or the sender's.

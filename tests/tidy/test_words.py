@@ -1,0 +1,80 @@
+"""One word for one thing in what users call: parameters and attributes of the public classes."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import rocketstream
+from rocketstream import admin, aio
+from rocketstream.admin import aio as admin_aio
+
+BANNED = {
+    "mq": "message_queue",
+    "mqs": "message_queues",
+    "millis": "ms, as in timeout_ms",
+    "milliseconds": "ms, as in timeout_ms",
+    "msec": "ms, as in timeout_ms",
+    "secs": "a number of ms",
+}
+"""What is said instead of a part of a name."""
+JAVAS = {"mq_all", "mq_divided"}
+"""Names of Java's interfaces that users implement."""
+NOT_CALLED_BY_USERS = {"RemoteBrokerOffsetStore"}
+
+
+def public_classes() -> Iterator[tuple[str, type[Any]]]:
+    """The classes a user can name."""
+    seen = set()
+    for module in (rocketstream, aio, admin, admin_aio):
+        for name in dir(module):
+            kind = getattr(module, name)
+            ours = inspect.isclass(kind) and kind.__module__.startswith("rocketstream")
+            if ours and kind not in seen and not name.startswith("_"):
+                seen.add(kind)
+                yield name, kind
+
+
+def said(kind: type[Any]) -> Iterator[tuple[str, str, str]]:
+    """What a class says to its users: where, the word, and its type."""
+    for name in dir(kind):
+        if name.startswith("_") and name != "__init__":
+            continue
+        member = inspect.getattr_static(kind, name)
+        yield name, name, ""
+        call = member.__func__ if isinstance(member, classmethod | staticmethod) else member
+        if inspect.isfunction(call) and call.__module__.startswith("rocketstream"):
+            for each in inspect.signature(call).parameters.values():
+                yield name, each.name, str(each.annotation)
+
+
+CLASSES = sorted(public_classes(), key=lambda each: (each[0], each[1].__module__))
+
+
+@pytest.mark.parametrize("kind", [k for _, k in CLASSES], ids=[n for n, _ in CLASSES])
+def test_public_names_use_one_word_for_one_thing(kind: type[Any]) -> None:
+    if kind.__name__ in NOT_CALLED_BY_USERS:
+        return
+    wrong = [
+        f"{kind.__name__}.{where}: {word!r}; the word is {BANNED[part]}"
+        for where, word, _ in said(kind)
+        for part in word.split("_")
+        if part in BANNED and word not in JAVAS
+    ]
+    wrong += [
+        f"{kind.__name__}.{where}: {word!r} is a MessageQueue; the word is message_queue"
+        for where, word, annotation in said(kind)
+        if word == "queue" and "MessageQueue" in annotation
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_rule_looks_at_what_users_call() -> None:
+    """The consumers and producers of both faces and the operations are among what is looked at."""
+    names = {name for name, _ in CLASSES}
+    assert names >= {"Producer", "PushConsumer", "PullConsumer", "LitePullConsumer", "Admin"}
+    words = {word for _, kind in CLASSES for _, word, _ in said(kind)}
+    assert words >= {"message_queue", "message_queues", "timeout_ms", "queue_id"}
