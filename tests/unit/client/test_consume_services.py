@@ -30,6 +30,7 @@ from rocketstream.client.consumer.consume.consume_call import (
 from rocketstream.client.consumer.consume.consume_concurrently import (
     ConsumeMessageConcurrentlyService,
 )
+from rocketstream.client.consumer.consume.consume_pool import Worker
 from rocketstream.client.consumer.consume.consume_run import ConsumeRun, PullRequest, mark_started
 from rocketstream.client.consumer.consume.consume_tasks import TaskPool
 from rocketstream.client.consumer.listener import listener_of
@@ -431,5 +432,34 @@ def test_runs_done_behind_one_that_is_not_are_forgotten() -> None:
         assert waits not in entered
         first.claimed, waits.claimed = 9, 1
         assert not service.is_open()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("answer", [SUCCESS, LATER, None])
+def test_a_result_for_a_queue_given_up_meanwhile_counts_for_nothing(answer: object) -> None:
+    """Covers C-549: neither done nor sent back, for its next owner consumes it."""
+
+    async def main() -> None:
+        watch = CallWatch("G", ConsumeHooks(), ConsumerStats(SYSTEM_CLOCK), SYSTEM_CLOCK, 15)
+        settled: list[object] = []
+        book: Any = SimpleNamespace(flush=lambda run: settled.extend(run.finished))
+
+        def settle(*given: object) -> int:
+            settled.append(given)
+            return 0
+
+        settler: Any = SimpleNamespace(settle=settle)
+
+        def listener(messages: list[MessageExt]) -> object:
+            request.process_queue.dropped = True
+            return answer
+
+        service = ConsumeMessageConcurrentlyService(
+            listener_of(listener, orderly=False), book, settler, watch, batch_size=1, threads_max=1
+        )
+        request = PullRequest(service.new_queue(message().message_queue, 1, 0), 0)
+        service.work(Worker(), ConsumeRun(request, [message(), message()], 1))
+        assert settled == []
 
     asyncio.run(main())

@@ -17,6 +17,7 @@ from rocketstream import (
     ConsumeFromWhere,
     Message,
     MessageExt,
+    MessageModel,
     Producer,
     PushConsumer,
 )
@@ -504,3 +505,51 @@ def test_a_forked_child_is_told_so(broker: FakeBroker) -> None:
                 os._exit(status)
         assert os.waitpid(child, 0)[1] == 0
         producer.send(Message(TOPIC, b"x"))
+
+
+# --- what is not done -----------------------------------------------------------------------------
+
+
+def test_a_suspended_consumer_pulls_nothing_more(broker: FakeBroker) -> None:
+    """Covers C-151: what is on its way is still consumed."""
+    seen = Seen()
+    with consumer(broker, seen) as made:
+        held = broker.wait_pull(0)
+        made.suspend()
+        impl = made._impl
+        assert impl is not None
+        wait_until(lambda: impl.pulls.paused, "the order on the consumer's own thread")
+        broker.reply(held, found([0]))
+        seen.wait_consumed(1)
+        wait_commit(broker, 1)
+    # The goodbye came over the connection a pull would have come over before it.
+    assert broker.asked(RequestCode.UNREGISTER_CLIENT)
+    offsets = [pull_header(a).queue_offset for a in broker.asked(PULL) if a.ext["topic"] == TOPIC]
+    assert offsets == [0]
+
+
+def test_what_fails_in_broadcasting_is_not_sent_back(
+    broker: FakeBroker, tmp_path: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Covers C-263: it counts as done; there is no group to give it back to."""
+    monkeypatch.setenv("ROCKETMQ_LOCAL_OFFSET_STORE_DIR", str(tmp_path))
+    seen = Seen(lambda message: LATER)
+    with consumer(
+        broker, seen, message_model=MessageModel.BROADCASTING,
+        consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
+    ):  # fmt: skip
+        broker.reply(broker.wait_pull(0), found(range(2)))
+        broker.wait_pull(2)
+        wait_until(lambda: len(seen.deliveries) == 2, "both messages")
+    assert len(seen.deliveries) == 2
+    assert not broker.asked(BACK)
+    assert not broker.asked(SEND)
+
+
+def test_the_retry_queue_has_its_share_of_a_topic_s_bound(broker: FakeBroker) -> None:
+    """Covers C-183: the bound is divided among all queues of the consumer."""
+    broker.topics[f"%RETRY%{GROUP}"] = 1
+    with consumer(broker, Seen(), pull_threshold_for_topic=10) as made:
+        impl = made._impl
+        assert impl is not None
+        wait_until(lambda: impl.thresholds.count == 5, "half of it for each of two queues")

@@ -25,7 +25,7 @@ def consumer(**settings: Any) -> PushConsumer:
 
 
 def test_defaults_are_upstreams() -> None:
-    """Covers C-22, C-23, C-25, C-28 to C-43, C-46; await_termination alone is 30 s instead of 0."""
+    """Covers C-22, C-23, C-25, C-28 to C-43, C-46; await_termination alone is 30 s, not 0."""
     made = consumer()
     assert made.message_model is MessageModel.CLUSTERING
     assert made.consume_from_where is ConsumeFromWhere.LAST_OFFSET
@@ -40,6 +40,7 @@ def test_defaults_are_upstreams() -> None:
     assert made.post_subscription_when_pull is False
     assert made.max_reconsume_times == -1
     assert made.suspend_current_queue_time_ms == 1_000
+    assert made.local_retry_delay_ms == 5_000
     assert made.consume_timeout_minutes == 15
     assert made.await_termination_ms_when_shutdown == 30_000
 
