@@ -218,6 +218,54 @@ def with_dead_slave(broker: LockingBroker, closed_port: int) -> LockingBroker:
     return broker
 
 
+@pytest.fixture
+def slave() -> Iterator[FakeBroker]:
+    with FakeBroker(routes=False) as running:
+        yield running
+
+
+@pytest.fixture
+def with_slave(broker: LockingBroker, slave: FakeBroker) -> LockingBroker:
+    """Return a master whose answers send everybody to its slave, which is there."""
+    addresses = {0: broker.address, 1: slave.address}
+    route = TopicRouteData(
+        [QueueData(broker.name, 1, 1, 6, 0)], [BrokerData("c", broker.name, addresses)]
+    )
+    broker.on[RequestCode.GET_ROUTEINFO_BY_TOPIC] = lambda _: RemotingCommand.response(
+        0, body=route.encode()
+    )
+    suggestion = PullMessageResponseHeader(1, 5, 0, 5)
+    broker.on[PULL] = lambda _: RemotingCommand.response(20, None, suggestion)
+    return broker
+
+
+@pytest.mark.parametrize("kind", ["push", "pull", "lite"])
+def test_the_next_pull_goes_to_the_broker_the_last_answer_suggested(
+    with_slave: LockingBroker, slave: FakeBroker, kind: str
+) -> None:
+    """Covers C-214, C-220: from the master once, then from its slave, whoever pulls."""
+    master = with_slave
+    config = ClientConfig(namesrv_addr=master.address)
+    made: PushConsumer | LitePullConsumer | PullConsumer
+    if kind == "push":
+        made = PushConsumer(GROUP, config=config, listener=Seen(), subscription={TOPIC: "*"})
+    elif kind == "lite":
+        made = LitePullConsumer(GROUP, config=config)
+        made.subscribe(TOPIC)
+    else:
+        made = PullConsumer(GROUP, config=config)
+    with made:
+        made.start()
+        if isinstance(made, PullConsumer):
+            (mq,) = made.fetch_subscribe_message_queues(TOPIC)
+            assert made.pull(mq, "*", 0, 32).next_begin_offset == 5
+            slave.on[PULL] = master.on[PULL]
+            assert made.pull(mq, "*", 5, 32).next_begin_offset == 5
+        slave.wait_for(PULL)
+    assert [int(asked.ext["queueOffset"]) for asked in master.asked(PULL)] == [0]
+    assert int(slave.asked(PULL)[0].ext["queueOffset"]) == 5
+
+
 def test_a_slave_that_is_gone_is_not_pulled_for_ever(with_dead_slave: LockingBroker) -> None:
     """Covers C-214: what was suggested holds until it fails; then the master is asked again."""
     broker = with_dead_slave

@@ -118,9 +118,11 @@ def test_an_unknown_broker_is_looked_up_once_more(broker: FakeBroker) -> None:
         assert broker.asked(RequestCode.GET_ROUTEINFO_BY_TOPIC)
 
 
-def test_the_suggested_broker_is_pulled_next(broker: FakeBroker) -> None:
-    """Covers C-214, C-220: an unknown id falls back to what there is."""
-    header = PullMessageResponseHeader(1, 0, 0, 0)
+def test_a_suggested_broker_that_does_not_exist_falls_back_to_what_there_is(
+    broker: FakeBroker,
+) -> None:
+    """Covers C-214, C-220."""
+    header = PullMessageResponseHeader(7, 0, 0, 0)
     broker.on[PULL] = lambda _: answer(ResponseCode.PULL_NOT_FOUND, header)
     with puller(broker) as consumer:
         for _ in range(2):
