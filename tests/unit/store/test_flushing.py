@@ -185,6 +185,17 @@ def test_open_gives_everything_back_when_what_it_found_cannot_be_flushed(tmp_pat
         assert all_bodies(store) == [b"left"]
 
 
+def test_the_checkpoint_claims_no_more_of_the_log_than_was_flushed(tmp_path: Path) -> None:
+    """Covers C-434: it vouches for what is on the disk, not for what was written since."""
+    with opened(tmp_path, small_config(flush="async", flush_interval_ms=3_600_000)) as store:
+        safe = put(store, b"flushed").end_offset
+        store._flusher.flush()
+        put(store, b"written")
+        store._keeper.keep()
+        marks = read_checkpoint(tmp_path / "checkpoint", Files())
+        assert (marks.flushed_offset, store.flushed_offset) == (safe, safe)
+
+
 def test_failed_sync_of_a_queue_is_final_too(tmp_path: Path) -> None:
     """A checkpoint must never claim units that are not on the disk."""
     files = FaultyFiles()
