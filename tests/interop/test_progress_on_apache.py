@@ -258,6 +258,38 @@ def test_what_failed_is_seen_waiting_for_its_delay_and_given_up(
     assert admin.cluster_state().groups[group].delayed == 3
 
 
+def test_a_condition_that_matches_nothing_is_named_and_a_strict_one_is_not(
+    cluster: ApacheCluster, admin: Admin
+) -> None:
+    """The broker evaluates it on the newest messages; nobody consumes by that.
+
+    Before the next test, after which the broker deletes full files for ten seconds more.
+    """
+    topic = cluster.create_topic(cluster.unique("conditions"), queues=1)
+    with Producer("progress", namesrv_addr=cluster.namesrv_addr) as producer:
+        for number in range(1_200):
+            name = "amount" if number == 3 else "Amount"
+            producer.send(Message(topic, b"x", properties={name: "9"}), message_queue=queue(topic))
+    causes = {}
+    for condition in ("amount > 5", "price > 5"):
+        group = new_group(cluster, "conditional")
+        admin._client.update_consumer_offset(group, queue(topic), 1_200)
+        consumer = PushConsumer(group, namesrv_addr=cluster.namesrv_addr)
+        consumer.subscribe(topic, MessageSelector.by_sql(condition))
+        consumer.register_message_listener(lambda _: ConsumeConcurrentlyStatus.CONSUME_SUCCESS)
+        with consumer:
+            consumer.start()
+            wait_until(lambda group=group: admin.group_state(group).members, "the member", 30)  # type: ignore[misc]
+            report = admin.group_why(group)
+        assert report.unknown == ()
+        causes[condition] = report.causes
+    assert causes["amount > 5"] == ()
+    (cause,) = causes["price > 5"]
+    assert cause.kind is CauseKind.FILTERED_TO_NOTHING
+    assert "the broker finds none of the newest 1,200 messages" in cause.sentence
+    assert cause.evidence[0] == "no message that was read has price"
+
+
 def test_messages_deleted_before_they_were_consumed_are_no_lag(
     cluster: ApacheCluster, admin: Admin
 ) -> None:
@@ -332,35 +364,6 @@ def test_the_filtered_lag_of_batch_queues_is_right_or_unknown(
     assert "holds batches (queue.type=BatchCQ)" in str(state[1].error)
     many = counted(admin, batched, "TAGS = 'A'", 3, "SQL92")
     assert (many.is_exact, many.matching) == (True, 9)
-
-
-def test_a_condition_that_matches_nothing_is_named_and_a_strict_one_is_not(
-    cluster: ApacheCluster, admin: Admin
-) -> None:
-    """The broker evaluates it on the newest messages; nobody consumes by that."""
-    topic = cluster.create_topic(cluster.unique("conditions"), queues=1)
-    with Producer("progress", namesrv_addr=cluster.namesrv_addr) as producer:
-        for number in range(1_200):
-            name = "amount" if number == 3 else "Amount"
-            producer.send(Message(topic, b"x", properties={name: "9"}), message_queue=queue(topic))
-    causes = {}
-    for condition in ("amount > 5", "price > 5"):
-        group = new_group(cluster, "conditional")
-        admin._client.update_consumer_offset(group, queue(topic), 1_200)
-        consumer = PushConsumer(group, namesrv_addr=cluster.namesrv_addr)
-        consumer.subscribe(topic, MessageSelector.by_sql(condition))
-        consumer.register_message_listener(lambda _: ConsumeConcurrentlyStatus.CONSUME_SUCCESS)
-        with consumer:
-            consumer.start()
-            wait_until(lambda group=group: admin.group_state(group).members, "the member", 30)  # type: ignore[misc]
-            report = admin.group_why(group)
-        assert report.unknown == ()
-        causes[condition] = report.causes
-    assert causes["amount > 5"] == ()
-    (cause,) = causes["price > 5"]
-    assert cause.kind is CauseKind.FILTERED_TO_NOTHING
-    assert "the broker finds none of the newest 1,200 messages" in cause.sentence
-    assert cause.evidence[0] == "no message that was read has price"
 
 
 def test_a_dead_broker_is_unknown_and_not_zero(cluster: ApacheCluster) -> None:
