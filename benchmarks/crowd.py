@@ -44,6 +44,7 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, crowd: Crowd) -> None:
         self.crowd = crowd
+        self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._frames = FrameDecoder()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -59,6 +60,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail the round: nobody closes before the job ends."""
         self.crowd.fail(ConnectionError(f"the broker closed a connection: {exc}"))
+        self.lost.set_result(None)
 
     def ask(self, code: int, opaque: int, ext: dict[str, str], body: bytes = b"") -> None:
         """Send a request."""
@@ -155,10 +157,10 @@ class Crowd:
         await asyncio.sleep(_QUIET_S)  # what was in the queues before has come, and all are held
 
     async def close(self) -> None:
-        """Close all connections."""
+        """Close all connections, and wait until the loop has let go of them."""
         for connection in self.connections:
             connection.transport.abort()
-        await asyncio.sleep(0)  # the loop lets go of them
+        await asyncio.gather(*(connection.lost for connection in self.connections))
 
     async def round(self, now: Options) -> dict[str, float]:
         """Send ``count`` messages and wait until each has arrived."""
