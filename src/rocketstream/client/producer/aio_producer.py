@@ -17,7 +17,7 @@ from rocketstream.client.core.begun import Begun
 from rocketstream.client.core.send import queue_of_key
 from rocketstream.client.engine import loop_engine
 from rocketstream.client.keywords import ProducerKeywords
-from rocketstream.client.producer.async_sender import AsyncSender, OnewayTry, SendTarget
+from rocketstream.client.producer.async_sender import AsyncSender, SendTarget
 from rocketstream.client.producer.base import (
     TIMER_MARK,
     Messages,
@@ -30,6 +30,7 @@ from rocketstream.client.producer.base import (
 from rocketstream.client.producer.gatherer import Ended, Gatherer, Held
 from rocketstream.client.producer.queries import AsyncQueries
 from rocketstream.client.producer.sending import PreparedSend, several
+from rocketstream.client.producer.try_watch import OnewayTry
 from rocketstream.client.service_state import ServiceState
 from rocketstream.errors import SendError
 from rocketstream.model import Message, MessageQueue, SendResult

@@ -18,7 +18,6 @@ from rocketstream.client.core.send import SendAttempts, queue_of_key
 from rocketstream.client.engine import Engine, threaded_engine
 from rocketstream.client.keywords import ProducerKeywords
 from rocketstream.client.producer.async_sender import (
-    OnewayTry,
     QueueTurn,
     SendTarget,
 )
@@ -36,7 +35,7 @@ from rocketstream.client.producer.queries import SyncQueries
 from rocketstream.client.producer.request_reply import hand_over
 from rocketstream.client.producer.send_future import SendFuture
 from rocketstream.client.producer.sending import PreparedSend, several
-from rocketstream.client.producer.try_watch import SYNC, Trial
+from rocketstream.client.producer.try_watch import SYNC, OnewayTry, Trial
 from rocketstream.client.rpc_hook import after_response_of, before_request_of
 from rocketstream.client.service_state import ServiceState
 from rocketstream.errors import (
