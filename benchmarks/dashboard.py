@@ -19,7 +19,7 @@ from benchmarks.harness import ROOT, Figure, embedded_server
 from benchmarks.setting import Settings
 from rocketstream import Message, Producer
 from rocketstream.admin import Admin
-from rocketstream.client.blocking import BlockingAdminClient
+from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.model import MessageQueue
 
 TOPICS: Final = 1_000

@@ -21,7 +21,7 @@ from rocketstream.client.core.producer_settings import ProducerSettings
 from rocketstream.client.core.pull_settings import LitePullConsumerSettings, PullConsumerSettings
 from rocketstream.client.core.settings import PushConsumerSettings
 from rocketstream.client.core.transaction import TransactionSettings
-from rocketstream.client.observe.tracing import TraceSettings
+from rocketstream.client.trace.of_client import TraceSettings
 from rocketstream.server.settings import EmbeddedSettings
 from rocketstream.settings import about, bounds, java_name, keyword_fields
 
@@ -136,7 +136,7 @@ from typing import TYPE_CHECKING, TypedDict
 if TYPE_CHECKING:
     import ssl
 
-    from rocketstream.client.consumer.offsets.offset_store import OffsetStore
+    from rocketstream.client.consumer.offsets.store import OffsetStore
     from rocketstream.client.consumer.queue_listener import QueueListener
     from rocketstream.client.core.allocate import AllocateMessageQueueStrategy
     from rocketstream.client.rpc_hook import RPCHook

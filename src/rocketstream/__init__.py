@@ -18,21 +18,21 @@ if TYPE_CHECKING:
         MessageListenerConcurrently,
         MessageListenerOrderly,
     )
-    from rocketstream.client.consumer.lite.lite_pull_consumer import LitePullConsumer
-    from rocketstream.client.consumer.offsets.local_offset_store import (
+    from rocketstream.client.consumer.lite.consumer import LitePullConsumer
+    from rocketstream.client.consumer.offsets.local_store import (
         LocalFileOffsetStore,
     )
-    from rocketstream.client.consumer.offsets.offset_store import (
+    from rocketstream.client.consumer.offsets.store import (
         OffsetStore,
         ReadOffsetType,
         RemoteBrokerOffsetStore,
     )
-    from rocketstream.client.consumer.pull.pull_consumer import PullCallback, PullConsumer
-    from rocketstream.client.consumer.pull.pull_schedule import (
+    from rocketstream.client.consumer.pull.consumer import PullCallback, PullConsumer
+    from rocketstream.client.consumer.pull.schedule import (
         MQPullConsumerScheduleService,
         PullTaskContext,
     )
-    from rocketstream.client.consumer.push.push_consumer import PushConsumer
+    from rocketstream.client.consumer.push.consumer import PushConsumer
     from rocketstream.client.consumer.queue_listener import MessageQueueListener
     from rocketstream.client.core.allocate import (
         AllocateMachineRoomNearby,
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
         AllocateMessageQueueStrategy,
         MachineRoomResolver,
     )
-    from rocketstream.client.observe.hooks import (
+    from rocketstream.client.hooks import (
         CheckForbiddenContext,
         CheckForbiddenHook,
         ConsumeMessageContext,
@@ -88,8 +88,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "rocketstream.client.consumer.offsets.local_offset_store": ("LocalFileOffsetStore",),
-    "rocketstream.client.consumer.offsets.offset_store": (
+    "rocketstream.client.consumer.offsets.local_store": ("LocalFileOffsetStore",),
+    "rocketstream.client.consumer.offsets.store": (
         "OffsetStore",
         "ReadOffsetType",
         "RemoteBrokerOffsetStore",
@@ -111,7 +111,7 @@ _HOMES = {
         "MessageListenerConcurrently",
         "MessageListenerOrderly",
     ),
-    "rocketstream.client.observe.hooks": (
+    "rocketstream.client.hooks": (
         "CheckForbiddenContext",
         "CheckForbiddenHook",
         "ConsumeMessageContext",
@@ -133,13 +133,13 @@ _HOMES = {
     ),
     "rocketstream.client.producer.transaction": ("TransactionListener",),
     "rocketstream.client.producer.transaction_producer": ("TransactionProducer",),
-    "rocketstream.client.consumer.lite.lite_pull_consumer": ("LitePullConsumer",),
-    "rocketstream.client.consumer.pull.pull_consumer": ("PullCallback", "PullConsumer"),
-    "rocketstream.client.consumer.pull.pull_schedule": (
+    "rocketstream.client.consumer.lite.consumer": ("LitePullConsumer",),
+    "rocketstream.client.consumer.pull.consumer": ("PullCallback", "PullConsumer"),
+    "rocketstream.client.consumer.pull.schedule": (
         "MQPullConsumerScheduleService",
         "PullTaskContext",
     ),
-    "rocketstream.client.consumer.push.push_consumer": ("PushConsumer",),
+    "rocketstream.client.consumer.push.consumer": ("PushConsumer",),
     "rocketstream.client.consumer.queue_listener": ("MessageQueueListener",),
     "rocketstream.client.rpc_hook": ("RPCHook",),
     "rocketstream.errors": ("ReplyTimeoutError", "RocketMQError", "SendError", "SendOutcome"),

@@ -3,14 +3,14 @@
 Law: names only.
 """
 
-from rocketstream.client.consumer.lite.aio_lite_pull_consumer import (
+from rocketstream.client.consumer.lite.aio_consumer import (
     AsyncLitePullConsumer as LitePullConsumer,
 )
-from rocketstream.client.consumer.pull.aio_pull_consumer import AsyncPullConsumer as PullConsumer
-from rocketstream.client.consumer.pull.pull_schedule import (
+from rocketstream.client.consumer.pull.aio_consumer import AsyncPullConsumer as PullConsumer
+from rocketstream.client.consumer.pull.schedule import (
     AsyncMQPullConsumerScheduleService as MQPullConsumerScheduleService,
 )
-from rocketstream.client.consumer.push.aio_push_consumer import AsyncPushConsumer as PushConsumer
+from rocketstream.client.consumer.push.aio_consumer import AsyncPushConsumer as PushConsumer
 from rocketstream.client.producer.aio_producer import AsyncProducer as Producer
 from rocketstream.client.producer.aio_transaction_producer import (
     AsyncTransactionProducer as TransactionProducer,

@@ -4,8 +4,8 @@ Law: names only; importing it needs the extra ``otel``.
 """
 
 try:
-    from rocketstream.client.observe.otel import instrument, instrument_all, uninstrument_all
-    from rocketstream.client.observe.otel_spans import LINKS_MAX, Carrier, Telemetry
+    from rocketstream.client.otel.spans import LINKS_MAX, Carrier, Telemetry
+    from rocketstream.client.otel.switch import instrument, instrument_all, uninstrument_all
 except ImportError as error:
     raise ImportError(
         f"tracing with OpenTelemetry needs the package opentelemetry-api ({error}): "

@@ -18,7 +18,7 @@ from rocketstream import (
     Producer,
     PushConsumer,
 )
-from rocketstream.client.blocking import BlockingAdminClient
+from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.protocol.names import AUTO_CREATE_TOPIC
 from tests.behaviour.cluster import Cluster
 from tests.plugins.waiting import wait_until

@@ -17,7 +17,7 @@ from rocketstream import (
     MessageQueue,
     PushConsumer,
 )
-from rocketstream.client.consumer.offsets.local_offset_store import offsets_path
+from rocketstream.client.consumer.offsets.local_store import offsets_path
 from rocketstream.errors import ClientStateError
 from rocketstream.protocol.bodies import OffsetSerializeWrapper
 from rocketstream.protocol.names import retry_topic

@@ -23,8 +23,8 @@ from rocketstream import (
     PushConsumer,
     aio,
 )
-from rocketstream.client.blocking import BlockingAdminClient
-from rocketstream.client.service_state import ServiceState
+from rocketstream.client.admin.blocking import BlockingAdminClient
+from rocketstream.client.instance.service_state import ServiceState
 from rocketstream.errors import BrokerError, ConsumerNotOnlineError, RouteNotFoundError
 from rocketstream.protocol.bodies import (
     ConsumeMessageDirectlyResult,

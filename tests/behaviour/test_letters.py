@@ -20,7 +20,7 @@ from rocketstream import (
     MessageExt,
 )
 from rocketstream.admin import Admin, LetterCause, LetterFilter, Masking
-from rocketstream.client.blocking import BlockingAdminClient
+from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.errors import RouteNotFoundError
 from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.command import RemotingCommand

@@ -18,7 +18,7 @@ from rocketstream import (
     PushConsumer,
     aio,
 )
-from rocketstream.client.blocking import BlockingAdminClient
+from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.protocol.bodies import GetConsumerListByGroupResponseBody
 from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.command import RemotingCommand

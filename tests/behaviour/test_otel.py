@@ -32,7 +32,7 @@ from rocketstream import (
     aio,
     otel,
 )
-from rocketstream.client.blocking import BlockingAdminClient
+from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.errors import ConfigurationError, MessageInvalidError
 from tests.behaviour.cluster import Cluster
 from tests.behaviour.conftest import Names

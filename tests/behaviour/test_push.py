@@ -22,8 +22,8 @@ from rocketstream import (
     ReadOffsetType,
 )
 from rocketstream.aio import PushConsumer as AsyncPushConsumer
-from rocketstream.client.consumer.offsets.store_view import AsyncOffsetStoreView
-from rocketstream.client.observe.hooks import FilterMessageContext
+from rocketstream.client.consumer.offsets.view import AsyncOffsetStoreView
+from rocketstream.client.hooks import FilterMessageContext
 from rocketstream.errors import (
     ClientStateError,
     ConfigurationError,

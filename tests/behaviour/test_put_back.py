@@ -7,7 +7,7 @@ from contextlib import ExitStack
 import pytest
 
 from rocketstream import ClientConfig, ConsumeFromWhere, LitePullConsumer, MessageQueue
-from rocketstream.client.blocking import BlockingAdminClient
+from rocketstream.client.admin.blocking import BlockingAdminClient
 from tests.behaviour.cluster import Cluster
 from tests.behaviour.conftest import Names
 from tests.behaviour.support import WAIT_S, Seen, broker_name, consumer_of, numbered, send_all
@@ -20,7 +20,7 @@ def test_what_a_former_owner_put_back_is_put_right(
 ) -> None:
     """Covers C-568: a member that was cut off may commit last, and lower; whoever has the queue
     now has nothing new to commit."""
-    module = "rocketstream.client.consumer.offsets.offset_store"
+    module = "rocketstream.client.consumer.offsets.store"
     monkeypatch.setattr(f"{module}.OFFSET_CHECK_INTERVAL_MS", 200)
     cluster.create_topic(names.topic, 1)
     send_all(cluster.namesrv_addr, numbered(names.topic, range(10)))

@@ -11,7 +11,7 @@ from rocketstream.admin import Admin
 from rocketstream.admin.state import GroupState, QueueKind, QueueState
 from rocketstream.cli.group_lag import about, print_states
 from rocketstream.cli.spans import parse_span
-from rocketstream.client.blocking import BlockingAdminClient
+from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.model import MessageQueue
 from rocketstream.server.embedded import EmbeddedCluster
 from tests.cli.conftest import Quick

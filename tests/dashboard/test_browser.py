@@ -20,7 +20,7 @@ import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, Playwright, expect, sync_playwright
 
 from rocketstream.admin import Admin, AuditLog
-from rocketstream.client.blocking import BlockingAdminClient
+from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.dashboard import Settings, TokenFile, create_app
 from rocketstream.dashboard.running import DashboardServer, Listening
 from rocketstream.dashboard.tokens import add_token, read_roles

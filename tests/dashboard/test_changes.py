@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 
 from rocketstream import Message, Producer
 from rocketstream.admin import Admin, Masking
-from rocketstream.client.blocking import BlockingAdminClient
+from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.dashboard import TokenFile
 from rocketstream.dashboard.tokens import add_token, read_roles
 from rocketstream.model import MessageQueue

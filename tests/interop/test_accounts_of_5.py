@@ -20,7 +20,7 @@ from rocketstream import (
     PushConsumer,
 )
 from rocketstream.admin import Admin
-from rocketstream.client.blocking import BlockingAdminClient
+from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.errors import AccessDeniedError, SendError
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.message_ext import MessageExt

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from rocketstream import ConsumeFromWhere, LitePullConsumer, MessageExt
-from rocketstream.client.blocking import BlockingAdminClient
+from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.server.embedded import EmbeddedCluster
 from tests.interop.cluster import ApacheCluster, JavaPrograms
 from tests.interop.messages import read_received

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from rocketstream.client.blocking import BlockingAdminClient
+from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.server.embedded import EmbeddedCluster
 from tests.interop.cluster import SHORT_DELAYS, ApacheCluster, JavaPrograms
 from tests.interop.messages import Received, read_received, read_sent

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from rocketstream.client.blocking import BlockingAdminClient
-from rocketstream.client.consumer.consume.consume_services import (
+from rocketstream.client.admin.blocking import BlockingAdminClient
+from rocketstream.client.consumer.consume.services import (
     LOCK_INTERVAL_VARIABLE,
     LOCK_MAX_LIVE_VARIABLE,
 )

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.java import JavaTold
 from benchmarks.sides import Worker
-from rocketstream.client.blocking import BlockingAdminClient
+from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.server.embedded import EmbeddedCluster
 from tests.interop.cluster import JavaPrograms, committed_offsets
 from tests.interop.jvm import Jvm

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rocketstream import ConsumeConcurrentlyStatus, ConsumeFromWhere, ConsumeOrderlyStatus
-from rocketstream.client.blocking import BlockingAdminClient
+from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.model import MessageQueue
 from rocketstream.spark import SparkPushConsumer
 from tests.interop.cluster import ApacheCluster

@@ -20,7 +20,7 @@ from rocketstream import (
     TransactionListener,
     TransactionProducer,
 )
-from rocketstream.client.blocking import BlockingAdminClient
+from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.server.embedded import EmbeddedCluster
 from tests.interop.cluster import BROKER_NAME, SHORT_DELAYS, ApacheCluster
 from tests.interop.referee import Referee

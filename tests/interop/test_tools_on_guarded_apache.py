@@ -16,7 +16,7 @@ from rocketstream import ClientConfig, Producer
 from rocketstream.admin import Admin
 from rocketstream.admin import aio as admin_aio
 from rocketstream.agents.server import serving
-from rocketstream.client.blocking import BlockingAdminClient
+from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.model import MessageQueue
 from rocketstream.watch import Collector
 from rocketstream.watch.metrics import scrape

@@ -13,7 +13,7 @@ import pytest
 
 from rocketstream import ClientConfig, Message, Producer
 from rocketstream.admin import Admin
-from rocketstream.client.blocking import BlockingAdminClient
+from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.errors import BrokerError, ConfigurationError, RocketMQError
 from rocketstream.protocol.codes import RequestCode, ResponseCode
 from rocketstream.protocol.command import RemotingCommand

@@ -13,8 +13,8 @@ import pytest
 
 from rocketstream import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus
 from rocketstream.admin import Admin
-from rocketstream.client.blocking import BlockingAdminClient
-from rocketstream.client.service_state import ServiceState
+from rocketstream.client.admin.blocking import BlockingAdminClient
+from rocketstream.client.instance.service_state import ServiceState
 from rocketstream.errors import ClientStateError
 from rocketstream.model import ConsumeFromWhere, MessageQueue, MessageSelector
 from rocketstream.server.embedded import EmbeddedCluster

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rocketstream import ConsumeConcurrentlyStatus, ConsumeFromWhere, ConsumeOrderlyStatus
-from rocketstream.client.service_state import ServiceState
+from rocketstream.client.instance.service_state import ServiceState
 from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.spark import SparkPushConsumer
 from tests.spark.support import numbered, send

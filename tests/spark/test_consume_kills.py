@@ -18,7 +18,7 @@ import pytest
 
 from rocketstream import PushConsumer
 from rocketstream.admin import Admin
-from rocketstream.client.blocking import BlockingAdminClient
+from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.errors import BrokerError
 from rocketstream.model import ConsumeFromWhere, MessageQueue
 from rocketstream.server.embedded import EmbeddedCluster

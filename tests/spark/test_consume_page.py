@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rocketstream.client.blocking import BlockingAdminClient
+from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.spark.options import CONNECT_OPTIONS, CONSUME_OPTIONS
 from tests.spark.support import numbered, send

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from rocketstream.client.blocking import BlockingAdminClient
+from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.names import SCHEDULE_TOPIC
 from rocketstream.server.embedded import EmbeddedCluster

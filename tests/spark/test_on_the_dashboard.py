@@ -13,7 +13,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from rocketstream import ConsumeConcurrentlyStatus
-from rocketstream.client.blocking import BlockingAdminClient
+from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.dashboard.words import rate
 from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.spark import ProgressListener, ReadProgress, consume

@@ -225,7 +225,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "markupsafe": ("rocketstream.dashboard",),
     "mcp": ("rocketstream.agents",),
     "pydantic": ("rocketstream.agents",),
-    "opentelemetry": ("rocketstream.client.observe",),
+    "opentelemetry": ("rocketstream.client.otel",),
     "taskiq": ("rocketstream.frameworks.taskiq",),
     "kombu": ("rocketstream.frameworks.kombu",),
     "pytest": ("rocketstream.testing",),

@@ -24,7 +24,7 @@ from rocketstream.admin.messages.tracks import TrackAdmin
 from rocketstream.admin.progress.overview import ProgressAdmin
 from rocketstream.admin.safety.audit import AuditLog
 from rocketstream.admin.safety.gate import ChangeGate
-from rocketstream.client.blocking import BlockingAdminClient
+from rocketstream.client.admin.blocking import BlockingAdminClient
 
 DEFAULT_TIMEOUT_MS = 5_000
 

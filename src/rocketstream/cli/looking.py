@@ -23,7 +23,7 @@ def groups_of(namesrv: str) -> Iterator[GroupAdmin]:
     """Yield the operations on groups of the cluster behind a name server."""
     from rocketstream._util.clock import SYSTEM_CLOCK
     from rocketstream.admin.progress.groups import GroupAdmin
-    from rocketstream.client.blocking import BlockingAdminClient
+    from rocketstream.client.admin.blocking import BlockingAdminClient
 
     with BlockingAdminClient(namesrv, timeout_ms=TIMEOUT_MS) as client:
         yield GroupAdmin(client, TIMEOUT_MS, SYSTEM_CLOCK)
@@ -34,7 +34,7 @@ def brokers_of(namesrv: str, timeout_ms: int = TIMEOUT_MS) -> Iterator[BrokerAdm
     """Yield the operations on brokers, name servers, producers, and on topics those build on."""
     from rocketstream._util.clock import SYSTEM_CLOCK
     from rocketstream.admin.cluster.brokers import BrokerAdmin
-    from rocketstream.client.blocking import BlockingAdminClient
+    from rocketstream.client.admin.blocking import BlockingAdminClient
 
     connect_ms = min(timeout_ms, limits.CONNECT_TIMEOUT_MS)
     with BlockingAdminClient(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypedDict
 if TYPE_CHECKING:
     import ssl
 
-    from rocketstream.client.consumer.offsets.offset_store import OffsetStore
+    from rocketstream.client.consumer.offsets.store import OffsetStore
     from rocketstream.client.consumer.queue_listener import QueueListener
     from rocketstream.client.core.allocate import AllocateMessageQueueStrategy
     from rocketstream.client.rpc_hook import RPCHook

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
-from rocketstream.client.blocking import signer
+from rocketstream.client.admin.blocking import signer
 from rocketstream.protocol.command import RemotingCommand
 
 if TYPE_CHECKING:

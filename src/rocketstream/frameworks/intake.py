@@ -12,7 +12,7 @@ from typing import Any
 
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.consumer.listener import ConsumeConcurrentlyContext
-from rocketstream.client.consumer.push.aio_push_consumer import AsyncPushConsumer
+from rocketstream.client.consumer.push.aio_consumer import AsyncPushConsumer
 from rocketstream.errors import ConfigurationError
 from rocketstream.model import ConsumeConcurrentlyStatus, ConsumeFromWhere
 from rocketstream.protocol.message_ext import MessageExt

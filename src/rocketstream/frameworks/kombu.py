@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 from urllib.parse import quote
 
 from rocketstream._util.loops import LoopThread
-from rocketstream.client.blocking import BlockingAdminClient
+from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.producer.producer import Producer
 from rocketstream.errors import ClientStateError, RouteNotFoundError, SendError, TransportError

@@ -1,6 +1,6 @@
 """Records of message trace: the events of a message, as text (C-545, W 5.10).
 
-Law: values in, text out, and back; ``client.observe`` decides when a record is made (upstream's
+Law: values in, text out, and back; ``client.trace`` decides when a record is made (upstream's
 TraceDataEncoder).
 """
 

@@ -5,7 +5,7 @@ Law: options in, clients and pools out, each for its caller to close; sends no r
 
 from __future__ import annotations
 
-from rocketstream.client.blocking import BlockingAdminClient, signer
+from rocketstream.client.admin.blocking import BlockingAdminClient, signer
 from rocketstream.client.credentials import read_credentials
 from rocketstream.spark.options import ConnectOptions
 from rocketstream.spark.tls import tls_context

@@ -8,7 +8,7 @@ import pytest
 
 from rocketstream import ConsumeConcurrentlyStatus, Message, Producer, PushConsumer
 from rocketstream.admin import Admin
-from rocketstream.client.blocking import BlockingAdminClient
+from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.errors import ConfigurationError, ConnectError, RouteNotFoundError
 from rocketstream.model import MessageQueue
 from rocketstream.server.embedded import EmbeddedCluster

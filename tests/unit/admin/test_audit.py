@@ -15,7 +15,7 @@ import pytest
 from rocketstream.admin import AuditLog
 from rocketstream.admin.safety.audit import default_audit_path
 from rocketstream.admin.safety.gate import ChangeGate
-from rocketstream.client.blocking import BlockingAdminClient
+from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.errors import ClientStateError
 
 

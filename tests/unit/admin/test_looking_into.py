@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from rocketstream.admin import Admin, MemberRow, SubscriptionRow, TrackRow
-from rocketstream.client.blocking import BlockingAdminClient
+from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.errors import (
     BrokerError,
     ConsumerNotOnlineError,

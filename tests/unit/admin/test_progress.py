@@ -11,7 +11,7 @@ import pytest
 
 from rocketstream import ConsumeConcurrentlyStatus, Message, Producer, PushConsumer
 from rocketstream.admin import Admin, ProgressRow
-from rocketstream.client.blocking import BlockingAdminClient
+from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.errors import ConnectError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.bodies import (

@@ -14,7 +14,7 @@ from rocketstream.admin import Admin, LetterFilter
 from rocketstream.admin.core.again import PROGRESS_GROUP, progress_group
 from rocketstream.admin.letters import hold
 from rocketstream.admin.letters.redrive import Pace
-from rocketstream.client.blocking import BlockingAdminClient
+from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.errors import ClientStateError, ConfigurationError, RouteNotFoundError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.message_ext import MessageExt

@@ -11,7 +11,7 @@ import pytest
 from rocketstream import Message, Producer, limits
 from rocketstream.admin import Admin
 from rocketstream.admin.state import QueueKind
-from rocketstream.client.blocking import BlockingAdminClient
+from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.errors import (
     AccessDeniedError,
     ConfigurationError,

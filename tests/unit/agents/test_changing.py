@@ -18,7 +18,7 @@ from rocketstream import (
     PushConsumer,
 )
 from rocketstream.admin import Admin
-from rocketstream.client.blocking import BlockingAdminClient
+from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.names import dlq_topic
 from rocketstream.server.embedded import EmbeddedCluster

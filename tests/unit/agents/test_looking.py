@@ -13,7 +13,7 @@ from rocketstream.admin import Admin
 from rocketstream.admin.messages.masking import Masking
 from rocketstream.admin.state import Cause, CauseKind, GroupVerdict, Verdict, WhyReport
 from rocketstream.agents import showing
-from rocketstream.client.blocking import BlockingAdminClient
+from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.model import MessageQueue
 from rocketstream.server.embedded import EmbeddedCluster
 from tests.unit.agents.conftest import run, tools

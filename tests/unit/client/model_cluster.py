@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
-from rocketstream.client.consumer.consume.consume_run import ConsumeBook, PullRequest
-from rocketstream.client.consumer.offsets.offset_store import RemoteBrokerOffsetStore
+from rocketstream.client.consumer.consume.runs import ConsumeBook, PullRequest
+from rocketstream.client.consumer.offsets.store import RemoteBrokerOffsetStore
 from rocketstream.client.consumer.push.pull_service import PullService
 from rocketstream.client.consumer.rebalance_impl import RebalanceImpl, RebalanceSettings
 from rocketstream.client.core.allocate import AllocateMessageQueueAveragely
@@ -22,8 +22,8 @@ from rocketstream.client.core.flow_control import Thresholds
 from rocketstream.client.core.process_queue import ProcessQueue
 from rocketstream.client.core.routes import BrokerAddress
 from rocketstream.client.core.settings import PushConsumerSettings
-from rocketstream.client.observe.hooks import FilterHooks
-from rocketstream.client.outage_log import OutageLog
+from rocketstream.client.hooks import FilterHooks
+from rocketstream.client.instance.outage_log import OutageLog
 from rocketstream.errors import RequestTimeoutError
 from rocketstream.model import ConsumeFromWhere, MessageModel, MessageQueue
 from rocketstream.protocol.command import RemotingCommand

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rocketstream import ClientConfig, Message, Producer, PushConsumer, limits
-from rocketstream.client.blocking import BlockingAdminClient
+from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.errors import RemoteProtocolError, SendError, SendOutcome, broker_error
 from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.command import RemotingCommand

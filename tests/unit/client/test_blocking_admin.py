@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from rocketstream import Producer
-from rocketstream.client.blocking import BlockingAdminClient, signer
+from rocketstream.client.admin.blocking import BlockingAdminClient, signer
 from rocketstream.errors import (
     BrokerError,
     ConfigurationError,

@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 
 from rocketstream import MessageExt
-from rocketstream.client.consumer.consume import consume_pool
-from rocketstream.client.consumer.consume.consume_call import CallWatch
-from rocketstream.client.consumer.consume.consume_concurrently import (
+from rocketstream.client.consumer.consume import pool
+from rocketstream.client.consumer.consume.calls import CallWatch
+from rocketstream.client.consumer.consume.concurrently import (
     ConsumeMessageConcurrentlyService,
 )
-from rocketstream.client.consumer.consume.consume_pool import Worker, WorkerPool
-from rocketstream.client.consumer.consume.consume_run import ConsumeRun, PullRequest
+from rocketstream.client.consumer.consume.pool import Worker, WorkerPool
+from rocketstream.client.consumer.consume.runs import ConsumeRun, PullRequest
 from rocketstream.client.consumer.listener import listener_of
-from rocketstream.client.observe.hooks import ConsumeHooks
-from rocketstream.client.observe.stats import ConsumerStats
+from rocketstream.client.hooks import ConsumeHooks
+from rocketstream.client.stats import ConsumerStats
 from tests.behaviour.support import SUCCESS
 from tests.plugins.waiting import wait_until
 from tests.unit.client.fake_broker import WAIT_S
@@ -123,7 +123,7 @@ class Jobs:
 def hand(monkeypatch: pytest.MonkeyPatch) -> Hand:
     made = Hand()
     monkeypatch.setattr(asyncio, "get_running_loop", lambda: made)
-    monkeypatch.setattr(consume_pool, "process_cpu_ms", lambda: 0.0)
+    monkeypatch.setattr(pool, "process_cpu_ms", lambda: 0.0)
     return made
 
 

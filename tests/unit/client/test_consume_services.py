@@ -22,20 +22,20 @@ from rocketstream import (
     PushConsumer,
 )
 from rocketstream._util.clock import SYSTEM_CLOCK
-from rocketstream.client.consumer.consume.consume_call import (
+from rocketstream.client.consumer.consume.calls import (
     CallWatch,
     checked_status,
     consume_directly,
 )
-from rocketstream.client.consumer.consume.consume_concurrently import (
+from rocketstream.client.consumer.consume.concurrently import (
     ConsumeMessageConcurrentlyService,
 )
-from rocketstream.client.consumer.consume.consume_pool import Worker
-from rocketstream.client.consumer.consume.consume_run import ConsumeRun, PullRequest, mark_started
-from rocketstream.client.consumer.consume.consume_tasks import TaskPool
+from rocketstream.client.consumer.consume.pool import Worker
+from rocketstream.client.consumer.consume.runs import ConsumeRun, PullRequest, mark_started
+from rocketstream.client.consumer.consume.tasks import TaskPool
 from rocketstream.client.consumer.listener import listener_of
-from rocketstream.client.observe.hooks import ConsumeHooks
-from rocketstream.client.observe.stats import ConsumerStats
+from rocketstream.client.hooks import ConsumeHooks
+from rocketstream.client.stats import ConsumerStats
 from rocketstream.protocol.bodies import ConsumeMessageDirectlyResult
 from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.message_ext import decode_messages

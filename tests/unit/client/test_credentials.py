@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rocketstream import ClientConfig
-from rocketstream.client.blocking import signer
+from rocketstream.client.admin.blocking import signer
 from rocketstream.client.credentials import (
     Credentials,
     environment_credentials,

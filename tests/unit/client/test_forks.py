@@ -17,7 +17,7 @@ import pytest
 
 import rocketstream
 from rocketstream import Message, MessageQueue, TransactionListener, aio
-from rocketstream.client import engine as engines
+from rocketstream.client.instance import engine as engines
 from rocketstream.errors import ForkedClientError
 from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.headers import PullMessageResponseHeader

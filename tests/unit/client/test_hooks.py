@@ -7,8 +7,8 @@ import logging
 import pytest
 
 from rocketstream import Producer, PullConsumer, PushConsumer, TransactionProducer, aio
-from rocketstream.client.consumer.lite.lite_pull_consumer import LitePullConsumer
-from rocketstream.client.observe.hooks import (
+from rocketstream.client.consumer.lite.consumer import LitePullConsumer
+from rocketstream.client.hooks import (
     CheckForbiddenContext,
     CheckForbiddenHooks,
     ConsumeHooks,

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rocketstream import ClientConfig
-from rocketstream.client.instance import MQClientInstance
-from rocketstream.client.remote_control import REMOTE_HANDLERS, serve
+from rocketstream.client.instance.mq_client import MQClientInstance
+from rocketstream.client.instance.remote_control import REMOTE_HANDLERS, serve
 from rocketstream.protocol.codes import ResponseCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.testing import ManualClock

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from rocketstream import ClientConfig, Message, Producer, PushConsumer, limits
-from rocketstream.client import engine as engines
-from rocketstream.client.address_server import fetch_name_servers
-from rocketstream.client.api import MQClientAPI, vip_address
-from rocketstream.client.instance import MQClientInstance
-from rocketstream.client.outage_log import OutageLog
+from rocketstream.client.instance import engine as engines
+from rocketstream.client.instance.address_server import fetch_name_servers
+from rocketstream.client.instance.api import MQClientAPI, vip_address
+from rocketstream.client.instance.mq_client import MQClientInstance
+from rocketstream.client.instance.outage_log import OutageLog
 from rocketstream.errors import ClientStateError, ConnectError, RequestTimeoutError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.bodies import ConsumerData, SubscriptionData

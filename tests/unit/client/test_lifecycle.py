@@ -12,8 +12,8 @@ import pytest
 
 import rocketstream
 from rocketstream import LocalFileOffsetStore, Message, MessageModel, Producer, PushConsumer, aio
-from rocketstream.client import engine as engines
-from rocketstream.client.service_state import ServiceState
+from rocketstream.client.instance import engine as engines
+from rocketstream.client.instance.service_state import ServiceState
 from rocketstream.errors import BrokerError, ClientStateError, ConnectError
 from rocketstream.protocol.bodies import CheckClientRequestBody
 from rocketstream.protocol.codes import RequestCode, ResponseCode

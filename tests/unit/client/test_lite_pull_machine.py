@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rocketstream import ClientConfig, ConsumeFromWhere, LitePullConsumer, MessageExt, MessageQueue
-from rocketstream.client.consumer.lite.lite_pull_service import LitePullService
+from rocketstream.client.consumer.lite.pull_service import LitePullService
 from rocketstream.errors import ConnectError, RocketMQError
 from rocketstream.protocol.bodies import (
     ConsumerRunningInfo,
@@ -208,7 +208,7 @@ def test_an_assigned_queue_whose_start_is_unknown_is_asked_for_again(
     broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Covers C-509, apache/rocketmq 10176: the same in assign mode."""
-    monkeypatch.setattr("rocketstream.client.consumer.lite.lite_pull_impl.START_RETRY_MS", 20)
+    monkeypatch.setattr("rocketstream.client.consumer.lite.impl.START_RETRY_MS", 20)
     broker.on[QUERY] = refusal(1, "busy")
     consumer = made(broker)
     consumer.assign([MQ])

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from rocketstream import Message, Producer
-from rocketstream.client.blocking import BlockingAdminClient
+from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.client.core import misplaced
 from rocketstream.errors import ConfigurationError, RequestNotSupportedError, SendError
 from rocketstream.protocol.codes import RequestCode, ResponseCode

@@ -31,7 +31,7 @@ from rocketstream import (
 from rocketstream.client.core.producer_settings import ProducerSettings
 from rocketstream.client.core.pull_settings import LitePullConsumerSettings, PullConsumerSettings
 from rocketstream.client.core.settings import PushConsumerSettings
-from rocketstream.client.service_state import ServiceState
+from rocketstream.client.instance.service_state import ServiceState
 from rocketstream.errors import (
     ClientStateError,
     ConfigurationError,

@@ -17,9 +17,9 @@ from rocketstream import (
     ReadOffsetType,
     RocketMQError,
 )
-from rocketstream.client.consumer.offsets.local_offset_store import offsets_directory, offsets_path
-from rocketstream.client.consumer.offsets.offset_store import UNREADABLE
-from rocketstream.client.consumer.offsets.user_offsets import UserOffsets
+from rocketstream.client.consumer.offsets.local_store import offsets_directory, offsets_path
+from rocketstream.client.consumer.offsets.store import UNREADABLE
+from rocketstream.client.consumer.offsets.user_store import UserOffsets
 from rocketstream.errors import ClientStateError, ConfigurationError
 
 CLIENT, GROUP = "192.0.2.2@DEFAULT", "G_BC"
@@ -261,9 +261,7 @@ def test_a_crash_between_any_two_steps_leaves_a_whole_file(
             left[0] -= 1
             real(source, target)
 
-        monkeypatch.setattr(
-            "rocketstream.client.consumer.offsets.local_offset_store.os.replace", replace
-        )
+        monkeypatch.setattr("rocketstream.client.consumer.offsets.local_store.os.replace", replace)
         store.update_offset(mq(0), 10 + steps)
         store.persist_all([mq(0)])
         assert again(tmp_path).read_offset(mq(0), STORE) == 1

@@ -16,7 +16,7 @@ from rocketstream import (
     MessageQueue,
     PushConsumer,
 )
-from rocketstream.client.consumer.consume.consume_services import (
+from rocketstream.client.consumer.consume.services import (
     LOCK_INTERVAL_VARIABLE,
     LOCK_MAX_LIVE_VARIABLE,
     TURN_MAX_VARIABLE,
@@ -85,7 +85,7 @@ def broker() -> Iterator[LockingBroker]:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Locks are renewed every 20 ms."""
     monkeypatch.setattr(
-        "rocketstream.client.consumer.consume.consume_services.orderly_times",
+        "rocketstream.client.consumer.consume.services.orderly_times",
         lambda: OrderlyTimes(first_lock_ms=20, lock_interval_ms=20, release_wait_ms=50),
     )
 
@@ -239,7 +239,7 @@ def test_a_broker_that_does_not_answer_has_not_refused(
     Nothing is consumed meanwhile, and the queue stays ours.
     """
     monkeypatch.setattr(
-        "rocketstream.client.consumer.consume.consume_services.orderly_times",
+        "rocketstream.client.consumer.consume.services.orderly_times",
         lambda: OrderlyTimes(first_lock_ms=60_000, lock_max_live_ms=200),
     )
     returned, late = threading.Event(), threading.Event()
@@ -277,7 +277,7 @@ def test_a_long_run_of_batches_is_interrupted_for_others(
 ) -> None:
     """Covers C-282: after the limit the turn ends and goes on a moment later."""
     monkeypatch.setattr(
-        "rocketstream.client.consumer.consume.consume_services.orderly_times",
+        "rocketstream.client.consumer.consume.services.orderly_times",
         lambda: OrderlyTimes(turn_max_ms=0),
     )
     seen = Ordered()
@@ -289,7 +289,7 @@ def test_a_long_run_of_batches_is_interrupted_for_others(
 
 def test_queues_take_turns_when_there_are_too_few_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Covers C-282: a queue that always has messages does not keep the others waiting."""
-    monkeypatch.setattr("rocketstream.client.consumer.consume.orderly_turns.TURN_SHARE_MS", 0.0)
+    monkeypatch.setattr("rocketstream.client.consumer.consume.turns.TURN_SHARE_MS", 0.0)
     entered, opened = threading.Event(), threading.Event()
     of_the_second: list[bool] = []
 

@@ -26,15 +26,15 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from rocketstream.client.consumer.consume.consume_call import CallWatch
-from rocketstream.client.consumer.consume.consume_run import PullRequest
-from rocketstream.client.consumer.consume.orderly_turns import OrderlyService, ledger_of
+from rocketstream.client.consumer.consume.calls import CallWatch
+from rocketstream.client.consumer.consume.runs import PullRequest
+from rocketstream.client.consumer.consume.turns import OrderlyService, ledger_of
 from rocketstream.client.consumer.listener import ConsumeOrderlyContext, listener_of
 from rocketstream.client.consumer.queue_locks import QueueLocks
 from rocketstream.client.core.orderly import OrderlyProcessQueue, OrderlyTimes
 from rocketstream.client.core.process_queue import ProcessQueue
-from rocketstream.client.observe.hooks import ConsumeHooks
-from rocketstream.client.outage_log import OutageLog
+from rocketstream.client.hooks import ConsumeHooks
+from rocketstream.client.instance.outage_log import OutageLog
 from rocketstream.errors import RequestTimeoutError
 from rocketstream.model import ConsumeOrderlyStatus, MessageQueue
 from rocketstream.protocol.bodies import (

@@ -9,7 +9,7 @@ import pytest
 from rocketstream import limits
 from rocketstream.cli.failure import _Sparing
 from rocketstream.client.core.outages import Outages
-from rocketstream.client.outage_log import OutageLog
+from rocketstream.client.instance.outage_log import OutageLog
 from rocketstream.errors import BrokerError, ConnectError, RequestTimeoutError, RouteNotFoundError
 from rocketstream.model import MessageQueue
 from rocketstream.testing import ManualClock

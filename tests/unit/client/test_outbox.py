@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from rocketstream.client.core.producer_settings import ProducerSettings
-from rocketstream.client.engine import Engine
+from rocketstream.client.instance.engine import Engine
 from rocketstream.client.producer.async_sender import AsyncSender, SendDone, SendTarget
 from rocketstream.client.producer.outbox import Outbox
 from rocketstream.client.producer.sending import PreparedSend

@@ -20,7 +20,7 @@ from rocketstream import (
     SendStatus,
     aio,
 )
-from rocketstream.client.observe.hooks import MessageType
+from rocketstream.client.hooks import MessageType
 from rocketstream.errors import ConfigurationError, MessageInvalidError, NotSupportedError
 from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.command import RemotingCommand

@@ -16,7 +16,7 @@ from rocketstream import (
     PullConsumer,
     PullStatus,
 )
-from rocketstream.client.consumer.offsets.offset_store import ReadOffsetType
+from rocketstream.client.consumer.offsets.store import ReadOffsetType
 from rocketstream.errors import (
     BrokerError,
     ClientStateError,

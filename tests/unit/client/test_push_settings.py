@@ -15,7 +15,7 @@ from rocketstream import (
     MessageSelector,
     PushConsumer,
 )
-from rocketstream.client.consumer.push.push_base import CHANGEABLE, Setting
+from rocketstream.client.consumer.push.base import CHANGEABLE, Setting
 from rocketstream.client.core.settings import PushConsumerSettings
 from rocketstream.errors import ClientStateError, ConfigurationError, SubscriptionError
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 import pytest
 
-from rocketstream.client.consumer.consume.consume_run import PullRequest
+from rocketstream.client.consumer.consume.runs import PullRequest
 from rocketstream.errors import RequestTimeoutError
 from rocketstream.model import MessageQueue
 from tests.unit.client.model_cluster import ADDRESS, BROKER, QUEUES, TOPIC, Member, World

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from rocketstream import ClientConfig
-from rocketstream.client.instance import MQClientInstance
-from rocketstream.client.remote_control import REMOTE_HANDLERS
+from rocketstream.client.instance.mq_client import MQClientInstance
+from rocketstream.client.instance.remote_control import REMOTE_HANDLERS
 from rocketstream.model import MessageModel, MessageQueue
 from rocketstream.protocol.bodies import (
     ConsumeMessageDirectlyResult,

@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from rocketstream.client.consumer.offsets.offset_store import RemoteBrokerOffsetStore
+from rocketstream.client.consumer.offsets.store import RemoteBrokerOffsetStore
 from rocketstream.client.core.routes import BrokerAddress
-from rocketstream.client.outage_log import OutageLog
+from rocketstream.client.instance.outage_log import OutageLog
 from rocketstream.errors import RequestTimeoutError, RouteNotFoundError, SystemBusyError
 from rocketstream.limits import OFFSET_CHECK_INTERVAL_MS, OFFSET_CHECKS_MAX
 from rocketstream.model import MessageQueue

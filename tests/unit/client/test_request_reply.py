@@ -22,7 +22,7 @@ from rocketstream import (
     aio,
     create_reply_message,
 )
-from rocketstream.client.callbacks import CallbackExecutor
+from rocketstream.client.instance.callbacks import CallbackExecutor
 from rocketstream.client.producer.request_reply import hand_over
 from rocketstream.errors import (
     ClientStateError,

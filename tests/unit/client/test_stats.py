@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from rocketstream.client.observe.stats import SAMPLE_INTERVAL_MS, ConsumerStats
+from rocketstream.client.stats import SAMPLE_INTERVAL_MS, ConsumerStats
 from rocketstream.testing import ManualClock
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from rocketstream import ClientConfig, Message, Producer, PushConsumer
-from rocketstream.client import engine as engines
-from rocketstream.client.callbacks import CallbackExecutor
+from rocketstream.client.instance import engine as engines
+from rocketstream.client.instance.callbacks import CallbackExecutor
 from rocketstream.errors import ClientStateError
 from tests.behaviour.support import Seen
 from tests.unit.client.fake_broker import GROUP, TOPIC, WAIT_S, FakeBroker

@@ -11,23 +11,23 @@ import pytest
 
 from rocketstream import limits
 from rocketstream.client.config import CLOUD, ClientConfig
-from rocketstream.client.observe.hooks import (
+from rocketstream.client.hooks import (
     EndTransactionContext,
     MessageType,
     SendMessageContext,
 )
-from rocketstream.client.observe.trace import (
+from rocketstream.client.instance.outage_log import OutageLog
+from rocketstream.client.trace.dispatcher import (
     CONSUME,
     INSTANCE_PREFIX,
     PRODUCE,
     AsyncTraceDispatcher,
 )
-from rocketstream.client.observe.trace_hooks import (
+from rocketstream.client.trace.hooks import (
     EndTransactionTraceHook,
     SendMessageTraceHook,
 )
-from rocketstream.client.observe.tracing import tracing_of
-from rocketstream.client.outage_log import OutageLog
+from rocketstream.client.trace.of_client import tracing_of
 from rocketstream.errors import ConfigurationError, SendError, SendOutcome
 from rocketstream.model import Message, MessageQueue, SendResult, SendStatus
 from rocketstream.protocol.trace import (

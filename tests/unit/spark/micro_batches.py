@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from rocketstream._util.clock import SYSTEM_CLOCK
-from rocketstream.client.blocking import BlockingAdminClient
+from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.command import RemotingCommand

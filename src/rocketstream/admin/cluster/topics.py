@@ -15,7 +15,7 @@ from rocketstream.admin.core.steps import new_topic_settings
 from rocketstream.admin.rows import BrokerRow, RouteRow, TopicRow, TopicStatusRow
 from rocketstream.admin.safety.gate import ChangeGate
 from rocketstream.admin.wire.looking import AdminWire
-from rocketstream.client.blocking import BlockingAdminClient
+from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.errors import (
     ConfigurationError,
     RequestTimeoutError,

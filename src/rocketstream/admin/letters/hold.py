@@ -15,7 +15,7 @@ from typing import Final, Self
 from rocketstream._util.clock import Clock
 from rocketstream._util.stopping import check_stop, wait_unless_stopped
 from rocketstream.admin.wire.looking import AdminWire
-from rocketstream.client.blocking import BlockingAdminClient
+from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.client.config import new_uuid
 from rocketstream.errors import ClientStateError, RocketMQError
 from rocketstream.limits import LOCK_GRACE_MS

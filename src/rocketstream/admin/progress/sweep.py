@@ -33,7 +33,7 @@ from rocketstream.admin.state import BrokerState, ClusterState, GroupState, Topi
 from rocketstream.admin.wire import questions
 from rocketstream.admin.wire.looking import NO_BROKER
 from rocketstream.admin.wire.questions import Asking
-from rocketstream.client.blocking import BlockingAdminClient
+from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.errors import (
     AccessDeniedError,
     BrokerError,

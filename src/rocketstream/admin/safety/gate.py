@@ -11,7 +11,7 @@ from typing import Any
 
 from rocketstream.admin.safety.audit import AuditLog
 from rocketstream.admin.wire.changes import ChangingWire
-from rocketstream.client.blocking import BlockingAdminClient
+from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.errors import ClientStateError
 
 

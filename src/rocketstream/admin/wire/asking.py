@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from rocketstream.admin.wire.questions import Question
-from rocketstream.client.blocking import BlockingAdminClient
+from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.command import RemotingCommand
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from rocketstream.client.blocking import BlockingAdminClient
+from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.errors import (
     BrokerError,
     RemoteProtocolError,

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, runtime_checkable
 
-from rocketstream.client.instance import MQClientInstance
+from rocketstream.client.instance.mq_client import MQClientInstance
 from rocketstream.errors import ClientStateError, ConfigurationError
 from rocketstream.model import MessageQueue
 

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from rocketstream.client.instance import MQClientInstance
+from rocketstream.client.instance.mq_client import MQClientInstance
 from rocketstream.errors import RocketMQError, RouteNotFoundError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.bodies import (

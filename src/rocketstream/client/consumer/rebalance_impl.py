@@ -14,8 +14,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from rocketstream.client.consumer.consume.consume_run import PullRequest
-from rocketstream.client.consumer.offsets.offset_store import Offsets
+from rocketstream.client.consumer.consume.runs import PullRequest
+from rocketstream.client.consumer.offsets.store import Offsets
 from rocketstream.client.core.allocate import AllocateMessageQueueStrategy
 from rocketstream.client.core.process_queue import ProcessQueue
 from rocketstream.client.core.rebalance import (
@@ -28,7 +28,7 @@ from rocketstream.client.core.rebalance import (
     start_at,
     usable,
 )
-from rocketstream.client.instance import MQClientInstance
+from rocketstream.client.instance.mq_client import MQClientInstance
 from rocketstream.errors import RocketMQError, RouteNotFoundError
 from rocketstream.model import ConsumeFromWhere, MessageModel, MessageQueue
 from rocketstream.protocol.names import RETRY_PREFIX

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from rocketstream.client.core.producer_settings import ProducerSettings
 from rocketstream.client.core.retry import RetryMessage, dead_letter_message, fallback_message
-from rocketstream.client.instance import MQClientInstance
+from rocketstream.client.instance.mq_client import MQClientInstance
 from rocketstream.client.producer.sending import PreparedSend
 from rocketstream.errors import RouteNotFoundError
 from rocketstream.protocol.codes import MessageSysFlag

@@ -15,7 +15,8 @@ from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.core.begun import Begun
 from rocketstream.client.core.send import queue_of_key
-from rocketstream.client.engine import loop_engine
+from rocketstream.client.instance.engine import loop_engine
+from rocketstream.client.instance.service_state import ServiceState
 from rocketstream.client.keywords import ProducerKeywords
 from rocketstream.client.producer.async_sender import AsyncSender, SendTarget
 from rocketstream.client.producer.base import (
@@ -31,7 +32,6 @@ from rocketstream.client.producer.gatherer import Ended, Gatherer, Held
 from rocketstream.client.producer.queries import AsyncQueries
 from rocketstream.client.producer.sending import PreparedSend, several
 from rocketstream.client.producer.try_watch import OnewayTry
-from rocketstream.client.service_state import ServiceState
 from rocketstream.errors import SendError
 from rocketstream.model import Message, MessageQueue, SendResult
 from rocketstream.protocol.message_ext import MessageExt

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rocketstream.client.api import vip_address
 from rocketstream.client.core.producer_settings import ProducerSettings
 from rocketstream.client.core.send import SendAttempts, choose_queue
-from rocketstream.client.instance import MQClientInstance
+from rocketstream.client.instance.api import vip_address
+from rocketstream.client.instance.mq_client import MQClientInstance
 from rocketstream.client.producer.sending import PreparedSend
 from rocketstream.errors import (
     ConnectError,

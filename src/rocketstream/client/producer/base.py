@@ -16,17 +16,16 @@ from rocketstream.client.core.kinds import check_time
 from rocketstream.client.core.producer_settings import ProducerSettings
 from rocketstream.client.core.send import queue_of_key
 from rocketstream.client.core.transaction import TransactionSettings
-from rocketstream.client.engine import Engine
-from rocketstream.client.groups import ProducerInner
-from rocketstream.client.observe.hooks import (
+from rocketstream.client.hooks import (
     CheckForbiddenHook,
     CheckForbiddenHooks,
     SendHooks,
     SendMessageHook,
 )
-from rocketstream.client.observe.instruments import INSTRUMENTS
-from rocketstream.client.observe.trace import PRODUCE
-from rocketstream.client.observe.tracing import TRACE_SETTINGS, tracing_of
+from rocketstream.client.instance.engine import Engine
+from rocketstream.client.instance.groups import ProducerInner
+from rocketstream.client.instance.service_state import ServiceState, StaysHere, not_running
+from rocketstream.client.instruments import INSTRUMENTS
 from rocketstream.client.producer.async_sender import ANY_QUEUE, AsyncSender, SendTarget
 from rocketstream.client.producer.calls import ProducerCalls
 from rocketstream.client.producer.fault import FaultStrategy
@@ -34,7 +33,8 @@ from rocketstream.client.producer.namespaced import NamespacedPreparer
 from rocketstream.client.producer.request_reply import Requests
 from rocketstream.client.producer.sending import MessagePreparer, PreparedSend
 from rocketstream.client.producer.try_watch import TryWatch
-from rocketstream.client.service_state import ServiceState, StaysHere, not_running
+from rocketstream.client.trace.dispatcher import PRODUCE
+from rocketstream.client.trace.of_client import TRACE_SETTINGS, tracing_of
 from rocketstream.errors import (
     ClientStateError,
     ConfigurationError,

@@ -8,9 +8,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
+from rocketstream.client.admin.requests import MQAdmin
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.core.recall import decode_recall_handle
-from rocketstream.client.mq_admin import MQAdmin
 from rocketstream.client.producer.async_sender import AsyncSender
 from rocketstream.errors import (
     ConfigurationError,

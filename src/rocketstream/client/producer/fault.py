@@ -13,7 +13,7 @@ from collections.abc import Callable
 from rocketstream.client.core.fault_latency import FaultTable
 from rocketstream.client.core.producer_settings import ProducerSettings
 from rocketstream.client.core.send import choose_queue
-from rocketstream.client.instance import MQClientInstance
+from rocketstream.client.instance.mq_client import MQClientInstance
 from rocketstream.client.producer.async_sender import QueueTurn, SendTarget
 from rocketstream.errors import BrokerError, RocketMQError, TooManyRequestsError, TransportError
 from rocketstream.model import MessageQueue

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from rocketstream import limits
-from rocketstream.client.engine import Engine
+from rocketstream.client.instance.engine import Engine
 from rocketstream.client.producer.async_sender import AsyncSender, SendDone, SendTarget
 from rocketstream.client.producer.base import joined
 from rocketstream.client.producer.gathered import Unwrap

@@ -15,7 +15,8 @@ from typing import Any, Self, Unpack
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.core.send import SendAttempts, queue_of_key
-from rocketstream.client.engine import Engine, threaded_engine
+from rocketstream.client.instance.engine import Engine, threaded_engine
+from rocketstream.client.instance.service_state import ServiceState
 from rocketstream.client.keywords import ProducerKeywords
 from rocketstream.client.producer.async_sender import (
     QueueTurn,
@@ -37,7 +38,6 @@ from rocketstream.client.producer.send_future import SendFuture
 from rocketstream.client.producer.sending import PreparedSend, several
 from rocketstream.client.producer.try_watch import SYNC, OnewayTry, Trial
 from rocketstream.client.rpc_hook import after_response_of, before_request_of
-from rocketstream.client.service_state import ServiceState
 from rocketstream.errors import (
     ClientStateError,
     RocketMQError,

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from rocketstream.client.engine import Engine
+from rocketstream.client.instance.engine import Engine
+from rocketstream.client.instance.service_state import ServiceState
 from rocketstream.client.producer.base import ProducerBase
 from rocketstream.client.producer.calls import ProducerCalls
-from rocketstream.client.service_state import ServiceState
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.message_ext import MessageExt
 

@@ -20,7 +20,7 @@ from rocketstream.protocol.record import RecordFields, encode_record
 from rocketstream.transport.addresses import parse_address
 
 if TYPE_CHECKING:
-    from rocketstream.client.instance import MQClientInstance
+    from rocketstream.client.instance.mq_client import MQClientInstance
     from rocketstream.transport.aio import Connection
 
 logger = logging.getLogger("rocketstream.client")

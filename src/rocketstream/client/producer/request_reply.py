@@ -10,8 +10,8 @@ import concurrent.futures
 import logging
 from collections.abc import Callable
 
-from rocketstream.client.callbacks import CallbackExecutor
 from rocketstream.client.config import new_uuid
+from rocketstream.client.instance.callbacks import CallbackExecutor
 from rocketstream.client.producer.async_sender import AsyncSender, SendTarget
 from rocketstream.client.producer.replies import replies_awaited
 from rocketstream.client.producer.sending import PreparedSend

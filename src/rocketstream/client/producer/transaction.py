@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import fields
 from typing import Any
 
-from rocketstream.client.callbacks import CallbackExecutor
 from rocketstream.client.core.transaction import (
     LocalOutcome,
     TransactionSettings,
@@ -21,8 +20,9 @@ from rocketstream.client.core.transaction import (
     outcome_of_error,
     outcome_of_value,
 )
-from rocketstream.client.instance import MQClientInstance
-from rocketstream.client.observe.hooks import EndTransactionContext, EndTransactionHooks
+from rocketstream.client.hooks import EndTransactionContext, EndTransactionHooks
+from rocketstream.client.instance.callbacks import CallbackExecutor
+from rocketstream.client.instance.mq_client import MQClientInstance
 from rocketstream.errors import ConfigurationError, RocketMQError
 from rocketstream.model import (
     LocalTransactionState,

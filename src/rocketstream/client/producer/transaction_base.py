@@ -12,14 +12,14 @@ from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.core.producer_settings import ProducerSettings
 from rocketstream.client.core.transaction import TransactionSettings, end_header, mark_half
-from rocketstream.client.engine import Engine
-from rocketstream.client.groups import ProducerInner
-from rocketstream.client.keywords import TransactionProducerKeywords
-from rocketstream.client.observe.hooks import (
+from rocketstream.client.hooks import (
     EndTransactionContext,
     EndTransactionHook,
     EndTransactionHooks,
 )
+from rocketstream.client.instance.engine import Engine
+from rocketstream.client.instance.groups import ProducerInner
+from rocketstream.client.keywords import TransactionProducerKeywords
 from rocketstream.client.producer.async_sender import AsyncSender
 from rocketstream.client.producer.base import ProducerBase
 from rocketstream.client.producer.sending import PreparedSend

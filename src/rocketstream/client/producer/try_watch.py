@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from rocketstream._util.clock import Clock
 from rocketstream.client.config import ClientConfig, local_address
-from rocketstream.client.observe.hooks import (
+from rocketstream.client.hooks import (
     CheckForbiddenContext,
     CheckForbiddenHooks,
     MessageType,

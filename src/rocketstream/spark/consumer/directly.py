@@ -11,9 +11,9 @@ import threading
 from typing import Final
 
 from rocketstream._util.clock import SYSTEM_CLOCK
-from rocketstream.client.consumer.consume.consume_call import CallWatch, consume_directly
-from rocketstream.client.observe.hooks import ConsumeHooks
-from rocketstream.client.observe.stats import ConsumerStats
+from rocketstream.client.consumer.consume.calls import CallWatch, consume_directly
+from rocketstream.client.hooks import ConsumeHooks
+from rocketstream.client.stats import ConsumerStats
 from rocketstream.protocol.bodies import ConsumeMessageDirectlyResult
 from rocketstream.protocol.message_ext import decode_message
 from rocketstream.spark.consumer.parcel import unpack

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
-from rocketstream.client.blocking import BlockingAdminClient
+from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.client.consumer.blame import has_cause
 from rocketstream.errors import (
     BrokerError,

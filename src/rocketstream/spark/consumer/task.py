@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.consumer.blame import Blame
-from rocketstream.client.consumer.consume.consume_call import checked_status
+from rocketstream.client.consumer.consume.calls import checked_status
 from rocketstream.client.consumer.listener import (
     ConsumeConcurrentlyContext,
     ConsumeOrderlyContext,

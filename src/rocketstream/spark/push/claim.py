@@ -12,10 +12,10 @@ from dataclasses import replace
 from typing import Final, Self
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
-from rocketstream.client.blocking import BlockingAdminClient
+from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.core.settings import PushConsumerSettings
-from rocketstream.client.engine import Engine, threaded_engine
+from rocketstream.client.instance.engine import Engine, threaded_engine
 from rocketstream.errors import (
     BrokerError,
     ClientStateError,

@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 
-from rocketstream.client.consumer.push.push_remote import properties_of
+from rocketstream.client.consumer.push.remote import properties_of
 from rocketstream.client.core.settings import PushConsumerSettings
-from rocketstream.client.instance import MQClientInstance
+from rocketstream.client.instance.mq_client import MQClientInstance
 from rocketstream.errors import NotSupportedError, RocketMQError
 from rocketstream.model import MessageModel, MessageQueue, MessageSelector
 from rocketstream.protocol.bodies import (

@@ -14,7 +14,7 @@ from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.consumer.listener import NO_LISTENER, listener_of
 from rocketstream.client.consumer.subscribing import subscription_of
-from rocketstream.client.service_state import ServiceState, StaysHere, not_running
+from rocketstream.client.instance.service_state import ServiceState, StaysHere, not_running
 from rocketstream.errors import (
     ClientStateError,
     ConfigurationError,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 
-from rocketstream.client.blocking import BlockingAdminClient
+from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.client.core.rebalance import StartAt, start_at
 from rocketstream.client.core.settings import PushConsumerSettings
 from rocketstream.model import MessageQueue

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from rocketstream.client.engine import forget_loop
+from rocketstream.client.instance.engine import forget_loop
 from rocketstream.errors import RocketMQError, SimulationError
 from rocketstream.protocol.message_id import UniqueIdGenerator
 from rocketstream.testing.history.events import BrokerDied, BrokerPaused, Disturbed, ProcessDied

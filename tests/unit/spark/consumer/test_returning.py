@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rocketstream.client.blocking import BlockingAdminClient
+from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.errors import BrokerError, MessageInvalidError, RouteNotFoundError, SendError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.codes import PullSysFlag, RequestCode

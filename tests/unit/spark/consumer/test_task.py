@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import Row
 
-from rocketstream.client.blocking import BlockingAdminClient
+from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.client.consumer.listener import ConsumeConcurrentlyContext, listener_of
 from rocketstream.errors import NotSupportedError, SendError
 from rocketstream.model import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus, MessageQueue

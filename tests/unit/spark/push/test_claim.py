@@ -11,7 +11,7 @@ import pytest
 
 from rocketstream import PushConsumer
 from rocketstream.admin import Admin
-from rocketstream.client.blocking import BlockingAdminClient
+from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.errors import BrokerError, ClientStateError, ConfigurationError
 from rocketstream.model import ConsumeConcurrentlyStatus, MessageQueue
 from rocketstream.server.embedded import EmbeddedCluster

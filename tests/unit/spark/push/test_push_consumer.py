@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import rocketstream.spark
-from rocketstream.client.service_state import ServiceState
+from rocketstream.client.instance.service_state import ServiceState
 from rocketstream.errors import (
     ClientStateError,
     ConfigurationError,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rocketstream import Message, Producer
-from rocketstream.client.blocking import BlockingAdminClient
+from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.client.core.settings import PushConsumerSettings
 from rocketstream.errors import RouteNotFoundError
 from rocketstream.model import ConsumeFromWhere, MessageQueue

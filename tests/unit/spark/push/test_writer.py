@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rocketstream.admin import Admin
-from rocketstream.client.blocking import BlockingAdminClient
+from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.errors import (
     ClientStateError,
     ConfigurationError,

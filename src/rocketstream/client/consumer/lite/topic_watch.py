@@ -10,7 +10,7 @@ import logging
 from typing import Any
 
 from rocketstream.client.consumer.queue_listener import Teller
-from rocketstream.client.instance import MQClientInstance
+from rocketstream.client.instance.mq_client import MQClientInstance
 from rocketstream.errors import RocketMQError
 from rocketstream.model import MessageQueue
 

@@ -6,7 +6,7 @@ Law: on the loop; how long to wait is ``core.pull_decision``'s.
 from __future__ import annotations
 
 from rocketstream.client.core.pull_decision import STALL_MS_MAX, STALLS_TOLD, Stall
-from rocketstream.client.instance import MQClientInstance
+from rocketstream.client.instance.mq_client import MQClientInstance
 from rocketstream.model import MessageQueue, PullStatus
 
 QUICK_ANSWER_MS = 100

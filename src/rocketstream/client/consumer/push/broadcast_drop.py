@@ -10,10 +10,10 @@ import logging
 from collections import deque
 from collections.abc import Sequence
 
-from rocketstream.client.consumer.consume.consume_run import ConsumeBook, PullRequest
+from rocketstream.client.consumer.consume.runs import ConsumeBook, PullRequest
 from rocketstream.client.consumer.push.send_back import Resubmit, SendBack
 from rocketstream.client.core.settings import PushConsumerSettings
-from rocketstream.client.instance import MQClientInstance
+from rocketstream.client.instance.mq_client import MQClientInstance
 from rocketstream.protocol.message_ext import MessageExt
 
 logger = logging.getLogger("rocketstream.client")

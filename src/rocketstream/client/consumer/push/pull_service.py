@@ -12,8 +12,8 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from rocketstream.client.consumer.consume.consume_run import ConsumeService, PullRequest
-from rocketstream.client.consumer.offsets.offset_store import Offsets
+from rocketstream.client.consumer.consume.runs import ConsumeService, PullRequest
+from rocketstream.client.consumer.offsets.store import Offsets
 from rocketstream.client.consumer.pull.stall_watch import QUICK_ANSWER_MS, StallWatch
 from rocketstream.client.consumer.push.subscription_watch import SubscriptionWatch
 from rocketstream.client.core.flow_control import FlowControl, Thresholds, flow_control
@@ -28,8 +28,8 @@ from rocketstream.client.core.pull_decision import (
     pull_status,
 )
 from rocketstream.client.core.settings import PushConsumerSettings
-from rocketstream.client.instance import MQClientInstance
-from rocketstream.client.observe.hooks import FilterHooks, FilterMessageContext
+from rocketstream.client.hooks import FilterHooks, FilterMessageContext
+from rocketstream.client.instance.mq_client import MQClientInstance
 from rocketstream.errors import BrokerError, NotSupportedError, RocketMQError, RouteNotFoundError
 from rocketstream.model import MessageQueue, PullStatus
 from rocketstream.protocol.bodies import SubscriptionData

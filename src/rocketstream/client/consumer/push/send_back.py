@@ -12,9 +12,8 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from rocketstream.client.api import SEND_BACK_TIMEOUT_MS
 from rocketstream.client.consumer.blame import TIME_OUT, TOO_LONG, has_cause, tell_cause
-from rocketstream.client.consumer.consume.consume_run import ConsumeBook, PullRequest
+from rocketstream.client.consumer.consume.runs import ConsumeBook, PullRequest
 from rocketstream.client.consumer.send_back_form import (
     FALLBACK_TIMEOUT_MS,
     SendBackForm,
@@ -26,7 +25,8 @@ from rocketstream.client.core.retry import (
     max_reconsume_times,
 )
 from rocketstream.client.core.settings import PushConsumerSettings
-from rocketstream.client.instance import MQClientInstance
+from rocketstream.client.instance.api import SEND_BACK_TIMEOUT_MS
+from rocketstream.client.instance.mq_client import MQClientInstance
 from rocketstream.client.producer.async_sender import ANY_QUEUE, AsyncSender
 from rocketstream.client.producer.sending import PreparedSend
 from rocketstream.errors import (

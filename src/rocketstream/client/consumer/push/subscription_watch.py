@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 
-from rocketstream.client.instance import MQClientInstance
+from rocketstream.client.instance.mq_client import MQClientInstance
 from rocketstream.protocol.bodies import SubscriptionData
 from rocketstream.protocol.bodies.admin import ConsumerConnection
 from rocketstream.protocol.codes import RequestCode

@@ -1,0 +1,232 @@
+"""What producers and pull consumers ask about queues and stored messages (upstream's MQAdminImpl).
+
+Law: coroutines on the instance's loop; each asks the queue's master, found by its name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from rocketstream.client.instance.api import SEARCH_TIMEOUT_MS
+from rocketstream.errors import (
+    ConfigurationError,
+    OffsetNotFoundError,
+    RemoteProtocolError,
+    RocketMQError,
+    RouteNotFoundError,
+    TopicNotExistError,
+)
+from rocketstream.model import MessageQueue
+from rocketstream.protocol.bodies import BrokerData
+from rocketstream.protocol.codes import Perm, RequestCode
+from rocketstream.protocol.command import RemotingCommand
+from rocketstream.protocol.headers import (
+    CreateTopicRequestHeader,
+    GetEarliestMsgStoretimeRequestHeader,
+    GetEarliestMsgStoretimeResponseHeader,
+    GetMinOffsetRequestHeader,
+    GetMinOffsetResponseHeader,
+    Header,
+    QueryMessageRequestHeader,
+    ViewMessageRequestHeader,
+)
+from rocketstream.protocol.message_ext import MessageExt, decode_message, decode_messages
+from rocketstream.protocol.message_id import decode_offset_msg_id
+from rocketstream.protocol.names import check_topic, is_system_topic
+from rocketstream.transport.addresses import format_address
+
+if TYPE_CHECKING:
+    from rocketstream.client.instance.mq_client import MQClientInstance
+
+logger = logging.getLogger("rocketstream.client")
+
+CREATE_TOPIC_TRIES = 5
+QUERY_TIMEOUT_MS = 24_000
+_UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
+
+
+class MQAdmin:
+    """Questions about queues and messages; belongs to the loop of its instance."""
+
+    def __init__(self, instance: MQClientInstance) -> None:
+        self._instance = instance
+
+    # --- topics -----------------------------------------------------------------------------------
+
+    async def create_topic(
+        self, key: str, new_topic: str, queue_num: int, topic_sys_flag: int = 0
+    ) -> None:
+        """Create a topic on every master that has ``key``, each tried up to five times.
+
+        Raises:
+            ConfigurationError: a name or number that cannot be used.
+            RouteNotFoundError: ``key`` has no route.
+            RocketMQError: no broker created it; the last one's error.
+        """
+        check_topic(new_topic)
+        if is_system_topic(new_topic):
+            raise ConfigurationError(f"The topic[{new_topic}] is conflict with system topic.")
+        if not isinstance(queue_num, int) or queue_num < 1:
+            raise ConfigurationError(f"queue_num must be at least 1, not {queue_num!r}")
+        brokers = await self._masters_of(key)
+        header = CreateTopicRequestHeader(
+            new_topic, key, queue_num, queue_num, Perm.READ | Perm.WRITE, "SINGLE_TAG",
+            topic_sys_flag, False,
+        )  # fmt: skip
+        results = await asyncio.gather(
+            *(self._create_at(address, header) for address in brokers), return_exceptions=True
+        )
+        errors = [result for result in results if isinstance(result, BaseException)]
+        for error in errors:
+            logger.warning("topic %s could not be created on a broker: %s", new_topic, error)
+        if len(errors) == len(brokers):
+            raise errors[-1]
+
+    async def _create_at(self, address: str, header: CreateTopicRequestHeader) -> None:
+        for left in reversed(range(CREATE_TOPIC_TRIES)):
+            try:
+                await self._ask(address, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+                return
+            except RocketMQError as error:
+                if not left or not error.retriable:
+                    raise
+
+    async def _masters_of(self, topic: str) -> list[str]:
+        brokers = await self._brokers_of(topic)
+        masters = [
+            data.broker_addrs[0]
+            for data in sorted(brokers, key=lambda data: data.broker_name)
+            if 0 in data.broker_addrs
+        ]
+        if not masters:
+            raise RouteNotFoundError(f"Not found broker, maybe key is wrong: {topic}", topic=topic)
+        return masters
+
+    async def _brokers_of(self, topic: str) -> list[BrokerData]:
+        try:
+            return (await self._instance.api.route(topic)).broker_datas
+        except TopicNotExistError as error:
+            raise RouteNotFoundError(
+                f"No route info of this topic: {topic}", topic=topic
+            ) from error
+
+    # --- offsets ----------------------------------------------------------------------------------
+
+    async def search_offset(self, mq: MessageQueue, timestamp_ms: int) -> int:
+        """Return the offset nearest to a store time (C-372)."""
+        return await self._instance.api.search_offset(await self._address(mq), mq, timestamp_ms)
+
+    async def max_offset(self, mq: MessageQueue) -> int:
+        """Return the offset the next message of ``mq`` will get."""
+        return await self._instance.api.max_offset(await self._address(mq), mq)
+
+    async def min_offset(self, mq: MessageQueue) -> int:
+        """Return the offset of the oldest message still in ``mq``."""
+        header = GetMinOffsetRequestHeader(mq.topic, mq.queue_id, bname=mq.broker_name)
+        answer = await self._ask(await self._address(mq), RequestCode.GET_MIN_OFFSET, header)
+        return answer.header(GetMinOffsetResponseHeader).offset
+
+    async def earliest_msg_store_time(self, mq: MessageQueue) -> int:
+        """Return when the oldest message of ``mq`` was stored, ms since 1970; -1 if it is empty."""
+        header = GetEarliestMsgStoretimeRequestHeader(mq.topic, mq.queue_id, bname=mq.broker_name)
+        code = RequestCode.GET_EARLIEST_MSG_STORETIME
+        answer = await self._ask(await self._address(mq), code, header)
+        return answer.header(GetEarliestMsgStoretimeResponseHeader).timestamp
+
+    # --- messages ---------------------------------------------------------------------------------
+
+    async def view_message(self, topic: str, msg_id: str) -> MessageExt:
+        """Return the message with an id: the broker's (offset id), or else the sender's.
+
+        Raises:
+            OffsetNotFoundError: there is none.
+        """
+        check_topic(topic)
+        brokers = await self._brokers_of(topic)
+        addresses = {a for data in brokers for a in data.broker_addrs.values()}
+        try:
+            host, port, offset = decode_offset_msg_id(msg_id)
+        except RemoteProtocolError:
+            return await self._by_unique_key(topic, msg_id)
+        address = format_address(host, port)
+        # A sender's id has as many digits: only one that names a broker of the topic is a place.
+        if address not in addresses:
+            return await self._by_unique_key(topic, msg_id)
+        return await self._by_offset(address, offset)
+
+    async def _by_offset(self, address: str, offset: int) -> MessageExt:
+        header = ViewMessageRequestHeader(offset)
+        answer = await self._ask(address, RequestCode.VIEW_MESSAGE_BY_ID, header)
+        return decode_message(bytes(answer.body))
+
+    async def _by_unique_key(self, topic: str, msg_id: str) -> MessageExt:
+        found = await self._query(topic, msg_id, 32, 0, 2**63 - 1, unique=True)
+        if not found:
+            raise OffsetNotFoundError(
+                22, f"no message of topic {topic} has the id {msg_id} in the brokers' index"
+            )
+        return min(found, key=lambda message: message.store_timestamp)
+
+    async def query_message(
+        self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int
+    ) -> list[MessageExt]:
+        """Return up to ``max_num`` messages with ``key`` among their keys, stored in that time.
+
+        Raises:
+            RouteNotFoundError: the topic has no route.
+            RocketMQError: no broker answered; the last one's error.
+        """
+        if max_num < 1:
+            raise ConfigurationError(f"max_num must be at least 1, not {max_num}")
+        found = await self._query(topic, key, max_num, begin_ms, end_ms, unique=False)
+        return [message for message in found if key in (message.keys or "").split(" ")][:max_num]
+
+    async def _query(
+        self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int, *, unique: bool
+    ) -> list[MessageExt]:
+        header = QueryMessageRequestHeader(topic, key, max_num, begin_ms, end_ms)
+        results = await asyncio.gather(
+            *(self._query_at(address, header, unique) for address in await self._masters_of(topic)),
+            return_exceptions=True,
+        )
+        errors = [result for result in results if isinstance(result, BaseException)]
+        if len(errors) == len(results):
+            raise errors[-1]
+        for error in errors:
+            logger.warning("a broker could not be asked for key %s: %s", key, error)
+        found = [m for result in results if isinstance(result, list) for m in result]
+        return [m for m in found if m.msg_id == key] if unique else found
+
+    async def _query_at(
+        self, address: str, header: QueryMessageRequestHeader, unique: bool
+    ) -> list[MessageExt]:
+        command = RemotingCommand.request(RequestCode.QUERY_MESSAGE, header)
+        ext = command.ext_fields if command.ext_fields is not None else {}
+        command.ext_fields = {**ext, _UNIQUE_KEY_QUERY: "true" if unique else "false"}
+        api = self._instance.api
+        try:
+            answer = await api.invoke(api.channel(address), command, QUERY_TIMEOUT_MS)
+        except OffsetNotFoundError:
+            return []
+        return decode_messages(bytes(answer.body))
+
+    # --- asking -----------------------------------------------------------------------------------
+
+    async def _address(self, mq: MessageQueue) -> str:
+        routes = self._instance.routes
+        address = routes.master(mq.broker_name)
+        if address is None:
+            await self._instance.update_route(mq.topic)
+            address = routes.master(mq.broker_name)
+        if address is None:
+            raise RouteNotFoundError(
+                f"The broker[{mq.broker_name}] not exist", broker=mq.broker_name
+            )
+        return address
+
+    async def _ask(self, address: str, code: int, header: Header) -> RemotingCommand:
+        api = self._instance.api
+        command = RemotingCommand.request(code, header)
+        return await api.invoke(api.channel(address), command, SEARCH_TIMEOUT_MS)

@@ -1,0 +1,299 @@
+"""What surrounds listener calls: hooks, statistics, and what an answer that is none counts as.
+
+Law: nothing a listener or a hook does gets past here but a status; free of cost for consumers
+without hooks, and statistics are added per pulled run, not per message (C-257 to C-259, C-261).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
+
+from rocketstream._util.clock import Clock
+from rocketstream.client.consumer.blame import Blame
+from rocketstream.client.consumer.listener import (
+    ConsumeConcurrentlyContext,
+    ConsumeOrderlyContext,
+    Listener,
+)
+from rocketstream.client.core.consume_result import ACK_ALL, acknowledged
+from rocketstream.client.hooks import (
+    CONSUME_CONTEXT_TYPE,
+    ConsumeHooks,
+    ConsumeMessageContext,
+    ConsumeReturnType,
+)
+from rocketstream.model import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus, MessageQueue
+from rocketstream.protocol.bodies import ConsumeMessageDirectlyResult
+from rocketstream.protocol.message_ext import MessageExt
+from rocketstream.protocol.names import RETRY_PREFIX
+from rocketstream.protocol.namespace import without_namespace
+from rocketstream.protocol.properties import PROPERTY_RETRY_TOPIC
+
+logger = logging.getLogger("rocketstream.client")
+
+Status = ConsumeConcurrentlyStatus | ConsumeOrderlyStatus
+S = TypeVar("S", ConsumeConcurrentlyStatus, ConsumeOrderlyStatus)
+
+_SUCCEEDED = frozenset(
+    {
+        ConsumeConcurrentlyStatus.CONSUME_SUCCESS,
+        ConsumeOrderlyStatus.SUCCESS,
+        ConsumeOrderlyStatus.COMMIT,
+    }
+)
+_FAILED = frozenset(
+    {
+        ConsumeConcurrentlyStatus.RECONSUME_LATER,
+        ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT,
+    }
+)
+_DIRECTLY: dict[Status, str] = {
+    ConsumeConcurrentlyStatus.CONSUME_SUCCESS: "CR_SUCCESS",
+    ConsumeConcurrentlyStatus.RECONSUME_LATER: "CR_LATER",
+    ConsumeOrderlyStatus.SUCCESS: "CR_SUCCESS",
+    ConsumeOrderlyStatus.COMMIT: "CR_COMMIT",
+    ConsumeOrderlyStatus.ROLLBACK: "CR_ROLLBACK",
+    ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT: "CR_LATER",
+}
+
+
+class ConsumeStats(Protocol):
+    """Where figures of consuming are added; any thread."""
+
+    def inc_consume_rt(self, group: str, topic: str, rt_ms: float, calls: int = 1) -> None:
+        """Add the duration of listener calls."""
+        ...
+
+    def inc_consume_ok_tps(self, group: str, topic: str, messages: int) -> None:
+        """Add finished messages."""
+        ...
+
+    def inc_consume_failed_tps(self, group: str, topic: str, messages: int) -> None:
+        """Add failed messages."""
+        ...
+
+
+class CallWatch:
+    """Hooks and statistics around the listener calls of one consumer.
+
+    Args:
+        group: consumer group as its user names it.
+        hooks: consume hooks; looked at before every call.
+        stats: where figures go.
+        clock: for durations.
+        timeout_minutes: calls that take longer are reported as TIME_OUT; nothing is cancelled.
+        namespace: of the consumer, taken off before listeners see a topic.
+        access_channel: reported to hooks.
+        blame: writes into failed messages why; None leaves them alone.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        hooks: ConsumeHooks,
+        stats: ConsumeStats,
+        clock: Clock,
+        timeout_minutes: float,
+        namespace: str | None = None,
+        access_channel: str = "LOCAL",
+        blame: Blame | None = None,
+    ) -> None:
+        self.group = group
+        self.hooks = hooks
+        self.stats = stats
+        self.clock = clock
+        self.namespace = namespace
+        self._timeout_ms = timeout_minutes * 60_000
+        self._access_channel = access_channel
+        self.blame = blame
+
+    def seen_queue(self, mq: MessageQueue) -> MessageQueue:
+        """Return a queue as listeners see it: without namespace."""
+        if not self.namespace:
+            return mq
+        return mq._replace(topic=without_namespace(mq.topic, self.namespace))
+
+    def before(self, batch: Sequence[MessageExt], mq: MessageQueue) -> ConsumeMessageContext:
+        """Call the hooks before a listener; only when there are any."""
+        context = ConsumeMessageContext(
+            self.group,
+            list(batch),
+            mq,
+            namespace=self.namespace,
+            access_channel=self._access_channel,
+        )
+        self.hooks.before(context)
+        return context
+
+    def after(
+        self,
+        context: ConsumeMessageContext,
+        answer: object,
+        status: Status,
+        error: BaseException | None,
+        elapsed_ms: float,
+    ) -> None:
+        """Call the hooks after a listener."""
+        context.status = status.name
+        context.success = status in _SUCCEEDED
+        context.error = error
+        kind = self._return_type(answer, status, error, elapsed_ms)
+        context.props[CONSUME_CONTEXT_TYPE] = kind.name
+        self.hooks.after(context)
+
+    def cut_off(self, context: ConsumeMessageContext, status: Status, error: BaseException) -> None:
+        """Call the hooks after a listener that was cancelled with its consumer."""
+        self.after(context, None, status, error, 0)
+
+    def _return_type(
+        self, answer: object, status: Status, error: BaseException | None, elapsed_ms: float
+    ) -> ConsumeReturnType:
+        if error is not None:
+            return ConsumeReturnType.EXCEPTION
+        if answer is not status:  # None, or something that is no status
+            return ConsumeReturnType.RETURNNULL
+        if elapsed_ms >= self._timeout_ms:
+            return ConsumeReturnType.TIME_OUT
+        return ConsumeReturnType.FAILED if status in _FAILED else ConsumeReturnType.SUCCESS
+
+    def count(self, topic: str, ok: int, failed: int, rt_ms: float, calls: int) -> None:
+        """Add the figures of some listener calls."""
+        if calls:
+            self.stats.inc_consume_rt(self.group, topic, rt_ms, calls)
+        if ok:
+            self.stats.inc_consume_ok_tps(self.group, topic, ok)
+        if failed:
+            self.stats.inc_consume_failed_tps(self.group, topic, failed)
+
+
+def checked_status(
+    answer: object, error: BaseException | None, batch: Sequence[MessageExt], instead: S
+) -> S:
+    """Return the status a listener's answer counts as, logging what is no answer (C-261).
+
+    Args:
+        answer: what the listener returned.
+        error: what it raised, if it did.
+        batch: what it was called with.
+        instead: the status of its kind that anything else counts as.
+    """
+    if error is None and isinstance(answer, type(instead)):
+        return answer
+    first = batch[0]
+    where = (
+        f"topic={first.topic} broker={first.broker_name} queue={first.queue_id} "
+        f"offset={first.queue_offset} msgId={first.msg_id} messages={len(batch)}"
+    )
+    if error is not None:
+        logger.warning(
+            "listener raised %s; counts as %s: %s",
+            type(error).__name__, instead.name, where, exc_info=error,
+        )  # fmt: skip
+    else:
+        hint = "; is it to be registered with orderly=True?" if _is_other(answer, instead) else ""
+        logger.warning(
+            "listener returned %r, which is no %s%s; counts as %s: %s",
+            answer, type(instead).__name__, hint, instead.name, where,
+        )  # fmt: skip
+    return instead
+
+
+def tell_failed(
+    blame: Blame,
+    batch: Sequence[MessageExt],
+    context: ConsumeConcurrentlyContext | None,
+    status: ConsumeConcurrentlyStatus,
+    answer: object,
+    error: BaseException | None,
+) -> None:
+    """Write into the messages of a batch that go back why they do."""
+    ack_index = ACK_ALL if context is None else context.ack_index
+    failed = batch[acknowledged(status, ack_index, len(batch)) :]
+    if failed:
+        blame.tell(failed, error, answer, ConsumeConcurrentlyStatus.RECONSUME_LATER.name)
+
+
+def _is_other(answer: object, instead: Status) -> bool:
+    return isinstance(answer, ConsumeOrderlyStatus) and type(instead) is not type(answer)
+
+
+# --- a message consumed on request ----------------------------------------------------------------
+
+
+async def consume_directly(
+    listener: Listener, message: MessageExt, broker_name: str | None, watch: CallWatch
+) -> ConsumeMessageDirectlyResult:
+    """Call a listener with one message, without ledger, offset, send-back and hooks (C-269, C-295).
+
+    A plain function runs on a thread of its own, so that the loop does not wait for it.
+    """
+    message.broker_name = broker_name or message.broker_name
+    if message.topic.startswith(RETRY_PREFIX):
+        message.topic = message.properties.get(PROPERTY_RETRY_TOPIC, message.topic)
+    message.topic = without_namespace(message.topic, watch.namespace)
+    orderly = listener.is_orderly
+    context: ConsumeOrderlyContext | ConsumeConcurrentlyContext
+    mq = message.message_queue
+    context = ConsumeOrderlyContext(mq) if orderly else ConsumeConcurrentlyContext(mq)
+    arguments = ([message], context) if listener.takes_context else ([message],)
+    result = ConsumeMessageDirectlyResult(order=orderly)
+    began_ms = watch.clock.monotonic_ms()
+    answer, error = await _called(listener, arguments)
+    if error is not None:
+        result.consume_result, result.remark = "CR_THROW_EXCEPTION", repr(error)
+    elif isinstance(answer, ConsumeOrderlyStatus if orderly else ConsumeConcurrentlyStatus):
+        result.consume_result = _DIRECTLY[answer]
+    else:
+        result.consume_result = "CR_RETURN_NULL"
+        if answer is not None:
+            result.remark = f"the listener returned {answer!r}, which is no status"
+    if isinstance(context, ConsumeOrderlyContext):
+        result.auto_commit = context.auto_commit
+    result.spent_time_mills = int(watch.clock.monotonic_ms() - began_ms)
+    return result
+
+
+def is_being_cancelled() -> bool:
+    """Whether the current task is to end: a CancelledError is then not the listener's own."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+Outcome = tuple[Any, BaseException | None]
+
+
+async def _called(listener: Listener, arguments: tuple[object, ...]) -> Outcome:
+    if not listener.is_async:
+        return await _on_a_thread(listener.call, arguments)
+    try:
+        return await listener.call(*arguments), None
+    except BaseException as error:  # whatever a listener raises is an answer to the asker
+        if isinstance(error, asyncio.CancelledError) and is_being_cancelled():
+            raise
+        return None, error
+
+
+async def _on_a_thread(call: Callable[..., object], arguments: tuple[object, ...]) -> Outcome:
+    """Run a call on a daemon thread; it is left behind if the caller is cancelled."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Outcome] = loop.create_future()
+
+    def tell(outcome: Outcome) -> None:
+        if not done.done():
+            done.set_result(outcome)
+
+    def run() -> None:
+        try:
+            outcome: Outcome = call(*arguments), None
+        except BaseException as error:  # told to whoever waits
+            outcome = None, error
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+            loop.call_soon_threadsafe(tell, outcome)
+
+    threading.Thread(target=run, name="ConsumeMessageDirectly", daemon=True).start()
+    return await done

@@ -1,0 +1,96 @@
+"""Which consume service a listener needs.
+
+Law: puts parts together; decides nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from rocketstream.client.consumer.blame import Blame
+from rocketstream.client.consumer.consume.calls import CallWatch
+from rocketstream.client.consumer.consume.concurrently import (
+    ConsumeMessageConcurrentlyService,
+)
+from rocketstream.client.consumer.consume.coroutines import AsyncConsumeService
+from rocketstream.client.consumer.consume.orderly import (
+    AsyncOrderlyService,
+    ConsumeMessageOrderlyService,
+)
+from rocketstream.client.consumer.consume.runs import ConsumeService, Settler
+from rocketstream.client.consumer.queue_locks import QueueLocks
+from rocketstream.client.core.orderly import OrderlyTimes
+from rocketstream.errors import ConfigurationError
+from rocketstream.model import MessageModel
+
+if TYPE_CHECKING:
+    from rocketstream.client.consumer.listener import Listener
+    from rocketstream.client.consumer.push.impl import PushConsumerImpl
+
+LOCK_MAX_LIVE_VARIABLE = "ROCKETMQ_REBALANCE_LOCK_MAX_LIVE_MS"
+LOCK_INTERVAL_VARIABLE = "ROCKETMQ_REBALANCE_LOCK_INTERVAL_MS"
+TURN_MAX_VARIABLE = "ROCKETMQ_MAX_TIME_CONSUME_CONTINUOUSLY_MS"
+
+
+def orderly_times() -> OrderlyTimes:
+    """Return the times of orderly consumers; environment variables stand for upstream's sysprops.
+
+    Raises:
+        ConfigurationError: one of them is no number of milliseconds.
+    """
+    usual = OrderlyTimes()
+    return OrderlyTimes(
+        lock_max_live_ms=_milliseconds(LOCK_MAX_LIVE_VARIABLE, usual.lock_max_live_ms),
+        lock_interval_ms=_milliseconds(LOCK_INTERVAL_VARIABLE, usual.lock_interval_ms),
+        turn_max_ms=_milliseconds(TURN_MAX_VARIABLE, usual.turn_max_ms),
+    )
+
+
+def _milliseconds(variable: str, default: float) -> float:
+    text = os.environ.get(variable, "").strip()
+    if not text:
+        return default
+    if not (text.isascii() and text.isdigit() and int(text)):
+        raise ConfigurationError(
+            f"environment variable {variable} must be a number of milliseconds above 0, "
+            f"not {text!r}"
+        )
+    return float(text)
+
+
+def make_service(impl: PushConsumerImpl, listener: Listener) -> ConsumeService:
+    """Return the service for a listener: in order or not, tasks for coroutines, else threads."""
+    settings, config = impl.settings, impl.instance.config
+    watch = CallWatch(
+        impl.group,
+        impl.consume_hooks,
+        impl.instance.stats,
+        impl.clock,
+        settings.consume_timeout_minutes,
+        config.effective_namespace(),
+        config.access_channel,
+        Blame(listener.call) if settings.send_back_cause else None,
+    )
+    if listener.is_orderly:
+        clustered = settings.message_model is MessageModel.CLUSTERING
+        orderly = AsyncOrderlyService if listener.is_async else ConsumeMessageOrderlyService
+        return orderly(
+            listener,
+            impl.book,
+            impl.send_back,
+            watch,
+            settings,
+            QueueLocks(impl.instance, impl.group) if clustered else None,
+            impl.instance.rebalance_soon,
+            orderly_times(),
+        )
+    settler = Settler(impl.send_back.submit)
+    size, most = settings.consume_message_batch_max_size, settings.consume_thread_max
+    if listener.is_async:
+        return AsyncConsumeService(
+            listener, impl.book, settler, watch, batch_size=size, tasks_max=most
+        )
+    return ConsumeMessageConcurrentlyService(
+        listener, impl.book, settler, watch, batch_size=size, threads_max=most
+    )

@@ -1,0 +1,284 @@
+"""What the sync and the asyncio lite pull consumer share: settings, what to consume, hooks.
+
+Law: no I/O and no waiting.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream.client.config import ClientConfig, client_config
+from rocketstream.client.consumer.lite.impl import LitePullConsumerImpl
+from rocketstream.client.consumer.offsets.user_store import checked_store, open_store
+from rocketstream.client.consumer.pull.base import Expression, own_config
+from rocketstream.client.consumer.queue_listener import QueueListener, listener_function
+from rocketstream.client.consumer.settings_of import settings_of
+from rocketstream.client.consumer.subscribing import subscription_of
+from rocketstream.client.core.kinds import check_offset, check_time
+from rocketstream.client.core.lite_plan import LitePlan
+from rocketstream.client.core.pull_settings import LitePullConsumerSettings
+from rocketstream.client.hooks import (
+    CONSUME_CONTEXT_TYPE,
+    ConsumeHooks,
+    ConsumeMessageContext,
+    ConsumeMessageHook,
+    ConsumeReturnType,
+    FilterHooks,
+    FilterMessageHook,
+)
+from rocketstream.client.instance.engine import Engine
+from rocketstream.client.instance.service_state import ServiceState, StaysHere, not_running
+from rocketstream.client.instruments import INSTRUMENTS
+from rocketstream.client.trace.dispatcher import CONSUME
+from rocketstream.client.trace.of_client import TRACE_SETTINGS, tracing_of
+from rocketstream.errors import ClientStateError, ConfigurationError
+from rocketstream.model import MessageQueue, MessageSelector
+from rocketstream.protocol.bodies import SubscriptionData
+from rocketstream.protocol.message_ext import MessageExt
+from rocketstream.protocol.names import check_topic
+
+logger = logging.getLogger("rocketstream.client")
+
+
+class LitePullConsumerBase(StaysHere):
+    """Settings, subscriptions and state; see ``rocketstream.LitePullConsumer``."""
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        namesrv_addr: str | None = None,
+        config: ClientConfig | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        **settings: Any,
+    ) -> None:
+        shared = client_config(config, namesrv_addr, settings)
+        trace = {name: settings.pop(name) for name in TRACE_SETTINGS if name in settings}
+        self.settings = settings_of(
+            LitePullConsumerSettings,
+            "LitePullConsumer",
+            group,
+            settings,
+            clock,
+            ("config", "clock", *TRACE_SETTINGS),
+        )
+        self.settings.check()
+        checked_store(self.settings.offset_store)
+        if self.settings.message_queue_listener is not None:
+            listener_function(self.settings.message_queue_listener)
+        self.config = own_config(shared, self.settings.message_model, clock)
+        self.state = ServiceState.CREATE_JUST
+        self.consume_hooks = ConsumeHooks()
+        self.filter_hooks = FilterHooks()
+        self._tracing = tracing_of(trace, group, CONSUME, self.config, clock)
+        self._tracing.watch_consumption(self.consume_hooks)
+        self._clock = clock
+        self._batch = self.settings.pull_batch_size
+        self._plan = LitePlan()
+        self._watched: dict[str, Any] = {}
+        self._engine: Engine | None = None
+        self._poller: object = None
+        """Who polled last, a thread or task; None when the last message came by iteration."""
+        INSTRUMENTS.made(self)
+
+    @property
+    def group(self) -> str:
+        """The consumer group."""
+        return self.settings.consumer_group
+
+    @property
+    def client_id(self) -> str:
+        """The id brokers and the other members know this consumer by."""
+        return self.config.client_id()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started and not shut down."""
+        return self.state is ServiceState.RUNNING
+
+    def register_consume_message_hook(self, hook: ConsumeMessageHook) -> None:
+        """Call ``hook`` before and after messages are handed out; what it raises is logged."""
+        self.consume_hooks.register(hook)
+
+    def register_filter_message_hook(self, hook: FilterMessageHook) -> None:
+        """Let ``hook`` drop messages after each pull, on the network thread."""
+        self.filter_hooks.register(hook)
+
+    def set_sub_expression_for_assign(self, topic: str, expression: Expression) -> None:
+        """Say which messages of assigned queues of a topic are wanted; before ``start``.
+
+        Raises:
+            ClientStateError: started already, or topics are subscribed.
+            ConfigurationError: a bad topic name, or a blank expression.
+        """
+        text = MessageSelector.of(expression).expression
+        if not text or text.isspace():
+            raise ConfigurationError("expression must not be empty (Java: subExpression)")
+        subscription = self._subscription(topic, expression)
+        if self.state is not ServiceState.CREATE_JUST:
+            raise ClientStateError("set_sub_expression_for_assign() is called before start()")
+        self._plan.set_expression(subscription)
+
+    # --- for the faces ----------------------------------------------------------------------------
+
+    def _shown(self) -> dict[str, list[str]]:
+        plan, outside = self._plan, self.config.queue_without_namespace
+        queues = map(outside, sorted(plan.assigned or ()))
+        return {
+            "topics": sorted(map(self.config.without_namespace, plan.subscriptions)),
+            "assigned": [f"{mq.topic}@{mq.broker_name}:{mq.queue_id}" for mq in queues],
+        }
+
+    def _check_process(self) -> None:
+        """Refuse to change anything in a forked child."""
+        if self._engine is not None:
+            self._engine.check_process()
+
+    def _subscription(self, topic: str, expression: Expression) -> SubscriptionData:
+        if not topic:
+            raise ConfigurationError("Topic can not be null or empty.")
+        check_topic(topic)
+        selector = MessageSelector.of(expression)
+        name = self.config.with_namespace(topic)
+        return subscription_of(topic, name, selector, self._clock.now_ms(), logger)
+
+    def _subscribe(
+        self, topic: str, expression: Expression, listener: QueueListener | None
+    ) -> SubscriptionData:
+        self._check_process()
+        self._plan.check_subscribe()
+        subscription = self._subscription(topic, expression)
+        if listener is not None:
+            listener_function(listener)
+        self._plan.subscribe(subscription, listener)
+        return subscription
+
+    def _unsubscribe(self, topic: str) -> str | None:
+        """Forget a subscription; return the topic if the running machine must know."""
+        self._check_process()
+        name = self.config.with_namespace(topic)
+        return name if self._plan.unsubscribe(name) and self.is_running else None
+
+    def _assign(self, mqs: Collection[MessageQueue] | None) -> None:
+        self._check_process()
+        self._plan.assign([self._inside(mq) for mq in mqs or ()])
+
+    def _watch(self, topic: str, listener: Any) -> str:
+        if not topic:
+            raise ConfigurationError("Topic can not be null or empty.")
+        check_topic(topic)
+        if listener is None:
+            raise ConfigurationError("Listener can not be null.")
+        function = getattr(listener, "on_changed", listener)
+        if not callable(function):
+            raise ConfigurationError(
+                f"{listener!r} is no listener: give a function of topic and queues, or an object "
+                "with a method on_changed"
+            )
+        self._check_process()
+        name = self.config.with_namespace(topic)
+        self._watched[name] = function
+        return name
+
+    def _begin_start(self) -> None:
+        if self.state is not ServiceState.CREATE_JUST:
+            raise ClientStateError(
+                "The PullConsumer service state not OK, maybe started once, "
+                f"{self.state.value}; a client cannot be started again, create a new one"
+            )
+        self.config.name_servers()
+        self.state = ServiceState.START_FAILED
+
+    async def _make(self, engine: Engine) -> LitePullConsumerImpl:
+        group = self.config.with_namespace(self.group)
+        settings = self.settings
+        store = await open_store(
+            engine.instance, group, settings.message_model, settings.offset_store
+        )
+        impl = LitePullConsumerImpl(
+            engine.instance,
+            group,
+            settings,
+            self._plan,
+            store,
+            self.filter_hooks,
+            threaded=engine.thread is not None,
+        )
+        self._before_start(impl)
+        await impl.start()
+        self._tracing.start()
+        for topic, listener in self._watched.items():
+            await impl.watch.register(topic, listener)
+        return impl
+
+    async def _close(
+        self, impl: LitePullConsumerImpl, *, commit: bool | None, closer: object
+    ) -> None:
+        # Whoever else polled last may still be at work on what it got.
+        done = self._poller is not None and (commit or (commit is None and closer == self._poller))
+        try:
+            await impl.shutdown(commit=done)
+        finally:
+            await self._tracing.stop()
+
+    def _before_start(self, impl: LitePullConsumerImpl) -> None:
+        """Take the machine before its first message can arrive."""
+
+    def _not_running(self) -> ClientStateError:
+        return not_running("The consumer not running, please start it first", self.state)
+
+    def _timeout_ms(self, timeout_ms: float | None) -> float:
+        if timeout_ms is None:
+            return self.settings.poll_timeout_ms
+        if type(timeout_ms) is int and timeout_ms >= 0:  # asked for each poll
+            return timeout_ms
+        check_time("timeout_ms", timeout_ms)
+        if timeout_ms < 0:
+            raise ConfigurationError(f"timeout_ms must be 0 or more, not {timeout_ms!r}")
+        return timeout_ms
+
+    def _inside(self, mq: MessageQueue) -> MessageQueue:
+        return self.config.queue_with_namespace(mq)
+
+    def _insides(self, mqs: Collection[MessageQueue]) -> list[MessageQueue]:
+        if isinstance(mqs, MessageQueue | str) or not isinstance(mqs, Collection):
+            raise ConfigurationError(f"several queues are expected, as a list or set, not {mqs!r}")
+        return [self.config.queue_with_namespace(mq) for mq in mqs]
+
+    def _outside(self, mqs: Sequence[MessageQueue]) -> list[MessageQueue]:
+        return [self.config.queue_without_namespace(mq) for mq in mqs]
+
+    def _noted(
+        self,
+        impl: LitePullConsumerImpl,
+        offsets: Collection[MessageQueue] | dict[MessageQueue, int] | None,
+    ) -> list[MessageQueue]:
+        """Note a commit; return the queues concerned."""
+        if offsets is None:
+            return impl.commit_positions(None)
+        if isinstance(offsets, dict):
+            for offset in offsets.values():
+                check_offset("an offset", offset)
+            inside = {self._inside(mq): offset for mq, offset in offsets.items()}
+            return impl.commit_offsets(inside)
+        return impl.commit_positions(self._insides(offsets))
+
+    def _tell_hooks(self, messages: list[MessageExt], began_ms: int | None = None) -> None:
+        config = self.config
+        context = ConsumeMessageContext(
+            config.with_namespace(self.group),
+            messages,
+            config.queue_with_namespace(messages[0].message_queue),
+            namespace=config.effective_namespace(),
+            access_channel=config.access_channel,
+            began_ms=began_ms,
+        )
+        self.consume_hooks.before(context)
+        # Told as consumed when handed out: what the caller does with them is not ours to see.
+        context.success = True
+        context.status = "CONSUME_SUCCESS"
+        context.props[CONSUME_CONTEXT_TYPE] = ConsumeReturnType.SUCCESS.name
+        self.consume_hooks.after(context)

@@ -1,0 +1,536 @@
+"""The lite pull consumer's machine on its loop: subscribed or assigned queues, commits, seeks.
+
+Law: runs on the loop, except that the cache is also used by the caller's threads under ``lock``;
+every name in here is the servers' (upstream's DefaultLitePullConsumerImpl, C-125, C-504 to C-524).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+from rocketstream.client.admin.requests import MQAdmin
+from rocketstream.client.consumer.consume.runs import PullRequest
+from rocketstream.client.consumer.lite.pull_service import LitePullService
+from rocketstream.client.consumer.lite.topic_watch import TopicWatch
+from rocketstream.client.consumer.offsets.store import Offsets, RemoteBrokerOffsetStore
+from rocketstream.client.consumer.pull.kernel import PullKernel
+from rocketstream.client.consumer.pull.running import running_info
+from rocketstream.client.consumer.queue_listener import Teller
+from rocketstream.client.consumer.rebalance_impl import RebalanceImpl, RebalanceSettings
+from rocketstream.client.core.lite_plan import LitePlan
+from rocketstream.client.core.lite_pull import LiteBounds, LiteCache, LiteQueue
+from rocketstream.client.core.process_queue import ProcessQueue
+from rocketstream.client.core.pull_settings import LitePullConsumerSettings
+from rocketstream.client.hooks import FilterHooks
+from rocketstream.client.instance.mq_client import MQClientInstance
+from rocketstream.errors import ConfigurationError, RocketMQError, RouteNotFoundError
+from rocketstream.model import MessageQueue
+from rocketstream.protocol.bodies import (
+    ConsumeMessageDirectlyResult,
+    ConsumerData,
+    ConsumerRunningInfo,
+    ProcessQueueInfo,
+    SubscriptionData,
+)
+from rocketstream.protocol.bodies.client import CONSUME_ACTIVELY
+from rocketstream.protocol.message_ext import MessageExt
+
+logger = logging.getLogger("rocketstream.client")
+
+START_RETRY_MS = 3_000
+"""Pause before an assigned queue whose start could not be found is tried again (C-509)."""
+_MIB = 1024 * 1024
+
+
+class LitePullConsumerImpl:
+    """One lite pull consumer; implements the instance's ``ConsumerInner``."""
+
+    consume_type = CONSUME_ACTIVELY
+
+    def __init__(
+        self,
+        instance: MQClientInstance,
+        group: str,
+        settings: LitePullConsumerSettings,
+        plan: LitePlan,
+        store: Offsets,
+        filter_hooks: FilterHooks,
+        *,
+        threaded: bool,
+    ) -> None:
+        self.group = group
+        self.message_model = settings.message_model
+        self.instance = instance
+        self.loop = asyncio.get_running_loop()
+        self.store = store
+        self.admin = MQAdmin(instance)
+        self.lock = threading.Lock()
+        self.cache = LiteCache(
+            LiteBounds(
+                settings.pull_threshold_for_all,
+                settings.pull_threshold_for_queue,
+                settings.bytes_for_queue_max,
+                settings.consume_max_span,
+            )
+        )
+        self.has_arrived: Callable[[], None] = lambda: None
+        self.running = False
+        self._dividing = False
+        self._settings = settings
+        self._plan = plan
+        self._unit_mode = settings.unit_mode or instance.config.unit_mode
+        kernel = PullKernel(
+            instance, group, filter_hooks, unit_mode=self._unit_mode, check_crc=settings.check_crc
+        )
+        self._kernel = kernel
+        self.pulls = LitePullService(self, instance, settings, kernel)
+        self._teller = Teller(instance, threaded=threaded)
+        self.watch = TopicWatch(instance, self._teller, settings.topic_metadata_check_interval_ms)
+        self._started_ms = instance.clock.now_ms()
+        self._commit_due_ms = instance.clock.monotonic_ms() + settings.auto_commit_interval_ms
+        self._assigning = asyncio.Lock()
+        self._starting: dict[MessageQueue, None] = {}
+        self._stored: dict[MessageQueue, int] = {}
+        """What a broker has acknowledged and nothing else was noted since."""
+        self.queues = RebalanceImpl(
+            instance,
+            RebalanceSettings(
+                group,
+                settings.message_model,
+                settings.allocate_message_queue_strategy,
+                settings.consume_from_where,
+                settings.consume_timestamp_ms,
+                pull_expires=False,
+            ),
+            store,
+            self,
+        )
+
+    # --- life cycle -------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Register, learn routes, take queues (C-125).
+
+        Raises:
+            ClientStateError: the instance already has a consumer of the group.
+            ConnectError: no name server answered.
+            BrokerError: a broker refuses a subscription.
+        """
+        self.instance.register_consumer(self)
+        try:
+            for topic in self.subscribed_topics():
+                await self.instance.update_route(topic)
+            await self.instance.heartbeat()
+            await self.instance.check_client_in_broker(self)
+            self.running = True
+            self.watch.start()
+            await self.apply_assignment()
+        except BaseException:
+            await self.shutdown(commit=False)
+            raise
+
+    def begin(self) -> None:
+        """Take part in dividing queues, now that listeners may use the consumer."""
+        self._dividing = True
+        self.instance.rebalance_soon()
+
+    async def shutdown(self, *, commit: bool) -> None:
+        """Stop pulling, commit what the caller is done with, say goodbye (C-126, C-517).
+
+        Args:
+            commit: with auto-commit, what was handed out last counts as done too.
+        """
+        self.running = False
+        self.queues.stop()
+        self.pulls.stop()
+        await self.watch.stop()
+        with self.lock:
+            if commit:
+                self.cache.settle()
+            if self._settings.auto_commit:
+                self._note(self.cache.commits())
+            mine = list(self.cache.queues)
+            for mq in mine:
+                self.cache.drop(mq)
+        self.has_arrived()
+        await self.store.settle(mine)
+        await self.queues.close()
+        await self.instance.unregister_consumer(self.group)
+
+    # --- what the instance asks -------------------------------------------------------------------
+
+    def subscribed_topics(self) -> Iterable[str]:
+        """Topics whose routes are wanted."""
+        return {*self._plan.subscriptions, *(mq.topic for mq in self._plan.assigned or ())}
+
+    def heartbeat_data(self) -> ConsumerData:
+        """Return what brokers are told; no subscriptions in assign mode (C-523)."""
+        return ConsumerData(
+            group_name=self.group,
+            consume_type=CONSUME_ACTIVELY,
+            message_model=self.message_model.value,
+            consume_from_where=self._settings.consume_from_where.value,
+            subscription_data_set=list(self._plan.subscriptions.values()),
+            unit_mode=self._unit_mode,
+        )
+
+    async def rebalance(self) -> bool:
+        """Divide the queues of the subscribed topics anew."""
+        return await self.queues.rebalance(list(self._plan.subscriptions))
+
+    async def persist_offsets(self) -> None:
+        """Commit automatically if it is time, and store what changed or was put back."""
+        if not self._plan.subscriptions and self._plan.assigned is None:
+            self.instance.outages.unsubscribed(self.group)
+        else:
+            self.instance.outages.subscribed(self.group)
+        with self.lock:
+            self.commit_if_due()
+            mine = list(self.cache.queues)
+        await self.store.persist(mine)
+        await self.store.check(mine)
+        if self._plan.assigned is None:  # what is assigned may well be consumed by several
+            await self._go_on_at(self.store.overtaken(mine))
+
+    def connection_lost(self, address: str) -> None:
+        """A broker may have lost offsets it had not written yet: they are sent again."""
+        self._stored.clear()
+        self.store.connection_lost(address)
+
+    def connection_made(self, address: str) -> None:
+        """Nothing waits for a connection."""
+
+    async def running_info(self) -> ConsumerRunningInfo:
+        """Return what this consumer is and has (307)."""
+        with self.lock:
+            queues = {mq: self._info(queue) for mq, queue in self.cache.queues.items()}
+        subscriptions = list(self._plan.subscriptions.values())
+        return running_info(self._settings, subscriptions, self._started_ms, queues)
+
+    def _info(self, queue: LiteQueue) -> ProcessQueueInfo:
+        first, last = (
+            (queue.chunks[0].messages[queue.chunks[0].at], queue.chunks[-1].messages[-1])
+            if queue.chunks
+            else (None, None)
+        )
+        age_ms = self.instance.clock.monotonic_ms() - queue.last_pull_ms
+        return ProcessQueueInfo(
+            commit_offset=self.store.read_memory(queue.message_queue) or 0,
+            cached_msg_min_offset=0 if first is None else first.queue_offset,
+            cached_msg_max_offset=0 if last is None else last.queue_offset,
+            cached_msg_count=queue.cached,
+            cached_msg_size_in_mib=queue.cached_bytes // _MIB,
+            droped=queue.dropped,
+            last_pull_timestamp=int(self.instance.clock.now_ms() - age_ms),
+        )
+
+    async def consume_directly(
+        self, message: MessageExt, broker_name: str
+    ) -> ConsumeMessageDirectlyResult | None:
+        """There is no listener to call."""
+        return None
+
+    async def _go_on_at(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Leave out what somebody else has consumed, unless the caller is further already."""
+        for mq, offset in offsets.items():
+            queue = self.cache.queues.get(mq)
+            if queue is not None and queue.position < offset:
+                logger.info("group %s: %s was consumed up to %d by others", self.group, mq, offset)
+                await self.reset_offsets(mq.topic, {mq: offset})
+
+    async def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
+        """Go on at other offsets at once, as after a seek, and store them (C-572)."""
+        again: list[LiteQueue] = []
+        for mq, offset in offsets.items():
+            with self.lock:
+                queue = self.cache.queues.get(mq)
+                if queue is None:
+                    continue
+                self.cache.seek(queue, offset)
+                self.cache.note(mq, offset)
+                self._note({mq: offset})
+            again.append(queue)
+        await self.store.persist([queue.message_queue for queue in again])
+        with self.lock:
+            again += self.cache.released()
+        self.pulls.pull_all(again)
+
+    def consumer_status(self, topic: str) -> Mapping[MessageQueue, int]:
+        """Return the offsets noted for a topic."""
+        noted = {mq: self.store.read_memory(mq) for mq in self.cache.queues if mq.topic == topic}
+        return {mq: offset for mq, offset in noted.items() if offset is not None}
+
+    # --- what RebalanceImpl asks of its owner -----------------------------------------------------
+
+    def is_active(self) -> bool:
+        """Whether queues may be divided now."""
+        return self.running and self._dividing
+
+    async def may_take(self, mqs: Sequence[MessageQueue]) -> Collection[MessageQueue]:
+        """Take whatever is allotted."""
+        return mqs
+
+    async def start_offset(self, mq: MessageQueue) -> int:
+        """Return where to begin; a failed query raises and is never pulled from (C-189)."""
+        return await self.queues.compute_pull_from_where(mq)
+
+    def new_queue(self, mq: MessageQueue, generation: int, now_ms: float) -> ProcessQueue:
+        """Return a ledger that stays empty: the cache has its own."""
+        return ProcessQueue(mq, generation, now_ms)
+
+    def take(self, request: PullRequest) -> None:
+        """Begin to pull a queue."""
+        self._begin(request.process_queue.message_queue, request.next_offset)
+
+    async def give_up(self, requests: Sequence[PullRequest]) -> Collection[MessageQueue]:
+        """Drop queues; what the caller is done with is committed, what it holds is not (2732)."""
+        mqs = [request.process_queue.message_queue for request in requests]
+        self._drop(mqs)
+        return mqs
+
+    async def given_up(self, mqs: Sequence[MessageQueue]) -> None:
+        """There is nothing to unlock."""
+
+    async def queues_changed(
+        self, topic: str, all_queues: Sequence[MessageQueue], mine: Sequence[MessageQueue]
+    ) -> None:
+        """Tell the topic's listener, once the new queues are taken (C-507)."""
+        listener = self._plan.listeners.get(topic) or self._settings.message_queue_listener
+        if listener is not None:
+            config = self.instance.config
+            self._teller.tell(
+                listener,
+                config.without_namespace(topic),
+                [config.queue_without_namespace(mq) for mq in all_queues],
+                [config.queue_without_namespace(mq) for mq in mine],
+            )
+
+    # --- queues -----------------------------------------------------------------------------------
+
+    def _begin(self, mq: MessageQueue, offset: int) -> None:
+        with self.lock:
+            queue = self.cache.add(mq, offset)
+        self.pulls.pull(queue, queue.epoch)
+
+    def _drop(self, mqs: Iterable[MessageQueue]) -> None:
+        with self.lock:
+            for mq in mqs:
+                if self._settings.auto_commit:
+                    self._note(self.cache.commits([mq]))
+                self.cache.drop(mq)
+                self._stored.pop(mq, None)
+                self._kernel.forget(mq)
+                self.pulls.forget(mq)
+            freed = self.cache.released()
+        # What was cached of these may be what held others: nobody else comes to see.
+        self.pulls.pull_all(freed)
+
+    def subscription(self, topic: str) -> SubscriptionData | None:
+        """Return what is wanted of a topic."""
+        return self._plan.subscription(topic)
+
+    async def subscription_changed(self, topic: str) -> None:
+        """A topic was subscribed: learn its route, tell the brokers, take queues (C-103)."""
+        await self.instance.update_route(topic)
+        await self.instance.heartbeat()
+        self.instance.rebalance_soon()
+
+    async def unsubscribed(self, topic: str) -> None:
+        """A topic was unsubscribed: hand out nothing more of it; its offsets are stored."""
+        mqs = [mq for mq in self.cache.queues if mq.topic == topic]
+        self._drop(mqs)
+        # At once: a subscription that comes back must find the topic's queues given up.
+        await self.rebalance()
+        await self.instance.heartbeat()
+
+    async def fetch_message_queues(self, topic: str) -> list[MessageQueue]:
+        """Return a topic's readable queues, sorted; asks the name server (C-521).
+
+        Raises:
+            RouteNotFoundError: the topic is unknown.
+        """
+        await self.instance.update_route(topic)
+        queues = self.instance.routes.subscribe_queues(topic)
+        if not queues:
+            raise RouteNotFoundError(
+                f"Can not find Message Queue for this topic, {topic}; create it or check its name",
+                topic=topic,
+            )
+        return sorted(queues)
+
+    async def apply_assignment(self) -> None:
+        """Drop what is no longer assigned and begin what is new (C-506)."""
+        wanted = self._plan.assigned
+        if wanted is None:
+            return
+        async with self._assigning:
+            gone = [mq for mq in self.cache.queues if mq not in wanted]
+            self._drop(gone)
+            await self.store.settle(gone)
+            for mq in gone:
+                self.store.remove_offset(mq)
+            new = [mq for mq in wanted if mq not in self.cache.queues and mq not in self._starting]
+            await self._learn_routes({mq.topic for mq in new})
+            await asyncio.gather(*(self._begin_assigned(mq) for mq in new))
+
+    async def _learn_routes(self, topics: Iterable[str]) -> None:
+        for topic in topics:
+            try:
+                await self.instance.update_route(topic)
+            except RocketMQError as error:
+                self.instance.outages.failed(("route of topic", topic), error)
+
+    async def _begin_assigned(self, mq: MessageQueue) -> None:
+        self._starting[mq] = None
+        try:
+            offset = await self.queues.compute_pull_from_where(mq)
+        except RocketMQError as error:
+            self.instance.outages.failed(("asking where to start", mq), error)
+            self.pulls.later(START_RETRY_MS, lambda: self.instance.run_soon(self._begin_again(mq)))
+            return
+        finally:
+            del self._starting[mq]
+        self.instance.outages.worked("asking where to start", mq)
+        if mq in (self._plan.assigned or ()) and self.running:
+            self.store.update_offset(mq, offset)
+            self._begin(mq, offset)
+
+    async def _begin_again(self, mq: MessageQueue) -> None:
+        if mq in (self._plan.assigned or ()) and mq not in self.cache.queues:
+            await self._begin_assigned(mq)
+
+    # --- positions and commits --------------------------------------------------------------------
+
+    def commit_if_due(self) -> None:
+        """Note what may be committed, every interval; the caller holds the lock."""
+        if not self._settings.auto_commit:
+            return
+        now_ms = self.instance.clock.monotonic_ms()
+        if now_ms >= self._commit_due_ms:
+            self._commit_due_ms = now_ms + self._settings.auto_commit_interval_ms
+            self._note(self.cache.commits())
+
+    def _note(self, offsets: Mapping[MessageQueue, int]) -> None:
+        for mq, offset in offsets.items():
+            if self._stored.get(mq) != offset:
+                self._stored.pop(mq, None)
+            self.store.update_offset(mq, offset, increase_only=False)
+
+    def commit_positions(self, mqs: Iterable[MessageQueue] | None) -> list[MessageQueue]:
+        """Note where the caller is in these queues, or in all; any thread."""
+        with self.lock:
+            offsets = self.cache.positions(mqs)
+            self._note(offsets)
+        return list(offsets)
+
+    def commit_offsets(self, offsets: Mapping[MessageQueue, int]) -> list[MessageQueue]:
+        """Note the caller's own offsets for queues that are ours; any thread."""
+        taken: list[MessageQueue] = []
+        with self.lock:
+            for mq, offset in offsets.items():
+                if self.cache.note(mq, offset):
+                    self._note({mq: offset})
+                    taken.append(mq)
+                else:
+                    logger.warning("offset %d of %s not committed: not ours", offset, mq)
+        return taken
+
+    async def persist(self, mqs: Sequence[MessageQueue]) -> None:
+        """Have the store keep noted offsets now.
+
+        Raises:
+            RocketMQError: it did not take all of them.
+        """
+        store = self.store
+        if not isinstance(store, RemoteBrokerOffsetStore):
+            await store.persist(mqs)
+            return
+        results = await asyncio.gather(
+            *(self._persist_one(store, mq) for mq in mqs), return_exceptions=True
+        )
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+
+    async def _persist_one(self, store: RemoteBrokerOffsetStore, mq: MessageQueue) -> None:
+        offset = store.read_memory(mq)
+        if offset is None or self._stored.get(mq) == offset:
+            return
+        if await store.confirm(mq, offset) and store.read_memory(mq) == offset:
+            self._stored[mq] = offset
+
+    async def committed(self, mq: MessageQueue) -> int:
+        """Return the committed offset, -1 if there is none (C-518).
+
+        Raises:
+            RocketMQError: the store cannot be asked.
+        """
+        noted = self.store.read_memory(mq)
+        if noted is not None:
+            return noted
+        stored = await self.store.read_store(mq)
+        if mq not in self.cache.queues:
+            self.store.remove_offset(mq)  # asked for, not consumed here
+        return -1 if stored is None else stored
+
+    async def seek(self, mq: MessageQueue, offset: int | None, *, to_end: bool = False) -> None:
+        """Go on at an offset, or at one end of the queue (C-519).
+
+        Raises:
+            ConfigurationError: the queue is not ours, or the offset is not in it.
+            RocketMQError: the broker could not be asked for its ends.
+        """
+        self._queue(mq)
+        least = await self.admin.min_offset(mq)
+        most = await self.admin.max_offset(mq)
+        if offset is None:
+            offset = most if to_end else least
+        if not isinstance(offset, int) or not least <= offset <= most:
+            raise ConfigurationError(
+                f"Seek offset illegal, seek offset = {offset!r}, min offset = {least}, "
+                f"max offset = {most}",
+                queue=mq,
+            )
+        with self.lock:
+            queue = self._queue(mq)
+            self.cache.seek(queue, offset)
+            freed = self.cache.released()
+        self.pulls.pull_all([queue, *freed])
+
+    def _queue(self, mq: MessageQueue) -> LiteQueue:
+        queue = self.cache.queues.get(mq)
+        if queue is None:
+            why = "" if self._plan.assigned is not None else ", may be rebalancing"
+            raise ConfigurationError(
+                f"The message queue is not in assigned list{why}, message queue: {mq}"
+            )
+        return queue
+
+    def pause(self, mqs: Iterable[MessageQueue]) -> None:
+        """Pull these queues no more; what is cached is still handed out (C-520)."""
+        with self.lock:
+            for mq in mqs:
+                queue = self.cache.queues.get(mq)
+                if queue is not None:
+                    queue.paused = True
+
+    def resume(self, mqs: Iterable[MessageQueue]) -> None:
+        """Pull these queues again."""
+        again: list[LiteQueue] = []
+        with self.lock:
+            for mq in mqs:
+                queue = self.cache.queues.get(mq)
+                if queue is not None and queue.paused:
+                    queue.paused = False
+                    if queue.idle:
+                        queue.idle = False
+                        again.append(queue)
+        self.pulls.pull_all(again)
+
+    def assignment(self) -> list[MessageQueue]:
+        """Return the queues that are ours; any thread."""
+        with self.lock:
+            return sorted(self.cache.queues)

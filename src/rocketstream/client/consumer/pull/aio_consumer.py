@@ -1,0 +1,216 @@
+"""The pull consumer of the asyncio face: the machine on the caller's loop.
+
+Law: checks arguments and forwards; the same rules as the sync one.
+"""
+
+from __future__ import annotations
+
+from typing import Self, Unpack
+
+from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream.client.config import ClientConfig
+from rocketstream.client.consumer.pull.base import Expression, PullConsumerBase, check_pull
+from rocketstream.client.consumer.pull.impl import PullConsumerImpl
+from rocketstream.client.consumer.queue_listener import QueueListener
+from rocketstream.client.instance.engine import Engine, loop_engine
+from rocketstream.client.instance.service_state import ServiceState
+from rocketstream.client.keywords import PullConsumerKeywords
+from rocketstream.model import MessageQueue, PullResult
+from rocketstream.protocol.message_ext import MessageExt
+
+
+class AsyncPullConsumer(PullConsumerBase):
+    """Pulls queues the caller chooses from offsets the caller keeps.
+
+    Arguments, settings and errors are those of ``rocketstream.PullConsumer``; listeners may be
+    coroutine functions.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        namesrv_addr: str | None = None,
+        config: ClientConfig | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        **settings: Unpack[PullConsumerKeywords],
+    ) -> None:
+        super().__init__(group, namesrv_addr=namesrv_addr, config=config, clock=clock, **settings)
+        self._engine: Engine | None = None
+        self._impl: PullConsumerImpl | None = None
+
+    async def start(self) -> None:
+        """Make the client ready; with registered topics, join the group.
+
+        Raises:
+            ClientStateError: started before, or the group exists in this client instance.
+            ConfigurationError: no name server address.
+        """
+        self._begin_start()
+        engine: Engine | None = None
+        try:
+            engine = await loop_engine(self.config, self._clock)
+            self._impl = await self._make(engine)
+        except BaseException:
+            self.state = ServiceState.CREATE_JUST
+            if engine is not None and engine.release():
+                await engine.instance.close()
+            raise
+        self._engine = engine
+        self.state = ServiceState.RUNNING
+        self._impl.begin()
+
+    async def shutdown(self) -> None:
+        """Store what offsets were noted, leave the group, end. Does nothing unless running."""
+        if self.state is not ServiceState.RUNNING or self._engine is None or self._impl is None:
+            return
+        self._engine.check_process()
+        self.state = ServiceState.SHUTDOWN_ALREADY
+        try:
+            await self._impl.shutdown()
+        finally:
+            if self._engine.release():
+                await self._engine.instance.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.shutdown()
+
+    # --- queues -----------------------------------------------------------------------------------
+
+    async def fetch_subscribe_message_queues(self, topic: str) -> list[MessageQueue]:
+        """Return the topic's readable queues, sorted."""
+        name = self.config.with_namespace(topic)
+        return self._outside(await self._running().fetch_subscribe_message_queues(name))
+
+    def fetch_message_queues_in_balance(self, topic: str) -> list[MessageQueue]:
+        """Return the queues of a registered topic that the group has allotted to this member."""
+        name = self.config.with_namespace(topic)
+        return self._outside(self._running().message_queues_in_balance(name))
+
+    async def register_message_queue_listener(
+        self, topic: str, listener: QueueListener | None = None
+    ) -> None:
+        """Take part in dividing a topic's queues, and have changes told."""
+        name = self._note_listener(topic, listener)
+        if self.state is ServiceState.RUNNING:
+            await self._running().register_topics([name])
+
+    # --- pulling ----------------------------------------------------------------------------------
+
+    async def pull(
+        self,
+        message_queue: MessageQueue,
+        expression: Expression,
+        offset: int,
+        max_nums: int,
+        timeout_ms: float | None = None,
+    ) -> PullResult:
+        """Pull once; an empty queue is answered at once. See ``rocketstream.PullConsumer.pull``."""
+        return await self._pull(message_queue, expression, offset, max_nums, False, timeout_ms)
+
+    async def pull_block_if_not_found(
+        self, message_queue: MessageQueue, expression: Expression, offset: int, max_nums: int
+    ) -> PullResult:
+        """Pull once; the broker holds the request while there is nothing new."""
+        return await self._pull(message_queue, expression, offset, max_nums, True, None)
+
+    async def _pull(
+        self,
+        message_queue: MessageQueue,
+        expression: Expression,
+        offset: int,
+        max_nums: int,
+        block: bool,
+        timeout_ms: float | None,
+    ) -> PullResult:
+        inside = self._inside(message_queue)
+        subscription = self._subscription(inside, expression)
+        impl = self._running()
+        check_pull(offset, max_nums)
+        timeout = self._pull_timeout_ms(block, timeout_ms)
+        return await impl.pull(
+            inside, subscription, offset, max_nums, block=block, timeout_ms=timeout
+        )
+
+    # --- offsets ----------------------------------------------------------------------------------
+
+    async def fetch_consume_offset(
+        self, message_queue: MessageQueue, from_store: bool = False
+    ) -> int:
+        """Return the group's offset of a queue, -1 if there is none."""
+        inside = self._inside(message_queue)
+        return await self._running().fetch_consume_offset(inside, from_store=from_store)
+
+    def update_consume_offset(self, message_queue: MessageQueue, offset: int) -> None:
+        """Note where the group is; stored by the timer, or at shutdown."""
+        self._running().update_consume_offset(self._inside(message_queue), offset)
+
+    async def update_consume_offset_to_broker(
+        self, message_queue: MessageQueue, offset: int
+    ) -> None:
+        """Note where the group is and have the broker store it now."""
+        await self._running().update_consume_offset_to_broker(self._inside(message_queue), offset)
+
+    async def persist_consumer_offset(self) -> None:
+        """Store every noted offset now; a failure is logged and tried again by the timer."""
+        await self._running().persist_offsets()
+
+    # --- send-back --------------------------------------------------------------------------------
+
+    async def send_message_back(
+        self,
+        msg: MessageExt,
+        delay_level: int,
+        broker_name: str | None = None,
+        consumer_group: str | None = None,
+    ) -> None:
+        """Have a message delivered again, to the retry topic of a group."""
+        group = None if not consumer_group else self.config.with_namespace(consumer_group)
+        await self._running().send_message_back(msg, delay_level, broker_name, group)
+
+    # --- looking up -------------------------------------------------------------------------------
+
+    async def max_offset(self, message_queue: MessageQueue) -> int:
+        """Return the offset the next message of a queue will get."""
+        return await self._running().admin.max_offset(self._inside(message_queue))
+
+    async def min_offset(self, message_queue: MessageQueue) -> int:
+        """Return the offset of a queue's oldest message."""
+        return await self._running().admin.min_offset(self._inside(message_queue))
+
+    async def search_offset(self, message_queue: MessageQueue, timestamp_ms: int) -> int:
+        """Return the offset nearest to a store time, ms since 1970 (C-372)."""
+        return await self._running().admin.search_offset(self._inside(message_queue), timestamp_ms)
+
+    async def earliest_msg_store_time(self, message_queue: MessageQueue) -> int:
+        """Return when a queue's oldest message was stored, ms since 1970; -1 if it is empty."""
+        return await self._running().admin.earliest_msg_store_time(self._inside(message_queue))
+
+    async def view_message(self, topic: str, msg_id: str) -> MessageExt:
+        """Return one message by the broker's id or the sender's (UNIQ_KEY)."""
+        return await self._running().admin.view_message(self.config.with_namespace(topic), msg_id)
+
+    async def query_message(
+        self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int
+    ) -> list[MessageExt]:
+        """Return the messages with a key stored between two times, ms since 1970."""
+        name = self.config.with_namespace(topic)
+        return await self._running().admin.query_message(name, key, max_num, begin_ms, end_ms)
+
+    async def create_topic(
+        self, key: str, new_topic: str, queue_num: int, topic_sys_flag: int = 0
+    ) -> None:
+        """Create a topic on every master that has the topic ``key``, such as TBW102."""
+        name = self.config.with_namespace(new_topic)
+        await self._running().admin.create_topic(key, name, queue_num, topic_sys_flag)
+
+    # --- inside -----------------------------------------------------------------------------------
+
+    def _running(self) -> PullConsumerImpl:
+        if self.state is not ServiceState.RUNNING or self._engine is None or self._impl is None:
+            raise self._not_running()
+        self._engine.check_process()
+        return self._impl

@@ -1,0 +1,175 @@
+"""What the sync and the asyncio pull consumer share: settings, topics, hooks, checked arguments.
+
+Law: no I/O and no waiting.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream.client.config import ClientConfig, client_config
+from rocketstream.client.consumer.offsets.store import Offsets
+from rocketstream.client.consumer.offsets.user_store import checked_store, open_store
+from rocketstream.client.consumer.pull.impl import PullConsumerImpl
+from rocketstream.client.consumer.queue_listener import QueueListener, listener_function
+from rocketstream.client.consumer.settings_of import settings_of
+from rocketstream.client.core.kinds import check_time
+from rocketstream.client.core.pull_settings import PullConsumerSettings
+from rocketstream.client.hooks import (
+    ConsumeHooks,
+    ConsumeMessageHook,
+    FilterHooks,
+    FilterMessageHook,
+)
+from rocketstream.client.instance.engine import Engine
+from rocketstream.client.instance.service_state import ServiceState, StaysHere, not_running
+from rocketstream.client.instruments import INSTRUMENTS
+from rocketstream.errors import ClientStateError, ConfigurationError, SubscriptionError
+from rocketstream.model import MessageModel, MessageQueue, MessageSelector
+from rocketstream.protocol.bodies import SubscriptionData
+from rocketstream.protocol.names import check_topic
+from rocketstream.protocol.subscription import build_subscription
+
+Expression = str | MessageSelector | None
+
+
+class PullConsumerBase(StaysHere):
+    """Settings and state; see ``rocketstream.PullConsumer`` for the arguments."""
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        namesrv_addr: str | None = None,
+        config: ClientConfig | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        **settings: Any,
+    ) -> None:
+        shared = client_config(config, namesrv_addr, settings)
+        self.settings = settings_of(PullConsumerSettings, "PullConsumer", group, settings, clock)
+        self.settings.check()
+        checked_store(self.settings.offset_store)
+        self.config = own_config(shared, self.settings.message_model, clock)
+        self.state = ServiceState.CREATE_JUST
+        self.consume_hooks = ConsumeHooks()
+        self.filter_hooks = FilterHooks()
+        self._clock = clock
+        self._listeners: dict[str, QueueListener | None] = {
+            self.config.with_namespace(topic): None for topic in self.settings.register_topics
+        }
+        if self.settings.message_queue_listener is not None:
+            listener_function(self.settings.message_queue_listener)
+        INSTRUMENTS.made(self)
+
+    @property
+    def group(self) -> str:
+        """The consumer group."""
+        return self.settings.consumer_group
+
+    @property
+    def client_id(self) -> str:
+        """The id brokers and the other members know this consumer by."""
+        return self.config.client_id()
+
+    @property
+    def register_topics(self) -> set[str]:
+        """The topics whose queues the group divides, and that heartbeats report (C-54)."""
+        return {self.config.without_namespace(topic) for topic in self._listeners}
+
+    def register_consume_message_hook(self, hook: ConsumeMessageHook) -> None:
+        """Call ``hook`` around each pull, on the network thread; what it raises is only logged."""
+        self.consume_hooks.register(hook)
+
+    def register_filter_message_hook(self, hook: FilterMessageHook) -> None:
+        """Let ``hook`` drop messages of each pull, on the network thread."""
+        self.filter_hooks.register(hook)
+
+    # --- for the faces ----------------------------------------------------------------------------
+
+    def _shown(self) -> dict[str, list[str]]:
+        return {"topics": sorted(map(self.config.without_namespace, list(self._listeners)))}
+
+    def _begin_start(self) -> None:
+        if self.state is not ServiceState.CREATE_JUST:
+            raise ClientStateError(
+                "The PullConsumer service state not OK, maybe started once, "
+                f"{self.state.value}; a client cannot be started again, create a new one"
+            )
+        self.config.name_servers()
+        self.state = ServiceState.START_FAILED
+
+    async def _make(self, engine: Engine) -> PullConsumerImpl:
+        group = self.config.with_namespace(self.group)
+        store: Offsets = await open_store(
+            engine.instance, group, self.settings.message_model, self.settings.offset_store
+        )
+        impl = PullConsumerImpl(
+            engine.instance,
+            group,
+            self.settings,
+            store,
+            self._listeners,
+            self.consume_hooks,
+            self.filter_hooks,
+            threaded=engine.thread is not None,
+        )
+        await impl.start()
+        return impl
+
+    def _not_running(self) -> ClientStateError:
+        return not_running("The consumer service state not OK", self.state)
+
+    def _note_listener(self, topic: str, listener: QueueListener | None) -> str:
+        check_topic(topic)
+        if listener is not None:
+            listener_function(listener)
+        wrapped = self.config.with_namespace(topic)
+        self._listeners[wrapped] = listener
+        return wrapped
+
+    def _inside(self, mq: MessageQueue) -> MessageQueue:
+        """Return a queue as the servers know it (C-148)."""
+        return self.config.queue_with_namespace(mq)
+
+    def _pull_timeout_ms(self, block: bool, timeout_ms: float | None) -> float:
+        if block:
+            return self.settings.consumer_timeout_ms_when_suspend
+        if timeout_ms is None:
+            return self.settings.consumer_pull_timeout_ms
+        check_time("timeout_ms", timeout_ms)
+        return timeout_ms
+
+    def _outside(self, mqs: list[MessageQueue]) -> list[MessageQueue]:
+        return [self.config.queue_without_namespace(mq) for mq in mqs]
+
+    def _subscription(self, mq: MessageQueue, expression: Expression) -> SubscriptionData:
+        selector = MessageSelector.of(expression)
+        try:
+            return build_subscription(
+                mq.topic, selector.expression, self._clock.now_ms(), selector.expression_type
+            )
+        except SubscriptionError as error:
+            raise SubscriptionError(f"parse subscription error: {error.message}") from error
+
+
+def check_pull(offset: int, max_nums: int) -> None:
+    """Check where and how much to pull (C-492).
+
+    Raises:
+        ConfigurationError: a negative offset, or no number of messages.
+    """
+    if not isinstance(offset, int) or offset < 0:
+        raise ConfigurationError(f"offset must be a whole number from 0 on, not {offset!r}")
+    if not isinstance(max_nums, int) or max_nums <= 0:
+        raise ConfigurationError(f"max_nums must be a whole number from 1 on, not {max_nums!r}")
+
+
+def own_config(config: ClientConfig, model: MessageModel, clock: Clock) -> ClientConfig:
+    """Return a pulling client's configuration: marked as a stream reader's, with its own id (C-17).
+
+    In broadcasting the instance name stays as given, since offsets are kept under it (C-114).
+    """
+    config = replace(config, enable_stream_request_type=True)
+    return config if model is MessageModel.BROADCASTING else config.with_own_instance(clock)

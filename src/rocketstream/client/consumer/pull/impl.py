@@ -1,0 +1,431 @@
+"""The pull consumer's machine on its loop: single pulls, offsets, the queues of registered topics.
+
+Law: runs on the loop; every name in here is the servers', namespace included (upstream's
+DefaultMQPullConsumerImpl and RebalancePullImpl, C-123, C-124, C-490 to C-499).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from rocketstream.client.admin.requests import MQAdmin
+from rocketstream.client.consumer.consume.runs import PullRequest
+from rocketstream.client.consumer.offsets.store import Offsets, RemoteBrokerOffsetStore
+from rocketstream.client.consumer.pull.kernel import PullKernel
+from rocketstream.client.consumer.pull.running import running_info
+from rocketstream.client.consumer.pull.send_back import SingleSendBack
+from rocketstream.client.consumer.queue_listener import QueueListener, Teller
+from rocketstream.client.consumer.rebalance_impl import RebalanceImpl, RebalanceSettings
+from rocketstream.client.core.kinds import check_offset
+from rocketstream.client.core.process_queue import ProcessQueue
+from rocketstream.client.core.pull_decision import not_before
+from rocketstream.client.core.pull_settings import PullConsumerSettings
+from rocketstream.client.hooks import (
+    CONSUME_CONTEXT_TYPE,
+    ConsumeHooks,
+    ConsumeMessageContext,
+    ConsumeReturnType,
+    FilterHooks,
+)
+from rocketstream.client.instance.mq_client import MQClientInstance
+from rocketstream.errors import (
+    MessageInvalidError,
+    RocketMQError,
+    RouteNotFoundError,
+    TransportError,
+)
+from rocketstream.model import ConsumeFromWhere, MessageQueue, PullResult
+from rocketstream.protocol.bodies import (
+    ConsumeMessageDirectlyResult,
+    ConsumerData,
+    ConsumerRunningInfo,
+    ProcessQueueInfo,
+    SubscriptionData,
+)
+from rocketstream.protocol.bodies.client import CONSUME_ACTIVELY
+from rocketstream.protocol.codes import PullSysFlag
+from rocketstream.protocol.message_ext import MessageExt
+from rocketstream.protocol.subscription import build_subscription
+
+
+class PullConsumerImpl:
+    """One pull consumer; implements the instance's ``ConsumerInner``."""
+
+    consume_type = CONSUME_ACTIVELY
+
+    def __init__(
+        self,
+        instance: MQClientInstance,
+        group: str,
+        settings: PullConsumerSettings,
+        store: Offsets,
+        listeners: dict[str, QueueListener | None],
+        consume_hooks: ConsumeHooks,
+        filter_hooks: FilterHooks,
+        *,
+        threaded: bool,
+    ) -> None:
+        self.group = group
+        self.message_model = settings.message_model
+        self.instance = instance
+        self.store = store
+        self.admin = MQAdmin(instance)
+        self._settings = settings
+        self._listeners = listeners
+        self._pulled: set[str] = set()
+        self._introduced: set[str] = set()
+        self._noted: dict[MessageQueue, None] = {}
+        self._consume_hooks = consume_hooks
+        self._unit_mode = settings.unit_mode or instance.config.unit_mode
+        self._kernel = PullKernel(
+            instance, group, filter_hooks, unit_mode=self._unit_mode, check_crc=settings.check_crc
+        )
+        self._teller = Teller(instance, threaded=threaded)
+        self._back = SingleSendBack(
+            instance, unit_mode=self._unit_mode, max_times=settings.max_reconsume_times
+        )
+        self._running = False
+        self._dividing = False
+        self._started_ms = instance.clock.now_ms()
+        self.queues = RebalanceImpl(
+            instance,
+            RebalanceSettings(
+                group,
+                settings.message_model,
+                settings.allocate_message_queue_strategy,
+                ConsumeFromWhere.FIRST_OFFSET,
+                lambda: 0,
+                pull_expires=False,
+            ),
+            _UsersOffsets(store),
+            self,
+        )
+
+    # --- life cycle -------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Register; with registered topics, join the group at once (C-123).
+
+        Raises:
+            ClientStateError: the instance already has a consumer of the group.
+        """
+        self.instance.register_consumer(self)
+        self._running = True
+        if self._listeners:
+            await self.register_topics(list(self._listeners))
+
+    def begin(self) -> None:
+        """Take part in dividing queues, now that listeners may use the consumer."""
+        self._dividing = True
+        self.instance.rebalance_soon()
+
+    async def register_topics(self, topics: Iterable[str]) -> None:
+        """Learn the routes of topics, tell the brokers, divide their queues."""
+        for topic in topics:
+            self._listeners.setdefault(topic, None)
+            try:
+                await self.instance.update_route(topic)
+            except RocketMQError as error:
+                self.instance.outages.failed(("route of topic", topic), error)
+            # Its queues may be ours by pulls before: nothing would change for the listener.
+            mine = self.message_queues_in_balance(topic)
+            if mine:
+                every = sorted(self.instance.routes.subscribe_queues(topic) or ())
+                await self.queues_changed(topic, every, mine)
+        await self.instance.heartbeat()
+        self.instance.rebalance_soon()
+
+    async def shutdown(self) -> None:
+        """Store what was noted and say goodbye (C-124)."""
+        self._running = False
+        await self.persist_offsets()
+        await self.queues.close()
+        await self.instance.unregister_consumer(self.group)
+
+    # --- what the instance asks -------------------------------------------------------------------
+
+    def subscribed_topics(self) -> Iterable[str]:
+        """Topics whose routes are wanted."""
+        return {*self._listeners, *self._pulled}
+
+    def heartbeat_data(self) -> ConsumerData:
+        """Return what brokers are told: registered topics only, version 0 (C-494)."""
+        return ConsumerData(
+            group_name=self.group,
+            consume_type=CONSUME_ACTIVELY,
+            message_model=self.message_model.value,
+            consume_from_where=ConsumeFromWhere.LAST_OFFSET.value,
+            subscription_data_set=[build_subscription(t, None, 0) for t in self._listeners],
+            unit_mode=self._unit_mode,
+        )
+
+    async def rebalance(self) -> bool:
+        """Divide the queues of registered topics, and of those pulled before (C-494)."""
+        return await self.queues.rebalance(list(self.subscribed_topics()))
+
+    async def persist_offsets(self) -> None:
+        """Store every noted offset that changed, whatever queue it is of (C-497, C-573)."""
+        if not self._noted:
+            return
+        try:
+            await self._introduce(mq.topic for mq in self._noted)
+        except RocketMQError as error:
+            self.instance.outages.failed(("telling brokers of", self.group), error)
+        else:
+            self.instance.outages.worked("telling brokers of", self.group)
+        await self.store.persist(list(self._noted))
+
+    def connection_lost(self, address: str) -> None:
+        """A broker may have lost offsets it had not written yet: they are sent again."""
+        self.store.connection_lost(address)
+
+    def connection_made(self, address: str) -> None:
+        """Nothing waits for a connection."""
+
+    async def running_info(self) -> ConsumerRunningInfo:
+        """Return what this consumer is and has (307)."""
+        queues = {
+            mq: ProcessQueueInfo(commit_offset=self.store.read_memory(mq) or 0)
+            for mq in self.queues.table
+        }
+        subscriptions = self.heartbeat_data().subscription_data_set
+        return running_info(self._settings, subscriptions, self._started_ms, queues)
+
+    async def consume_directly(
+        self, message: MessageExt, broker_name: str
+    ) -> ConsumeMessageDirectlyResult | None:
+        """There is no listener to call."""
+        return None
+
+    async def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
+        """Note and store the offsets; where to pull is the caller's business."""
+        for mq, offset in offsets.items():
+            self.update_consume_offset(mq, offset)
+        await self.store.persist(list(offsets))
+
+    def consumer_status(self, topic: str) -> Mapping[MessageQueue, int]:
+        """Return the offsets noted for a topic."""
+        noted = {mq: self.store.read_memory(mq) for mq in self._noted if mq.topic == topic}
+        return {mq: offset for mq, offset in noted.items() if offset is not None}
+
+    # --- what RebalanceImpl asks of its owner -----------------------------------------------------
+
+    def is_active(self) -> bool:
+        """Whether queues may be divided now."""
+        return self._running and self._dividing
+
+    async def may_take(self, mqs: Sequence[MessageQueue]) -> Collection[MessageQueue]:
+        """Take whatever is allotted."""
+        return mqs
+
+    async def start_offset(self, mq: MessageQueue) -> int:
+        """Begin nowhere: where to pull is the caller's business (C-194)."""
+        return 0
+
+    def new_queue(self, mq: MessageQueue, generation: int, now_ms: float) -> ProcessQueue:
+        """Return a ledger that stays empty."""
+        return ProcessQueue(mq, generation, now_ms)
+
+    def take(self, request: PullRequest) -> None:
+        """Pull nothing: the caller does."""
+
+    async def give_up(self, requests: Sequence[PullRequest]) -> Collection[MessageQueue]:
+        """Let every queue go."""
+        return [request.process_queue.message_queue for request in requests]
+
+    async def given_up(self, mqs: Sequence[MessageQueue]) -> None:
+        """Forget which brokers were suggested for queues that left."""
+        for mq in mqs:
+            self._kernel.forget(mq)
+
+    async def queues_changed(
+        self, topic: str, all_queues: Sequence[MessageQueue], mine: Sequence[MessageQueue]
+    ) -> None:
+        """Tell the topic's listener, else the consumer's (C-55)."""
+        listener = self._listeners.get(topic) or self._settings.message_queue_listener
+        if listener is not None:
+            outside = self.instance.config.queue_without_namespace
+            self._teller.tell(
+                listener,
+                self.instance.config.without_namespace(topic),
+                [outside(mq) for mq in all_queues],
+                [outside(mq) for mq in mine],
+            )
+
+    async def _introduce(self, topics: Iterable[str]) -> None:
+        """Have the brokers of topics know the group before its offsets are stored there.
+
+        A 5.x broker takes no offsets of groups it does not know; 4.x ones know them by the first
+        pull. Nothing was sent at the start, since no broker was known yet (C-123).
+        """
+        new = set(topics) - self._introduced
+        for topic in new:
+            await self.instance.update_route(topic)
+        if new:
+            self._introduced |= new
+            await self.instance.heartbeat()
+
+    # --- queues -----------------------------------------------------------------------------------
+
+    async def fetch_subscribe_message_queues(self, topic: str) -> list[MessageQueue]:
+        """Return the topic's readable queues, sorted (C-490)."""
+        queues = self.instance.routes.subscribe_queues(topic)
+        if not queues or topic not in self.subscribed_topics():
+            await self.instance.update_route(topic)
+            queues = self.instance.routes.subscribe_queues(topic)
+        if not queues:
+            raise RouteNotFoundError(
+                f"Can not find Message Queue for this topic, {topic}; create it or check its name",
+                topic=topic,
+            )
+        return sorted(queues)
+
+    def message_queues_in_balance(self, topic: str) -> list[MessageQueue]:
+        """Return the queues of a topic that are ours now."""
+        return sorted(mq for mq in self.queues.table if mq.topic == topic)
+
+    # --- pulling ----------------------------------------------------------------------------------
+
+    async def pull(
+        self,
+        mq: MessageQueue,
+        subscription: SubscriptionData,
+        offset: int,
+        max_nums: int,
+        *,
+        block: bool,
+        timeout_ms: float,
+    ) -> PullResult:
+        """Pull once (C-491).
+
+        Raises:
+            BrokerError: the broker refuses.
+            TransportError: no connection, or no answer in time.
+        """
+        self._pulled.add(mq.topic)
+        began_ms = self.instance.clock.now_ms() if self._consume_hooks else None
+        address = await self._kernel.known_broker(mq, subscription)
+        command = self._kernel.command(
+            mq,
+            subscription,
+            offset,
+            max_nums,
+            sys_flag=PullSysFlag.SUSPEND if block else 0,
+            suspend_ms=self._settings.broker_suspend_max_time_ms,
+        )
+        try:
+            answer = await self.instance.remoting.request(address, command, timeout_ms)
+        except TransportError:
+            self._kernel.forget(mq)  # a slave that is gone: the master may be there
+            raise
+        result = self._kernel.result(mq, subscription, answer, address, offset)
+        messages = not_before(result.msg_found_list, offset)
+        if messages is not result.msg_found_list:
+            result = replace(result, msg_found_list=messages)
+        self._hand_out(mq, messages, began_ms)
+        return result
+
+    def _hand_out(self, mq: MessageQueue, messages: list[MessageExt], began_ms: int | None) -> None:
+        config = self.instance.config
+        namespace = config.effective_namespace()
+        if namespace:
+            for message in messages:
+                message.topic = config.without_namespace(message.topic)
+        if self._consume_hooks:
+            context = ConsumeMessageContext(
+                self.group,
+                messages,
+                mq,
+                namespace=namespace,
+                access_channel=config.access_channel,
+                began_ms=began_ms,
+            )
+            self._consume_hooks.before(context)
+            # Told as consumed before anybody could: the caller's work is not ours (C-495).
+            context.success = True
+            context.status = "CONSUME_SUCCESS"
+            context.props[CONSUME_CONTEXT_TYPE] = ConsumeReturnType.SUCCESS.name
+            self._consume_hooks.after(context)
+
+    # --- offsets ----------------------------------------------------------------------------------
+
+    def update_consume_offset(self, mq: MessageQueue, offset: int) -> None:
+        """Note an offset, backwards too; it is stored by and by (C-497).
+
+        Raises:
+            ConfigurationError: it is none; what cannot be stored is not noted.
+        """
+        check_offset("offset", offset)
+        self._noted[mq] = None
+        self.store.update_offset(mq, offset, increase_only=False)
+
+    async def fetch_consume_offset(self, mq: MessageQueue, *, from_store: bool) -> int:
+        """Return the noted offset, else the stored one, -1 if there is none.
+
+        Asking the store does not change what is noted here and not stored yet (C-571).
+
+        Raises:
+            RocketMQError: the store cannot be asked.
+        """
+        noted = self.store.read_memory(mq)
+        if noted is not None and not from_store:
+            return noted
+        await self._introduce([mq.topic])
+        stored = await self.store.read_store(mq)
+        if mq in self._noted and noted is not None:
+            self.store.update_offset(mq, noted, increase_only=False)
+        return -1 if stored is None else stored
+
+    async def update_consume_offset_to_broker(self, mq: MessageQueue, offset: int) -> None:
+        """Note an offset and have the broker store it now.
+
+        Raises:
+            RocketMQError: the broker did not.
+        """
+        self.update_consume_offset(mq, offset)
+        await self._introduce([mq.topic])
+        if isinstance(self.store, RemoteBrokerOffsetStore):
+            await self.store.update_consume_offset_to_broker(mq, offset)
+        else:
+            await self.store.persist([mq])
+
+    # --- send-back --------------------------------------------------------------------------------
+
+    async def send_message_back(
+        self, message: MessageExt, delay_level: int, broker_name: str | None, group: str | None
+    ) -> None:
+        """Have a message delivered to a group's retry topic later (C-498)."""
+        if not isinstance(message, MessageExt):
+            raise MessageInvalidError(f"a message that was pulled is sent back, not {message!r}")
+        topic = self.instance.config.with_namespace(message.topic)
+        await self._back.send(message, topic, group or self.group, delay_level, broker_name)
+
+
+class _UsersOffsets:
+    """The store as rebalance may see it: it neither notes nor forgets what the user has noted."""
+
+    def __init__(self, store: Offsets) -> None:
+        self.load = store.load
+        self.read_memory = store.read_memory
+        self.read_store = store.read_store
+        self.persist = store.persist
+        self.settle = store.settle
+        self.check = store.check
+        self.overtaken = store.overtaken
+        self.update_consume_offset_to_broker = store.update_consume_offset_to_broker
+        self.clone_offset_table = store.clone_offset_table
+        self.connection_lost = store.connection_lost
+
+    def update_offset(self, mq: MessageQueue, offset: int, *, increase_only: bool = True) -> None:
+        """Note nothing."""
+
+    def committable(self, mq: MessageQueue) -> int:
+        """Let no pull carry an offset."""
+        return 0
+
+    def carried(self, mq: MessageQueue) -> None:
+        """No pull carried one."""
+
+    def remove_offset(self, mq: MessageQueue) -> None:
+        """Forget nothing."""

@@ -1,0 +1,264 @@
+"""The push consumer of the asyncio face: the machine on the caller's loop.
+
+Law: starts, stops and forwards; the same rules as the sync one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Literal, Self, Unpack, overload
+
+from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream.client.config import ClientConfig
+from rocketstream.client.consumer.listener import (
+    AnyConcurrentListener,
+    AnyOrderlyListener,
+    MessageListenerOrderly,
+)
+from rocketstream.client.consumer.offsets.store import OffsetStore
+from rocketstream.client.consumer.offsets.view import AsyncOffsetStoreView
+from rocketstream.client.consumer.push.base import PushConsumerBase
+from rocketstream.client.consumer.push.calls import PushCalls
+from rocketstream.client.consumer.push.impl import PushConsumerImpl, start_push
+from rocketstream.client.core.kinds import check_time
+from rocketstream.client.core.settings import PushConsumerSettings
+from rocketstream.client.instance.engine import Engine, loop_engine
+from rocketstream.client.instance.service_state import ServiceState
+from rocketstream.client.keywords import PushConsumerKeywords
+from rocketstream.model import MessageQueue, MessageSelector
+from rocketstream.protocol.message_ext import MessageExt
+from rocketstream.protocol.subscription import EXPRESSION_TAG
+
+
+class AsyncPushConsumer(PushConsumerBase):
+    """Consumes topics as a member of a group; leaving it as an async context manager ends it.
+
+    Arguments, settings and errors are those of ``rocketstream.PushConsumer``. A coroutine listener
+    is awaited on the caller's loop, at most ``consume_thread_max`` calls at once; a plain function
+    is called on worker threads.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        namesrv_addr: str | None = None,
+        config: ClientConfig | None = None,
+        listener: AnyConcurrentListener | MessageListenerOrderly | None = None,
+        subscription: Mapping[str, str | MessageSelector | None] | None = None,
+        offset_store: OffsetStore | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        **settings: Unpack[PushConsumerKeywords],
+    ) -> None:
+        super().__init__(
+            group,
+            namesrv_addr=namesrv_addr,
+            config=config,
+            listener=listener,
+            subscription=subscription,
+            offset_store=offset_store,
+            clock=clock,
+            **settings,
+        )
+        self._engine: Engine | None = None
+        self._impl: PushConsumerImpl | None = None
+        self._ended = asyncio.Event()
+
+    @overload
+    def register_message_listener(
+        self,
+        listener: AnyConcurrentListener,
+        *,
+        orderly: Literal[False] = ...,
+    ) -> None: ...
+    @overload
+    def register_message_listener(
+        self, listener: AnyOrderlyListener, *, orderly: Literal[True]
+    ) -> None: ...
+    @overload
+    def register_message_listener(
+        self, listener: MessageListenerOrderly, *, orderly: bool = ...
+    ) -> None: ...
+    def register_message_listener(self, listener: object, *, orderly: bool = False) -> None:
+        """Set what consumes the messages; see ``rocketstream.PushConsumer``; may be a coroutine."""
+        self._set_listener(listener, orderly)
+
+    async def start(self) -> None:
+        """Join the group and begin to consume; a start that fails leaves nothing behind.
+
+        Raises:
+            ConnectError: no name server answered; every address tried is named.
+            ClientStateError: started before, or the group exists in this client instance.
+            ConfigurationError: no listener, or no name server address.
+        """
+        plan = self._begin_start()
+        self.state = ServiceState.START_FAILED
+        engine: Engine | None = None
+        try:
+            engine = await loop_engine(self.config, self._clock)
+            impl = await start_push(engine.instance, plan)
+        except BaseException:
+            self.state = ServiceState.CREATE_JUST
+            if engine is not None and engine.release():
+                await engine.instance.close()
+            raise
+        self._engine, self._impl = engine, impl
+        self.state = ServiceState.RUNNING
+
+    async def shutdown(self, await_ms: float | None = None) -> None:
+        """Stop, so that nothing is lost and nothing finished is repeated.
+
+        Args:
+            await_ms: how long to wait for running listeners; by default
+                ``await_termination_ms_when_shutdown``. Coroutines that take longer are cancelled.
+        """
+        if self.state is not ServiceState.RUNNING:
+            return
+        engine, impl = self._parts()
+        self.state = ServiceState.SHUTDOWN_ALREADY
+        if await_ms is None:
+            await_ms = self.settings.await_termination_ms_when_shutdown
+        try:
+            await impl.shutdown(await_ms)
+        finally:
+            try:
+                if engine.release():
+                    await engine.instance.close()
+            finally:
+                self._ended.set()
+
+    async def wait(self, timeout_ms: float | None = None) -> bool:
+        """Wait until the consumer has been shut down; see ``rocketstream.PushConsumer.wait``.
+
+        Ctrl-C cancels it, as it does whatever ``asyncio.run`` runs.
+        """
+        if timeout_ms is not None:
+            check_time("timeout_ms", timeout_ms)
+        if self.state is not ServiceState.SHUTDOWN_ALREADY:
+            self._running()
+        try:
+            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+                await self._ended.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.shutdown()
+
+    async def subscribe(
+        self,
+        topic: str,
+        expression: str | MessageSelector | None = "*",
+        *,
+        expression_type: str = EXPRESSION_TAG,
+    ) -> None:
+        """Consume a topic; see ``rocketstream.PushConsumer.subscribe``."""
+        subscription = self._subscription(topic, expression, expression_type)
+        if self.state is ServiceState.RUNNING:
+            await self._parts()[1].subscribe(subscription)
+        self._subscriptions[subscription.topic] = subscription
+
+    async def unsubscribe(self, topic: str) -> None:
+        """Stop consuming a topic; its offsets are stored."""
+        name = self.config.with_namespace(topic)
+        self._subscriptions.pop(name, None)
+        if self.state is ServiceState.RUNNING:
+            await self._parts()[1].unsubscribe(name)
+
+    def suspend(self) -> None:
+        """Pull nothing more until ``resume``; messages already here are still consumed."""
+        self._running().suspend()
+
+    def resume(self) -> None:
+        """Pull again."""
+        self._running().resume()
+
+    def assigned_queues(self) -> list[MessageQueue]:
+        """Return the queues this member has now, the retry topic's included."""
+        return self._calls().assigned_queues()
+
+    @property
+    def offset_store(self) -> OffsetStore | AsyncOffsetStoreView:
+        """Where this consumer is in each queue: the store it was given, or a view of its own.
+
+        Raises:
+            ClientStateError: it was given none and is not running.
+        """
+        if self._user_store is not None:
+            return self._user_store
+        impl = self._running()
+        return AsyncOffsetStoreView(impl.store, impl.instance.config)
+
+    # --- what else upstream's class can be asked; see ``rocketstream.PushConsumer`` ---------------
+
+    async def fetch_subscribe_message_queues(self, topic: str) -> list[MessageQueue]:
+        """Return all queues of a topic, sorted, whoever has them."""
+        return await self._calls().fetch_subscribe_message_queues(topic)
+
+    async def create_topic(
+        self, key: str, new_topic: str, queue_num: int, topic_sys_flag: int = 0
+    ) -> None:
+        """Create a topic on every broker that has the topic ``key``, ``TBW102`` for one."""
+        await self._calls().create_topic(key, new_topic, queue_num, topic_sys_flag)
+
+    async def search_offset(self, message_queue: MessageQueue, timestamp_ms: int) -> int:
+        """Return the offset nearest to a store time, ms since 1970 (C-372)."""
+        return await self._calls().search_offset(message_queue, timestamp_ms)
+
+    async def max_offset(self, message_queue: MessageQueue) -> int:
+        """Return the offset the next message of a queue will get."""
+        return await self._calls().max_offset(message_queue)
+
+    async def min_offset(self, message_queue: MessageQueue) -> int:
+        """Return the offset of the oldest message still in a queue."""
+        return await self._calls().min_offset(message_queue)
+
+    async def earliest_msg_store_time(self, message_queue: MessageQueue) -> int:
+        """Return when the oldest message of a queue was stored, ms since 1970; -1 without one."""
+        return await self._calls().earliest_msg_store_time(message_queue)
+
+    async def view_message(self, topic: str, msg_id: str) -> MessageExt:
+        """Return the message with an id, the broker's or the sender's."""
+        return await self._calls().view_message(topic, msg_id)
+
+    async def query_message(
+        self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int
+    ) -> list[MessageExt]:
+        """Return up to ``max_num`` messages with a key, stored between two times."""
+        return await self._calls().query_message(topic, key, max_num, begin_ms, end_ms)
+
+    async def send_message_back(
+        self, message: MessageExt, delay_level: int, broker_name: str | None = None
+    ) -> None:
+        """Have a message consumed again later; what its listener returns counts besides (C-273)."""
+        await self._calls().send_message_back(message, delay_level, broker_name)
+
+    async def core_pool_size(self) -> int:
+        """Return how many listener calls there may be at once."""
+        return await self._calls().core_pool_size()
+
+    async def update_core_pool_size(self, core_pool_size: int) -> bool:
+        """Change how many listener calls there may be at once; tell whether it can be that many."""
+        return await self._calls().update_core_pool_size(core_pool_size)
+
+    def _calls(self) -> PushCalls:
+        return PushCalls(self._running())
+
+    def _apply(self, settings: PushConsumerSettings) -> None:
+        self._running().change(settings)
+
+    def _running(self) -> PushConsumerImpl:
+        if self.state is not ServiceState.RUNNING:
+            raise self._not_running()
+        return self._parts()[1]
+
+    def _parts(self) -> tuple[Engine, PushConsumerImpl]:
+        if self._engine is None or self._impl is None:
+            raise self._not_running()
+        self._engine.check_process()
+        return self._engine, self._impl

@@ -1,0 +1,372 @@
+"""The push consumer of the sync face: the machine on a thread of its own, listeners on others.
+
+Law: starts, stops and forwards (upstream's DefaultMQPushConsumer).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Literal, Self, TypeVar, Unpack, overload
+
+from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream._util.waiting import Latch
+from rocketstream.client.config import ClientConfig
+from rocketstream.client.consumer.listener import (
+    ConcurrentListener,
+    MessageListenerOrderly,
+    OrderlyListener,
+)
+from rocketstream.client.consumer.offsets.store import OffsetStore
+from rocketstream.client.consumer.offsets.view import OffsetStoreView
+from rocketstream.client.consumer.push.base import PushConsumerBase
+from rocketstream.client.consumer.push.calls import PushCalls
+from rocketstream.client.consumer.push.impl import PushConsumerImpl, start_push
+from rocketstream.client.core.kinds import check_time
+from rocketstream.client.core.settings import PushConsumerSettings
+from rocketstream.client.instance.engine import Engine, threaded_engine
+from rocketstream.client.instance.service_state import ServiceState
+from rocketstream.client.keywords import PushConsumerKeywords
+from rocketstream.errors import ClientStateError, ConfigurationError
+from rocketstream.model import MessageQueue, MessageSelector
+from rocketstream.protocol.message_ext import MessageExt
+from rocketstream.protocol.subscription import EXPRESSION_TAG
+
+T = TypeVar("T")
+
+
+class PushConsumer(PushConsumerBase):
+    """Consumes topics as a member of a group; leaving it as a context manager shuts it down.
+
+    Subscribe, set the listener, then ``start``.
+
+    The members of a group divide the queues of a topic; each message is consumed at least once.
+    What a listener fails comes back later, after ``max_reconsume_times`` into ``%DLQ%<group>``.
+    One that returns None, for want of a ``return``, has failed its messages. Success is
+    ``ConsumeConcurrentlyStatus.CONSUME_SUCCESS``, in order ``ConsumeOrderlyStatus.SUCCESS``.
+
+    Args:
+        group: consumer group, 1 to 248 characters of ``[%|a-zA-Z0-9_-]``.
+        namesrv_addr: ``host:port``, several joined by ``;``; None takes NAMESRV_ADDR.
+        config: settings shared by all clients; ``namesrv_addr`` overrides its address.
+        listener: as ``register_message_listener``.
+        subscription: topics with their expressions, the same as calls of ``subscribe``.
+        offset_store: where offsets are kept; None keeps them at the brokers when clustering, in
+            ``~/.rocketmq_offsets`` when broadcasting.
+        clock: where time comes from.
+        **settings: those of ``PushConsumerSettings``, each an attribute as well, and any of
+            ``ClientConfig``. Among them ``message_model`` (CLUSTERING), ``consume_from_where``
+            (LAST_OFFSET), ``consume_timestamp`` (``yyyyMMddHHmmss``, local time),
+            ``consume_thread_max`` (20; threads are started when listeners wait),
+            ``consume_message_batch_max_size`` (1), ``pull_batch_size`` (32),
+            ``max_reconsume_times`` (-1: 16), ``send_back_cause`` (False: dead letters do not tell
+            what was raised), ``consume_timeout_minutes`` (15),
+            ``pull_threshold_for_queue`` (1000 messages), ``pull_threshold_size_for_queue`` (100
+            MiB), ``consume_concurrently_max_span`` (2000), ``await_termination_ms_when_shutdown``
+            (30000; 0 does not wait for listeners).
+
+    Raises:
+        ConfigurationError: a setting out of its range; the text names it and the range.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        namesrv_addr: str | None = None,
+        config: ClientConfig | None = None,
+        listener: ConcurrentListener | MessageListenerOrderly | None = None,
+        subscription: Mapping[str, str | MessageSelector | None] | None = None,
+        offset_store: OffsetStore | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        **settings: Unpack[PushConsumerKeywords],
+    ) -> None:
+        super().__init__(
+            group,
+            namesrv_addr=namesrv_addr,
+            config=config,
+            listener=listener,
+            subscription=subscription,
+            offset_store=offset_store,
+            clock=clock,
+            **settings,
+        )
+        self._lock = threading.Lock()  # start and shutdown only
+        self._ended = Latch()
+        self._engine: Engine | None = None
+        self._impl: PushConsumerImpl | None = None
+
+    @overload
+    def register_message_listener(
+        self, listener: ConcurrentListener, *, orderly: Literal[False] = ...
+    ) -> None: ...
+    @overload
+    def register_message_listener(
+        self, listener: OrderlyListener, *, orderly: Literal[True]
+    ) -> None: ...
+    @overload
+    def register_message_listener(
+        self, listener: MessageListenerOrderly, *, orderly: bool = ...
+    ) -> None: ...
+    def register_message_listener(self, listener: object, *, orderly: bool = False) -> None:
+        """Set what consumes the messages; before ``start``.
+
+        Args:
+            listener: ``f(messages)`` or ``f(messages, context)``, or an object with such a method
+                ``consume_message``. It returns a ``ConsumeConcurrentlyStatus``; whatever else it
+                returns, None included, and whatever it raises counts as RECONSUME_LATER.
+            orderly: consume each queue in order; the listener then returns a
+                ``ConsumeOrderlyStatus``. A ``MessageListenerOrderly`` is orderly in any case.
+
+        Raises:
+            ConfigurationError: not such a callable.
+            ClientStateError: started already.
+        """
+        self._set_listener(listener, orderly)
+
+    def start(self) -> None:
+        """Join the group and begin to consume. Blocks for a few requests.
+
+        A start that fails leaves nothing behind and may be tried again.
+
+        Raises:
+            ConnectError: no name server answered; every address tried is named.
+            ClientStateError: started before, or the group exists in this client instance.
+            ConfigurationError: no listener, a coroutine listener, or no name server address.
+        """
+        with self._lock:
+            plan = self._begin_start()
+            if plan.listener.is_async:
+                raise ConfigurationError(
+                    "the listener is a coroutine function; use rocketstream.aio.PushConsumer"
+                )
+            self.state = ServiceState.START_FAILED
+            engine: Engine | None = None
+            try:
+                engine = threaded_engine(self.config, self._clock)
+                self._impl = engine.run(start_push(engine.instance, plan))
+            except BaseException:
+                self.state = ServiceState.CREATE_JUST
+                if engine is not None and engine.release():
+                    engine.close()
+                raise
+            self._engine = engine
+            self.state = ServiceState.RUNNING
+
+    def shutdown(self, await_ms: float | None = None) -> None:
+        """Stop, so that nothing is lost and nothing finished is repeated.
+
+        Pulls stop, running listeners are waited for, offsets are stored at the brokers, the group
+        is told. What no listener has finished stays for the next owner; that includes the batch of
+        a listener that calls this itself. Does nothing unless running.
+
+        Args:
+            await_ms: how long to wait for running listeners; by default
+                ``await_termination_ms_when_shutdown``. Those that take longer are left behind.
+        """
+        if self._engine is not None:
+            self._engine.check_process()
+        with self._lock:
+            if self.state is not ServiceState.RUNNING:
+                return
+            self.state = ServiceState.SHUTDOWN_ALREADY
+        engine, impl = self._parts()
+        if await_ms is None:
+            await_ms = self.settings.await_termination_ms_when_shutdown
+        try:
+            engine.run(impl.shutdown(await_ms, threading.get_ident()))
+        finally:
+            try:
+                if engine.release():
+                    engine.close()
+            finally:
+                self._ended.open()
+
+    def wait(self, timeout_ms: float | None = None) -> bool:
+        """Wait until the consumer has been shut down, by another thread or a signal handler.
+
+        What a program whose listener does all the work has left to do. Ctrl-C raises
+        KeyboardInterrupt here at once; leaving the ``with`` block then shuts the consumer down.
+        Outages end nothing: the consumer goes on when the servers are back.
+
+        Args:
+            timeout_ms: how long to wait; by default for ever.
+
+        Returns:
+            Whether it has been shut down, all of it: listeners have ended, offsets are stored.
+
+        Raises:
+            ClientStateError: not started, or called on the network thread, which would stand still.
+        """
+        if timeout_ms is not None:
+            check_time("timeout_ms", timeout_ms)
+        if self.state is not ServiceState.SHUTDOWN_ALREADY:
+            engine = self._running()[0]
+            if threading.get_ident() == engine.loop_thread_id:
+                raise ClientStateError("wait() would hold up the network thread it was called on")
+        return self._ended.wait(timeout_ms)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+
+    def subscribe(
+        self,
+        topic: str,
+        expression: str | MessageSelector | None = "*",
+        *,
+        expression_type: str = EXPRESSION_TAG,
+    ) -> None:
+        """Consume a topic; replaces an earlier subscription of it. Before or after ``start``.
+
+        All members of a group must subscribe the same topics with the same expressions.
+
+        Args:
+            topic: topic to consume; it may be created later.
+            expression: ``*`` for all, tags as in ``TagA || TagB``, or a ``MessageSelector``.
+            expression_type: TAG, or SQL92 for a condition on message properties.
+
+        Raises:
+            ConfigurationError: a bad topic name.
+            SubscriptionError: an expression without any tag, or a condition with a mistake.
+            BrokerError: running, and a broker refuses it; an earlier subscription stays.
+        """
+        subscription = self._subscription(topic, expression, expression_type)
+        if self.state is ServiceState.RUNNING:
+            engine, impl = self._parts()
+            engine.run(impl.subscribe(subscription))
+        self._subscriptions[subscription.topic] = subscription
+
+    def unsubscribe(self, topic: str) -> None:
+        """Stop consuming a topic; its offsets are stored."""
+        name = self.config.with_namespace(topic)
+        self._subscriptions.pop(name, None)
+        if self.state is ServiceState.RUNNING:
+            engine, impl = self._parts()
+            engine.run(impl.unsubscribe(name))
+
+    def suspend(self) -> None:
+        """Pull nothing more until ``resume``; messages already here are still consumed.
+
+        Raises:
+            ClientStateError: not running.
+        """
+        engine, impl = self._running()
+        engine.call_soon(impl.suspend)
+
+    def resume(self) -> None:
+        """Pull again.
+
+        Raises:
+            ClientStateError: not running.
+        """
+        engine, impl = self._running()
+        engine.call_soon(impl.resume)
+
+    def assigned_queues(self) -> list[MessageQueue]:
+        """Return the queues this member has now, the retry topic's included.
+
+        Raises:
+            ClientStateError: not running.
+        """
+        return PushCalls(self._running()[1]).assigned_queues()
+
+    @property
+    def offset_store(self) -> OffsetStore:
+        """Where this consumer is in each queue: the store it was given, or a view of its own.
+
+        Raises:
+            ClientStateError: it was given none and is not running.
+        """
+        if self._user_store is not None:
+            return self._user_store
+        engine, impl = self._running()
+        return OffsetStoreView(impl.store, engine)
+
+    # --- what else upstream's class can be asked --------------------------------------------------
+    # Each of these blocks for a request or two and raises ClientStateError unless running,
+    # RouteNotFoundError where topic or broker is unknown, BrokerError where a broker refuses.
+
+    def fetch_subscribe_message_queues(self, topic: str) -> list[MessageQueue]:
+        """Return all queues of a topic, sorted, whoever has them."""
+        return self._call(lambda calls: calls.fetch_subscribe_message_queues(topic))
+
+    def create_topic(
+        self, key: str, new_topic: str, queue_num: int, topic_sys_flag: int = 0
+    ) -> None:
+        """Create a topic on every broker that has the topic ``key``, ``TBW102`` for one."""
+        self._call(lambda calls: calls.create_topic(key, new_topic, queue_num, topic_sys_flag))
+
+    def search_offset(self, message_queue: MessageQueue, timestamp_ms: int) -> int:
+        """Return the offset nearest to a store time, ms since 1970 (C-372)."""
+        return self._call(lambda calls: calls.search_offset(message_queue, timestamp_ms))
+
+    def max_offset(self, message_queue: MessageQueue) -> int:
+        """Return the offset the next message of a queue will get."""
+        return self._call(lambda calls: calls.max_offset(message_queue))
+
+    def min_offset(self, message_queue: MessageQueue) -> int:
+        """Return the offset of the oldest message still in a queue."""
+        return self._call(lambda calls: calls.min_offset(message_queue))
+
+    def earliest_msg_store_time(self, message_queue: MessageQueue) -> int:
+        """Return when the oldest message of a queue was stored, ms since 1970; -1 without one."""
+        return self._call(lambda calls: calls.earliest_msg_store_time(message_queue))
+
+    def view_message(self, topic: str, msg_id: str) -> MessageExt:
+        """Return the message with an id, the broker's or the sender's.
+
+        Raises:
+            OffsetNotFoundError: there is none.
+        """
+        return self._call(lambda calls: calls.view_message(topic, msg_id))
+
+    def query_message(
+        self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int
+    ) -> list[MessageExt]:
+        """Return up to ``max_num`` messages with a key, stored between two times."""
+        return self._call(lambda calls: calls.query_message(topic, key, max_num, begin_ms, end_ms))
+
+    def send_message_back(
+        self, message: MessageExt, delay_level: int, broker_name: str | None = None
+    ) -> None:
+        """Have a message consumed again later; what its listener returns counts besides (C-273).
+
+        Args:
+            message: a message this consumer got.
+            delay_level: -1 for the dead-letter topic, 0 lets the broker decide, else that level.
+            broker_name: where to; None takes the broker that stored it.
+
+        Raises:
+            SendError: neither the broker nor a send to the retry topic took it.
+        """
+        self._call(lambda calls: calls.send_message_back(message, delay_level, broker_name))
+
+    def core_pool_size(self) -> int:
+        """Return how many listener calls there may be at once."""
+        return self._call(lambda calls: calls.core_pool_size())
+
+    def update_core_pool_size(self, core_pool_size: int) -> bool:
+        """Change how many listener calls there may be at once; tell whether it can be that many."""
+        return self._call(lambda calls: calls.update_core_pool_size(core_pool_size))
+
+    def _call(self, call: Callable[[PushCalls], Coroutine[Any, Any, T]]) -> T:
+        engine, impl = self._running()
+        return engine.run(call(PushCalls(impl)))
+
+    def _apply(self, settings: PushConsumerSettings) -> None:
+        engine, impl = self._running()
+        engine.call_soon(impl.change, settings)
+
+    def _running(self) -> tuple[Engine, PushConsumerImpl]:
+        if self.state is not ServiceState.RUNNING:
+            raise self._not_running()
+        return self._parts()
+
+    def _parts(self) -> tuple[Engine, PushConsumerImpl]:
+        if self._engine is None or self._impl is None:
+            raise self._not_running()
+        self._engine.check_process()
+        return self._engine, self._impl
