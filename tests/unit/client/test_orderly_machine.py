@@ -28,7 +28,7 @@ from hypothesis.stateful import (
 
 from rocketstream.client.consumer.consume.calls import CallWatch
 from rocketstream.client.consumer.consume.runs import PullRequest
-from rocketstream.client.consumer.consume.turns import OrderlyService, ledger_of
+from rocketstream.client.consumer.consume.turns import OrderlyParts, OrderlyService, ledger_of
 from rocketstream.client.consumer.listener import ConsumeOrderlyContext, listener_of
 from rocketstream.client.consumer.queue_locks import QueueLocks
 from rocketstream.client.core.orderly import OrderlyProcessQueue, OrderlyTimes
@@ -113,14 +113,16 @@ class OrderlyMember(Member):
             max_reconsume_times=MAX_TRIES,
         )
         self.service = Turns(
-            listener_of(print),
-            self.book,
-            cast(Any, self),
-            watch,
-            cast(Any, consumer_settings),
-            QueueLocks(cast(Any, _Wire(world, client_id)), GROUP),
-            self._rebalance_soon,
-            OrderlyTimes(release_wait_ms=0),
+            OrderlyParts(
+                listener_of(print),
+                self.book,
+                cast(Any, self),
+                watch,
+                cast(Any, consumer_settings),
+                QueueLocks(cast(Any, _Wire(world, client_id)), GROUP),
+                self._rebalance_soon,
+                OrderlyTimes(release_wait_ms=0),
+            )
         )
         self.service.ready = deque()
 

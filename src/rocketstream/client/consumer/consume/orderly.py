@@ -10,7 +10,6 @@ import asyncio
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
 from typing import Any
 
 from rocketstream.client.consumer.consume.calls import (
@@ -19,18 +18,15 @@ from rocketstream.client.consumer.consume.calls import (
     is_being_cancelled,
 )
 from rocketstream.client.consumer.consume.pool import Worker, WorkerPool
-from rocketstream.client.consumer.consume.runs import ConsumeBook, PullRequest
+from rocketstream.client.consumer.consume.runs import PullRequest
 from rocketstream.client.consumer.consume.tasks import TaskPool
 from rocketstream.client.consumer.consume.turns import (
     STATS_INTERVAL_MS,
+    OrderlyParts,
     OrderlyService,
     ledger_of,
 )
-from rocketstream.client.consumer.listener import ConsumeOrderlyContext, Listener
-from rocketstream.client.consumer.push.send_back import SendBack
-from rocketstream.client.consumer.queue_locks import QueueLocks
-from rocketstream.client.core.orderly import OrderlyTimes
-from rocketstream.client.core.settings import PushConsumerSettings
+from rocketstream.client.consumer.listener import ConsumeOrderlyContext
 from rocketstream.client.hooks import ConsumeMessageContext
 from rocketstream.model import ConsumeOrderlyStatus, MessageQueue
 from rocketstream.protocol.message_ext import MessageExt
@@ -111,23 +107,13 @@ class _Turn:
 class ConsumeMessageOrderlyService(OrderlyService):
     """Consumes in order on worker threads; a worker stays with a queue until its turn ends."""
 
-    def __init__(
-        self,
-        listener: Listener,
-        book: ConsumeBook,
-        send_back: SendBack,
-        watch: CallWatch,
-        settings: PushConsumerSettings,
-        locks: QueueLocks | None,
-        rebalance_soon: Callable[[], None],
-        times: OrderlyTimes,
-    ) -> None:
-        super().__init__(listener, book, send_back, watch, settings, locks, rebalance_soon, times)
+    def __init__(self, parts: OrderlyParts) -> None:
+        super().__init__(parts)
         self._ready: deque[PullRequest] = deque()
         self._threads: dict[MessageQueue, int] = {}
         self._caller: int | None = None
         self._pool: WorkerPool[PullRequest] = WorkerPool(
-            watch.group, self, watch.clock, settings.consume_thread_max
+            self.watch.group, self, self.watch.clock, parts.settings.consume_thread_max
         )
 
     @property
@@ -219,22 +205,12 @@ class ConsumeMessageOrderlyService(OrderlyService):
 class AsyncOrderlyService(OrderlyService):
     """Consumes in order with coroutine listeners: one task per queue at a time."""
 
-    def __init__(
-        self,
-        listener: Listener,
-        book: ConsumeBook,
-        send_back: SendBack,
-        watch: CallWatch,
-        settings: PushConsumerSettings,
-        locks: QueueLocks | None,
-        rebalance_soon: Callable[[], None],
-        times: OrderlyTimes,
-    ) -> None:
-        super().__init__(listener, book, send_back, watch, settings, locks, rebalance_soon, times)
+    def __init__(self, parts: OrderlyParts) -> None:
+        super().__init__(parts)
         self._ready: deque[PullRequest] = deque()
         self._callers: dict[MessageQueue, asyncio.Task[Any] | None] = {}
         self._caller: asyncio.Task[Any] | None = None
-        self._pool = TaskPool(self._work, settings.consume_thread_max, watch.group)
+        self._pool = TaskPool(self._work, parts.settings.consume_thread_max, self.watch.group)
 
     @property
     def core_pool_size(self) -> int:

@@ -19,6 +19,7 @@ from rocketstream.client.consumer.consume.orderly import (
     ConsumeMessageOrderlyService,
 )
 from rocketstream.client.consumer.consume.runs import ConsumeService, Settler
+from rocketstream.client.consumer.consume.turns import OrderlyParts
 from rocketstream.client.consumer.queue_locks import QueueLocks
 from rocketstream.client.core.orderly import OrderlyTimes
 from rocketstream.errors import ConfigurationError
@@ -76,14 +77,16 @@ def make_service(impl: PushConsumerImpl, listener: Listener) -> ConsumeService:
         clustered = settings.message_model is MessageModel.CLUSTERING
         orderly = AsyncOrderlyService if listener.is_async else ConsumeMessageOrderlyService
         return orderly(
-            listener,
-            impl.book,
-            impl.send_back,
-            watch,
-            settings,
-            QueueLocks(impl.instance, impl.group) if clustered else None,
-            impl.instance.rebalance_soon,
-            orderly_times(),
+            OrderlyParts(
+                listener,
+                impl.book,
+                impl.send_back,
+                watch,
+                settings,
+                QueueLocks(impl.instance, impl.group) if clustered else None,
+                impl.instance.rebalance_soon,
+                orderly_times(),
+            )
         )
     settler = Settler(impl.send_back.submit)
     size, most = settings.consume_message_batch_max_size, settings.consume_thread_max

@@ -13,6 +13,7 @@ import logging
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Coroutine, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
@@ -50,11 +51,12 @@ TURN_SHARE_MS = 20.0
 """A turn lasts this long at most while other queues wait for a worker."""
 
 
-class OrderlyService(ABC):
-    """Everything of an orderly consume service but the calls themselves.
+@dataclass(frozen=True, slots=True)
+class OrderlyParts:
+    """What an orderly consume service works with.
 
-    Args:
-        listener: what the subclass calls.
+    Attributes:
+        listener: what is called.
         book: where offsets are noted.
         send_back: takes messages that had their last try.
         watch: hooks and statistics.
@@ -64,28 +66,32 @@ class OrderlyService(ABC):
         times: how long locks last and are waited for.
     """
 
-    def __init__(
-        self,
-        listener: Listener,
-        book: ConsumeBook,
-        send_back: SendBack,
-        watch: CallWatch,
-        settings: PushConsumerSettings,
-        locks: QueueLocks | None,
-        rebalance_soon: Callable[[], None],
-        times: OrderlyTimes,
-    ) -> None:
-        self.listener = listener
-        self.watch = watch
-        self._book = book
-        self._send_back = send_back
+    listener: Listener
+    book: ConsumeBook
+    send_back: SendBack
+    watch: CallWatch
+    settings: PushConsumerSettings
+    locks: QueueLocks | None
+    rebalance_soon: Callable[[], None]
+    times: OrderlyTimes
+
+
+class OrderlyService(ABC):
+    """Everything of an orderly consume service but the calls themselves."""
+
+    def __init__(self, parts: OrderlyParts) -> None:
+        settings = parts.settings
+        self.listener = parts.listener
+        self.watch = parts.watch
+        self._book = parts.book
+        self._send_back = parts.send_back
         self._batch_size = settings.consume_message_batch_max_size
         self._suspend_ms = settings.suspend_current_queue_time_ms
         self._max_times = orderly_max_reconsume_times(settings.max_reconsume_times)
-        self._locks = locks
-        self._rebalance_soon = rebalance_soon
-        self._times = times
-        self._now = watch.clock.monotonic_ms
+        self._locks = parts.locks
+        self._rebalance_soon = parts.rebalance_soon
+        self._times = parts.times
+        self._now = parts.watch.clock.monotonic_ms
         self._loop = asyncio.get_running_loop()
         self._ledgers: dict[MessageQueue, OrderlyProcessQueue] = {}
         self._granted: dict[MessageQueue, float] = {}
