@@ -6,8 +6,9 @@ Law: puts parts together; decides nothing else.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from rocketstream._util.clock import Clock
 from rocketstream.client.consumer.blame import Blame
 from rocketstream.client.consumer.consume.calls import CallWatch
 from rocketstream.client.consumer.consume.concurrently import (
@@ -18,20 +19,33 @@ from rocketstream.client.consumer.consume.orderly import (
     AsyncOrderlyService,
     ConsumeMessageOrderlyService,
 )
-from rocketstream.client.consumer.consume.runs import ConsumeService, Settler
+from rocketstream.client.consumer.consume.runs import ConsumeBook, ConsumeService, Settler
 from rocketstream.client.consumer.consume.turns import OrderlyParts
+from rocketstream.client.consumer.listener import Listener
+from rocketstream.client.consumer.push.send_back import SendBack
 from rocketstream.client.consumer.queue_locks import QueueLocks
 from rocketstream.client.core.orderly import OrderlyTimes
+from rocketstream.client.core.settings import PushConsumerSettings
+from rocketstream.client.hooks import ConsumeHooks
+from rocketstream.client.instance.mq_client import MQClientInstance
 from rocketstream.errors import ConfigurationError
 from rocketstream.model import MessageModel
-
-if TYPE_CHECKING:
-    from rocketstream.client.consumer.listener import Listener
-    from rocketstream.client.consumer.push.impl import PushConsumerImpl
 
 LOCK_MAX_LIVE_VARIABLE = "ROCKETMQ_REBALANCE_LOCK_MAX_LIVE_MS"
 LOCK_INTERVAL_VARIABLE = "ROCKETMQ_REBALANCE_LOCK_INTERVAL_MS"
 TURN_MAX_VARIABLE = "ROCKETMQ_MAX_TIME_CONSUME_CONTINUOUSLY_MS"
+
+
+class Consuming(Protocol):
+    """The consumer a service is for."""
+
+    group: str
+    clock: Clock
+    instance: MQClientInstance
+    settings: PushConsumerSettings
+    consume_hooks: ConsumeHooks
+    book: ConsumeBook
+    send_back: SendBack
 
 
 def orderly_times() -> OrderlyTimes:
@@ -60,14 +74,14 @@ def _milliseconds(variable: str, default: float) -> float:
     return float(text)
 
 
-def make_service(impl: PushConsumerImpl, listener: Listener) -> ConsumeService:
+def make_service(consumer: Consuming, listener: Listener) -> ConsumeService:
     """Return the service for a listener: in order or not, tasks for coroutines, else threads."""
-    settings, config = impl.settings, impl.instance.config
+    settings, config = consumer.settings, consumer.instance.config
     watch = CallWatch(
-        impl.group,
-        impl.consume_hooks,
-        impl.instance.stats,
-        impl.clock,
+        consumer.group,
+        consumer.consume_hooks,
+        consumer.instance.stats,
+        consumer.clock,
         settings.consume_timeout_minutes,
         config.effective_namespace(),
         config.access_channel,
@@ -79,21 +93,21 @@ def make_service(impl: PushConsumerImpl, listener: Listener) -> ConsumeService:
         return orderly(
             OrderlyParts(
                 listener,
-                impl.book,
-                impl.send_back,
+                consumer.book,
+                consumer.send_back,
                 watch,
                 settings,
-                QueueLocks(impl.instance, impl.group) if clustered else None,
-                impl.instance.rebalance_soon,
+                QueueLocks(consumer.instance, consumer.group) if clustered else None,
+                consumer.instance.rebalance_soon,
                 orderly_times(),
             )
         )
-    settler = Settler(impl.send_back.submit)
+    settler = Settler(consumer.send_back.submit)
     size, most = settings.consume_message_batch_max_size, settings.consume_thread_max
     if listener.is_async:
         return AsyncConsumeService(
-            listener, impl.book, settler, watch, batch_size=size, tasks_max=most
+            listener, consumer.book, settler, watch, batch_size=size, tasks_max=most
         )
     return ConsumeMessageConcurrentlyService(
-        listener, impl.book, settler, watch, batch_size=size, threads_max=most
+        listener, consumer.book, settler, watch, batch_size=size, threads_max=most
     )

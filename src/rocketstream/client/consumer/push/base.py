@@ -12,7 +12,6 @@ from typing import Any, Generic, Self, TypeVar, overload
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.config import ClientConfig, client_config
-from rocketstream.client.consumer.consume.services import make_service
 from rocketstream.client.consumer.listener import NO_LISTENER, Listener, listener_of
 from rocketstream.client.consumer.offsets.store import OffsetStore
 from rocketstream.client.consumer.offsets.user_store import checked_store
@@ -217,7 +216,6 @@ class PushConsumerBase(StaysHere):
             self.settings,
             self._subscriptions,
             self._some_listener(),
-            make_service,
             self._user_store,
             self.consume_hooks,
             self.filter_hooks,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rocketstream.client.consumer.consume.runs import (
@@ -16,6 +16,7 @@ from rocketstream.client.consumer.consume.runs import (
     ConsumeService,
     PullRequest,
 )
+from rocketstream.client.consumer.consume.services import make_service
 from rocketstream.client.consumer.listener import Listener
 from rocketstream.client.consumer.offsets.store import Offsets, OffsetStore
 from rocketstream.client.consumer.offsets.user_store import open_store
@@ -46,8 +47,6 @@ logger = logging.getLogger("rocketstream.client")
 EXPIRED_CHECKED_MAX = 16
 """Oldest messages of one queue looked at in one scan for expired ones (C-248)."""
 
-ServiceMaker = Callable[["PushConsumerImpl", Listener], ConsumeService]
-
 
 @dataclass(frozen=True, slots=True)
 class PushPlan:
@@ -57,7 +56,6 @@ class PushPlan:
         settings: all settings; the group as the user knows it.
         subscriptions: by topic, as the servers know it.
         listener: what consumes.
-        make_service: makes the consume service the listener needs.
         offset_store: the user's, or None.
         consume_hooks: called around listener calls.
         filter_hooks: called after pulls.
@@ -67,7 +65,6 @@ class PushPlan:
     settings: PushConsumerSettings
     subscriptions: Mapping[str, SubscriptionData]
     listener: Listener
-    make_service: ServiceMaker
     offset_store: OffsetStore | None = None
     consume_hooks: ConsumeHooks = field(default_factory=ConsumeHooks)
     filter_hooks: FilterHooks = field(default_factory=FilterHooks)
@@ -120,7 +117,7 @@ class PushConsumerImpl:
         )
         sender = BroadcastDrop if broadcasting else SendBack
         self.send_back = sender(instance, settings, self.book, self._consume_again)
-        self.service = plan.make_service(self, plan.listener)
+        self.service: ConsumeService = make_service(self, plan.listener)
         self.queues = RebalanceImpl(
             instance,
             RebalanceSettings(

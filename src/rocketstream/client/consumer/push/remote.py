@@ -9,23 +9,27 @@ import enum
 import logging
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from rocketstream._util.clock import Clock
 from rocketstream.client.config import ClientConfig
-from rocketstream.client.consumer.consume.runs import PullRequest
+from rocketstream.client.consumer.consume.runs import ConsumeService, PullRequest
+from rocketstream.client.consumer.listener import Listener
+from rocketstream.client.consumer.offsets.store import Offsets
+from rocketstream.client.consumer.rebalance_impl import RebalanceImpl
 from rocketstream.client.core.orderly import OrderlyProcessQueue
+from rocketstream.client.core.settings import PushConsumerSettings
+from rocketstream.client.instance.mq_client import MQClientInstance
 from rocketstream.errors import RocketMQError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.bodies import (
     ConsumeMessageDirectlyResult,
     ConsumerRunningInfo,
     ProcessQueueInfo,
+    SubscriptionData,
 )
 from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.settings import camel_case, java_name
-
-if TYPE_CHECKING:
-    from rocketstream.client.consumer.push.impl import PushConsumerImpl
 
 logger = logging.getLogger("rocketstream.client")
 
@@ -35,10 +39,24 @@ _NOT_TOLD = frozenset({"access_key", "secret_key", "security_token", "ssl_contex
 """Secrets, and objects whose text says nothing."""
 
 
+class Told(Protocol):
+    """What is told, and changed, of a push consumer; its machine has all of it."""
+
+    group: str
+    clock: Clock
+    instance: MQClientInstance
+    settings: PushConsumerSettings
+    subscriptions: dict[str, SubscriptionData]
+    listener: Listener
+    service: ConsumeService
+    store: Offsets
+    queues: RebalanceImpl
+
+
 class PushRemote:
     """Answers for one push consumer."""
 
-    def __init__(self, consumer: PushConsumerImpl) -> None:
+    def __init__(self, consumer: Told) -> None:
         self._consumer = consumer
         self._started_ms = consumer.clock.now_ms()
 
