@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         AllocateMessageQueueStrategy,
         MachineRoomResolver,
     )
+    from rocketstream.client.core.pull_result import PullResult
     from rocketstream.client.hooks import (
         CheckForbiddenContext,
         CheckForbiddenHook,
@@ -77,7 +78,6 @@ if TYPE_CHECKING:
         MessageModel,
         MessageQueue,
         MessageSelector,
-        PullResult,
         PullStatus,
         SendResult,
         SendStatus,
@@ -105,6 +105,7 @@ _HOMES = {
         "AllocateMessageQueueStrategy",
         "MachineRoomResolver",
     ),
+    "rocketstream.client.core.pull_result": ("PullResult",),
     "rocketstream.client.consumer.listener": (
         "ConsumeConcurrentlyContext",
         "ConsumeOrderlyContext",
@@ -152,7 +153,6 @@ _HOMES = {
         "MessageModel",
         "MessageQueue",
         "MessageSelector",
-        "PullResult",
         "PullStatus",
         "SendResult",
         "SendStatus",

@@ -10,12 +10,9 @@ import enum
 import reprlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from rocketstream.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from rocketstream.protocol.message_ext import MessageExt
 
 PROPERTY_KEYS = "KEYS"
 PROPERTY_TAGS = "TAGS"
@@ -407,14 +404,3 @@ class TransactionSendResult(SendResult):
 
     def _shown_state(self) -> str:
         return f"{self.send_status.value}, {self.local_transaction_state.value}"
-
-
-@dataclass(frozen=True, slots=True)
-class PullResult:
-    """What a pull brought; continue at ``next_begin_offset`` whatever the status (C-496)."""
-
-    pull_status: PullStatus
-    next_begin_offset: int
-    min_offset: int
-    max_offset: int
-    msg_found_list: list[MessageExt]

@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
-from rocketstream.client.rpc_hook import STREAM, RPCHook
+from rocketstream.client.rpc_hook import RPCHook
 from rocketstream.errors import ConfigurationError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.message_id import UniqueIdGenerator
@@ -305,6 +305,8 @@ def _is_set(text: str | None) -> bool:
     return bool(text) and not str(text).isspace()
 
 
+STREAM = "STREAM"
+"""Last part of the id of a client that reads a stream (C-12)."""
 _HOOK_METHODS = ("before_request", "after_response")
 _FIELDS = frozenset(each.name for each in fields(ClientConfig))
 

@@ -1,4 +1,5 @@
-"""Keys of a client that stand in its environment, so that no command line has to show them.
+"""Keys of a client: found in its environment, so that no command line has to show them, and put
+to use in the signature of each request.
 
 Law: variables and one file in, keys out; nothing of them is ever in a text or a repr.
 """
@@ -7,11 +8,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from rocketstream.errors import ConfigurationError
+from rocketstream.protocol.command import RemotingCommand
+from rocketstream.protocol.signing import sign
 
 ACCESS_KEY_VARIABLE: Final = "ROCKETMQ_ACCESS_KEY"
 SECRET_KEY_VARIABLE: Final = "ROCKETMQ_SECRET_KEY"
@@ -93,6 +96,41 @@ def read_credentials(path: str | os.PathLike[str]) -> Credentials:
             file=name,
         )
     return Credentials(access_key, secret_key, found.get("securitytoken") or None)
+
+
+def signer(
+    access_key: str | None, secret_key: str | None, security_token: str | None = None
+) -> Callable[[str, RemotingCommand], None] | None:
+    """Return the hook that signs each request (W 6.2), None without keys.
+
+    Where none is given, those of the environment are taken (``environment_credentials``); an
+    empty text for a key wants none.
+
+    Raises:
+        ConfigurationError: only one of the two keys is given, or the environment's cannot be used.
+    """
+    if access_key is None and secret_key is None:
+        found = environment_credentials()
+        if found is not None:
+            access_key, secret_key = found.access_key, found.secret_key
+            security_token = security_token or found.security_token
+    if not access_key and not secret_key:
+        return None
+    if not access_key or not secret_key:
+        missing = "secret_key" if access_key else "access_key"
+        raise ConfigurationError(f"access_key and secret_key go together; {missing} is missing")
+    user, secret = access_key, secret_key
+
+    def sign_request(_address: str, command: RemotingCommand) -> None:
+        ext = command.ext_fields if command.ext_fields is not None else {}
+        # A retried command already carries a signature; it must not be signed over.
+        ext = {name: value for name, value in ext.items() if name != "Signature"}
+        command.ext_fields = {
+            **ext,
+            **sign(ext, bytes(command.body), user, secret, security_token),
+        }
+
+    return sign_request
 
 
 def _scalar(text: str) -> str:

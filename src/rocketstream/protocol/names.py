@@ -16,6 +16,11 @@ DLQ_PREFIX: Final = "%DLQ%"
 SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
 SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 REPLY_TOPIC_SUFFIX: Final = "_REPLY_TOPIC"
+LISTENER_THREAD_PREFIX: Final = "ConsumeMessageThread_"
+"""What the names of threads (and of our tasks) that call listeners begin with, in Java and here;
+stacks a member reports (307) are read by it. The group follows, cut to ``THREAD_GROUP_CHARS_MAX``.
+"""
+THREAD_GROUP_CHARS_MAX: Final = 100
 
 AUTO_CREATE_TOPIC: Final = "TBW102"
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"

@@ -5,8 +5,8 @@ Law: options in, clients and pools out, each for its caller to close; sends no r
 
 from __future__ import annotations
 
-from rocketstream.client.admin.blocking import BlockingAdminClient, signer
-from rocketstream.client.credentials import read_credentials
+from rocketstream.client.admin.blocking import BlockingAdminClient
+from rocketstream.client.credentials import read_credentials, signer
 from rocketstream.spark.options import ConnectOptions
 from rocketstream.spark.tls import tls_context
 from rocketstream.transport.blocking import BlockingConnection, BlockingPool

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from rocketstream import Producer
-from rocketstream.client.admin.blocking import BlockingAdminClient, signer
+from rocketstream.client.admin.blocking import BlockingAdminClient
+from rocketstream.client.credentials import signer
 from rocketstream.errors import (
     BrokerError,
     ConfigurationError,

@@ -18,8 +18,8 @@ from rocketstream import (
     PullConsumer,
     PushConsumer,
 )
+from rocketstream.client.around_requests import after_response_of, before_request_of
 from rocketstream.client.config import client_config
-from rocketstream.client.rpc_hook import after_response_of, before_request_of
 from rocketstream.errors import ConfigurationError
 from rocketstream.protocol.codes import LanguageCode
 from rocketstream.protocol.command import RemotingCommand

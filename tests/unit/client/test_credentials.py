@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from rocketstream import ClientConfig
-from rocketstream.client.admin.blocking import signer
+from rocketstream.client.around_requests import before_request_of
 from rocketstream.client.credentials import (
     Credentials,
     environment_credentials,
     read_credentials,
+    signer,
 )
-from rocketstream.client.rpc_hook import before_request_of
 from rocketstream.errors import ConfigurationError
 from rocketstream.protocol.command import RemotingCommand
 

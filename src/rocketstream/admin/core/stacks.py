@@ -10,10 +10,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-POOL_PREFIX = "ConsumeMessageThread_"
-"""The prefix, before the group's name, of the threads (and of our tasks) that call listeners."""
-GROUP_CHARS_MAX = 100
-"""How many characters of the group's name a thread's name contains."""
+from rocketstream.protocol.names import LISTENER_THREAD_PREFIX, THREAD_GROUP_CHARS_MAX
+
 STACK_LINES_MAX = 12
 _JAVA_THREAD = re.compile(r"^(?P<name>.*?) *TID: (?P<id>-?\d+) STATE: (?P<state>\w+)\s*$")
 _OUR_THREAD = re.compile(
@@ -87,7 +85,7 @@ def threads_of(text: str | None) -> tuple[ThreadStack, ...]:
 
 def busy_listeners(threads: Iterable[ThreadStack], group: str) -> tuple[ThreadStack, ...]:
     """Return the threads that are inside a listener of this group."""
-    prefix = f"{POOL_PREFIX}{group[:GROUP_CHARS_MAX]}_"
+    prefix = f"{LISTENER_THREAD_PREFIX}{group[:THREAD_GROUP_CHARS_MAX]}_"
     return tuple(t for t in threads if t.listener and t.name.startswith(prefix))
 
 

@@ -16,7 +16,7 @@ from rocketstream import limits
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream._util.stopping import check_stop
 from rocketstream.client.core import misplaced
-from rocketstream.client.credentials import environment_credentials
+from rocketstream.client.credentials import signer
 from rocketstream.client.route_check import check_route
 from rocketstream.errors import (
     ConfigurationError,
@@ -46,7 +46,6 @@ from rocketstream.protocol.headers import (
     SearchOffsetResponseHeader,
     UpdateConsumerOffsetRequestHeader,
 )
-from rocketstream.protocol.signing import sign
 from rocketstream.transport.addresses import parse_addresses
 from rocketstream.transport.blocking import BlockingPool
 from rocketstream.transport.tls import environment_context
@@ -451,41 +450,6 @@ class BlockingAdminClient:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
-
-
-def signer(
-    access_key: str | None, secret_key: str | None, security_token: str | None = None
-) -> Callable[[str, RemotingCommand], None] | None:
-    """Return the hook that signs each request (W 6.2), None without keys.
-
-    Where none is given those of the environment are taken (``client.credentials``); an empty text
-    for a key wants none.
-
-    Raises:
-        ConfigurationError: only one of the two keys is given, or the environment's cannot be used.
-    """
-    if access_key is None and secret_key is None:
-        found = environment_credentials()
-        if found is not None:
-            access_key, secret_key = found.access_key, found.secret_key
-            security_token = security_token or found.security_token
-    if not access_key and not secret_key:
-        return None
-    if not access_key or not secret_key:
-        missing = "secret_key" if access_key else "access_key"
-        raise ConfigurationError(f"access_key and secret_key go together; {missing} is missing")
-    user, secret = access_key, secret_key
-
-    def sign_request(_address: str, command: RemotingCommand) -> None:
-        ext = command.ext_fields if command.ext_fields is not None else {}
-        # A retried command already carries a signature; it must not be signed over.
-        ext = {name: value for name, value in ext.items() if name != "Signature"}
-        command.ext_fields = {
-            **ext,
-            **sign(ext, bytes(command.body), user, secret, security_token),
-        }
-
-    return sign_request
 
 
 def _name_servers(namesrv_addr: str | None) -> list[str]:

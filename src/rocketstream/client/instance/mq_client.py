@@ -12,6 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream.client.around_requests import after_response_of, before_request_of
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.core.routes import RouteTable
 from rocketstream.client.instance import remote_control
@@ -22,9 +23,9 @@ from rocketstream.client.instance.groups import ConsumerInner, Groups, ProducerI
 from rocketstream.client.instance.heartbeats import Heartbeats
 from rocketstream.client.instance.links import BrokerLinks
 from rocketstream.client.instance.outage_log import OutageLog
+from rocketstream.client.instance.replies import AwaitedReplies
 from rocketstream.client.instance.route_updates import RouteUpdates
 from rocketstream.client.instance.service_state import ServiceState
-from rocketstream.client.rpc_hook import after_response_of, before_request_of
 from rocketstream.client.stats import SAMPLE_INTERVAL_MS, ConsumerStats
 from rocketstream.errors import ClientStateError, RocketMQError
 from rocketstream.protocol.bodies import ConsumerData
@@ -61,6 +62,7 @@ class MQClientInstance:
         self.api = MQClientAPI(self.remoting, config, self.outages)
         self.stats = ConsumerStats(clock, config.effective_namespace())
         self.callbacks = CallbackExecutor(config.callback_threads())
+        self.replies = AwaitedReplies()
         self._groups = Groups()
         self._heartbeats = Heartbeats(client_id, self._groups, self.api, self.routes, self.outages)
         self._links = BrokerLinks(

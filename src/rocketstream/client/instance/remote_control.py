@@ -6,17 +6,16 @@ Law: reads the request, asks the group's consumer or producer, answers; knows no
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import sys
-import threading
-import traceback
-from collections.abc import Callable, Coroutine, Iterator
-from types import FrameType
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
 
-from rocketstream.client.consumer.consume.pool import POOL_PREFIX
-from rocketstream.client.producer.replies import take_reply
+from rocketstream._util.clock import Clock
+from rocketstream.client.config import ClientConfig
+from rocketstream.client.instance.api import MQClientAPI
+from rocketstream.client.instance.groups import ConsumerInner, ProducerInner
+from rocketstream.client.instance.replies import AwaitedReplies
+from rocketstream.client.instance.stacks import all_stacks
 from rocketstream.errors import RemoteProtocolError, RocketMQError
 from rocketstream.protocol.bodies import Body, GetConsumerStatusBody, ResetOffsetBody
 from rocketstream.protocol.codes import RequestCode, ResponseCode
@@ -26,27 +25,55 @@ from rocketstream.protocol.headers import (
     ConsumeMessageDirectlyResultRequestHeader,
     GetConsumerRunningInfoRequestHeader,
     GetConsumerStatusRequestHeader,
+    ReplyMessageRequestHeader,
     ResetOffsetRequestHeader,
 )
 from rocketstream.protocol.message_ext import MessageExt, decode_message
 from rocketstream.protocol.namespace import without_namespace
-
-if TYPE_CHECKING:
-    from rocketstream.client.instance.mq_client import MQClientInstance
-    from rocketstream.transport.aio import Connection
+from rocketstream.transport.aio import Connection
 
 logger = logging.getLogger("rocketstream.client")
 
 PROPERTY_PRODUCER_GROUP = "PGROUP"
-_TASK_FRAMES_MAX = 50
-TASKS_TOLD_MAX = 500
-"""A program may have tasks by the ten thousand; those of listeners come first."""
 
-RemoteHandler = Callable[["MQClientInstance", "Connection", RemotingCommand], None]
+
+class Served(Protocol):
+    """What the handlers need of the client instance whose brokers ask."""
+
+    config: ClientConfig
+    clock: Clock
+    api: MQClientAPI
+    replies: AwaitedReplies
+
+    def producer(self, group: str) -> ProducerInner | None:
+        """Return the producer of a group."""
+        ...
+
+    def consumer(self, group: str) -> ConsumerInner | None:
+        """Return the consumer of a group."""
+        ...
+
+    def rebalance_soon(self) -> None:
+        """Have queues divided anew."""
+        ...
+
+    def run_soon(
+        self, work: Coroutine[None, None, None], on_dropped: Callable[[], None] | None = None
+    ) -> None:
+        """Run work that takes time."""
+        ...
+
+    @staticmethod
+    def version_text() -> str:
+        """Return the version of this client as upstream tells it."""
+        ...
+
+
+RemoteHandler = Callable[[Served, Connection, RemotingCommand], None]
 """Called on the loop; must not wait: what takes time runs in ``instance.run_soon``."""
 
 
-def serve(instance: MQClientInstance, connection: Connection, command: RemotingCommand) -> bool:
+def serve(instance: Served, connection: Connection, command: RemotingCommand) -> bool:
     """Handle a broker's request; tell whether its code is known."""
     handler = REMOTE_HANDLERS.get(command.code)
     if handler is None:
@@ -59,59 +86,14 @@ def serve(instance: MQClientInstance, connection: Connection, command: RemotingC
     return True
 
 
-def all_stacks() -> str:
-    """Return the stack of every thread and of the running loop's tasks, as jstack lists Java's."""
-    names = {thread.ident: thread for thread in threading.enumerate()}
-    parts: list[str] = []
-    for ident, frame in sys._current_frames().items():
-        thread = names.get(ident)
-        name = thread.name if thread is not None else "unknown"
-        daemon = " daemon" if thread is not None and thread.daemon else ""
-        stack = traceback.extract_stack(frame)
-        parts.append(_stack_text(f'"{name}"{daemon} TID: {ident}', stack))
-    # What a coroutine listener waits for is in no thread's stack.
-    tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-    tasks.sort(key=lambda task: (not task.get_name().startswith(POOL_PREFIX), task.get_name()))
-    for task in tasks[:TASKS_TOLD_MAX]:
-        stack = traceback.StackSummary.extract(_frames_of(task))
-        parts.append(_stack_text(f'"{task.get_name()}" asyncio task', stack))
-    if len(tasks) > TASKS_TOLD_MAX:
-        parts.append(f"{len(tasks) - TASKS_TOLD_MAX} asyncio tasks more are not shown")
-    return "\n\n".join(parts) + "\n"
-
-
-def _frames_of(task: asyncio.Task[Any]) -> Iterator[tuple[FrameType, int]]:
-    """Return a task's frames down to what it waits for; ``get_stack`` gives the first only."""
-    waits: Any = task.get_coro()
-    for _ in range(_TASK_FRAMES_MAX):
-        frame = getattr(waits, "cr_frame", None)
-        if frame is None:
-            return
-        yield frame, frame.f_lineno
-        waits = waits.cr_await
-
-
-def _stack_text(title: str, stack: traceback.StackSummary) -> str:
-    lines = [title]
-    for entry in reversed(stack):
-        lines.append(f"    at {entry.name} ({entry.filename}:{entry.lineno})")
-        if entry.line:
-            lines.append(f"        {entry.line}")
-    return "\n".join(lines)
-
-
 # --- handlers -------------------------------------------------------------------------------------
 
 
-def _ids_changed(
-    instance: MQClientInstance, _connection: Connection, _command: RemotingCommand
-) -> None:
+def _ids_changed(instance: Served, _connection: Connection, _command: RemotingCommand) -> None:
     instance.rebalance_soon()
 
 
-def _check_transaction(
-    instance: MQClientInstance, connection: Connection, command: RemotingCommand
-) -> None:
+def _check_transaction(instance: Served, connection: Connection, command: RemotingCommand) -> None:
     header = command.header(CheckTransactionStateRequestHeader)
     message = _message_of(instance, command)
     group = message.get_property(PROPERTY_PRODUCER_GROUP)
@@ -126,9 +108,7 @@ def _check_transaction(
     instance.run_soon(producer.check_transaction_state(connection.peer, message, header))
 
 
-def _reset_offset(
-    instance: MQClientInstance, connection: Connection, command: RemotingCommand
-) -> None:
+def _reset_offset(instance: Served, connection: Connection, command: RemotingCommand) -> None:
     header = command.header(ResetOffsetRequestHeader)
     table = ResetOffsetBody.decode(command.body).offset_table if command.body else {}
     logger.info(
@@ -143,18 +123,14 @@ def _reset_offset(
     instance.run_soon(consumer.reset_offsets(header.topic, offsets))
 
 
-def _consumer_status(
-    instance: MQClientInstance, connection: Connection, command: RemotingCommand
-) -> None:
+def _consumer_status(instance: Served, connection: Connection, command: RemotingCommand) -> None:
     header = command.header(GetConsumerStatusRequestHeader)
     consumer = instance.consumer(header.group)
     table = {} if consumer is None else consumer.consumer_status(header.topic)
     _answer(connection, command, GetConsumerStatusBody(message_queue_table=dict(table)))
 
 
-def _running_info(
-    instance: MQClientInstance, connection: Connection, command: RemotingCommand
-) -> None:
+def _running_info(instance: Served, connection: Connection, command: RemotingCommand) -> None:
     header = command.header(GetConsumerRunningInfoRequestHeader)
 
     async def ask() -> Body | None:
@@ -174,9 +150,7 @@ def _running_info(
     _serve_soon(instance, connection, command, ask(), header.consumer_group)
 
 
-def _consume_directly(
-    instance: MQClientInstance, connection: Connection, command: RemotingCommand
-) -> None:
+def _consume_directly(instance: Served, connection: Connection, command: RemotingCommand) -> None:
     header = command.header(ConsumeMessageDirectlyResultRequestHeader)
     message = _message_of(instance, command, header.broker_name or "", unwrap=False)
 
@@ -189,6 +163,13 @@ def _consume_directly(
     _serve_soon(instance, connection, command, ask(), header.consumer_group)
 
 
+def _take_reply(instance: Served, connection: Connection, command: RemotingCommand) -> None:
+    """Take a reply a broker pushes to the request that waits for it (326, C-482)."""
+    header = command.header(ReplyMessageRequestHeader)
+    instance.replies.take(header, bytes(command.body), instance.clock.now_ms())
+    connection.reply(command, RemotingCommand.response(ResponseCode.SUCCESS))
+
+
 REMOTE_HANDLERS: dict[int, RemoteHandler] = {
     RequestCode.CHECK_TRANSACTION_STATE: _check_transaction,
     RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: _ids_changed,
@@ -196,7 +177,7 @@ REMOTE_HANDLERS: dict[int, RemoteHandler] = {
     RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: _consumer_status,
     RequestCode.GET_CONSUMER_RUNNING_INFO: _running_info,
     RequestCode.CONSUME_MESSAGE_DIRECTLY: _consume_directly,
-    RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: take_reply,
+    RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: _take_reply,
 }
 """Who serves which request; a handler answers itself, or not at all for one-way requests."""
 
@@ -205,7 +186,7 @@ REMOTE_HANDLERS: dict[int, RemoteHandler] = {
 
 
 def _serve_soon(
-    instance: MQClientInstance,
+    instance: Served,
     connection: Connection,
     command: RemotingCommand,
     ask: Coroutine[Any, Any, Body | None],
@@ -227,7 +208,7 @@ def _serve_soon(
 
 
 def _message_of(
-    instance: MQClientInstance,
+    instance: Served,
     command: RemotingCommand,
     broker_name: str = "",
     *,

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Self, Unpack
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream.client.around_requests import after_response_of, before_request_of
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.core.send import SendAttempts, queue_of_key
 from rocketstream.client.instance.engine import Engine, threaded_engine
@@ -37,7 +38,6 @@ from rocketstream.client.producer.request_reply import hand_over
 from rocketstream.client.producer.send_future import SendFuture
 from rocketstream.client.producer.sending import PreparedSend, several
 from rocketstream.client.producer.try_watch import SYNC, OnewayTry, Trial
-from rocketstream.client.rpc_hook import after_response_of, before_request_of
 from rocketstream.errors import (
     ClientStateError,
     RocketMQError,

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from rocketstream.client.config import new_uuid
 from rocketstream.client.instance.callbacks import CallbackExecutor
 from rocketstream.client.producer.async_sender import AsyncSender, SendTarget
-from rocketstream.client.producer.replies import replies_awaited
 from rocketstream.client.producer.sending import PreparedSend
 from rocketstream.errors import (
     ClientStateError,
@@ -87,7 +86,6 @@ class Requests:
         self._sender = sender
         self._instance = sender.instance
         self._client_id = client_id
-        self._waiting = replies_awaited(sender.instance)
         self._mine: set[str] = set()
         self._dead: dict[str, float] = {}
         self._announcing = asyncio.Lock()
@@ -119,7 +117,7 @@ class Requests:
             if error is not None and not reply.done():
                 reply.set_exception(error)
 
-        self._waiting[correlation_id] = reply
+        self._instance.replies.expect(correlation_id, reply)
         self._mine.add(correlation_id)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
@@ -139,15 +137,14 @@ class Requests:
                 timeout_ms=timeout_ms,
             ) from None
         finally:
-            self._waiting.pop(correlation_id, None)
+            self._instance.replies.forget(correlation_id)
             self._mine.discard(correlation_id)
 
     def close(self) -> None:
         """Fail what still waits."""
         for correlation_id in self._mine:
-            reply = self._waiting.get(correlation_id)
-            if reply is not None and not reply.done():
-                reply.set_exception(ClientStateError("the producer was shut down"))
+            error = ClientStateError("the producer was shut down")
+            self._instance.replies.fail(correlation_id, error)
 
     async def _announce(self, topic: str) -> None:
         """See to it that brokers know which connection the reply is to be pushed over."""

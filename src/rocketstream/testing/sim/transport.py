@@ -6,20 +6,56 @@ Law: keeps asyncio's promises to protocols, no more; the network decides what ha
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections import deque
+from typing import Any, Protocol
 
 from rocketstream.testing.sim.loop import SimLoop
 
-if TYPE_CHECKING:
-    from rocketstream.testing.sim.network import Endpoint
-
 _HIGH_WATER_BYTES = 64 * 1024
+
+
+class Outgoing(Protocol):
+    """The direction of a connection a transport writes to.
+
+    Attributes:
+        buffer: what waits here, because the window is full.
+        buffered: how many bytes those are.
+    """
+
+    buffer: deque[bytes]
+    buffered: int
+
+    def write(self, data: bytes) -> None:
+        """Send bytes, or keep them until the window opens."""
+        ...
+
+
+class NetworkSide(Protocol):
+    """The side of a connection a transport stands on; the network's ``Endpoint`` is one."""
+
+    local: tuple[str, int]
+    remote: tuple[str, int]
+    is_gone: bool
+    is_reading: bool
+
+    @property
+    def out(self) -> Outgoing | None:
+        """Where bytes are written; None before the connection stands."""
+        ...
+
+    def set_reading(self, wanted: bool) -> None:
+        """Set whether the process takes bytes that arrive."""
+        ...
+
+    def finish(self) -> None:
+        """Close the connection for the process."""
+        ...
 
 
 class SimTransport(asyncio.Transport):
     """The transport a protocol of a simulated process writes to."""
 
-    def __init__(self, loop: SimLoop, endpoint: Endpoint, protocol: asyncio.Protocol) -> None:
+    def __init__(self, loop: SimLoop, endpoint: NetworkSide, protocol: asyncio.Protocol) -> None:
         super().__init__()
         self._loop = loop
         self._endpoint = endpoint

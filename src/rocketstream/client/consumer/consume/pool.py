@@ -14,13 +14,12 @@ from typing import Generic, Protocol, TypeVar
 
 from rocketstream._util.clock import Clock, process_cpu_ms
 from rocketstream.client.core.parallelism import Governor
+from rocketstream.protocol.names import LISTENER_THREAD_PREFIX, THREAD_GROUP_CHARS_MAX
 
 logger = logging.getLogger("rocketstream.client")
 
 _TICK_S = 0.001
 _TICK_ALL_AWAKE_S = 0.005
-POOL_PREFIX = "ConsumeMessageThread_"
-_NAME_GROUP_CHARS = 100
 CORE_POOL_SIZE_MAX = 32_767
 
 J = TypeVar("J")
@@ -28,7 +27,7 @@ J = TypeVar("J")
 
 def pool_name(group: str) -> str:
     """Return what the names of the threads or tasks that call a group's listener begin with."""
-    return f"{POOL_PREFIX}{group[:_NAME_GROUP_CHARS]}"
+    return f"{LISTENER_THREAD_PREFIX}{group[:THREAD_GROUP_CHARS_MAX]}"
 
 
 class Worker:

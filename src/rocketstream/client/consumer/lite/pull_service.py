@@ -21,11 +21,12 @@ from rocketstream.client.core.pull_decision import (
     not_before,
     offset_after,
 )
+from rocketstream.client.core.pull_result import PullResult
 from rocketstream.client.core.pull_settings import LitePullConsumerSettings
 from rocketstream.client.core.routes import BrokerAddress
 from rocketstream.client.instance.mq_client import MQClientInstance
 from rocketstream.errors import InternalError, RocketMQError
-from rocketstream.model import MessageQueue, PullResult, PullStatus
+from rocketstream.model import MessageQueue, PullStatus
 from rocketstream.protocol.bodies import SubscriptionData
 from rocketstream.protocol.codes import PullSysFlag
 from rocketstream.protocol.command import RemotingCommand

@@ -12,10 +12,11 @@ from rocketstream.client.config import ClientConfig
 from rocketstream.client.consumer.pull.base import Expression, PullConsumerBase, check_pull
 from rocketstream.client.consumer.pull.impl import PullConsumerImpl
 from rocketstream.client.consumer.queue_listener import QueueListener
+from rocketstream.client.core.pull_result import PullResult
 from rocketstream.client.instance.engine import Engine, loop_engine
 from rocketstream.client.instance.service_state import ServiceState
 from rocketstream.client.keywords import PullConsumerKeywords
-from rocketstream.model import MessageQueue, PullResult
+from rocketstream.model import MessageQueue
 from rocketstream.protocol.message_ext import MessageExt
 
 

@@ -20,6 +20,7 @@ from rocketstream.client.consumer.rebalance_impl import RebalanceImpl, Rebalance
 from rocketstream.client.core.kinds import check_offset
 from rocketstream.client.core.process_queue import ProcessQueue
 from rocketstream.client.core.pull_decision import not_before
+from rocketstream.client.core.pull_result import PullResult
 from rocketstream.client.core.pull_settings import PullConsumerSettings
 from rocketstream.client.hooks import (
     CONSUME_CONTEXT_TYPE,
@@ -35,7 +36,7 @@ from rocketstream.errors import (
     RouteNotFoundError,
     TransportError,
 )
-from rocketstream.model import ConsumeFromWhere, MessageQueue, PullResult
+from rocketstream.model import ConsumeFromWhere, MessageQueue
 from rocketstream.protocol.bodies import (
     ConsumeMessageDirectlyResult,
     ConsumerData,

@@ -7,11 +7,12 @@ to C-223).
 from __future__ import annotations
 
 from rocketstream.client.core.pull_decision import keep_tagged, pull_status
+from rocketstream.client.core.pull_result import PullResult
 from rocketstream.client.core.routes import BrokerAddress
 from rocketstream.client.hooks import FilterHooks, FilterMessageContext
 from rocketstream.client.instance.mq_client import MQClientInstance
 from rocketstream.errors import NotSupportedError, RouteNotFoundError
-from rocketstream.model import MessageQueue, PullResult, PullStatus
+from rocketstream.model import MessageQueue, PullStatus
 from rocketstream.protocol.bodies import SubscriptionData
 from rocketstream.protocol.codes import VERSION_SQL92, PullSysFlag, RequestCode
 from rocketstream.protocol.command import RemotingCommand

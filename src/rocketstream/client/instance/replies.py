@@ -1,57 +1,57 @@
 """Replies that brokers push to whoever made the request (326, C-482).
 
-Law: runs on the instance's loop; nothing of sending, so that the instance may serve it.
+Law: a table and no I/O, used on the instance's loop; it knows nothing of sending.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 from rocketstream.errors import ConfigurationError, LocalProtocolError, RemoteProtocolError
-from rocketstream.protocol.codes import ResponseCode
-from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import ReplyMessageRequestHeader
 from rocketstream.protocol.message_ext import MessageExt, decode_message
 from rocketstream.protocol.properties import PROPERTY_ARRIVE_TIME, PROPERTY_CORRELATION_ID
 from rocketstream.protocol.record import RecordFields, encode_record
 from rocketstream.transport.addresses import parse_address
 
-if TYPE_CHECKING:
-    from rocketstream.client.instance.mq_client import MQClientInstance
-    from rocketstream.transport.aio import Connection
-
 logger = logging.getLogger("rocketstream.client")
 
-Waiting = dict[str, "asyncio.Future[MessageExt]"]
-_waiting: WeakKeyDictionary[MQClientInstance, Waiting] = WeakKeyDictionary()
 
+class AwaitedReplies:
+    """The requests of one client instance that wait for a reply, by correlation id."""
 
-def replies_awaited(instance: MQClientInstance) -> Waiting:
-    """Return the futures of an instance's requests by correlation id; theirs who put them in."""
-    return _waiting.setdefault(instance, {})
+    def __init__(self) -> None:
+        self._waiting: dict[str, asyncio.Future[MessageExt]] = {}
 
+    def expect(self, correlation_id: str, reply: asyncio.Future[MessageExt]) -> None:
+        """Wait for the reply to a request: ``reply`` is done when it comes."""
+        self._waiting[correlation_id] = reply
 
-def take_reply(
-    instance: MQClientInstance, connection: Connection, command: RemotingCommand
-) -> None:
-    """Handle a reply a broker pushes (326): give it to the request that waits for it (C-482).
+    def forget(self, correlation_id: str) -> None:
+        """Wait no longer; a reply that still comes is logged."""
+        self._waiting.pop(correlation_id, None)
 
-    Raises:
-        RemoteProtocolError: it cannot be read.
-    """
-    header = command.header(ReplyMessageRequestHeader)
-    message = _reply_message(header, bytes(command.body))
-    message.properties[PROPERTY_ARRIVE_TIME] = str(instance.clock.now_ms())
-    correlation_id = message.get_property(PROPERTY_CORRELATION_ID)
-    reply = _waiting.get(instance, {}).get(correlation_id or "")
-    if reply is None or reply.done():
-        logger.warning("a reply came too late, or to nobody: correlation id %s", correlation_id)
-    else:
-        reply.set_result(message)
-    connection.reply(command, RemotingCommand.response(ResponseCode.SUCCESS))
+    def fail(self, correlation_id: str, error: Exception) -> None:
+        """End a request that still waits with an error."""
+        reply = self._waiting.get(correlation_id)
+        if reply is not None and not reply.done():
+            reply.set_exception(error)
+
+    def take(self, header: ReplyMessageRequestHeader, body: bytes, now_ms: int) -> None:
+        """Give a pushed reply to the request that waits for it (C-482).
+
+        Raises:
+            RemoteProtocolError: it cannot be read.
+        """
+        message = _reply_message(header, body)
+        message.properties[PROPERTY_ARRIVE_TIME] = str(now_ms)
+        correlation_id = message.get_property(PROPERTY_CORRELATION_ID)
+        reply = self._waiting.get(correlation_id or "")
+        if reply is None or reply.done():
+            logger.warning("a reply came too late, or to nobody: correlation id %s", correlation_id)
+        else:
+            reply.set_result(message)
 
 
 def _reply_message(header: ReplyMessageRequestHeader, body: bytes) -> MessageExt:
