@@ -16,6 +16,7 @@ from typing import Any, TypeVar, cast
 from rocketstream.client.consumer.consume.runs import ConsumeBook, PullRequest
 from rocketstream.client.consumer.offsets.store import RemoteBrokerOffsetStore
 from rocketstream.client.consumer.push.pull_service import PullService
+from rocketstream.client.consumer.queue_places import QueuePlaces
 from rocketstream.client.consumer.rebalance_impl import RebalanceImpl, RebalanceSettings
 from rocketstream.client.core.allocate import AllocateMessageQueueAveragely
 from rocketstream.client.core.flow_control import Thresholds
@@ -144,12 +145,14 @@ class Member:
             self.store, lambda: self.thresholds, self.pulls.pull, cast(Any, world.clock)
         )
         settings = RebalanceSettings(
-            GROUP, MessageModel.CLUSTERING, AllocateMessageQueueAveragely(),
-            ConsumeFromWhere.FIRST_OFFSET, lambda: 0,
-        )  # fmt: skip
-        self.queues = RebalanceImpl(instance, settings, self.store, self)
+            GROUP, MessageModel.CLUSTERING, AllocateMessageQueueAveragely()
+        )
+        self.places = QueuePlaces(
+            instance, self.store, ConsumeFromWhere.FIRST_OFFSET, lambda: 0, self.pulls.pull
+        )
+        self.queues = RebalanceImpl(instance, settings, self, places=self.places, keeper=self)
 
-    # --- what RebalanceImpl and PullService ask of a consumer ----------------------------------
+    # --- what RebalanceImpl and PullService ask of a consumer and its keeper ----------------------
 
     def is_active(self) -> bool:
         """Always."""
@@ -159,24 +162,22 @@ class Member:
         """All."""
         return mqs
 
-    async def start_offset(self, mq: MessageQueue) -> int:
-        """As the push consumer."""
-        return await self.queues.compute_pull_from_where(mq)
-
     def new_queue(self, mq: MessageQueue, generation: int, now_ms: float) -> ProcessQueue:
         """As the concurrent service."""
         return ProcessQueue(mq, generation, now_ms)
-
-    def take(self, request: PullRequest) -> None:
-        """As the push consumer."""
-        self.pulls.pull(request)
 
     async def give_up(self, requests: Sequence[PullRequest]) -> Collection[MessageQueue]:
         """As the concurrent service: nothing to wait for."""
         return [request.process_queue.message_queue for request in requests]
 
-    async def given_up(self, mqs: Sequence[MessageQueue]) -> None:
+    async def released(self, mqs: Sequence[MessageQueue]) -> None:
         """Nothing to unlock."""
+
+    def connection_lost(self, address: str) -> None:
+        """Nothing was granted."""
+
+    def connection_made(self, address: str) -> None:
+        """Nothing to ask for."""
 
     async def queues_changed(
         self, topic: str, all_queues: Sequence[MessageQueue], mine: Sequence[MessageQueue]

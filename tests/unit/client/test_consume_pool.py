@@ -20,6 +20,7 @@ from rocketstream.client.consumer.consume.concurrently import (
 from rocketstream.client.consumer.consume.pool import Worker, WorkerPool
 from rocketstream.client.consumer.consume.runs import ConsumeRun, PullRequest
 from rocketstream.client.consumer.listener import listener_of
+from rocketstream.client.core.process_queue import ProcessQueue
 from rocketstream.client.hooks import ConsumeHooks
 from rocketstream.client.stats import ConsumerStats
 from tests.behaviour.support import SUCCESS
@@ -250,7 +251,7 @@ def test_what_a_blocked_run_has_finished_is_entered_when_a_call_returns(hand: Ha
     service = ConsumeMessageConcurrentlyService(
         listener_of(listener, orderly=False), book, settler, watch, batch_size=1, threads_max=1
     )
-    request = PullRequest(service.new_queue(message().message_queue, 1, 0), 0)
+    request = PullRequest(ProcessQueue(message().message_queue, 1, 0), 0)
     service.submit(request, [message() for _ in range(4)])
     gates.wait_entered()
     hand.tick_to_rest()

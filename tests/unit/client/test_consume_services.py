@@ -34,6 +34,7 @@ from rocketstream.client.consumer.consume.pool import Worker
 from rocketstream.client.consumer.consume.runs import ConsumeRun, PullRequest, mark_started
 from rocketstream.client.consumer.consume.tasks import TaskPool
 from rocketstream.client.consumer.listener import listener_of
+from rocketstream.client.core.process_queue import ProcessQueue
 from rocketstream.client.hooks import ConsumeHooks
 from rocketstream.client.stats import ConsumerStats
 from rocketstream.protocol.bodies import ConsumeMessageDirectlyResult
@@ -412,7 +413,7 @@ def test_runs_done_behind_one_that_is_not_are_forgotten() -> None:
             batch_size=1,
             threads_max=3,
         )
-        request = PullRequest(service.new_queue(message().message_queue, 1, 0), 0)
+        request = PullRequest(ProcessQueue(message().message_queue, 1, 0), 0)
         first = ConsumeRun(request, [message()] * 9, 1)
         first.claimed = 1
         service._open.append(first)
@@ -458,7 +459,7 @@ def test_a_result_for_a_queue_given_up_meanwhile_counts_for_nothing(answer: obje
         service = ConsumeMessageConcurrentlyService(
             listener_of(listener, orderly=False), book, settler, watch, batch_size=1, threads_max=1
         )
-        request = PullRequest(service.new_queue(message().message_queue, 1, 0), 0)
+        request = PullRequest(ProcessQueue(message().message_queue, 1, 0), 0)
         service.work(Worker(), ConsumeRun(request, [message(), message()], 1))
         assert settled == []
 

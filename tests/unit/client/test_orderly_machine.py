@@ -145,7 +145,7 @@ class OrderlyMember(Member):
     def new_queue(self, mq: MessageQueue, generation: int, now_ms: float) -> ProcessQueue:
         return self.service.new_queue(mq, generation, now_ms)
 
-    async def given_up(self, mqs: Sequence[MessageQueue]) -> None:
+    async def released(self, mqs: Sequence[MessageQueue]) -> None:
         await self.service.released(mqs)
 
     def submit(self, request: PullRequest, messages: list[MessageExt]) -> None:

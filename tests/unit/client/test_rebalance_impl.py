@@ -32,7 +32,7 @@ class Watched(Member):
         mqs = await super().give_up(requests)
         return [mq for mq in mqs if mq not in self.busy]
 
-    async def given_up(self, mqs: Sequence[MessageQueue]) -> None:
+    async def released(self, mqs: Sequence[MessageQueue]) -> None:
         self.unlocked += mqs
 
     async def queues_changed(
@@ -139,13 +139,13 @@ def test_a_queue_locked_and_then_not_taken_is_unlocked(world: World, one: Watche
 
 def test_a_shutdown_in_the_middle_of_a_round_unlocks_too(world: World, one: Watched) -> None:
     """Covers C-119, C-122: what the round locked and may not take any more."""
-    real = one.start_offset
+    real = one.places.start
 
     async def stopped(mq: MessageQueue) -> int:
         one.queues.stop()
         return await real(mq)
 
-    one.start_offset = stopped  # type: ignore[method-assign]
+    one.places.start = stopped  # type: ignore[method-assign]
     one.rebalance()
     assert own(one) == []
     assert sorted(one.unlocked) == ALL
@@ -162,7 +162,7 @@ def test_a_busy_queue_stays_until_its_listener_returns(world: World, one: Watche
     request = one.queues.table[ALL[3]]
     assert request.process_queue.leaving
     assert not request.process_queue.dropped
-    one.take(request)
+    one.pulls.pull(request)
     assert len(world.pulls) == pulls
     world.broker.members.remove("c2")
     assert not one.rebalance(), "it comes back to us, but the listener still runs"

@@ -1,7 +1,7 @@
-"""Which queues a consumer has: the table, the round that divides them anew, where each begins.
+"""Which queues a consumer has: the table, and the round that divides them anew.
 
-Law: runs on the loop, shared by the push and the lite pull consumer; pulling, consuming and broker
-locks are its owner's (upstream's RebalanceImpl, C-156 to C-198).
+Law: runs on the loop, shared by all consumers; where a queue begins, pulling, consuming and broker
+locks are others' (upstream's RebalanceImpl, C-156 to C-198).
 """
 
 from __future__ import annotations
@@ -10,27 +10,25 @@ import asyncio
 import itertools
 import logging
 import random
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from rocketstream.client.consumer.consume.runs import PullRequest
-from rocketstream.client.consumer.offsets.store import Offsets
+from rocketstream.client.consumer.consume.runs import PullRequest, QueueKeeper
+from rocketstream.client.consumer.queue_places import QueuePlaces
 from rocketstream.client.core.allocate import AllocateMessageQueueStrategy
 from rocketstream.client.core.process_queue import ProcessQueue
 from rocketstream.client.core.rebalance import (
     Assign,
     Revoke,
-    StartAt,
     plan,
     plan_unsubscribed,
     sorted_members,
-    start_at,
     usable,
 )
 from rocketstream.client.instance.mq_client import MQClientInstance
-from rocketstream.errors import RocketMQError, RouteNotFoundError
-from rocketstream.model import ConsumeFromWhere, MessageModel, MessageQueue
+from rocketstream.errors import RocketMQError
+from rocketstream.model import MessageModel, MessageQueue
 from rocketstream.protocol.names import RETRY_PREFIX
 
 logger = logging.getLogger("rocketstream.client")
@@ -43,36 +41,12 @@ class QueueOwner(Protocol):
         """Whether queues may be divided now; False while paused or shutting down."""
         ...
 
-    async def may_take(self, mqs: Sequence[MessageQueue]) -> Collection[MessageQueue]:
-        """Return those that may be taken: orderly ones whose broker lock was obtained, else all."""
-        ...
-
-    async def start_offset(self, mq: MessageQueue) -> int:
-        """Return where to begin a queue, as ``RebalanceImpl.compute_pull_from_where`` does.
-
-        Raises:
-            RocketMQError: it cannot be said; the queue is not taken in this round.
-        """
-        ...
-
-    def new_queue(self, mq: MessageQueue, generation: int, now_ms: float) -> ProcessQueue:
-        """Return an empty ledger for a queue that is being taken."""
-        ...
-
-    def take(self, request: PullRequest) -> None:
-        """Begin to pull a queue that has just entered the table."""
-        ...
-
     async def give_up(self, requests: Sequence[PullRequest]) -> Collection[MessageQueue]:
         """Enter what is finished; return the queues that may leave now.
 
         Their ``process_queue.leaving`` is set: nothing new is pulled or handed to a listener. A
         queue whose orderly listener does not return in time is left out and asked again next round.
         """
-        ...
-
-    async def given_up(self, mqs: Sequence[MessageQueue]) -> None:
-        """The queues have left the table and their offsets are stored: unlock them (C-556)."""
         ...
 
     async def queues_changed(
@@ -84,41 +58,47 @@ class QueueOwner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RebalanceSettings:
-    """How a consumer shares queues and where it begins.
+    """How a consumer shares queues.
 
     Attributes:
         group: consumer group, with its namespace.
         message_model: broadcasting takes all queues and asks nobody.
         strategy: how the members divide the queues.
-        consume_from_where: where a queue without a stored offset begins.
-        consume_timestamp_ms: where TIMESTAMP begins, ms since 1970.
-        memory_first: an offset in memory counts more than the stored one (lite pull).
         pull_expires: queues that were not pulled for 120 s are taken anew (push only, C-176).
     """
 
     group: str
     message_model: MessageModel
     strategy: AllocateMessageQueueStrategy
-    consume_from_where: ConsumeFromWhere
-    consume_timestamp_ms: Callable[[], int]
-    memory_first: bool = False
     pull_expires: bool = True
 
 
 class RebalanceImpl:
-    """The queues of one consumer."""
+    """The queues of one consumer.
+
+    Args:
+        instance: the client instance.
+        settings: how queues are shared.
+        owner: the consumer.
+        places: where it is in its queues; None where the caller says what to pull (C-194).
+        keeper: who locks its queues; None where nobody does.
+    """
 
     def __init__(
         self,
         instance: MQClientInstance,
         settings: RebalanceSettings,
-        store: Offsets,
         owner: QueueOwner,
+        *,
+        places: QueuePlaces | None = None,
+        keeper: QueueKeeper | None = None,
     ) -> None:
         self._instance = instance
         self._settings = settings
-        self._store = store
         self._owner = owner
+        self._places = places
+        self._keeper = keeper
+        self._new_queue = ProcessQueue if keeper is None else keeper.new_queue
         self._clock = instance.clock
         self._table: dict[MessageQueue, PullRequest] = {}
         self._routed: set[str] = set()
@@ -169,8 +149,9 @@ class RebalanceImpl:
         requests = await self._assign(new)
         if effects:
             await self._owner.queues_changed(topic, queues, sorted(allotted))
-        for request in requests:
-            self._owner.take(request)
+        if self._places is not None:
+            for request in requests:
+                self._places.take(request)
         return is_whole and left and len(requests) == len(new)
 
     async def _topic_queues(self, topic: str) -> list[MessageQueue] | None:
@@ -282,10 +263,11 @@ class RebalanceImpl:
             request = self._table.pop(mq)
             with request.lock:
                 request.process_queue.drop()
-        await self._store.settle(mqs)
-        for mq in mqs:
-            self._store.remove_offset(mq)
-        await self._owner.given_up(mqs)
+        if self._places is not None:
+            await self._places.settle(mqs)
+            self._places.forget(mqs)
+        if self._keeper is not None:
+            await self._keeper.released(mqs)
 
     def stop(self) -> None:
         """Take no queue any more."""
@@ -303,16 +285,11 @@ class RebalanceImpl:
         """Take queues whose start can be found; the others are tried again soon (C-175)."""
         if not mqs:
             return []
-        allowed = set(await self._owner.may_take(mqs))
-        mqs = [mq for mq in mqs if mq in allowed]
-        if not self._settings.memory_first:
-            for mq in mqs:
-                self._store.remove_offset(mq)
-        starts = await asyncio.gather(
-            *(self._owner.start_offset(mq) for mq in mqs), return_exceptions=True
-        )
+        if self._keeper is not None:
+            allowed = set(await self._keeper.may_take(mqs))
+            mqs = [mq for mq in mqs if mq in allowed]
         requests: list[PullRequest] = []
-        for mq, start in zip(mqs, starts, strict=True):
+        for mq, start in zip(mqs, await self._starts(mqs), strict=True):
             if isinstance(start, RocketMQError):
                 self._instance.outages.failed(("asking where to start", mq), start)
             elif isinstance(start, BaseException):
@@ -320,44 +297,25 @@ class RebalanceImpl:
             elif not self._closed:
                 self._instance.outages.worked("asking where to start", mq)
                 requests.append(self._enter(mq, start))
-        # Locked at the broker and then not taken: nobody else could have them for a minute.
-        await self._owner.given_up([mq for mq in mqs if mq not in self._table])
+        if self._keeper is not None:
+            # Locked at the broker and then not taken: nobody else could have them for a minute.
+            await self._keeper.released([mq for mq in mqs if mq not in self._table])
         return requests
 
+    async def _starts(self, mqs: Sequence[MessageQueue]) -> list[int | BaseException]:
+        places = self._places
+        if places is None:
+            return [0] * len(mqs)
+        places.forget(mqs)
+        return await asyncio.gather(*(places.start(mq) for mq in mqs), return_exceptions=True)
+
     def _enter(self, mq: MessageQueue, offset: int) -> PullRequest:
-        number, now_ms = next(self._generations), self._clock.monotonic_ms()
-        queue = self._owner.new_queue(mq, number, now_ms)
+        queue = self._new_queue(mq, next(self._generations), self._clock.monotonic_ms())
         request = self._table[mq] = PullRequest(queue, offset)
-        # Stored even before the first message, so that LAST is not asked for again after a crash.
-        self._store.update_offset(mq, offset)
+        if self._places is not None:
+            self._places.note(mq, offset)
         logger.info("group %s took %s at %d", self._settings.group, mq, offset)
         return request
-
-    async def compute_pull_from_where(self, mq: MessageQueue) -> int:
-        """Return where to begin a queue (C-189).
-
-        Raises:
-            RocketMQError: it could not be found out; that is never an offset (C-561, C-562).
-        """
-        if self._settings.memory_first:
-            noted = self._store.read_memory(mq)
-            if noted is not None:
-                return noted
-        stored = await self._store.read_store(mq)
-        if stored is not None:
-            return stored
-        where = start_at(
-            self._settings.consume_from_where, is_retry=mq.topic.startswith(RETRY_PREFIX)
-        )
-        if where is StartAt.ZERO:
-            return 0
-        address = self._instance.routes.master(mq.broker_name)
-        if address is None:
-            raise RouteNotFoundError(f"The broker[{mq.broker_name}] not exist", queue=mq)
-        if where is StartAt.TIMESTAMP:
-            timestamp_ms = self._settings.consume_timestamp_ms()
-            return await self._instance.api.search_offset(address, mq, timestamp_ms)
-        return await self._instance.api.max_offset(address, mq)
 
     # --- repair -----------------------------------------------------------------------------------
 
@@ -375,15 +333,14 @@ class RebalanceImpl:
             Whether the queue is still ours.
         """
         async with self._lock:
-            request = self._table.get(mq)
-            if request is None or self._closed:
+            request, places = self._table.get(mq), self._places
+            if request is None or places is None or self._closed:
                 return False
             if generation is not None and request.process_queue.generation != generation:
                 return False
             with request.lock:
                 request.process_queue.drop()
-            self._store.update_offset(mq, offset, increase_only=False)
-            await self._store.settle([mq])
-            fresh = self._enter(mq, offset)
-            self._owner.take(fresh)
+            places.note(mq, offset, increase_only=False)
+            await places.settle([mq])
+            places.take(self._enter(mq, offset))
             return True

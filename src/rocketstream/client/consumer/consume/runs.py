@@ -77,38 +77,14 @@ class ConsumeRun:
 
 
 class ConsumeService(Protocol):
-    """Calls the listener; an orderly one also keeps the broker locks of its queues."""
-
-    def new_queue(self, mq: MessageQueue, generation: int, now_ms: float) -> ProcessQueue:
-        """Return an empty ledger of the kind this service works with."""
-        ...
-
-    async def may_take(self, mqs: Sequence[MessageQueue]) -> Collection[MessageQueue]:
-        """Return the queues that may be consumed now: those locked at their broker, or all."""
-        ...
+    """Calls the listener."""
 
     async def release(self, requests: Sequence[PullRequest]) -> Collection[MessageQueue]:
         """Enter what is finished; return the queues that no listener works on in order."""
         ...
 
-    async def released(self, mqs: Sequence[MessageQueue]) -> None:
-        """The offsets of released queues are stored: unlock them at their brokers."""
-        ...
-
-    def connection_lost(self, address: str) -> None:
-        """What the broker at ``address`` has granted may be forgotten there."""
-        ...
-
-    def connection_made(self, address: str) -> None:
-        """The broker at ``address`` can be asked again."""
-        ...
-
     def submit(self, request: PullRequest, messages: list[MessageExt]) -> None:
         """Have messages consumed; called on the loop."""
-        ...
-
-    def flush(self, request: PullRequest) -> None:
-        """Enter what is finished of a queue into its ledger now."""
         ...
 
     async def shutdown(self, await_ms: float, caller: int | None = None) -> None:
@@ -131,31 +107,38 @@ class ConsumeService(Protocol):
         ...
 
 
-class UnlockedService(ABC):
-    """The part of a concurrent service that has nothing to lock and never waits."""
+class QueueKeeper(Protocol):
+    """Keeps ledgers of its own kind, and the broker locks of queues consumed in order."""
 
     def new_queue(self, mq: MessageQueue, generation: int, now_ms: float) -> ProcessQueue:
-        """Return an empty ledger."""
-        return ProcessQueue(mq, generation, now_ms)
+        """Return an empty ledger for a queue that is being taken."""
+        ...
 
     async def may_take(self, mqs: Sequence[MessageQueue]) -> Collection[MessageQueue]:
-        """Return all of them."""
-        return mqs
+        """Return the queues that may be taken: those whose broker lock was obtained."""
+        ...
+
+    async def released(self, mqs: Sequence[MessageQueue]) -> None:
+        """Queues have left, or were not taken; their offsets are stored: unlock them (C-556)."""
+        ...
+
+    def connection_lost(self, address: str) -> None:
+        """What the broker at ``address`` has granted may be forgotten there."""
+        ...
+
+    def connection_made(self, address: str) -> None:
+        """The broker at ``address`` can be asked again."""
+        ...
+
+
+class UnlockedService(ABC):
+    """The part of a concurrent service that has nothing to lock and never waits."""
 
     async def release(self, requests: Sequence[PullRequest]) -> Collection[MessageQueue]:
         """Enter what is finished of each queue; what is not is consumed again elsewhere."""
         for request in requests:
             self.flush(request)
         return [request.process_queue.message_queue for request in requests]
-
-    async def released(self, mqs: Sequence[MessageQueue]) -> None:  # noqa: B027 - not abstract
-        """Nothing to unlock."""
-
-    def connection_lost(self, address: str) -> None:  # noqa: B027 - not abstract
-        """Nothing was granted."""
-
-    def connection_made(self, address: str) -> None:  # noqa: B027 - not abstract
-        """Nothing to ask for."""
 
     @abstractmethod
     def flush(self, request: PullRequest) -> None:

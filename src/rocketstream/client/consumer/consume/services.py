@@ -19,8 +19,13 @@ from rocketstream.client.consumer.consume.orderly import (
     AsyncOrderlyService,
     ConsumeMessageOrderlyService,
 )
-from rocketstream.client.consumer.consume.runs import ConsumeBook, ConsumeService, Settler
-from rocketstream.client.consumer.consume.turns import OrderlyParts
+from rocketstream.client.consumer.consume.runs import (
+    ConsumeBook,
+    ConsumeService,
+    QueueKeeper,
+    Settler,
+)
+from rocketstream.client.consumer.consume.turns import OrderlyParts, OrderlyService
 from rocketstream.client.consumer.listener import Listener
 from rocketstream.client.consumer.push.send_back import SendBack
 from rocketstream.client.consumer.queue_locks import QueueLocks
@@ -111,3 +116,8 @@ def make_service(consumer: Consuming, listener: Listener) -> ConsumeService:
     return ConsumeMessageConcurrentlyService(
         listener, consumer.book, settler, watch, batch_size=size, threads_max=most
     )
+
+
+def keeper_of(service: ConsumeService) -> QueueKeeper | None:
+    """Return the service as what keeps its queues; None for those that lock nothing."""
+    return service if isinstance(service, OrderlyService) else None

@@ -349,9 +349,6 @@ class OrderlyService(ABC):
             queue.consuming = True
         self._dispatch(request)
 
-    def flush(self, request: PullRequest) -> None:  # noqa: B027 - not abstract
-        """Nothing to enter: every batch is settled at once."""
-
     def _dispatch(self, request: PullRequest) -> None:
         queue = ledger_of(request)
         if self._stopping or queue.dropped:

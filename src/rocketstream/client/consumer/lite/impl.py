@@ -19,10 +19,10 @@ from rocketstream.client.consumer.offsets.store import Offsets, RemoteBrokerOffs
 from rocketstream.client.consumer.pull.kernel import PullKernel
 from rocketstream.client.consumer.pull.running import running_info
 from rocketstream.client.consumer.queue_listener import Teller
+from rocketstream.client.consumer.queue_places import QueuePlaces
 from rocketstream.client.consumer.rebalance_impl import RebalanceImpl, RebalanceSettings
 from rocketstream.client.core.lite_plan import LitePlan
 from rocketstream.client.core.lite_pull import LiteBounds, LiteCache, LiteQueue
-from rocketstream.client.core.process_queue import ProcessQueue
 from rocketstream.client.core.pull_settings import LitePullConsumerSettings
 from rocketstream.client.hooks import FilterHooks
 from rocketstream.client.instance.mq_client import MQClientInstance
@@ -95,18 +95,23 @@ class LitePullConsumerImpl:
         self._starting: dict[MessageQueue, None] = {}
         self._stored: dict[MessageQueue, int] = {}
         """What a broker has acknowledged and nothing else was noted since."""
+        self._places = QueuePlaces(
+            instance,
+            store,
+            settings.consume_from_where,
+            settings.consume_timestamp_ms,
+            self._take,
+        )
         self.queues = RebalanceImpl(
             instance,
             RebalanceSettings(
                 group,
                 settings.message_model,
                 settings.allocate_message_queue_strategy,
-                settings.consume_from_where,
-                settings.consume_timestamp_ms,
                 pull_expires=False,
             ),
-            store,
             self,
+            places=self._places,
         )
 
     # --- life cycle -------------------------------------------------------------------------------
@@ -269,30 +274,11 @@ class LitePullConsumerImpl:
         """Whether queues may be divided now."""
         return self.running and self._dividing
 
-    async def may_take(self, mqs: Sequence[MessageQueue]) -> Collection[MessageQueue]:
-        """Take whatever is allotted."""
-        return mqs
-
-    async def start_offset(self, mq: MessageQueue) -> int:
-        """Return where to begin; a failed query raises and is never pulled from (C-189)."""
-        return await self.queues.compute_pull_from_where(mq)
-
-    def new_queue(self, mq: MessageQueue, generation: int, now_ms: float) -> ProcessQueue:
-        """Return a ledger that stays empty: the cache has its own."""
-        return ProcessQueue(mq, generation, now_ms)
-
-    def take(self, request: PullRequest) -> None:
-        """Begin to pull a queue."""
-        self._begin(request.process_queue.message_queue, request.next_offset)
-
     async def give_up(self, requests: Sequence[PullRequest]) -> Collection[MessageQueue]:
         """Drop queues; what the caller is done with is committed, what it holds is not (2732)."""
         mqs = [request.process_queue.message_queue for request in requests]
         self._drop(mqs)
         return mqs
-
-    async def given_up(self, mqs: Sequence[MessageQueue]) -> None:
-        """There is nothing to unlock."""
 
     async def queues_changed(
         self, topic: str, all_queues: Sequence[MessageQueue], mine: Sequence[MessageQueue]
@@ -309,6 +295,9 @@ class LitePullConsumerImpl:
             )
 
     # --- queues -----------------------------------------------------------------------------------
+
+    def _take(self, request: PullRequest) -> None:
+        self._begin(request.process_queue.message_queue, request.next_offset)
 
     def _begin(self, mq: MessageQueue, offset: int) -> None:
         with self.lock:
@@ -386,7 +375,7 @@ class LitePullConsumerImpl:
     async def _begin_assigned(self, mq: MessageQueue) -> None:
         self._starting[mq] = None
         try:
-            offset = await self.queues.compute_pull_from_where(mq)
+            offset = await self._places.start(mq)
         except RocketMQError as error:
             self.instance.outages.failed(("asking where to start", mq), error)
             self.pulls.later(START_RETRY_MS, lambda: self.instance.run_soon(self._begin_again(mq)))

@@ -18,7 +18,6 @@ from rocketstream.client.consumer.pull.send_back import SingleSendBack
 from rocketstream.client.consumer.queue_listener import QueueListener, Teller
 from rocketstream.client.consumer.rebalance_impl import RebalanceImpl, RebalanceSettings
 from rocketstream.client.core.kinds import check_offset
-from rocketstream.client.core.process_queue import ProcessQueue
 from rocketstream.client.core.pull_decision import not_before
 from rocketstream.client.core.pull_result import PullResult
 from rocketstream.client.core.pull_settings import PullConsumerSettings
@@ -95,11 +94,8 @@ class PullConsumerImpl:
                 group,
                 settings.message_model,
                 settings.allocate_message_queue_strategy,
-                ConsumeFromWhere.FIRST_OFFSET,
-                lambda: 0,
                 pull_expires=False,
             ),
-            _UsersOffsets(store),
             self,
         )
 
@@ -141,6 +137,7 @@ class PullConsumerImpl:
         """Store what was noted and say goodbye (C-124)."""
         self._running = False
         await self.persist_offsets()
+        await self.store.settle(list(self.queues.table))
         await self.queues.close()
         await self.instance.unregister_consumer(self.group)
 
@@ -216,29 +213,13 @@ class PullConsumerImpl:
         """Whether queues may be divided now."""
         return self._running and self._dividing
 
-    async def may_take(self, mqs: Sequence[MessageQueue]) -> Collection[MessageQueue]:
-        """Take whatever is allotted."""
-        return mqs
-
-    async def start_offset(self, mq: MessageQueue) -> int:
-        """Begin nowhere: where to pull is the caller's business (C-194)."""
-        return 0
-
-    def new_queue(self, mq: MessageQueue, generation: int, now_ms: float) -> ProcessQueue:
-        """Return a ledger that stays empty."""
-        return ProcessQueue(mq, generation, now_ms)
-
-    def take(self, request: PullRequest) -> None:
-        """Pull nothing: the caller does."""
-
     async def give_up(self, requests: Sequence[PullRequest]) -> Collection[MessageQueue]:
-        """Let every queue go."""
-        return [request.process_queue.message_queue for request in requests]
-
-    async def given_up(self, mqs: Sequence[MessageQueue]) -> None:
-        """Forget which brokers were suggested for queues that left."""
+        """Let every queue go, once what the caller noted of it is stored; that stays noted."""
+        mqs = [request.process_queue.message_queue for request in requests]
+        await self.store.settle(mqs)
         for mq in mqs:
             self._kernel.forget(mq)
+        return mqs
 
     async def queues_changed(
         self, topic: str, all_queues: Sequence[MessageQueue], mine: Sequence[MessageQueue]
@@ -401,32 +382,3 @@ class PullConsumerImpl:
             raise MessageInvalidError(f"a message that was pulled is sent back, not {message!r}")
         topic = self.instance.config.with_namespace(message.topic)
         await self._back.send(message, topic, group or self.group, delay_level, broker_name)
-
-
-class _UsersOffsets:
-    """The store as rebalance may see it: it neither notes nor forgets what the user has noted."""
-
-    def __init__(self, store: Offsets) -> None:
-        self.load = store.load
-        self.read_memory = store.read_memory
-        self.read_store = store.read_store
-        self.persist = store.persist
-        self.settle = store.settle
-        self.check = store.check
-        self.overtaken = store.overtaken
-        self.update_consume_offset_to_broker = store.update_consume_offset_to_broker
-        self.clone_offset_table = store.clone_offset_table
-        self.connection_lost = store.connection_lost
-
-    def update_offset(self, mq: MessageQueue, offset: int, *, increase_only: bool = True) -> None:
-        """Note nothing."""
-
-    def committable(self, mq: MessageQueue) -> int:
-        """Let no pull carry an offset."""
-        return 0
-
-    def carried(self, mq: MessageQueue) -> None:
-        """No pull carried one."""
-
-    def remove_offset(self, mq: MessageQueue) -> None:
-        """Forget nothing."""

@@ -16,7 +16,7 @@ from rocketstream.client.consumer.consume.runs import (
     ConsumeService,
     PullRequest,
 )
-from rocketstream.client.consumer.consume.services import make_service
+from rocketstream.client.consumer.consume.services import keeper_of, make_service
 from rocketstream.client.consumer.listener import Listener
 from rocketstream.client.consumer.offsets.store import Offsets, OffsetStore
 from rocketstream.client.consumer.offsets.user_store import open_store
@@ -24,8 +24,8 @@ from rocketstream.client.consumer.push.broadcast_drop import BroadcastDrop
 from rocketstream.client.consumer.push.pull_service import PullService
 from rocketstream.client.consumer.push.remote import PushRemote
 from rocketstream.client.consumer.push.send_back import SendBack
+from rocketstream.client.consumer.queue_places import QueuePlaces
 from rocketstream.client.consumer.rebalance_impl import RebalanceImpl, RebalanceSettings
-from rocketstream.client.core.process_queue import ProcessQueue
 from rocketstream.client.core.settings import PushConsumerSettings
 from rocketstream.client.hooks import ConsumeHooks, FilterHooks
 from rocketstream.client.instance.mq_client import MQClientInstance
@@ -118,17 +118,23 @@ class PushConsumerImpl:
         sender = BroadcastDrop if broadcasting else SendBack
         self.send_back = sender(instance, settings, self.book, self._consume_again)
         self.service: ConsumeService = make_service(self, plan.listener)
+        self._keeper = keeper_of(self.service)
         self.queues = RebalanceImpl(
             instance,
             RebalanceSettings(
                 self.group,
                 settings.message_model,
                 settings.allocate_message_queue_strategy,
+            ),
+            self,
+            places=QueuePlaces(
+                instance,
+                store,
                 settings.consume_from_where,
                 settings.consume_timestamp_ms,
+                self.pulls.pull,
             ),
-            store,
-            self,
+            keeper=self._keeper,
         )
         self.remote = PushRemote(self)
         self._expiry: asyncio.Task[None] | None = None
@@ -265,31 +271,11 @@ class PushConsumerImpl:
         """Whether queues may be divided: not while paused (C-151)."""
         return self._running and not self.pulls.paused
 
-    async def may_take(self, mqs: Sequence[MessageQueue]) -> Collection[MessageQueue]:
-        """Return the queues the consume service may have; it locks orderly ones."""
-        return await self.service.may_take(mqs)
-
-    async def start_offset(self, mq: MessageQueue) -> int:
-        """Return where to begin a queue (C-189)."""
-        return await self.queues.compute_pull_from_where(mq)
-
-    def new_queue(self, mq: MessageQueue, generation: int, now_ms: float) -> ProcessQueue:
-        """Return the ledger the consume service keeps of a queue."""
-        return self.service.new_queue(mq, generation, now_ms)
-
-    def take(self, request: PullRequest) -> None:
-        """Begin to pull a queue."""
-        self.pulls.pull(request)
-
     async def give_up(self, requests: Sequence[PullRequest]) -> Collection[MessageQueue]:
         """Have finished messages entered; return the queues nobody works on in order."""
         for request in requests:
             self.pulls.forget(request.process_queue.message_queue)
         return await self.service.release(requests)
-
-    async def given_up(self, mqs: Sequence[MessageQueue]) -> None:
-        """Have the queues unlocked at their brokers."""
-        await self.service.released(mqs)
 
     async def queues_changed(
         self, topic: str, all_queues: Sequence[MessageQueue], mine: Sequence[MessageQueue]
@@ -349,11 +335,13 @@ class PushConsumerImpl:
     def connection_lost(self, address: str) -> None:
         """A broker may have lost locks it granted and offsets it had not written yet."""
         self.store.connection_lost(address)
-        self.service.connection_lost(address)
+        if self._keeper is not None:
+            self._keeper.connection_lost(address)
 
     def connection_made(self, address: str) -> None:
         """Ask for locks anew."""
-        self.service.connection_made(address)
+        if self._keeper is not None:
+            self._keeper.connection_made(address)
 
     async def _clean_forever(self) -> None:
         while True:
