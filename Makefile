@@ -8,6 +8,8 @@
 #   make interop  the suites against the real Apache RocketMQ (needs Maven)
 #   make simulate  SEEDS=50000: RocketMQ in simulation, under faults drawn from each seed
 #   make simulate-mutants  plant two dozen defects, and find each in simulation
+#   make check-mutants  SAMPLE=100 SEED=1: small defects made by rule in what decides, each run against the tests
+#                 nearest to it; AREAS="client broker" some of them, SAMPLE=0 every defect (hours)
 #   make docs     the pages as a site, in site/; every link of it checked
 #   make bench    the measurements, paired with their peers where Maven is available;
 #                 SUITES="send drain" some of them, MORE="--scale 0.5 --markdown" as you like
@@ -22,7 +24,10 @@ PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 SEEDS ?= 2000
 
-.PHONY: demo test test-long spark-versions check lint interop simulate simulate-mutants bench docs env clean format
+SAMPLE ?= 100
+SEED ?= 1
+
+.PHONY: demo test test-long spark-versions check lint interop simulate simulate-mutants check-mutants bench docs env clean format
 
 env: $(STAMP)
 
@@ -72,6 +77,9 @@ simulate: $(STAMP)
 simulate-mutants: $(STAMP)
 	$(BIN)/python -m tests.mutants --processes $(WORKERS) $(MORE)
 
+check-mutants: $(STAMP)
+	$(BIN)/python -m tests.mutation $(AREAS) --sample $(SAMPLE) --seed $(SEED) --processes $(WORKERS) $(MORE)
+
 bench: $(STAMP)
 	@$(BIN)/python scripts/need_java.py
 	$(BIN)/python -m pip install -q --disable-pip-version-check -r benchmarks/requirements.txt -c constraints.txt
@@ -83,4 +91,4 @@ docs: $(STAMP)
 	$(BIN)/python -m scripts.check_site
 
 clean:
-	rm -rf site $(VENV) .spark-versions demo-data dist build .pytest_cache .mypy_cache .ruff_cache
+	rm -rf site $(VENV) .spark-versions .mutation demo-data dist build .pytest_cache .mypy_cache .ruff_cache

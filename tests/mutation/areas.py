@@ -1,0 +1,71 @@
+"""What is changed, area by area, and where the tests nearest to it are.
+
+Law: a table; which of an area's tests notice a change is found by what they reach (``reached``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SRC = ROOT / "src"
+
+
+@dataclass(frozen=True)
+class Area:
+    """Modules, as files or packages below ``src/rocketstream``, and their tests below ``tests``."""
+
+    name: str
+    modules: tuple[str, ...]
+    tests: tuple[str, ...]
+
+    def files(self) -> Iterator[tuple[str, Path]]:
+        """Yield (dotted name, file) of every module."""
+        for place in self.modules:
+            path = SRC / "rocketstream" / place
+            found = sorted(path.rglob("*.py")) if path.is_dir() else [path]
+            for file in found:
+                parts = file.relative_to(SRC).with_suffix("").parts
+                names = parts[:-1] if parts[-1] == "__init__" else parts
+                yield ".".join(names), file
+
+
+AREAS = (
+    Area("client", ("client/core",), ("unit/client",)),
+    Area(
+        "offsets",
+        ("client/consumer/offsets",),
+        (
+            "unit/client/test_offset_stores.py",
+            "unit/client/test_remote_offsets.py",
+            "unit/client/test_push_machine.py",
+            "unit/client/test_pull_machine.py",
+            "unit/client/test_lite_pull_machine.py",
+            "behaviour/test_pull_consumer.py",
+            "behaviour/test_lite_pull.py",
+            "behaviour/test_broadcasting.py",
+            "behaviour/test_group.py",
+        ),
+    ),
+    Area("protocol", ("protocol",), ("protocol", "unit/broker", "unit/client")),
+    Area("broker", ("server/broker/core",), ("unit/broker", "server")),
+    Area(
+        "spark",
+        (
+            "spark/driver/admission.py",
+            "spark/driver/batch.py",
+            "spark/driver/continuity.py",
+            "spark/driver/offsets.py",
+            "spark/driver/partitions.py",
+            "spark/driver/planning.py",
+            "spark/driver/pulls.py",
+            "spark/driver/queue_ends.py",
+            "spark/driver/reporting.py",
+            "spark/driver/resolving.py",
+            "spark/driver/streaming.py",
+        ),
+        ("unit/spark",),
+    ),
+)

@@ -1,0 +1,108 @@
+"""Making one change in this process: where its functions are imported already, or before.
+
+Law: the files are left alone.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib.machinery
+import importlib.util
+import json
+import os
+import sys
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
+
+from tests.mutation.changes import Change, changed
+
+VARIABLE = "ROCKETSTREAM_MUTANT"
+
+Key = tuple[str, int, int | None]
+Functions = dict[str, dict[Key, list[FunctionType]]]
+
+
+def functions_of(files: Sequence[Path]) -> Functions:
+    """Return every living function of some files, by file and place."""
+    wanted = {str(file) for file in files}
+    found: Functions = {name: defaultdict(list) for name in wanted}
+    for each in gc.get_objects():
+        if isinstance(each, FunctionType) and each.__code__.co_filename in wanted:
+            found[each.__code__.co_filename][_key(each.__code__)].append(each)
+    return found
+
+
+def swap(change: Change, file: Path, functions: Functions) -> bool:
+    """Give the living functions of a file the code of the change; False when none has changed."""
+    tree = changed(file.read_text(encoding="utf-8"), change.number)
+    swapped = False
+    for code in _codes(compile(tree, str(file), "exec", dont_inherit=True)):
+        for function in functions[str(file)].get(_key(code), ()):
+            fits = len(code.co_freevars) == len(function.__code__.co_freevars)
+            if fits and function.__code__ != code:
+                function.__code__ = code
+                swapped = True
+    return swapped
+
+
+def _codes(code: CodeType) -> list[CodeType]:
+    inner = [each for each in code.co_consts if isinstance(each, CodeType)]
+    return inner + [each for child in inner for each in _codes(child)]
+
+
+def _key(code: CodeType) -> Key:
+    # Two lambdas may stand on one line, with one name: the column tells them apart.
+    column = min((at[2] for at in code.co_positions() if at[2] is not None), default=None)
+    return code.co_qualname, code.co_firstlineno, column if "<" in code.co_name else None
+
+
+class _Loader(importlib.machinery.SourceFileLoader):
+    """Compiles a module with one change; never reads or writes byte code."""
+
+    number = 0
+
+    def get_code(self, fullname: str) -> CodeType:
+        path = self.get_filename(fullname)
+        tree = changed(Path(path).read_text(encoding="utf-8"), self.number)
+        return compile(tree, path, "exec", dont_inherit=True)
+
+
+class _Finder:
+    """Finds the changed module before anybody else does."""
+
+    def __init__(self, module: str, number: int) -> None:
+        self._module, self._number = module, number
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Return how the changed module is loaded; None for every other."""
+        if name != self._module:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path)
+        if spec is None or spec.origin is None:
+            return None
+        loader = _Loader(name, spec.origin)
+        loader.number = self._number
+        return importlib.util.spec_from_file_location(name, spec.origin, loader=loader)
+
+
+def plant(module: str, number: int) -> None:
+    """Have every import from now on see the change.
+
+    Raises:
+        RuntimeError: the module was imported before.
+    """
+    if module in sys.modules:
+        raise RuntimeError(f"{module} was imported before it was changed")
+    sys.meta_path.insert(0, _Finder(module, number))
+
+
+def pytest_load_initial_conftests() -> None:
+    """Nothing: pytest takes this module for a plugin (`-p`) for what its import does."""
+
+
+if VARIABLE in os.environ:
+    plant(*json.loads(os.environ.pop(VARIABLE)))

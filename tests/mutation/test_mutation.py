@@ -1,0 +1,202 @@
+"""The changes are what they say, the fork server tells a noticed one from a survivor, and every
+listed equivalent still stands in the source; `make check-mutants` runs the changes themselves."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from tests.mutation import forks
+from tests.mutation.__main__ import table
+from tests.mutation.areas import AREAS, ROOT, Area
+from tests.mutation.changes import Change, changed, changes_of
+from tests.mutation.equivalents import equivalents, parsed
+from tests.mutation.reached import Kept, Tracer
+from tests.mutation.swapping import functions_of, swap
+
+SOURCE = '''
+"""A module."""
+import logging
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import os
+
+logger = logging.getLogger("a")
+LIMIT = 3
+
+
+def least(values: list[int], at: int = 2) -> int | None:
+    """Docstring."""
+    logger.warning("low")
+    if not values or at < 1:
+        return None
+    values.sort()
+    at += LIMIT
+    return values[0] * 7
+
+
+class Room:
+    size = 5
+
+    def is_open(self, now: int) -> bool:
+        raise ValueError(f"{now + 1}")
+'''
+
+
+def told(source: str) -> set[str]:
+    return {f"{each.where}: {each.old} -> {each.new}" for each in changes_of("m", source)}
+
+
+def imported(file: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_each_rule_makes_its_change_and_nothing_else_is_changed() -> None:
+    assert told(SOURCE) == {
+        ": 3 -> 4",
+        ": 3 -> 2",
+        ": 2 -> 3",
+        ": 2 -> 1",
+        "least: not values or at < 1 -> not values and at < 1",
+        "least: not values or at < 1 -> not (not values or at < 1)",
+        "least: at < 1 -> at <= 1",
+        "least: 1 -> 2",
+        "least: 1 -> 0",
+        "least: values.sort() -> pass",
+        "least: at += LIMIT -> at -= LIMIT",
+        "least: return values[0] * 7 -> return None",
+        "least: values[0] * 7 -> values[0] // 7",
+        "least: 0 -> 1",
+        "least: 0 -> -1",
+        "least: 7 -> 8",
+        "least: 7 -> 6",
+        ": 5 -> 6",
+        ": 5 -> 4",
+    }
+
+
+@pytest.mark.parametrize("area", AREAS, ids=[area.name for area in AREAS])
+def test_an_area_has_modules_and_tests_that_exist(area: Area) -> None:
+    assert list(area.files())
+    assert all((ROOT / "tests" / place).exists() for place in area.tests)
+
+
+def test_every_change_of_a_module_is_python_and_differs() -> None:
+    file = ROOT / "src" / "rocketstream" / "client" / "core" / "queue_state.py"
+    source = file.read_text(encoding="utf-8")
+    whole = ast.dump(ast.parse(source))
+    changes = changes_of("m", source)
+    assert changes
+    for change in changes:
+        tree = changed(source, change.number)
+        compile(tree, str(file), "exec")
+        assert ast.dump(tree) != whole, change
+
+
+def test_a_change_acts_on_functions_that_were_imported_already(tmp_path: Path) -> None:
+    file = tmp_path / "m.py"
+    file.write_text("def twice(n):\n    return [each * 2 for each in n]\n", encoding="utf-8")
+    room = imported(file)
+    change = next(each for each in changes_of("m", file.read_text()) if each.new == "3")
+    assert room.twice([1, 2]) == [2, 4]
+    assert swap(change, file, functions_of([file]))
+    assert room.twice([1, 2]) == [3, 6]
+
+
+def test_a_change_of_what_is_made_at_import_is_left_to_a_new_process(tmp_path: Path) -> None:
+    file = tmp_path / "m.py"
+    file.write_text("LIMIT = 2\n", encoding="utf-8")
+    (change, _) = changes_of("m", file.read_text(encoding="utf-8"))
+    assert change.where == ""
+    assert not swap(change, file, functions_of([file]))
+
+
+def test_a_fork_answers_dies_or_is_late() -> None:
+    def dies(answer: Callable[[str], None]) -> str:
+        raise ValueError
+
+    def hangs(answer: Callable[[str], None]) -> str:
+        threading.Event().wait()
+        return "never"
+
+    def answers(answer: Callable[[str], None]) -> str:
+        answer("at once")
+        return "later"
+
+    jobs = [forks.Job(dies, 60), forks.Job(hangs, 0.05), forks.Job(answers, 60)]
+    found = dict(forks.run([*jobs, forks.Job(lambda answer: "x" * 200_000, 60)], 2))
+    assert found == {0: forks.DIED, 1: forks.TIMED_OUT, 2: "at once", 3: "x" * 200_000}
+
+
+def test_a_tracer_notes_the_lines_of_its_files_in_threads_too(tmp_path: Path) -> None:
+    file = tmp_path / "m.py"
+    file.write_text("def first():\n    return 1\n\n\ndef other():\n    return 2\n")
+    room = imported(file)
+    tracer, before = Tracer([str(file)]), sys.gettrace()
+    tracer.install()
+    try:
+        thread = threading.Thread(target=room.other)
+        thread.start()
+        thread.join()
+    finally:
+        sys.settrace(before)
+        threading.settrace(None)
+    assert tracer.noted() == {str(file): [5, 6]}
+
+
+def test_what_was_reached_is_found_again_for_the_same_texts_alone(tmp_path: Path) -> None:
+    module, test = tmp_path / "m.py", tmp_path / "test_m.py"
+    module.write_text("a")
+    test.write_text("b")
+    Kept([str(module)], tmp_path / "kept").keep(test, "{}")
+    assert Kept([str(module)], tmp_path / "kept").find(test) == "{}"
+    test.write_text("c")
+    assert Kept([str(module)], tmp_path / "kept").find(test) is None
+    test.write_text("b")
+    module.write_text("d")
+    assert Kept([str(module)], tmp_path / "kept").find(test) is None
+
+
+def change_told(answer: str, new: str = "n") -> dict[str, object]:
+    change = Change("rocketstream.m", 0, 3, (3, 3), "f", "o", new)
+    return {**vars(change), "answer": answer, "tests": 2}
+
+
+def test_the_table_counts_what_was_noticed_and_names_what_was_not() -> None:
+    changes = [change_told(answer) for answer in ("failed tests/a.py", "time out", "survived")]
+    text, share = table({"area": "a", "unfit": ["tests/b.py::c"], "changes": changes})
+    assert share == pytest.approx(2 / 3)
+    assert "src/rocketstream/m.py:3 (f, 2 tests) o -> n" in text
+    assert "tests/b.py::c" in text
+
+
+def test_an_equivalent_has_a_reason() -> None:
+    assert parsed("# c\na.b | f | x < 1 -> x <= 1\n  never\n  one\n") == {
+        ("rocketstream.a.b", "f", "x < 1", "x <= 1"): "never one"
+    }
+    with pytest.raises(ValueError, match="without a reason"):
+        parsed("a.b | f | x < 1 -> x <= 1\n")
+
+
+def test_every_listed_equivalent_still_stands_in_the_source() -> None:
+    """When this fails the product's text has changed: look whether the reason still holds."""
+    every = {
+        change.key
+        for area in AREAS
+        for module, file in area.files()
+        for change in changes_of(module, file.read_text(encoding="utf-8"))
+    }
+    assert not set(equivalents()) - every
