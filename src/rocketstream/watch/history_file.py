@@ -90,18 +90,21 @@ def hold(path: Path) -> sqlite3.Connection:
         ConfigurationError: another process writes this history, or the place cannot be written.
     """
     lock = path.with_name(path.name + ".lock")
+    held: sqlite3.Connection | None = None
     try:
         held = sqlite3.connect(lock, timeout=0, isolation_level=None, check_same_thread=False)
         held.execute("BEGIN EXCLUSIVE")
-    except sqlite3.OperationalError as error:
+    except sqlite3.DatabaseError as error:
+        if held is not None:
+            held.close()
+        if not isinstance(error, sqlite3.OperationalError):
+            raise unusable(lock, error) from error
         if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:
             raise ConfigurationError(
                 f"history {path}: another process writes it; give this one another file",
                 path=str(path),
             ) from None
         raise unusable(path, error) from error
-    except sqlite3.DatabaseError as error:
-        raise unusable(lock, error) from error
     return held
 
 

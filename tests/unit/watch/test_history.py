@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import sqlite3
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -225,6 +227,33 @@ def test_damage_found_while_it_runs_costs_the_past_and_not_the_future(
         fill(history, 30)
         assert [p.lag for p in all_of(history)] == [3, 3, 3]
     assert "HISTORY_SET_ASIDE" in caplog.text
+
+
+@pytest.mark.parametrize("what", ["held", "no database"])
+def test_a_writer_that_is_refused_leaves_nothing_open(
+    tmp_path: Path, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python 3.13 and newer warn of a connection that nobody closed."""
+    opened: list[sqlite3.Connection] = []
+    really = sqlite3.connect
+
+    def connect(*args: Any, **named: Any) -> sqlite3.Connection:
+        opened.append(really(*args, **named))
+        return opened[-1]
+
+    path = tmp_path / "h.db"
+    with contextlib.ExitStack() as stack:
+        if what == "held":
+            stack.enter_context(History(path))
+        else:
+            path.with_name("h.db.lock").write_text("dear diary " * 1_000)
+        monkeypatch.setattr(sqlite3, "connect", connect)
+        with pytest.raises(ConfigurationError):
+            History(path)
+    assert opened
+    for connection in opened:
+        with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+            connection.execute("SELECT 1")
 
 
 def test_a_second_writer_is_told_so_and_readers_are_welcome(tmp_path: Path) -> None:
