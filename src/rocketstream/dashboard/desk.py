@@ -144,7 +144,10 @@ class Desk:
             failed = done.cancelled() or done.exception() is not None
             kept.until_ms = self._clock.monotonic_ms() + (0 if failed else keep_ms)
 
-        answer.add_done_callback(came)
+        if answer.done():
+            came(answer)  # now: a callback would run after whoever asks next found it fresh
+        else:
+            answer.add_done_callback(came)
 
     async def _in_time(self, answer: asyncio.Future[T]) -> T:
         try:

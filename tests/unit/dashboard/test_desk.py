@@ -104,6 +104,32 @@ def test_a_failure_is_not_kept() -> None:
     with_desk(story)
 
 
+def test_a_failure_that_is_there_at_once_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Since Python 3.14 what a thread answered may be done before the future is returned."""
+
+    async def story(desk: Desk, clock: ManualClock, admin: Fake) -> None:
+        loop = asyncio.get_running_loop()
+
+        def at_once(pool: object, work: Callable[[], int]) -> asyncio.Future[int]:
+            answer = loop.create_future()
+            try:
+                answer.set_result(work())
+            except ConnectError as error:
+                answer.set_exception(error)
+            return answer
+
+        def fails(admin: Admin) -> int:
+            raise ConnectError("nobody there")
+
+        monkeypatch.setattr(loop, "run_in_executor", at_once)
+        with pytest.raises(ConnectError):
+            await desk.ask(fails, key="k", keep_ms=1_000)
+        assert await desk.ask(lambda admin: 5, key="k", keep_ms=1_000) == 5
+        monkeypatch.undo()
+
+    with_desk(story)
+
+
 def test_an_answer_that_does_not_come_in_time_is_given_up_and_its_question_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
