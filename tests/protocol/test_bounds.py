@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import struct
 import tracemalloc
 from collections.abc import Callable
 
-import orjson
 import pytest
 
 from rocketstream import limits
 from rocketstream.errors import MalformedFrameError, RemoteProtocolError
-from rocketstream.protocol import fastjson
+from rocketstream.protocol import fastjson, plain_json
 from rocketstream.protocol.bodies import (
     Body,
     DataVersion,
@@ -153,7 +153,7 @@ def test_request_of_too_many_values_is_refused_unread(
     unit: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """16 MiB of empty lists took 3 s: values are counted first, which takes some milliseconds."""
-    monkeypatch.setattr(orjson, "loads", unreadable)
+    monkeypatch.setattr(plain_json, "loads", unreadable)
     data = b"[" + unit * limits.REQUEST_JSON_VALUES_MAX + b"0]"
     with pytest.raises(RemoteProtocolError, match="is over the maximum of 65536"):
         HeartbeatData.decode_request(data)
@@ -172,7 +172,7 @@ def test_request_of_too_many_bytes_is_refused_unread(
     """One string of 16 MiB kept a broker from all others for 35 ms."""
     text = b'{"a":"' + b"x" * (size - 8) + b'"}'
     read(text)
-    monkeypatch.setattr(orjson, "loads", unreadable)
+    monkeypatch.setattr(plain_json, "loads", unreadable)
     with pytest.raises(RemoteProtocolError, match=f"is over the maximum of {size};"):
         read(text + b" ")
 
@@ -184,7 +184,9 @@ def test_heartbeat_of_two_thousand_subscriptions_is_read() -> None:
         "classFilterMode": False, "expressionType": "TAG",
     }  # fmt: skip
     group = {"groupName": "g", "subscriptionDataSet": [one] * 2_000}
-    data = HeartbeatData.decode_request(orjson.dumps({"clientID": "c", "consumerDataSet": [group]}))
+    data = HeartbeatData.decode_request(
+        json.dumps({"clientID": "c", "consumerDataSet": [group]}).encode()
+    )
     assert len(data.consumer_data_set[0].subscription_data_set) == 2_000
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import struct
 
-import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -188,7 +188,7 @@ def test_own_commands_announce_python_and_4_9_8() -> None:
     )
     response = request.answer(RemotingCommand.response(0))
     for command in (request, response):
-        header = orjson.loads(encode_frame(command)[8:])
+        header = json.loads(encode_frame(command)[8:])
         assert (header["language"], header["version"]) == ("PYTHON", 409)
 
 
@@ -196,7 +196,7 @@ def test_request_without_header_still_has_an_ext_map() -> None:
     """covers W 1.2: a missing extFields makes several Java processors fail."""
     command = RemotingCommand.request(RequestCode.HEART_BEAT)
     assert command.ext_fields == {}
-    assert orjson.loads(encode_frame(command)[8:])["extFields"] == {}
+    assert json.loads(encode_frame(command)[8:])["extFields"] == {}
 
 
 def test_oneway_flag_is_two_and_response_flag_one() -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import orjson
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from rocketstream.protocol import plain_json
 from rocketstream.protocol.framing import decode_frame, encode_frame
 from rocketstream.protocol.headers import SendMessageRequestHeader
 from rocketstream.protocol.properties import (
@@ -100,7 +100,7 @@ def test_a_form_says_what_the_general_way_says(
         "code": 310, "extFields": send.to_ext_v2(), "flag": number & 2, "language": "JAVA",
         "opaque": number, "serializeTypeCurrentRPC": "JSON", "version": 401,
     }  # fmt: skip
-    header = orjson.dumps(command)
+    header = plain_json.dumps(command)
     names = tuple(decode_properties(text))
     if may_have_form(names, CLUSTER):
         read = by_form(SendForm(names, CLUSTER), header)

@@ -207,7 +207,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     ),
     "numpy": ("rocketstream.spark.arrow", "rocketstream.spark.sink", "rocketstream.spark.store"),
     "isal": ("rocketstream.protocol.crc",),
-    "orjson": ("rocketstream.protocol",),
+    "orjson": ("rocketstream.protocol.plain_json",),
     "lz4": ("rocketstream.protocol.compression",),
     "zstandard": ("rocketstream.protocol.compression",),
     "cryptography": ("rocketstream.server.certificates",),

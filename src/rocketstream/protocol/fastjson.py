@@ -10,11 +10,10 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-import orjson
-
 from rocketstream.errors import LocalProtocolError, RemoteProtocolError
 from rocketstream.limits import JSON_LENIENT_CHARS_MAX, JSON_VALUES_MAX
 from rocketstream.model import MessageQueue
+from rocketstream.protocol import plain_json
 
 DEPTH_MAX: Final = 64
 """Nesting accepted and written; upstream's most deeply nested body has 6 levels."""
@@ -75,8 +74,8 @@ def loads(
     if len(data) > values_max:
         _check_values(data, values_max)
     try:
-        return orjson.loads(data)
-    except orjson.JSONDecodeError as error:
+        return plain_json.loads(data)
+    except plain_json.JSONDecodeError as error:
         if len(data) > lenient_chars_max:
             raise RemoteProtocolError(
                 f"not JSON ({error}), and too long to be read as fastjson's dialect of it:"

@@ -10,8 +10,6 @@ import struct
 from collections.abc import Mapping
 from typing import Any, Final
 
-import orjson
-
 from rocketstream import limits
 from rocketstream.errors import (
     FrameTooLargeError,
@@ -19,7 +17,7 @@ from rocketstream.errors import (
     MalformedFrameError,
     RemoteProtocolError,
 )
-from rocketstream.protocol import fastjson
+from rocketstream.protocol import fastjson, plain_json
 from rocketstream.protocol.codes import LanguageCode, SerializeType
 from rocketstream.protocol.command import OversizedCommand, RemotingCommand
 
@@ -86,8 +84,8 @@ def _encode_json(command: RemotingCommand) -> bytes:
     header["serializeTypeCurrentRPC"] = "JSON"
     header["version"] = command.version
     try:
-        return orjson.dumps(header)
-    except (TypeError, orjson.JSONEncodeError) as error:
+        return plain_json.dumps(header)
+    except (TypeError, plain_json.JSONEncodeError) as error:
         raise LocalProtocolError(f"command header cannot be written as JSON: {error}") from None
 
 
@@ -175,8 +173,8 @@ def _decode(
 
 def _decode_json(data: bytes) -> RemotingCommand:
     try:
-        header = orjson.loads(data)
-    except orjson.JSONDecodeError:
+        header = plain_json.loads(data)
+    except plain_json.JSONDecodeError:
         return _decode_unusual_json(_lenient(data))
     try:
         code, opaque = header["code"], header["opaque"]

@@ -10,8 +10,7 @@ import struct
 from collections.abc import Iterable
 from typing import Final
 
-import orjson
-
+from rocketstream.protocol import plain_json
 from rocketstream.protocol.codes import FLAG_RESPONSE, VERSION, LanguageCode, SerializeType
 from rocketstream.protocol.command import RemotingCommand
 
@@ -31,7 +30,7 @@ class SendAnswerPlan:
 
     def __init__(self, region: str) -> None:
         self.region = region
-        region_text = orjson.dumps(region).replace(b"%", b"%%")
+        region_text = plain_json.dumps(region).replace(b"%", b"%%")
         self.template = (
             b'{"code":0,"extFields":{"msgId":"%b","queueId":"%d","queueOffset":"%d","MSG_REGION":'
             + region_text

@@ -9,10 +9,9 @@ from __future__ import annotations
 import struct
 from typing import Any, Final
 
-import orjson
-
 from rocketstream import limits
 from rocketstream.errors import LocalProtocolError
+from rocketstream.protocol import plain_json
 from rocketstream.protocol.codes import VERSION, LanguageCode, RequestCode, SerializeType
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers.send import SendMessageRequestHeader
@@ -25,7 +24,7 @@ _PREFIX: Final = struct.Struct(">iI")
 
 def _text(value: str) -> bytes:
     """Return a JSON string for a ``%`` template."""
-    return orjson.dumps(value).replace(b"%", b"%%")
+    return plain_json.dumps(value).replace(b"%", b"%%")
 
 
 class SendPlan:
@@ -73,7 +72,7 @@ class SendPlan:
             LocalProtocolError: the frame exceeds the maximum.
         """
         header = self.template % (
-            sys_flag, born_timestamp, user_flag, orjson.dumps(properties), 0, opaque,
+            sys_flag, born_timestamp, user_flag, plain_json.dumps(properties), 0, opaque,
         )  # fmt: skip
         size = len(header)
         length = 4 + size + len(body)
@@ -139,7 +138,7 @@ class SendRequest(RemotingCommand):
             self._sys_flag,
             self._born_timestamp,
             self._user_flag,
-            orjson.dumps(self._properties),
+            plain_json.dumps(self._properties),
             self.flag,
             self.opaque,
         )
