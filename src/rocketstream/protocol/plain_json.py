@@ -46,7 +46,8 @@ def loads_without_orjson(data: bytes | bytearray | memoryview | str) -> Any:
     if text.count("[") + text.count("{") > DEPTH_MAX and _depth(text) > DEPTH_MAX:
         raise json.JSONDecodeError("depth limit exceeded", text, 0)
     try:
-        value = _decoder.decode(text)
+        # No decoder is kept: this module is sent to Spark's executors by value, which it cannot be.
+        value = json.loads(text, parse_float=_float, parse_int=_integer, parse_constant=_constant)
         if isinstance(data, str) or "\\u" in text:
             _encode(value).encode()  # which half of a surrogate pair fails
     except json.JSONDecodeError:
@@ -102,8 +103,6 @@ def _float(text: str) -> float:
 def _constant(text: str) -> None:
     raise ValueError(f"{text} is not JSON")
 
-
-_decoder = json.JSONDecoder(parse_float=_float, parse_int=_integer, parse_constant=_constant)
 
 if TYPE_CHECKING:
     from orjson import JSONDecodeError, JSONEncodeError, dumps, loads
