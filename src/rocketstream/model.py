@@ -9,10 +9,10 @@ from __future__ import annotations
 import enum
 import reprlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from rocketstream.errors import ConfigurationError
+from rocketstream.late import dataclass
 
 PROPERTY_KEYS = "KEYS"
 PROPERTY_TAGS = "TAGS"

@@ -11,10 +11,10 @@ import difflib
 import enum
 import math
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from rocketstream.errors import ConfigurationError
+from rocketstream.late import dataclass
 
 _ABOUT = "about"
 NAMES_MAX = 3

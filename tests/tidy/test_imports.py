@@ -15,15 +15,16 @@ HISTORY = "rocketstream.testing.history"
 # What the decisions of ``admin.core`` are about: plain values.
 PURE_VALUES = {"rocketstream.admin.rows", "rocketstream.admin.state"}
 
-PURE_GROUND = {"protocol", "model", "errors", "limits", "settings"}
+PURE_GROUND = {"protocol", "model", "errors", "limits", "settings", "late"}
 
 # Each area lists what of ours it may import besides itself and the ground floor.
-GROUND = {"errors", "limits", "model", "settings", "_util", "__version__"}
+GROUND = {"errors", "late", "limits", "model", "settings", "_util", "__version__"}
 ALLOWED: dict[str, set[str]] = {
     "errors": {"limits"},
+    "late": set(),
     "limits": set(),
-    "model": {"errors"},
-    "settings": {"errors"},
+    "model": {"errors", "late"},
+    "settings": {"errors", "late"},
     "_util": {"errors", "limits"},
     "protocol": GROUND - {"_util"},
     "transport": GROUND | {"protocol"},

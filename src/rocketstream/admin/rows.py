@@ -5,7 +5,9 @@ Law: plain values. None means "not known", so that zero always means zero.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from rocketstream.late import dataclass
 
 
 @dataclass(frozen=True, slots=True, order=True)

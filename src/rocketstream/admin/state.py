@@ -6,11 +6,12 @@ Law: plain frozen values. None means "not known", with the reason beside it; zer
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Final
 
 from rocketstream.admin.rows import MemberRow, SubscriptionRow
+from rocketstream.late import dataclass
 
 
 class QueueKind(StrEnum):

@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +18,7 @@ from rocketstream.cli.failure import say
 from rocketstream.cli.options import DEFAULT_NAMESRV, Namesrv
 from rocketstream.cli.output import print_line
 from rocketstream.errors import ConfigurationError
+from rocketstream.late import dataclass
 
 if TYPE_CHECKING:
     from rocketstream.dashboard.running import DashboardServer

@@ -6,10 +6,10 @@ Law: pure; cells in, lines out. No number and no name is ever cut: text folds be
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from rocketstream.cli.shown import shown, width
+from rocketstream.late import dataclass
 
 ALWAYS: Final = 9
 """The importance of a column that is never left out."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
@@ -16,6 +15,7 @@ from rocketstream.cli.declare import Argument, BadParameter, Commands, Option
 from rocketstream.cli.looking import brokers_of
 from rocketstream.cli.options import DEFAULT_NAMESRV, JsonLines, Namesrv, Topic
 from rocketstream.cli.output import json_line, plural, print_line
+from rocketstream.late import dataclass
 
 if TYPE_CHECKING:
     from rocketstream import Message, MessageQueue, Producer, SendResult

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import datetime
 import re
-from dataclasses import dataclass
 
 from rocketstream.errors import ConfigurationError
+from rocketstream.late import dataclass
 
 _EPOCH_MS = re.compile(r"\d{12,13}")
 _UPSTREAM = re.compile(r"\d{14}")

@@ -11,7 +11,7 @@ import secrets
 import socket
 import uuid
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.rpc_hook import RPCHook
 from rocketstream.errors import ConfigurationError
+from rocketstream.late import dataclass
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.message_id import UniqueIdGenerator
 from rocketstream.protocol.namespace import (

@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from rocketstream.errors import ConfigurationError
+from rocketstream.late import dataclass
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.signing import sign
 

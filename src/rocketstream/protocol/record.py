@@ -9,11 +9,11 @@ import enum
 import ipaddress
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from rocketstream import limits
 from rocketstream.errors import LocalProtocolError, RemoteProtocolError
+from rocketstream.late import dataclass
 from rocketstream.protocol.codes import MessageSysFlag
 from rocketstream.protocol.crc import crc32
 

@@ -7,10 +7,10 @@ TraceDataEncoder).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import ClassVar
 
 from rocketstream.errors import RemoteProtocolError
+from rocketstream.late import dataclass
 
 FIELD_SEPARATOR = "\x01"
 RECORD_SEPARATOR = "\x02"

@@ -12,7 +12,6 @@ import math
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
 from rocketstream import limits
@@ -23,6 +22,7 @@ from rocketstream.errors import (
     RequestTimeoutError,
     TooManyRequestsError,
 )
+from rocketstream.late import dataclass
 from rocketstream.protocol.codes import FLAG_ONEWAY, FLAG_RESPONSE, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.framing import FrameDecoder, encode_frame, encode_frame_head

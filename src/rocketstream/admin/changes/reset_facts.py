@@ -6,7 +6,6 @@ Law: asks and joins; changes nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rocketstream.admin.core.joining import kind_of
@@ -16,6 +15,7 @@ from rocketstream.admin.core.moves import QueueFacts, ResetKind, ResetTarget
 from rocketstream.admin.progress.groups import GroupAdmin
 from rocketstream.admin.state import QueueKind
 from rocketstream.errors import ClientStateError, ConfigurationError, RouteNotFoundError
+from rocketstream.late import dataclass
 from rocketstream.model import MessageQueue
 from rocketstream.protocol import names
 

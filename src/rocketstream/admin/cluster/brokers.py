@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import TypeVar
 
@@ -23,6 +23,7 @@ from rocketstream.errors import (
     RocketMQError,
     RouteNotFoundError,
 )
+from rocketstream.late import dataclass
 from rocketstream.protocol import names
 from rocketstream.protocol.bodies import ProducerConnection
 from rocketstream.protocol.codes import ResponseCode

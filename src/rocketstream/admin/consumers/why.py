@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from rocketstream import limits
@@ -35,6 +35,7 @@ from rocketstream.admin.state import (
 )
 from rocketstream.admin.wire.questions import Asking
 from rocketstream.errors import ConfigurationError, RocketMQError
+from rocketstream.late import dataclass
 from rocketstream.model import MessageQueue
 from rocketstream.protocol import names
 from rocketstream.protocol.subscription import build_subscription

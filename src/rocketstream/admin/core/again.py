@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Final
 
 from rocketstream.admin.core.letter_causes import (
@@ -17,6 +17,7 @@ from rocketstream.admin.core.letter_causes import (
     origin_topic,
 )
 from rocketstream.errors import ConfigurationError
+from rocketstream.late import dataclass
 from rocketstream.model import TIMER_PROPERTIES, Message
 from rocketstream.protocol.cause import CAUSE_PROPERTIES
 from rocketstream.protocol.message_ext import MessageExt

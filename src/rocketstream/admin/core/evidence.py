@@ -6,11 +6,12 @@ Law: plain frozen values. None means "not known", never "none".
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from rocketstream.admin.core.stacks import ThreadStack
 from rocketstream.admin.rows import SubscriptionRow
 from rocketstream.admin.state import GroupState, GroupVerdict
+from rocketstream.late import dataclass
 from rocketstream.model import MessageQueue
 
 AVERAGELY = "AllocateMessageQueueAveragely"

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from rocketstream.late import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+
+from rocketstream.late import dataclass
 
 CERTAINTY = 1.96
 """Standard deviations to either side that hold the truth in 95 of 100 cases."""

@@ -7,13 +7,14 @@ it.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from rocketstream.admin.core.fields import known_ms, permission
 from rocketstream.admin.core.filtering import Count
 from rocketstream.admin.rows import MemberRow, SubscriptionRow
 from rocketstream.admin.state import GroupState, QueueKind, QueueState, TopicState
+from rocketstream.late import dataclass
 from rocketstream.model import MessageQueue
 from rocketstream.protocol import names
 

@@ -10,10 +10,11 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from rocketstream import limits
+from rocketstream.late import dataclass
 from rocketstream.protocol.cause import SendBackCause, cause_of
 from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.protocol.properties import PROPERTY_RETRY_TOPIC

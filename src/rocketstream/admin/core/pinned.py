@@ -7,7 +7,6 @@ longer than a backlog, a slow listener or threads finishing out of order explain
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from rocketstream.admin.core.evidence import (
     Evidence,
@@ -19,6 +18,7 @@ from rocketstream.admin.core.evidence import (
 )
 from rocketstream.admin.core.stacks import ThreadStack, busy_listeners
 from rocketstream.admin.state import PinnedMessage, QueueState
+from rocketstream.late import dataclass
 from rocketstream.model import MessageQueue
 
 HELD_MS = 30_000

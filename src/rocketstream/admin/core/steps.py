@@ -7,13 +7,14 @@ those this package does not know, so that a change loses none.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any, Final
 
 from rocketstream.admin.core.likeness import like
 from rocketstream.admin.core.words import some
 from rocketstream.errors import ConfigurationError
+from rocketstream.late import dataclass
 from rocketstream.model import MessageQueue
 from rocketstream.protocol import names
 from rocketstream.protocol.codes import Perm

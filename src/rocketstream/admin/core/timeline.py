@@ -7,9 +7,10 @@ none is corrected.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
+from rocketstream.late import dataclass
 from rocketstream.protocol.trace import (
     TraceEndTransaction,
     TracePub,

@@ -7,8 +7,9 @@ UNKNOWN, with the reason.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from rocketstream.late import dataclass
 
 CONSUMED: Final = "CONSUMED"
 FILTERED: Final = "CONSUMED_BUT_FILTERED"

@@ -7,7 +7,7 @@ in docs/operating.md; a document of another version is refused.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 from rocketstream.admin.core.steps import (
@@ -20,6 +20,7 @@ from rocketstream.admin.core.steps import (
 )
 from rocketstream.admin.core.words import plural
 from rocketstream.errors import ConfigurationError
+from rocketstream.late import dataclass
 from rocketstream.model import MessageQueue
 
 FORMAT: Final = "rocketstream-export"

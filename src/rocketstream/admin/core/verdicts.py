@@ -9,7 +9,7 @@ decide it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 from rocketstream.admin.core import sentences
@@ -32,6 +32,7 @@ from rocketstream.admin.state import (
     QueueState,
     Verdict,
 )
+from rocketstream.late import dataclass
 
 WINDOW_MS = 20 * 60_000
 """A window this long shows everything; states older than this change no verdict."""

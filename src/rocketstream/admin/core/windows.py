@@ -7,11 +7,11 @@ of the asking process, so that differing clocks of brokers change nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
 from rocketstream.admin.state import GroupState, QueueKind, QueueState
+from rocketstream.late import dataclass
 from rocketstream.model import MessageQueue
 
 REDELIVERY_MS = 90_000

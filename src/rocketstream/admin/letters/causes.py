@@ -7,13 +7,13 @@ unmasked.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, overload
 
 from rocketstream.admin.core.again import LetterFilter, progress_group
 from rocketstream.admin.core.letter_causes import CauseCount, CauseKey, Tally, key_of
 from rocketstream.admin.letters.redrive import RedriveAdmin
 from rocketstream.admin.messages.shown import ShownMessage
+from rocketstream.late import dataclass
 from rocketstream.protocol.cause import PROPERTY_SEND_BACK_CAUSE, PROPERTY_SEND_BACK_WHERE
 from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.protocol.names import retry_topic

@@ -10,7 +10,7 @@ import dataclasses
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from rocketstream._util.clock import Clock
@@ -31,6 +31,7 @@ from rocketstream.errors import (
     RocketMQError,
     RouteNotFoundError,
 )
+from rocketstream.late import dataclass
 from rocketstream.model import Message, MessageQueue
 from rocketstream.protocol import names
 from rocketstream.protocol.message_ext import MessageExt

@@ -12,12 +12,12 @@ import io
 import json
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from rocketstream import limits
 from rocketstream.errors import ConfigurationError
+from rocketstream.late import dataclass
 
 FORMATS: Final = ("auto", "text", "json", "hex", "avro", "protobuf")
 HIDDEN: Final = "hidden"

@@ -8,12 +8,12 @@ queues.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 
 from rocketstream.admin.core.paging import Range
 from rocketstream.admin.messages.index_pages import LAST_MS, index_pages
 from rocketstream.admin.messages.viewing import MessageAdmin
 from rocketstream.errors import RocketMQError
+from rocketstream.late import dataclass
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.protocol.properties import KEY_SEPARATOR

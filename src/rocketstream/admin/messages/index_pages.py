@@ -7,10 +7,10 @@ Law: only asks. An answer holds at most 64 messages and, from our broker, as man
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from rocketstream import limits
+from rocketstream.late import dataclass
 
 if TYPE_CHECKING:
     from rocketstream.protocol.message_ext import MessageExt

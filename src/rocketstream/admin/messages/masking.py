@@ -14,13 +14,13 @@ import json
 import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from rocketstream import limits
 from rocketstream.admin.messages.bodies import HIDDEN, DecodedBody, hidden, parse_json, to_json
 from rocketstream.errors import ConfigurationError
+from rocketstream.late import dataclass
 from rocketstream.protocol import names
 from rocketstream.protocol.namespace import without_any_namespace
 from rocketstream.protocol.properties import (

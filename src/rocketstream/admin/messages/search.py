@@ -7,7 +7,7 @@ nothing that masking hides.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from rocketstream import limits
@@ -24,6 +24,7 @@ from rocketstream.admin.messages.index_pages import MESSAGES_MAX
 from rocketstream.admin.messages.shown import ShownMessage
 from rocketstream.admin.messages.viewing import MessageAdmin
 from rocketstream.errors import ConfigurationError, RocketMQError, SubscriptionError
+from rocketstream.late import dataclass
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.protocol.names import TOOLS_CONSUMER_GROUP

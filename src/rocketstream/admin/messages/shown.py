@@ -9,12 +9,12 @@ import base64
 import dataclasses
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from rocketstream.admin.messages.bodies import AUTO, HIDDEN, BodyFormat, DecodedBody, undecodable
 from rocketstream.admin.messages.masking import MASK_VARIABLE, Masking
 from rocketstream.errors import NotSupportedError, RemoteProtocolError
+from rocketstream.late import dataclass
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.message_ext import MessageExt, assemble_message
 from rocketstream.protocol.properties import PROPERTY_KEYS, PROPERTY_TAGS

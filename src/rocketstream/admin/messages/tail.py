@@ -8,7 +8,6 @@ counted.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from rocketstream.admin.messages.bodies import AUTO, BodyFormat
@@ -16,6 +15,7 @@ from rocketstream.admin.messages.search import MessageFilter, read_range
 from rocketstream.admin.messages.shown import ShownMessage
 from rocketstream.admin.messages.viewing import MessageAdmin
 from rocketstream.errors import ConfigurationError, RocketMQError
+from rocketstream.late import dataclass
 from rocketstream.model import MessageQueue
 
 TAIL_BEHIND_MAX: Final = 1_000

@@ -25,7 +25,6 @@ Neither pulls: a pull would count as consumption in the broker's statistics and 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rocketstream import limits
@@ -46,6 +45,7 @@ from rocketstream.errors import (
     RocketMQError,
     SubscriptionError,
 )
+from rocketstream.late import dataclass
 from rocketstream.protocol.sql92 import compile_expression
 
 if TYPE_CHECKING:

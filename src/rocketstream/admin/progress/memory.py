@@ -5,11 +5,12 @@ Law: holds answers, bounded; asks nobody. Lent to one sweep at a time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from rocketstream import limits
 from rocketstream.admin.core.joining import BrokerAnswers, Times
 from rocketstream.admin.state import QueueState
+from rocketstream.late import dataclass
 
 Spot = tuple[str, int, int]
 """Topic, queue and offset."""

@@ -14,7 +14,6 @@ disk for every queue of every group, GET_BROKER_CONSUME_STATS (317) all of them 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from rocketstream import limits
@@ -33,6 +32,7 @@ from rocketstream.errors import (
     TopicNotExistError,
     TransportError,
 )
+from rocketstream.late import dataclass
 from rocketstream.protocol import names
 from rocketstream.protocol.bodies import TopicOffset
 from rocketstream.protocol.properties import PROPERTY_REAL_TOPIC

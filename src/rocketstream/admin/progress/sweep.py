@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rocketstream import limits
@@ -44,6 +43,7 @@ from rocketstream.errors import (
     RouteNotFoundError,
     TransportError,
 )
+from rocketstream.late import dataclass
 from rocketstream.protocol import names
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rocketstream.errors import ConfigurationError
+from rocketstream.late import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ Law: no joins, no decisions; an error in an answer takes the answer's place; sil
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from rocketstream.client.admin.blocking import BlockingAdminClient
@@ -17,6 +16,7 @@ from rocketstream.errors import (
     TransportError,
     broker_error,
 )
+from rocketstream.late import dataclass
 from rocketstream.protocol.bodies import (
     ConsumerConnection,
     ConsumerOffsetTable,

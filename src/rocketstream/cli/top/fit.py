@@ -6,11 +6,11 @@ Law: pure; cells in, texts of equal width out.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from rocketstream.cli.layout import fold
 from rocketstream.cli.shown import shown, width
+from rocketstream.late import dataclass
 
 ALWAYS: Final = 9
 """The importance of a column that never gives way."""

@@ -6,7 +6,7 @@ Law: asks no broker. What is shown is the collector's and decided in ``views``; 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar, Final, Protocol
 
 from rich.text import Text
@@ -36,6 +36,7 @@ from rocketstream.cli.top.views import (
 )
 from rocketstream.cli.top.words import span
 from rocketstream.errors import RocketMQError
+from rocketstream.late import dataclass
 from rocketstream.watch import Cost, Update
 
 VIEWS: Final[dict[str, View]] = {"groups": Groups(), "topics": Topics(), "brokers": Brokers()}

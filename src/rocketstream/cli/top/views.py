@@ -6,7 +6,6 @@ Law: pure; an update of the collector in, rows and sentences out. Colours repeat
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final, Protocol
 
 from rocketstream.admin.core.words import UNKNOWN, number
@@ -23,6 +22,7 @@ from rocketstream.admin.state import (
 )
 from rocketstream.cli.top.fit import Head, Row
 from rocketstream.cli.top.words import NONE, bars, rank, rank_text, rate, span
+from rocketstream.late import dataclass
 from rocketstream.protocol.codes import version_name
 from rocketstream.watch import Update
 

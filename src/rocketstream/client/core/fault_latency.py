@@ -6,8 +6,8 @@ Law: pure; time comes in as a number. One table per producer (C-465, C-466, C-60
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from rocketstream.late import dataclass
 from rocketstream.model import MessageQueue
 
 LATENCY_MAX_MS = (50, 100, 550, 1_800, 3_000, 5_000, 15_000)

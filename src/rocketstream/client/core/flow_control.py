@@ -6,9 +6,10 @@ Law: pure; all comparisons are strict (C-204).
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from rocketstream.client.core.process_queue import ProcessQueue
+from rocketstream.late import dataclass
 
 MIB = 1024 * 1024
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from heapq import heappop, heappush
 from typing import Final, Generic, TypeVar
 
 from rocketstream import limits
 from rocketstream.errors import SendError, SendOutcome
+from rocketstream.late import dataclass
 from rocketstream.model import PROPERTY_DELAY, TIMER_PROPERTIES
 from rocketstream.protocol.properties import (
     PROPERTY_INNER_MULTI_DISPATCH,

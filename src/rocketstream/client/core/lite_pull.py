@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rocketstream.late import dataclass
 from rocketstream.model import MessageQueue
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ import itertools
 import math
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from rocketstream.client.core.process_queue import M, ProcessQueue, Queued
+from rocketstream.late import dataclass
 from rocketstream.model import ConsumeOrderlyStatus, MessageQueue
 
 LOCK_RETRY_RUNNING_MS = 10

@@ -6,9 +6,9 @@ Law: pure; keys are the caller's, time comes in.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
 
 from rocketstream import limits
+from rocketstream.late import dataclass
 
 
 @dataclass(slots=True)

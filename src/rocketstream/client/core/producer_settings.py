@@ -5,12 +5,11 @@ Law: pure values and their checks.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from rocketstream import limits
 from rocketstream.client.core.fault_latency import LATENCY_MAX_MS, NOT_AVAILABLE_DURATION_MS
 from rocketstream.client.core.send import RETRY_RESPONSE_CODES
 from rocketstream.errors import ConfigurationError
+from rocketstream.late import dataclass
 from rocketstream.protocol.compression import COMPRESSION_TYPES
 from rocketstream.protocol.names import (
     AUTO_CREATE_TOPIC,

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rocketstream.errors import BrokerError, broker_error
+from rocketstream.late import dataclass
 from rocketstream.model import PullStatus
 from rocketstream.protocol.codes import ResponseCode
 

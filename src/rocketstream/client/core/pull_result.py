@@ -5,8 +5,7 @@ Law: a value.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from rocketstream.late import dataclass
 from rocketstream.model import PullStatus
 from rocketstream.protocol.message_ext import MessageExt
 

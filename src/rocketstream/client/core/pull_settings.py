@@ -6,7 +6,7 @@ Law: pure values (C-48 to C-76).
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from rocketstream.client.core.allocate import (
@@ -16,6 +16,7 @@ from rocketstream.client.core.allocate import (
 from rocketstream.client.core.flow_control import MIB
 from rocketstream.client.core.settings import HALF_AN_HOUR_AGO, check_strategy, timestamp_ms
 from rocketstream.errors import ConfigurationError
+from rocketstream.late import dataclass
 from rocketstream.model import ConsumeFromWhere, MessageModel
 from rocketstream.protocol.names import DEFAULT_CONSUMER_GROUP, check_consumer_group, check_topic
 from rocketstream.settings import check_values, refused_value, setting

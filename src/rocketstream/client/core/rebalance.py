@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 
 from rocketstream.client.core.process_queue import ProcessQueue
+from rocketstream.late import dataclass
 from rocketstream.model import ConsumeFromWhere, MessageQueue
 
 

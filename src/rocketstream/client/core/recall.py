@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import base64
 import binascii
-from dataclasses import dataclass
 
 from rocketstream.errors import ConfigurationError
+from rocketstream.late import dataclass
 
 _VERSION = "v1"
 _PARTS = 5

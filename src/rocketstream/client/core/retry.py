@@ -7,8 +7,8 @@ Law: pure. One rule for the send-back and for its fallback (C-592): a message th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from rocketstream.late import dataclass
 from rocketstream.protocol.names import retry_topic
 from rocketstream.protocol.properties import (
     PROPERTY_CONSUME_START_TIME,

@@ -5,10 +5,11 @@ Law: pure. Values handed out are never changed afterwards, so other threads may 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from rocketstream import limits
 from rocketstream.errors import RemoteProtocolError
+from rocketstream.late import dataclass
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.bodies import QueueData, TopicRouteData
 from rocketstream.protocol.codes import Perm

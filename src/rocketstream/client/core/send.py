@@ -6,7 +6,6 @@ Law: pure; one rule for the sync, future and asyncio forms (C-457 to C-464, C-60
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 
 from rocketstream.errors import (
     BrokerError,
@@ -22,6 +21,7 @@ from rocketstream.errors import (
     SendOutcome,
     TooManyRequestsError,
 )
+from rocketstream.late import dataclass
 from rocketstream.model import MessageQueue, SendResult, SendStatus
 from rocketstream.protocol.codes import ResponseCode
 from rocketstream.protocol.tag_hash import java_hash

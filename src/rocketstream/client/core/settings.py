@@ -6,7 +6,7 @@ Law: pure values.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import Any
 
@@ -16,6 +16,7 @@ from rocketstream.client.core.allocate import (
 )
 from rocketstream.client.core.flow_control import Thresholds
 from rocketstream.errors import ConfigurationError
+from rocketstream.late import dataclass
 from rocketstream.model import ConsumeFromWhere, MessageModel
 from rocketstream.protocol.names import (
     DEFAULT_CONSUMER_GROUP,

@@ -5,9 +5,8 @@ Law: pure; the calls of user code and the requests are made elsewhere (C-483 to 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from rocketstream.errors import ConfigurationError, MessageInvalidError
+from rocketstream.late import dataclass
 from rocketstream.model import (
     PROPERTY_DELAY,
     LocalTransactionState,

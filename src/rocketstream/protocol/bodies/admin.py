@@ -11,6 +11,7 @@ from dataclasses import field
 from typing import Any
 
 from rocketstream.errors import RemoteProtocolError
+from rocketstream.late import dataclass
 from rocketstream.model import MessageQueue
 from rocketstream.protocol import fastjson
 from rocketstream.protocol.bodies.base import (
@@ -386,7 +387,7 @@ class QueryConsumeQueueResponseBody(Body):
         return f'{before}"queueData":[{listed}]{after}'.encode()
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class QueueEntries:
     """Entries of a consume queue, one list for each field.
 

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable, Generator, Mapping
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar, dataclass_transform
 
-from rocketstream import limits
+from rocketstream import late, limits
 from rocketstream.errors import LocalProtocolError, RemoteProtocolError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol import fastjson
@@ -369,6 +369,16 @@ def coded(coder: Coder) -> dict[str, Coder]:
     return {"coder": coder}
 
 
+def _body_fields(cls: Any, wire_names: Mapping[str, str]) -> tuple[BodyField, ...]:
+    fields = []
+    for field in dataclasses.fields(cls):
+        wire = wire_names.get(field.name, wire_name(field.name))
+        kind = str(field.type).removesuffix(" | None")
+        coder = field.metadata.get("coder") or _CODERS[kind]
+        fields.append(BodyField(field.name, wire, _loose(wire), coder))
+    return tuple(sorted(fields, key=lambda one: one.wire))
+
+
 @dataclass_transform(field_specifiers=(dataclasses.field,))
 def body(**wire_names: str) -> Callable[[B], B]:
     """Make a body class from annotated fields, which all have defaults.
@@ -377,14 +387,8 @@ def body(**wire_names: str) -> Callable[[B], B]:
     """
 
     def make(cls: B) -> B:
-        made: Any = dataclasses.dataclass(slots=True)(cls)
-        fields = []
-        for field in dataclasses.fields(made):
-            wire = wire_names.get(field.name, wire_name(field.name))
-            kind = str(field.type).removesuffix(" | None")
-            coder = field.metadata.get("coder") or _CODERS[kind]
-            fields.append(BodyField(field.name, wire, _loose(wire), coder))
-        made.body_fields = tuple(sorted(fields, key=lambda one: one.wire))
+        made: Any = late.dataclass(slots=True)(cls)
+        late.Attribute(made, "body_fields", lambda: _body_fields(made, wire_names))
         return made  # type: ignore[no-any-return]
 
     return make

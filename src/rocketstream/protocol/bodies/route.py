@@ -5,7 +5,6 @@ Law: values and their JSON; which broker is alive is the name server's business.
 
 from __future__ import annotations
 
-import dataclasses
 import struct
 import zlib
 from collections.abc import Collection, Generator
@@ -14,6 +13,7 @@ from typing import Final, Self
 
 from rocketstream import limits
 from rocketstream.errors import LocalProtocolError, RemoteProtocolError
+from rocketstream.late import dataclass
 from rocketstream.protocol import fastjson
 from rocketstream.protocol.bodies.base import STR as _STR
 from rocketstream.protocol.bodies.base import (
@@ -289,7 +289,7 @@ def _prefixed(data: bytes) -> bytes:
     return _LENGTH.pack(len(data)) + data
 
 
-@dataclasses.dataclass(slots=True)
+@dataclass(slots=True)
 class _Parts:
     data: bytes
     position: int = 0

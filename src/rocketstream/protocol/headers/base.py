@@ -9,6 +9,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self, TypeAlias, TypeVar, dataclass_transform
 
+from rocketstream import late
 from rocketstream.errors import LocalProtocolError, RemoteProtocolError
 
 Long: TypeAlias = int
@@ -55,7 +56,7 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
 }
 
 
-@dataclasses.dataclass(slots=True, frozen=True)
+@late.dataclass(slots=True, frozen=True)
 class HeaderField:
     """One field: attribute, wire name, reader, whether it is required, and its default."""
 
@@ -143,6 +144,19 @@ def wire_name(name: str) -> str:
     return head + "".join(part.capitalize() for part in rest)
 
 
+def _header_fields(cls: Any, wire_names: Mapping[str, str]) -> tuple[HeaderField, ...]:
+    return tuple(
+        HeaderField(
+            field.name,
+            wire_names.get(field.name, wire_name(field.name)),
+            _PARSERS[str(field.type).partition(" ")[0]],
+            field.default is dataclasses.MISSING,
+            None if field.default is dataclasses.MISSING else field.default,
+        )
+        for field in dataclasses.fields(cls)
+    )
+
+
 @dataclass_transform()
 def header(**wire_names: str) -> Callable[[T], T]:
     """Make a header class from annotated fields.
@@ -153,17 +167,8 @@ def header(**wire_names: str) -> Callable[[T], T]:
     """
 
     def make(cls: T) -> T:
-        made: Any = dataclasses.dataclass(slots=True)(cls)
-        made.header_fields = tuple(
-            HeaderField(
-                field.name,
-                wire_names.get(field.name, wire_name(field.name)),
-                _PARSERS[str(field.type).partition(" ")[0]],
-                field.default is dataclasses.MISSING,
-                None if field.default is dataclasses.MISSING else field.default,
-            )
-            for field in dataclasses.fields(made)
-        )
+        made: Any = late.dataclass(slots=True)(cls)
+        late.Attribute(made, "header_fields", lambda: _header_fields(made, wire_names))
         return made  # type: ignore[no-any-return]
 
     return make

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from rocketstream.late import dataclass
 from rocketstream.protocol.sql92.values import (
     EvaluationError,
     Kind,
