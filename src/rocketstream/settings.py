@@ -7,7 +7,6 @@ and default stand there, bounds and unit in ``setting(...)``, the meaning in the
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import enum
 import math
 from collections.abc import Callable, Collection, Iterable
@@ -238,6 +237,8 @@ def unknown_setting(
         classes: the settings classes it could have come from.
         more: further names that can be given.
     """
+    import difflib  # needed only where a name is wrong
+
     known = [each for kind in classes for each in keyword_fields(kind)]
     meant = {_folded(java_name(each)): each.name for each in known if java_name(each)}
     names = {*more, *(each.name for each in known)}

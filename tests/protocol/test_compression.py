@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import zlib
 
 import pytest
@@ -10,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketstream.errors import ConfigurationError, NotSupportedError, RemoteProtocolError
-from rocketstream.protocol import compression
 from rocketstream.protocol.compression import compress, decompress
 from tests.protocol import vectors
 
@@ -97,8 +97,8 @@ def test_unknown_type_or_level_is_refused_when_compressing(kind: str, level: int
 
 
 def test_codec_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compression, "_lz4", None)
-    monkeypatch.setattr(compression, "_zstd", None)
+    monkeypatch.setitem(sys.modules, "lz4.frame", None)
+    monkeypatch.setitem(sys.modules, "zstandard", None)
     for kind, package, packed, flag in [
         ("LZ4", "lz4", vectors.X200_LZ4, 257),
         ("ZSTD", "zstandard", vectors.X200_ZSTD, 513),

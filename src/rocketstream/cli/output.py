@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import io
-import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -155,6 +154,8 @@ def json_line(value: Any) -> str:
 
 
 def _dumped(value: Any, **form: Any) -> str:
+    import json  # a table needs none
+
     text = shown_json(json.dumps(value, ensure_ascii=False, **form))
     if text.isascii() or _can_print(text):
         return text

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import secrets
 import socket
 import uuid
 from collections.abc import Callable, Iterable, Sequence
@@ -395,7 +394,7 @@ def unique_ids() -> UniqueIdGenerator:
     generator = _generators.get(pid)
     if generator is None:
         generator = UniqueIdGenerator(
-            _packed(local_address()), pid, secrets.randbits(32), month_start_ms
+            _packed(local_address()), pid, int.from_bytes(os.urandom(4)), month_start_ms
         )
         generator = _generators.setdefault(pid, generator)
     return generator

@@ -10,12 +10,13 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rocketstream.errors import ConfigurationError
 from rocketstream.late import dataclass
-from rocketstream.protocol.command import RemotingCommand
-from rocketstream.protocol.signing import sign
+
+if TYPE_CHECKING:
+    from rocketstream.protocol.command import RemotingCommand
 
 ACCESS_KEY_VARIABLE: Final = "ROCKETMQ_ACCESS_KEY"
 SECRET_KEY_VARIABLE: Final = "ROCKETMQ_SECRET_KEY"
@@ -120,6 +121,8 @@ def signer(
     if not access_key or not secret_key:
         missing = "secret_key" if access_key else "access_key"
         raise ConfigurationError(f"access_key and secret_key go together; {missing} is missing")
+    from rocketstream.protocol.signing import sign  # hashing is not needed without keys
+
     user, secret = access_key, secret_key
 
     def sign_request(_address: str, command: RemotingCommand) -> None:

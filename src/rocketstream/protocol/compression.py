@@ -12,17 +12,6 @@ from rocketstream import limits
 from rocketstream.errors import ConfigurationError, NotSupportedError, RemoteProtocolError
 from rocketstream.protocol.codes import MessageSysFlag
 
-try:
-    import lz4.frame as _lz4
-except ImportError:  # pragma: no cover - depends on the installation
-    _lz4 = None
-
-_zstd: Any
-try:
-    import zstandard as _zstd
-except ImportError:  # pragma: no cover - depends on the installation
-    _zstd = None
-
 COMPRESSION_TYPES: Final = ("ZLIB", "LZ4", "ZSTD")
 
 _ZSTD_PIECE_BYTES: Final = 1024
@@ -50,10 +39,10 @@ def compress(body: bytes, type: str = "ZLIB", level: int = 5) -> tuple[bytes, in
         flag = MessageSysFlag.COMPRESSION_ZLIB
         return zlib.compress(body, level), MessageSysFlag.COMPRESSED | flag
     if kind == "LZ4":
-        packed: bytes = _need(_lz4, "lz4").compress(body, compression_level=0, store_size=False)
+        packed: bytes = _lz4_frame().compress(body, compression_level=0, store_size=False)
         return packed, MessageSysFlag.COMPRESSED | MessageSysFlag.COMPRESSION_LZ4
     if kind == "ZSTD":
-        packed = _need(_zstd, "zstandard").ZstdCompressor(level=max(level, 1)).compress(body)
+        packed = _zstandard().ZstdCompressor(level=max(level, 1)).compress(body)
         return packed, MessageSysFlag.COMPRESSED | MessageSysFlag.COMPRESSION_ZSTD
     raise ConfigurationError(
         f"compress type {type!r} is unknown; accepted are {', '.join(COMPRESSION_TYPES)}",
@@ -103,7 +92,7 @@ def inflate(body: bytes, bytes_max: int = limits.DECOMPRESSED_BODY_BYTES_MAX) ->
 
 
 def _lz4_decompress(body: bytes, bytes_max: int) -> bytes:
-    inflater = _need(_lz4, "lz4").LZ4FrameDecompressor()
+    inflater = _lz4_frame().LZ4FrameDecompressor()
     try:
         data: bytes = inflater.decompress(body, max_length=bytes_max)
     except (RuntimeError, ValueError, MemoryError, EOFError) as error:
@@ -118,7 +107,7 @@ def _lz4_decompress(body: bytes, bytes_max: int) -> bytes:
 def _zstd_decompress(body: bytes, bytes_max: int) -> bytes:
     # Java's frames do not tell their size. The input is fed in small pieces, since one byte of it
     # can become 32 KiB: so at most 32 MiB are made beyond the ceiling before it is noticed.
-    zstd = _need(_zstd, "zstandard")
+    zstd = _zstandard()
     inflater = zstd.ZstdDecompressor().decompressobj()
     parts: list[bytes] = []
     size = 0
@@ -142,10 +131,27 @@ def _too_large(bytes_max: int) -> RemoteProtocolError:
     )
 
 
-def _need(module: Any, name: str) -> Any:
-    if module is None:
-        raise NotSupportedError(
-            f"this message body needs the package {name}: install rocketstream[compression]",
-            package=name,
-        )
-    return module
+# Imported where a body is of their kind: most bodies are not, and most processes meet none.
+
+
+def _lz4_frame() -> Any:
+    try:
+        import lz4.frame
+    except ImportError:
+        raise _missing("lz4") from None
+    return lz4.frame
+
+
+def _zstandard() -> Any:
+    try:
+        import zstandard
+    except ImportError:
+        raise _missing("zstandard") from None
+    return zstandard
+
+
+def _missing(package: str) -> NotSupportedError:
+    return NotSupportedError(
+        f"this message body needs the package {package}: install rocketstream[compression]",
+        package=package,
+    )

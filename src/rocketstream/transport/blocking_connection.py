@@ -476,7 +476,9 @@ def _connect(address: str, timeout_s: float, ssl_context: ssl.SSLContext | None)
     host, port = parse_address(address)
     sock: socket.socket | None = None
     try:
-        sock = socket.create_connection((host, port), timeout_s)
+        # A text is put through IDNA, which ASCII does not need and which takes 2 ms to import.
+        found: Any = host.encode() if host.isascii() else host
+        sock = socket.create_connection((found, port), timeout_s)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if ssl_context is not None:
             sock = ssl_context.wrap_socket(sock, server_hostname=host)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import sys
 from typing import Any
 from unittest import mock
 
@@ -10,7 +11,6 @@ import pyarrow as pa
 import pytest
 
 from rocketstream.errors import NotSupportedError, RemoteProtocolError
-from rocketstream.protocol import compression
 from rocketstream.protocol.codes import MessageSysFlag
 from rocketstream.protocol.compression import compress
 from rocketstream.spark.arrow import bodies
@@ -40,8 +40,8 @@ def test_bodies_are_inflated_without_any_extra(
     way: str, codec: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """pyarrow, which Spark needs anyway, knows both codecs."""
-    monkeypatch.setattr(compression, "_lz4", None)
-    monkeypatch.setattr(compression, "_zstd", None)
+    monkeypatch.setitem(sys.modules, "lz4.frame", None)
+    monkeypatch.setitem(sys.modules, "zstandard", None)
     texts = [b"", b"hello" * 1_000, bytes(3_000_000)]
     records = [
         record(at, stored(codec, text), sys_flag=FLAGS[codec]) for at, text in enumerate(texts)
@@ -64,8 +64,8 @@ def test_a_codec_that_is_missing_is_named_with_the_message(
     way: str, codec: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A pyarrow built without it, and no extra: what to install, and which offset it was."""
-    monkeypatch.setattr(compression, "_lz4", None)
-    monkeypatch.setattr(compression, "_zstd", None)
+    monkeypatch.setitem(sys.modules, "lz4.frame", None)
+    monkeypatch.setitem(sys.modules, "zstandard", None)
     monkeypatch.setattr(bodies, "pa", mock.Mock(Codec=mock.Mock(is_available=lambda name: False)))
     bad = piece(record(1), record(2, stored(codec, b"x" * 50), sys_flag=FLAGS[codec]))
     package = {"lz4": "lz4", "zstd": "zstandard"}[codec]

@@ -5,7 +5,6 @@ Law: pure.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 NAMES_MAX = 3
@@ -13,6 +12,8 @@ NAMES_MAX = 3
 
 def like(name: str, known: Iterable[str]) -> str:
     """Return ``; did you mean 'a', 'b'?``, or an empty text when no known name is similar."""
+    import difflib  # needed only where a name is wrong
+
     # Ignore case first: an upper-case topic is the commonest slip.
     by_folded: dict[str, str] = {}
     for each in known:

@@ -46,7 +46,6 @@ from rocketstream.errors import (
     SubscriptionError,
 )
 from rocketstream.late import dataclass
-from rocketstream.protocol.sql92 import compile_expression
 
 if TYPE_CHECKING:
     from rocketstream.protocol.bodies import SubscriptionData, TopicConfig
@@ -193,6 +192,8 @@ def _select(
 
 
 def _by_condition(index: _Index, subscription: SubscriptionData, start: int, end: int) -> Matching:
+    from rocketstream.protocol.sql92 import compile_expression  # few groups have conditions
+
     condition = compile_expression(subscription.sub_string)
     most = limits.FILTER_SAMPLE
     total = end - start

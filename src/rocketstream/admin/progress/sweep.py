@@ -8,7 +8,6 @@ asked, and what that costs it.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import TYPE_CHECKING
 
@@ -331,6 +330,8 @@ class SweepAdmin(TopicAdmin):
     ) -> list[int]:
         if len(brokers) < 2:
             return [ask(broker) for broker in brokers]
+        from concurrent.futures import ThreadPoolExecutor  # most clusters asked have one broker
+
         with ThreadPoolExecutor(min(len(brokers), limits.ADMIN_BROKERS_AT_ONCE_MAX)) as pool:
             # Each call gets the caller's context, so that it can be told to end (see
             # ``_util.stopping``).
