@@ -16,8 +16,8 @@ from rocketstream.client.consumer.consume.runs import PullRequest
 from rocketstream.client.consumer.lite.pull_service import LitePullService
 from rocketstream.client.consumer.lite.topic_watch import TopicWatch
 from rocketstream.client.consumer.offsets.store import Offsets, RemoteBrokerOffsetStore
-from rocketstream.client.consumer.pull.kernel import PullKernel
 from rocketstream.client.consumer.pull.running import running_info
+from rocketstream.client.consumer.pulling.kernel import PullKernel
 from rocketstream.client.consumer.queue_listener import Teller
 from rocketstream.client.consumer.queue_places import QueuePlaces
 from rocketstream.client.consumer.rebalance_impl import RebalanceImpl, RebalanceSettings
@@ -82,9 +82,7 @@ class LitePullConsumerImpl:
         self._settings = settings
         self._plan = plan
         self._unit_mode = settings.unit_mode or instance.config.unit_mode
-        kernel = PullKernel(
-            instance, group, filter_hooks, unit_mode=self._unit_mode, check_crc=settings.check_crc
-        )
+        kernel = PullKernel(instance, group, filter_hooks, unit_mode=self._unit_mode)
         self._kernel = kernel
         self.pulls = LitePullService(self, instance, settings, kernel)
         self._teller = Teller(instance, threaded=threaded)

@@ -12,8 +12,8 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from rocketstream.client.consumer.pull.kernel import PullKernel
-from rocketstream.client.consumer.pull.stall_watch import QUICK_ANSWER_MS, StallWatch
+from rocketstream.client.consumer.pulling.kernel import PullKernel, active_version
+from rocketstream.client.consumer.pulling.stall_watch import QUICK_ANSWER_MS, StallWatch
 from rocketstream.client.core.lite_pull import LiteCache, LiteQueue
 from rocketstream.client.core.pull_decision import (
     AfterFailure,
@@ -121,6 +121,7 @@ class LitePullService:
             self._batch,
             sys_flag=_SYS_FLAG,
             suspend_ms=self._settings.broker_suspend_max_time_ms,
+            version=active_version(subscription),
         )
         queue.last_pull_ms = sent_ms = self._now()
 
@@ -136,7 +137,9 @@ class LitePullService:
                     raise error or InternalError("a pull ended without answer")
                 if self._instance.outages:
                     self._instance.outages.answered(address)
-                result = self._kernel.result(mq, subscription, answer, address, offset)
+                result = self._kernel.result(
+                    mq, subscription, answer, address, offset, check_crc=self._settings.check_crc
+                )
                 if self._instance.outages:
                     self._instance.outages.worked("pull of", mq)
                 self._answered(queue, epoch, offset, sent_ms, result, len(answer.body), address)

@@ -12,9 +12,9 @@ from dataclasses import replace
 from rocketstream.client.admin.requests import MQAdmin
 from rocketstream.client.consumer.consume.runs import PullRequest
 from rocketstream.client.consumer.offsets.store import Offsets, RemoteBrokerOffsetStore
-from rocketstream.client.consumer.pull.kernel import PullKernel
 from rocketstream.client.consumer.pull.running import running_info
 from rocketstream.client.consumer.pull.send_back import SingleSendBack
+from rocketstream.client.consumer.pulling.kernel import PullKernel, active_version
 from rocketstream.client.consumer.queue_listener import QueueListener, Teller
 from rocketstream.client.consumer.rebalance_impl import RebalanceImpl, RebalanceSettings
 from rocketstream.client.core.kinds import check_offset
@@ -78,9 +78,7 @@ class PullConsumerImpl:
         self._noted: dict[MessageQueue, None] = {}
         self._consume_hooks = consume_hooks
         self._unit_mode = settings.unit_mode or instance.config.unit_mode
-        self._kernel = PullKernel(
-            instance, group, filter_hooks, unit_mode=self._unit_mode, check_crc=settings.check_crc
-        )
+        self._kernel = PullKernel(instance, group, filter_hooks, unit_mode=self._unit_mode)
         self._teller = Teller(instance, threaded=threaded)
         self._back = SingleSendBack(
             instance, unit_mode=self._unit_mode, max_times=settings.max_reconsume_times
@@ -293,15 +291,18 @@ class PullConsumerImpl:
             subscription,
             offset,
             max_nums,
-            sys_flag=PullSysFlag.SUSPEND if block else 0,
+            sys_flag=PullSysFlag.SUBSCRIPTION | (PullSysFlag.SUSPEND if block else 0),
             suspend_ms=self._settings.broker_suspend_max_time_ms,
+            version=active_version(subscription),
         )
         try:
             answer = await self.instance.remoting.request(address, command, timeout_ms)
         except TransportError:
             self._kernel.forget(mq)  # a slave that is gone: the master may be there
             raise
-        result = self._kernel.result(mq, subscription, answer, address, offset)
+        result = self._kernel.result(
+            mq, subscription, answer, address, offset, check_crc=self._settings.check_crc
+        )
         messages = not_before(result.msg_found_list, offset)
         if messages is not result.msg_found_list:
             result = replace(result, msg_found_list=messages)

@@ -14,7 +14,8 @@ from typing import Protocol
 
 from rocketstream.client.consumer.consume.runs import ConsumeService, PullRequest
 from rocketstream.client.consumer.offsets.store import Offsets
-from rocketstream.client.consumer.pull.stall_watch import QUICK_ANSWER_MS, StallWatch
+from rocketstream.client.consumer.pulling.kernel import PullKernel
+from rocketstream.client.consumer.pulling.stall_watch import QUICK_ANSWER_MS, StallWatch
 from rocketstream.client.consumer.push.subscription_watch import SubscriptionWatch
 from rocketstream.client.core.flow_control import FlowControl, Thresholds, flow_control
 from rocketstream.client.core.process_queue import ProcessQueue
@@ -22,29 +23,22 @@ from rocketstream.client.core.pull_decision import (
     SUSPENDED_DELAY_MS,
     AfterFailure,
     after_failure,
-    keep_tagged,
     not_before,
     offset_after,
-    pull_status,
 )
 from rocketstream.client.core.settings import PushConsumerSettings
-from rocketstream.client.hooks import FilterHooks, FilterMessageContext
+from rocketstream.client.hooks import FilterHooks
 from rocketstream.client.instance.mq_client import MQClientInstance
-from rocketstream.errors import BrokerError, NotSupportedError, RocketMQError, RouteNotFoundError
+from rocketstream.errors import BrokerError, RocketMQError, RouteNotFoundError
 from rocketstream.model import MessageQueue, PullStatus
 from rocketstream.protocol.bodies import SubscriptionData
-from rocketstream.protocol.codes import VERSION_SQL92, PullSysFlag, RequestCode
+from rocketstream.protocol.codes import PullSysFlag
 from rocketstream.protocol.command import RemotingCommand
-from rocketstream.protocol.headers import PullMessageRequestHeader, PullMessageResponseHeader
-from rocketstream.protocol.message_ext import MessageExt, before_damage, read_pulled
+from rocketstream.protocol.headers import PullMessageResponseHeader
+from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.protocol.names import retry_topic
 from rocketstream.protocol.namespace import without_namespace
-from rocketstream.protocol.properties import (
-    PROPERTY_MAX_OFFSET,
-    PROPERTY_MIN_OFFSET,
-    PROPERTY_RETRY_TOPIC,
-)
-from rocketstream.protocol.subscription import EXPRESSION_TAG
+from rocketstream.protocol.properties import PROPERTY_RETRY_TOPIC
 
 logger = logging.getLogger("rocketstream.client")
 
@@ -88,7 +82,9 @@ class PullService:
         self._loop = asyncio.get_running_loop()
         self._now = instance.clock.monotonic_ms
         self._watch = SubscriptionWatch(instance, owner.group)
-        self._suggested: dict[MessageQueue, int] = {}
+        self._kernel = PullKernel(
+            instance, owner.group, owner.filter_hooks, unit_mode=instance.config.unit_mode
+        )
         self._stalls = StallWatch(instance)
         self._timers: set[asyncio.TimerHandle] = set()
         # Count and size share one counter, as upstream has it (C-205).
@@ -111,7 +107,7 @@ class PullService:
 
     def forget(self, mq: MessageQueue) -> None:
         """Forget which broker a queue's last reply suggested, and what went wrong with it."""
-        self._suggested.pop(mq, None)
+        self._kernel.forget(mq)
         self._stalls.forget(mq)
 
     def pull(self, request: PullRequest) -> None:
@@ -144,16 +140,14 @@ class PullService:
 
     def _send(self, request: PullRequest, subscription: SubscriptionData) -> None:
         mq = request.process_queue.message_queue
-        broker = self._instance.routes.find_for_subscribe(
-            mq.broker_name, self._suggested.get(mq, 0)
-        )
+        broker = self._kernel.broker(mq)
         if broker is None:
             raise RouteNotFoundError(f"The broker[{mq.broker_name}] not exist", queue=mq)
         connection = self._instance.remoting.connected(broker.address)
         if connection is None:
             self._instance.run_soon(self._connect(request, broker.address))
             return
-        self._check_version(broker.address, mq, subscription)
+        self._kernel.check_version(mq, broker.address, subscription)
         command = self._command(request, subscription, to_slave=broker.is_slave)
         offset = request.next_offset
         sent_ms = self._now()
@@ -173,18 +167,6 @@ class PullService:
                 self._failed(request, bug)
 
         connection.request_callback(command, PULL_TIMEOUT_MS, answered)
-
-    def _check_version(
-        self, address: str, mq: MessageQueue, subscription: SubscriptionData
-    ) -> None:
-        if subscription.expression_type == EXPRESSION_TAG:
-            return
-        version = self._instance.broker_version(address)
-        if version < VERSION_SQL92:
-            raise NotSupportedError(
-                f"The broker[{mq.broker_name}, {version}] does not upgrade to support for filter "
-                f"message by {subscription.expression_type}"
-            )
 
     async def _connect(self, request: PullRequest, address: str) -> None:
         try:
@@ -208,25 +190,19 @@ class PullService:
         if commit > 0:
             sys_flag |= PullSysFlag.COMMIT_OFFSET
             self._store.carried(mq)
-        expression = None
-        if self._owner.settings.post_subscription_when_pull:
+        settings = self._owner.settings
+        if settings.post_subscription_when_pull:
             sys_flag |= PullSysFlag.SUBSCRIPTION
-            expression = subscription.sub_string
-        header = PullMessageRequestHeader(
-            self._group,
-            mq.topic,
-            mq.queue_id,
+        return self._kernel.command(
+            mq,
+            subscription,
             request.next_offset,
-            self._owner.settings.pull_batch_size,
-            sys_flag,
-            commit,
-            BROKER_SUSPEND_MS,
-            subscription.sub_version,
-            expression,
-            subscription.expression_type,
-            mq.broker_name,
+            settings.pull_batch_size,
+            sys_flag=sys_flag,
+            suspend_ms=BROKER_SUSPEND_MS,
+            version=subscription.sub_version,
+            commit=commit,
         )
-        return RemotingCommand.request(RequestCode.PULL_MESSAGE, header)
 
     def _answered(
         self,
@@ -240,10 +216,8 @@ class PullService:
         outages = self._instance.outages
         if outages:
             outages.answered(address)
-        status = pull_status(answer.code, answer.remark, address)
-        header = answer.header(PullMessageResponseHeader)
         mq = request.process_queue.message_queue
-        self._suggested[mq] = header.suggest_which_broker_id
+        status, header = self._kernel.answered(mq, answer, address)
         if self._is_resubscribed(subscription):
             # The broker may have selected by either subscription; the tags of one must not be
             # tested on what the other selected.
@@ -292,23 +266,18 @@ class PullService:
     ) -> None:
         queue = request.process_queue
         mq = queue.message_queue
-        extra = {
-            PROPERTY_MIN_OFFSET: str(header.min_offset),
-            PROPERTY_MAX_OFFSET: str(header.max_offset),
-        }
         asked = request.next_offset
-        messages, undamaged = read_pulled(
-            answer.body,
-            mq,
-            asked,
-            check_crc=self._owner.settings.check_crc,
-            extra_properties=extra,
+        messages, undamaged = self._kernel.read(
+            mq, answer, header, asked, check_crc=self._owner.settings.check_crc
         )
-        messages = self._asked_for(messages, mq, asked)
+        kept = not_before(messages, asked)
+        if kept is not messages:
+            self._tell_earlier(mq, asked, messages[0].queue_offset)
+            messages = kept
         next_offset = offset_after(messages, asked, header.next_begin_offset)
-        messages = keep_tagged(messages, subscription.tags_set)
-        if not undamaged:
-            messages, next_offset = before_damage(messages, mq, next_offset)
+        messages, next_offset = self._kernel.selected(
+            mq, subscription, messages, next_offset, undamaged=undamaged
+        )
         messages = self._wanted(messages, mq)
         if messages:
             self._instance.stats.inc_pull_tps(self._group, mq.topic, len(messages))
@@ -321,18 +290,12 @@ class PullService:
         if added:
             self._submit(request, added)
 
-    def _asked_for(
-        self, messages: list[MessageExt], mq: MessageQueue, asked: int
-    ) -> list[MessageExt]:
-        """Return the messages that were asked for, and tell once if others came."""
-        kept = not_before(messages, asked)
-        if kept is not messages:
-            self._instance.outages.began(
-                ("answers for", mq),
-                f"{mq} was asked for {asked} and answers from {messages[0].queue_offset} on; what "
-                "lies before is left out, it was consumed here already",
-            )
-        return kept
+    def _tell_earlier(self, mq: MessageQueue, asked: int, first: int) -> None:
+        self._instance.outages.began(
+            ("answers for", mq),
+            f"{mq} was asked for {asked} and answers from {first} on; what lies before is left "
+            "out, it was consumed here already",
+        )
 
     def _wanted(self, messages: list[MessageExt], mq: MessageQueue) -> list[MessageExt]:
         """Return the messages listeners are to see, as they are to see them (C-220)."""
@@ -343,11 +306,8 @@ class PullService:
         if self._namespace:
             for message in messages:
                 message.topic = without_namespace(message.topic, self._namespace)
-        hooks = self._owner.filter_hooks
-        if hooks and messages:
-            unit_mode = self._instance.config.unit_mode
-            context = FilterMessageContext(self._group, messages, mq, None, unit_mode)
-            messages = list(hooks.filter(context))
+        if messages and self._owner.filter_hooks:
+            return self._kernel.filtered(mq, messages)
         return messages
 
     def _submit(self, request: PullRequest, added: list[MessageExt]) -> None:
@@ -420,7 +380,7 @@ class PullService:
             self._instance.heartbeat_soon()
             self._doubt(mq, error)
         elif retry.after is AfterFailure.ROUTE:
-            self._suggested.pop(mq, None)  # a slave that is gone: the master may be there
+            self._kernel.forget(mq)  # a slave that is gone: the master may be there
             self._refresh_route_soon(mq.topic)
         self._later(request, retry.delay_ms)
 

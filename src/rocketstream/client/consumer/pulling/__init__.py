@@ -1,0 +1,4 @@
+"""What the pulls of all consumers have in common.
+
+Law: nothing is imported here.
+"""
