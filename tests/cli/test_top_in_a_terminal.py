@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
 import sys
+import termios
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -101,6 +104,30 @@ def test_a_group_its_topics_and_an_outage_are_shown_in_a_real_terminal(
         terminal.child.send("q")
         assert terminal.until_gone() == 0
         assert "Traceback" not in terminal.text
+    finally:
+        terminal.child.close(force=True)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("times", [1, 2])
+def test_ended_by_interrupts_it_gives_the_terminal_back(
+    cluster: EmbeddedCluster, times: int
+) -> None:
+    terminal = Terminal(cluster.namesrv_addr)
+    mode = termios.tcgetattr(terminal.child.child_fd)
+    try:
+        terminal.until(lambda text: GROUP in text)
+        assert termios.tcgetattr(terminal.child.child_fd) != mode
+        for _ in range(times):
+            terminal.child.kill(signal.SIGINT)
+        written = b""
+        with contextlib.suppress(pexpect.EOF):
+            while True:
+                written += terminal.child.read_nonblocking(65_536, timeout=DEADLINE_S)
+        assert b"\x1b[?1049l" in written
+        assert b"\x1b[?25h" in written
+        assert b"Traceback" not in written
+        assert termios.tcgetattr(terminal.child.child_fd) == mode
     finally:
         terminal.child.close(force=True)
 

@@ -13,6 +13,7 @@ import sys
 
 TYPE_CHECKING = False  # what ``typing`` imports takes longer than all of this module
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import FrameType
     from typing import Any, Final
 
@@ -27,6 +28,7 @@ class _Now:
 
     is_ours = False
     patience_s: float | None = PATIENCE_S
+    last_act: Callable[[], None] | None = None
 
 
 def is_ours() -> bool:
@@ -58,10 +60,22 @@ def take_your_time() -> None:
     _Now.patience_s = None
 
 
+def do_last(act: Callable[[], None] | None) -> None:
+    """Have something done before a process ends without order: a screen given back, say.
+
+    Args:
+        act: what is done, on any thread, possibly amid anything else; None for nothing again.
+    """
+    _Now.last_act = act
+
+
 def is_ending() -> None:
     """Somebody else has taken Ctrl-C and is ending in order: bound it, and end at the next one."""
     if _Now.is_ours:
-        end_at_once()
+        if _Now.last_act is None:
+            end_at_once()
+        else:
+            signal.signal(signal.SIGINT, _end_after_last_act)
         if _Now.patience_s is not None:
             _thread.start_new_thread(_end_after, (_Now.patience_s,))
 
@@ -79,7 +93,17 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 def _end_after(seconds: float) -> None:
     _wait(seconds)
+    if _Now.last_act is not None:
+        _Now.last_act()
     os._exit(INTERRUPTED)
+
+
+def _end_after_last_act(number: int, frame: FrameType | None) -> None:
+    act, _Now.last_act = _Now.last_act, None
+    end_at_once()
+    if act is not None:
+        act()
+    os.kill(os.getpid(), signal.SIGINT)
 
 
 def _raise_again(lost: Any) -> None:

@@ -14,6 +14,7 @@ from rocketstream.admin import Admin
 from rocketstream.admin.state import WhyReport
 from rocketstream.cli.failure import one_line
 from rocketstream.cli.shown import shown
+from rocketstream.cli.top.giving_back import given_back
 from rocketstream.cli.top.screen import Top
 from rocketstream.watch import Collector
 
@@ -33,7 +34,7 @@ def run(namesrv: str, interval_s: float, wanted: str, view: str) -> None:
             return admin.group_why(group, window=collector.window(group))
 
     app = Top(collector, namesrv, view=view, wanted=wanted, why=why)
-    with _log_in_last_line(app), collector:
+    with _log_in_last_line(app), given_back(), collector:
         app.run()
 
 
