@@ -1,6 +1,6 @@
 """Change the product in small ways and see the nearest tests fail: `make check-mutants`.
 
-`python -m tests.mutation [AREA ...] [--sample 100] [--seed 1] [--processes 2] [--only TEXT]`.
+`python -m tests.mutation [AREA ...] [--sample 100] [--seed 1] [--only TEXT] [--minutes 5]`.
 Law: fails when fewer than 95 of a hundred changes of an area are noticed; what nobody can notice
 stands in `equivalents.txt` with its reason and is not counted.
 """
@@ -72,7 +72,8 @@ def run(area: str, words: argparse.Namespace) -> dict[str, Any]:
             [
                 *(sys.executable, "-W", "ignore", "-m", "tests.mutation.running", area),
                 *("--sample", str(words.sample), "--seed", str(words.seed)),
-                *("--processes", str(words.processes), "--only", words.only, "--out", str(out)),
+                *("--processes", str(words.processes), "--only", words.only),
+                *("--minutes", str(words.minutes), "--out", str(out)),
             ],
             cwd=ROOT,
             # Threads do not live on in a fork: libraries must not start any when imported.
@@ -96,6 +97,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="which sample")
     parser.add_argument("--processes", type=int, default=2, help="changes at once")
     parser.add_argument("--only", default="", help="changes whose module:line has this text")
+    parser.add_argument("--minutes", type=float, default=0, help="at most so long an area")
     words = parser.parse_args()
     if unknown := set(words.areas) - set(names):
         parser.error(f"no such area: {', '.join(sorted(unknown))}; there are {', '.join(names)}")

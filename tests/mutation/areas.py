@@ -49,7 +49,19 @@ AREAS = (
             "behaviour/test_group.py",
         ),
     ),
-    Area("protocol", ("protocol",), ("protocol", "unit/broker", "unit/client")),
+    Area(
+        "protocol",
+        ("protocol",),
+        (
+            "protocol",
+            "unit/broker",
+            "unit/client/test_names.py",
+            "unit/client/test_namespace.py",
+            "unit/client/test_trace.py",
+            "server/test_send.py",
+            "server/test_sql92.py",
+        ),
+    ),
     Area("broker", ("server/broker/core",), ("unit/broker", "server")),
     Area(
         "spark",

@@ -5,6 +5,7 @@ Law: a fork answers one text and ends; what it started ends with it.
 
 from __future__ import annotations
 
+import math
 import os
 import resource
 import shutil
@@ -41,16 +42,21 @@ class _Running:
         return self.pipe
 
 
-def run(jobs: Sequence[Job], processes: int) -> Iterator[tuple[int, str]]:
+def run(jobs: Sequence[Job], processes: int, until: float = math.inf) -> Iterator[tuple[int, str]]:
     """Yield (index of a job, its answer) as they end; blocks.
 
-    ``work`` is given a function that answers and ends the process at once.
+    ``work`` is given a function that answers and ends the process at once. None is started after
+    ``until``, a time of the monotonic clock.
     """
     waiting = list(enumerate(jobs))[::-1]
     running: list[_Running] = []
     while waiting or running:
+        if time.monotonic() >= until:
+            waiting.clear()
         while waiting and len(running) < processes:
             running.append(_start(*waiting.pop()))
+        if not running:
+            return
         left = max(0.0, min(each.until for each in running) - time.monotonic())
         ended = wait([each.pipe for each in running], left)
         for each in list(running):

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import random
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -27,9 +29,9 @@ from tests.mutation.swapping import VARIABLE, Functions, functions_of, swap
 MARKS = "not interop and not long and not versions and not slow and not spark and not wheel"
 PLAIN = ("-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "tests.mutation.calm")
 # Tests for one change: the quickest that reach it, of so many seconds together.
-CHOSEN_SECONDS_MAX = 12.0
+CHOSEN_SECONDS_MAX = 6.0
 RECORDING_SECONDS_MAX = 280.0
-SURVIVED, UNREACHED = "survived", "not reached"
+SURVIVED, UNREACHED, NOT_RUN = "survived", "not reached", "not run"
 
 
 class Runner:
@@ -64,7 +66,11 @@ class Runner:
             "unfit": unfit,
             "changes": [
                 {**vars(change), "answer": answer, "tests": len(names)}
-                for change, names, answer in zip(chosen, tests, answers, strict=True)
+                for change, names, answer in sorted(
+                    zip(chosen, tests, answers, strict=True),
+                    key=lambda each: (each[0].module, each[0].number),
+                )
+                if answer != NOT_RUN
             ],
         }
         return True
@@ -77,8 +83,8 @@ class Runner:
             if self._words.only in f"{change.module}:{change.line}"
         ]
         count = min(self._words.sample or len(every), len(every))
-        picked = random.Random(self._words.seed).sample(every, count)
-        return sorted(picked, key=lambda change: (change.module, change.number))
+        # In no order: what is left undone when the time is over must be a sample too.
+        return random.Random(self._words.seed).sample(every, count)
 
     def _reach(self, items: Sequence[pytest.Item]) -> dict[str, reached.Reach]:
         files = sorted(str(file) for file in self._files.values())
@@ -111,23 +117,25 @@ class Runner:
         reach: dict[str, reached.Reach],
         functions: Functions,
     ) -> list[str]:
-        answers = [SURVIVED if names else UNREACHED for names in tests]
+        answers = [NOT_RUN if names else UNREACHED for names in tests]
 
-        def job(index: int, anew: bool) -> forks.Job:
+        def job(index: int) -> forks.Job:
             change, names = chosen[index], tests[index]
             limit = 30 + 5 * sum(reach[name].seconds for name in names)
-            if anew:
-                return forks.Job(lambda answer: _run_anew(change, names, limit), limit + 10)
             file = self._files[change.module]
             run = [items[name] for name in names]
-            return forks.Job(lambda answer: self._run(change, file, functions, run, answer), limit)
 
-        here = [at for at, names in enumerate(tests) if names and chosen[at].where]
-        for index, answer in forks.run([job(at, False) for at in here], self._words.processes):
-            answers[here[index]] = answer
-        anew = [at for at, names in enumerate(tests) if names and answers[at] == SURVIVED]
-        for index, answer in forks.run([job(at, True) for at in anew], self._words.processes):
-            answers[anew[index]] = answer
+            def work(answer: Callable[[str], None]) -> str:
+                if change.where:
+                    self._run(change, file, functions, run, answer)
+                return _run_anew(change, names, limit)
+
+            return forks.Job(work, 2 * limit + 10)
+
+        wanted = [at for at, names in enumerate(tests) if names]
+        until = time.monotonic() + 60 * self._words.minutes if self._words.minutes else math.inf
+        for index, answer in forks.run([job(at) for at in wanted], self._words.processes, until):
+            answers[wanted[index]] = answer
         return answers
 
     def _run(
@@ -137,15 +145,15 @@ class Runner:
         functions: Functions,
         items: Sequence[pytest.Item],
         answer: Callable[[str], None],
-    ) -> str:
+    ) -> None:
+        """Run tests here; a failure is answered, which ends the process."""
         if not swap(change, file, functions):
-            return SURVIVED
+            return
         self._on_failure = answer
         for index, item in enumerate(items):
             item.add_marker(pytest.mark.timeout(20))
             following = items[index + 1] if index + 1 < len(items) else None
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-        return SURVIVED
 
 
 def _run_anew(change: Change, names: Sequence[str], limit: float) -> str:
@@ -212,6 +220,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--only", default="")
+    parser.add_argument("--minutes", type=float, default=0)
     parser.add_argument("--out", type=Path, required=True)
     words = parser.parse_args()
     area = next(area for area in AREAS if area.name == words.area)

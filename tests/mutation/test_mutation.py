@@ -141,6 +141,10 @@ def test_a_fork_answers_dies_or_is_late() -> None:
     assert found == {0: forks.DIED, 1: forks.TIMED_OUT, 2: "at once", 3: "x" * 200_000}
 
 
+def test_no_fork_begins_when_the_time_is_over() -> None:
+    assert list(forks.run([forks.Job(lambda answer: "x", 60)], 1, until=0.0)) == []
+
+
 def test_a_tracer_notes_the_lines_of_its_files_in_threads_too(tmp_path: Path) -> None:
     file = tmp_path / "m.py"
     file.write_text("def first():\n    return 1\n\n\ndef other():\n    return 2\n")

@@ -309,6 +309,22 @@ def test_what_counts_for_less_than_it_may_mean_is_a_warning() -> None:
     assert document.accounts[0].default_topic_perm & (PUB | SUB) == 0
 
 
+@pytest.mark.parametrize(
+    ("entries", "version"),
+    [
+        (None, (0, 0)),
+        ([], (0, 0)),
+        ([{}], (0, 0)),
+        ([{"counter": 4}], (4, 0)),
+        ([{"timestamp": 9}], (0, 9)),
+        ([{"counter": 4, "timestamp": 9}], (4, 9)),
+    ],
+)
+def test_what_a_version_leaves_out_is_zero(entries: Any, version: tuple[int, int]) -> None:
+    document = parse_document({"dataVersion": entries})
+    assert (document.counter, document.timestamp) == version
+
+
 def test_an_empty_file_lets_nobody_in() -> None:
     assert refusal_of(join([("f", parse_document(None))]), request(310), "h")
 
@@ -355,6 +371,15 @@ def test_deleting_and_white_addresses_count_the_version_up() -> None:
     after = set_white_addresses(after, ["10.0.0.*"], 11)
     assert after["globalWhiteRemoteAddresses"] == ["10.0.0.*"]
     assert after["dataVersion"] == [{"counter": 6, "timestamp": 11}]
+
+
+def test_keys_of_seven_characters_are_long_enough() -> None:
+    dataclasses.replace(UPDATE, access_key="seven77", secret_key="seven77").check()
+
+
+def test_a_first_change_has_version_one() -> None:
+    after = set_white_addresses({}, ["10.0.0.*"], 11)
+    assert after["dataVersion"] == [{"counter": 1, "timestamp": 11}]
 
 
 @pytest.mark.parametrize(

@@ -151,3 +151,12 @@ def test_deadlines_of_answered_pulls_are_not_kept_until_then() -> None:
         assert polls.hold(held(str(number), deadline_ms=600_000))
         polls.arrived("T1", 0, 0)
     assert len(polls._deadlines) < 2_000
+
+
+def test_deadlines_of_pulls_that_still_wait_outlive_the_tidying() -> None:
+    polls: LongPolls[str] = LongPolls()
+    assert polls.hold(held("waits", queue_id=1, deadline_ms=600_000))
+    for number in range(3_000):
+        assert polls.hold(held(str(number), deadline_ms=600_000))
+        polls.arrived("T1", 0, 0)
+    assert names(polls.expired(600_000)) == ["waits"]

@@ -99,3 +99,16 @@ def test_producers_come_and_go() -> None:
     assert [m.channel for m in producers.members("pg")] == ["c"]
     assert producers.expire(NOW + 120_001) == ["c"]
     assert producers.members("pg") == []
+
+
+def test_a_producer_group_without_members_is_named_no_more() -> None:
+    producers = ProducerMembers()
+    producers.register("pg", member("a"))
+    producers.register("other", member("a"))
+    assert producers.names() == ["pg", "other"]
+    producers.unregister("pg", "a")
+    assert producers.names() == ["other"]
+    producers.channel_closed("a")
+    assert producers.names() == []
+    producers.unregister("never seen", "a")
+    assert producers.names() == []

@@ -303,3 +303,14 @@ def test_rates_are_of_their_windows() -> None:
     assert counter.rate(10_000, now_ms) == 100.0
     assert 24 < counter.rate(60_000, now_ms) < 27
     assert counter.rate(600_000, now_ms) == pytest.approx(1600 / 61)
+
+
+def test_samples_are_taken_once_a_second_and_kept_ten_minutes() -> None:
+    """Ticks that come twice as often, or late, neither crowd out the past nor lose it."""
+    counter = Counter()
+    for half_seconds in range(4_000):
+        counter.total += 1
+        counter.sample(NOW + half_seconds * 250)
+    end_ms = NOW + 3_999 * 250
+    assert counter.rates(end_ms) == [4.0, 4.0, 4.0]
+    assert len(counter._samples) == 1203
