@@ -50,7 +50,7 @@ def table(told: dict[str, Any]) -> tuple[str, float]:
     for change in told["changes"]:
         if survives(change) and not is_equivalent(change):
             place = f"src/{change['module'].replace('.', '/')}.py:{change['line']}"
-            where = change["where"] or "at import"
+            where = change["where"] or "the module"
             lines.append(
                 f"  {change['answer']}: {place} ({where}, {change['tests']} tests) "
                 f"{change['old']} -> {change['new']}"

@@ -40,6 +40,7 @@ AREAS = (
         (
             "unit/client/test_offset_stores.py",
             "unit/client/test_remote_offsets.py",
+            "unit/client/test_offset_view.py",
             "unit/client/test_push_machine.py",
             "unit/client/test_pull_machine.py",
             "unit/client/test_lite_pull_machine.py",

@@ -50,7 +50,8 @@ class Change:
         module: dotted name of the module.
         number: which of the module's changes it is.
         line: where it is in the source; ``lines`` is what a test must reach to notice it.
-        where: the function it is in, as Python qualifies it; empty where it acts at import.
+        where: the function it is in, or the name it gives a value to, as Python qualifies it.
+        at_import: whether it acts when the module is imported, as that of a default does.
         old, new: what stands there, and what stands there instead.
     """
 
@@ -59,6 +60,7 @@ class Change:
     line: int
     lines: tuple[int, int]
     where: str
+    at_import: bool
     old: str
     new: str
 
@@ -106,7 +108,8 @@ def changes_of(module: str, source: str) -> list[Change]:
             number,
             edit.line,
             edit.lines,
-            "" if edit.at_import else ".".join(edit.where),
+            ".".join(edit.where),
+            edit.at_import,
             *edit.shown,
         )
         for number, edit in enumerate(_edits(ast.parse(source)))
@@ -138,7 +141,7 @@ def _walk(node: ast.AST, place: _Place) -> Iterator[_Edit]:
                 continue
             here = inside
             if isinstance(child, ast.stmt):
-                here = _Place(inside.where, inside.at_import, _header(child))
+                here = _Place(_named(child, inside), inside.at_import, _header(child))
             for old, new in _variants(node, field, child):
                 shown = (_shown(old), _shown(new))
                 line = getattr(child, "lineno", here.lines[0])
@@ -152,10 +155,18 @@ def _inside(node: ast.AST, field: str, place: _Place) -> _Place:
     """Return where a field of a node is; the body of a function does not run at import."""
     if isinstance(node, ast.ClassDef):
         return _Place((*place.where, node.name), place.at_import, place.lines)
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and field == "body":
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         name = (*place.where, node.name)
-        return _Place(name, False, place.lines)
+        return _Place(name, place.at_import and field != "body", place.lines)
     return place
+
+
+def _named(node: ast.stmt, place: _Place) -> tuple[str, ...]:
+    """Return where a statement is; at import the name it gives a value to belongs to that."""
+    if place.at_import and isinstance(node, ast.Assign | ast.AnnAssign):
+        target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+        return (*place.where, ast.unparse(target))
+    return place.where
 
 
 def _is_unseen(node: ast.AST) -> bool:

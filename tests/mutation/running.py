@@ -126,7 +126,7 @@ class Runner:
             run = [items[name] for name in names]
 
             def work(answer: Callable[[str], None]) -> str:
-                if change.where:
+                if not change.at_import:
                     self._run(change, file, functions, run, answer)
                 return _run_anew(change, names, limit)
 
@@ -175,7 +175,7 @@ def _run_anew(change: Change, names: Sequence[str], limit: float) -> str:
 def _nearest(change: Change, file: Path, reach: dict[str, reached.Reach]) -> list[str]:
     """Return the tests for a change, by test file: quick ones that reach it."""
     first, last = change.lines
-    if change.where:
+    if not change.at_import:
         wanted = range(first, last + 1)
         able = [
             name

@@ -66,10 +66,10 @@ def imported(file: Path) -> ModuleType:
 
 def test_each_rule_makes_its_change_and_nothing_else_is_changed() -> None:
     assert told(SOURCE) == {
-        ": 3 -> 4",
-        ": 3 -> 2",
-        ": 2 -> 3",
-        ": 2 -> 1",
+        "LIMIT: 3 -> 4",
+        "LIMIT: 3 -> 2",
+        "least: 2 -> 3",
+        "least: 2 -> 1",
         "least: not values or at < 1 -> not values and at < 1",
         "least: not values or at < 1 -> not (not values or at < 1)",
         "least: at < 1 -> at <= 1",
@@ -83,8 +83,8 @@ def test_each_rule_makes_its_change_and_nothing_else_is_changed() -> None:
         "least: 0 -> -1",
         "least: 7 -> 8",
         "least: 7 -> 6",
-        ": 5 -> 6",
-        ": 5 -> 4",
+        "Room.size: 5 -> 6",
+        "Room.size: 5 -> 4",
     }
 
 
@@ -120,7 +120,7 @@ def test_a_change_of_what_is_made_at_import_is_left_to_a_new_process(tmp_path: P
     file = tmp_path / "m.py"
     file.write_text("LIMIT = 2\n", encoding="utf-8")
     (change, _) = changes_of("m", file.read_text(encoding="utf-8"))
-    assert change.where == ""
+    assert change.at_import
     assert not swap(change, file, functions_of([file]))
 
 
@@ -175,7 +175,7 @@ def test_what_was_reached_is_found_again_for_the_same_texts_alone(tmp_path: Path
 
 
 def change_told(answer: str, new: str = "n") -> dict[str, object]:
-    change = Change("rocketstream.m", 0, 3, (3, 3), "f", "o", new)
+    change = Change("rocketstream.m", 0, 3, (3, 3), "f", False, "o", new)
     return {**vars(change), "answer": answer, "tests": 2}
 
 
