@@ -19,7 +19,7 @@ from rocketstream import (
 )
 from rocketstream.client.consumer.offsets.local_store import offsets_directory, offsets_path
 from rocketstream.client.consumer.offsets.store import UNREADABLE
-from rocketstream.client.consumer.offsets.user_store import UserOffsets
+from rocketstream.client.consumer.offsets.user_store import UserOffsets, checked_store
 from rocketstream.errors import ClientStateError, ConfigurationError
 
 CLIENT, GROUP = "192.0.2.2@DEFAULT", "G_BC"
@@ -265,6 +265,7 @@ def test_a_crash_between_any_two_steps_leaves_a_whole_file(
         store.update_offset(mq(0), 10 + steps)
         store.persist_all([mq(0)])
         assert again(tmp_path).read_offset(mq(0), STORE) == 1
+        assert not list(store.path.parent.glob("*.tmp")), "what was half-way is cleared away"
         monkeypatch.undo()
 
 
@@ -448,3 +449,38 @@ def test_a_store_may_be_written_with_coroutines() -> None:
         assert store.kept == {mq(0): 8}
 
     asyncio.run(use())
+
+
+def test_what_a_consumer_is_given_as_store_is_what_it_uses() -> None:
+    store = Dict()
+    assert checked_store(store) is store
+    assert checked_store(None) is None
+    with pytest.raises(ConfigurationError, match="subclass it"):
+        checked_store({})
+
+
+def test_a_store_of_the_users_own_has_zero_noted_and_is_behind_nobody() -> None:
+    """Covers C-302: 0 is an offset."""
+    offsets = UserOffsets(Dict())
+    offsets.update_offset(mq(0), 0)
+    assert offsets.read_memory(mq(0)) == 0
+    assert offsets.overtaken([mq(0)]) == {}
+
+
+def test_a_store_is_told_whether_an_answer_is_wanted() -> None:
+    """Covers C-319."""
+    told = []
+
+    class Told(Dict):
+        def update_consume_offset_to_broker(
+            self, message_queue: MessageQueue, offset: int, is_oneway: bool = False
+        ) -> None:
+            told.append((message_queue, offset, is_oneway))
+
+    async def use() -> None:
+        offsets = UserOffsets(Told())
+        await offsets.update_consume_offset_to_broker(mq(0), 5)
+        await offsets.update_consume_offset_to_broker(mq(0), 6, True)
+
+    asyncio.run(use())
+    assert told == [(mq(0), 5, False), (mq(0), 6, True)]

@@ -558,3 +558,94 @@ def test_a_queue_that_was_put_back_on_purpose_is_said_again_until_it_is_past() -
         assert not brokers.sent
 
     run(use())
+
+
+def test_a_queue_that_comes_back_is_new_and_its_first_commit_said_twice() -> None:
+    """Covers C-318: what was confirmed of it was another time's."""
+
+    async def use() -> None:
+        brokers, store = made()
+        store.update_offset(mq(), 5)
+        await say(store, mq())
+        store.remove_offset(mq())
+        brokers.sent.clear()
+        store.update_offset(mq(), 6)
+        for _ in range(3):
+            await store.persist([mq()])
+        assert brokers.offsets() == [6, 6]
+
+    run(use())
+
+
+def test_going_back_to_what_was_confirmed_before_a_lost_answer_is_sent() -> None:
+    """The commit without an answer may have arrived: nobody knows what the broker has."""
+
+    async def use() -> None:
+        brokers, store = made()
+        store.update_offset(mq(), 20)
+        await say(store, mq())
+        store.update_offset(mq(), 30)
+        brokers.refuse = [RequestTimeoutError("late")]
+        await store.persist([mq()])
+        brokers.sent.clear()
+        store.update_offset(mq(), 20, increase_only=False)
+        await store.persist([mq()])
+        assert brokers.offsets() == [20]
+
+    run(use())
+
+
+def test_a_lost_broker_knows_no_topic_until_it_took_a_commit_of_it() -> None:
+    """Covers C-211: a queue that comes new meanwhile too."""
+
+    async def use() -> None:
+        _, store = made()
+        store.update_offset(mq(), 2)
+        await say(store, mq())
+        store.connection_lost(MASTER)
+        store.update_offset(mq(1), 5)
+        assert store.committable(mq(1)) == 0
+
+    run(use())
+
+
+def test_offsets_are_the_masters_also_after_the_route_was_asked_for() -> None:
+    """Covers C-314: broker id 0."""
+
+    async def use() -> None:
+        brokers, store = made()
+        ids: list[int] = []
+
+        def found(broker_name: str, broker_id: int) -> BrokerAddress | None:
+            ids.append(broker_id)
+            return BrokerAddress(MASTER, False) if len(ids) == 2 else None
+
+        brokers.find_for_subscribe = found  # type: ignore[method-assign]
+        await store.update_consume_offset_to_broker(mq(), 1)
+        assert ids == [0, 0]
+
+    run(use())
+
+
+def test_a_failing_commit_and_a_failing_question_are_told_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def use() -> None:
+        brokers, store = made()
+        store.update_offset(mq(), 2)
+        await say(store, mq())
+        store.update_offset(mq(), 3)
+        busy = SystemBusyError(2, "busy")
+        brokers.refuse = [busy, busy]
+        await store.persist([mq()])
+        await store.persist([mq()])
+        assert [line for line in caplog.messages if "storing offsets of g" in line] == [
+            f"storing offsets of g in {mq()} failed: {busy}; it is tried again"
+        ]
+        store.connection_lost(MASTER)
+        brokers.stored[mq()] = busy
+        await store.persist([mq()])
+        await store.persist([mq()])
+        assert sum("asking for offsets of g" in line for line in caplog.messages) == 1
+
+    run(use())
