@@ -380,6 +380,9 @@ def test_a_namespace_is_put_on_and_taken_off(cluster: Cluster, names: Names) -> 
         (mq,) = consumer.fetch_subscribe_message_queues(names.topic)
         assert mq.topic == names.topic
         result = consumer.pull(mq, None, 0, 32)
-        assert {message.topic for message in result.msg_found_list} == {names.topic}
+        pulled = result.msg_found_list
+        assert {message.topic for message in pulled} == {names.topic}
+        looked_up = consumer.view_message(names.topic, pulled[0].offset_msg_id)
+        assert (looked_up.topic, looked_up.body) == (names.topic, pulled[0].body)
         consumer.update_consume_offset(mq, 3)
     assert cluster.committed(f"ns%{names.group}", f"ns%{names.topic}", 1) == [3]

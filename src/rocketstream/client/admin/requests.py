@@ -1,6 +1,7 @@
-"""What producers and pull consumers ask about queues and stored messages (upstream's MQAdminImpl).
+"""What every client asks about topics, queues and stored messages (upstream's MQAdminImpl).
 
-Law: coroutines on the instance's loop; each asks the queue's master, found by its name.
+Law: coroutines on the instance's loop; each asks the queue's master, found by its name. Topics are
+the user's on this side and the servers' on the other (C-148).
 """
 
 from __future__ import annotations
@@ -38,20 +39,24 @@ from rocketstream.protocol.names import check_topic, is_system_topic
 from rocketstream.transport.addresses import format_address
 
 if TYPE_CHECKING:
+    from rocketstream.client.config import ClientConfig
     from rocketstream.client.instance.mq_client import MQClientInstance
 
 logger = logging.getLogger("rocketstream.client")
 
 CREATE_TOPIC_TRIES = 5
+UNIT_FLAG = 1
+"""Marks topics of clients in unit mode (TopicSysFlag)."""
 QUERY_TIMEOUT_MS = 24_000
 _UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
 
 
 class MQAdmin:
-    """Questions about queues and messages; belongs to the loop of its instance."""
+    """Questions of one client; belongs to the loop of its instance."""
 
-    def __init__(self, instance: MQClientInstance) -> None:
+    def __init__(self, instance: MQClientInstance, config: ClientConfig) -> None:
         self._instance = instance
+        self._config = config
 
     # --- topics -----------------------------------------------------------------------------------
 
@@ -65,6 +70,7 @@ class MQAdmin:
             RouteNotFoundError: ``key`` has no route.
             RocketMQError: no broker created it; the last one's error.
         """
+        key, new_topic = map(self._config.with_namespace, (key, new_topic))
         check_topic(new_topic)
         if is_system_topic(new_topic):
             raise ConfigurationError(f"The topic[{new_topic}] is conflict with system topic.")
@@ -73,7 +79,7 @@ class MQAdmin:
         brokers = await self._masters_of(key)
         header = CreateTopicRequestHeader(
             new_topic, key, queue_num, queue_num, Perm.READ | Perm.WRITE, "SINGLE_TAG",
-            topic_sys_flag, False,
+            topic_sys_flag | (UNIT_FLAG if self._config.unit_mode else 0), False,
         )  # fmt: skip
         results = await asyncio.gather(
             *(self._create_at(address, header) for address in brokers), return_exceptions=True
@@ -116,23 +122,25 @@ class MQAdmin:
 
     async def search_offset(self, mq: MessageQueue, timestamp_ms: int) -> int:
         """Return the offset nearest to a store time (C-372)."""
-        return await self._instance.api.search_offset(await self._address(mq), mq, timestamp_ms)
+        address, queue = await self._found(mq)
+        return await self._instance.api.search_offset(address, queue, timestamp_ms)
 
     async def max_offset(self, mq: MessageQueue) -> int:
         """Return the offset the next message of ``mq`` will get."""
-        return await self._instance.api.max_offset(await self._address(mq), mq)
+        return await self._instance.api.max_offset(*await self._found(mq))
 
     async def min_offset(self, mq: MessageQueue) -> int:
         """Return the offset of the oldest message still in ``mq``."""
-        header = GetMinOffsetRequestHeader(mq.topic, mq.queue_id, bname=mq.broker_name)
-        answer = await self._ask(await self._address(mq), RequestCode.GET_MIN_OFFSET, header)
+        address, (topic, broker_name, queue_id) = await self._found(mq)
+        header = GetMinOffsetRequestHeader(topic, queue_id, bname=broker_name)
+        answer = await self._ask(address, RequestCode.GET_MIN_OFFSET, header)
         return answer.header(GetMinOffsetResponseHeader).offset
 
     async def earliest_msg_store_time(self, mq: MessageQueue) -> int:
         """Return when the oldest message of ``mq`` was stored, ms since 1970; -1 if it is empty."""
-        header = GetEarliestMsgStoretimeRequestHeader(mq.topic, mq.queue_id, bname=mq.broker_name)
-        code = RequestCode.GET_EARLIEST_MSG_STORETIME
-        answer = await self._ask(await self._address(mq), code, header)
+        address, (topic, broker_name, queue_id) = await self._found(mq)
+        header = GetEarliestMsgStoretimeRequestHeader(topic, queue_id, bname=broker_name)
+        answer = await self._ask(address, RequestCode.GET_EARLIEST_MSG_STORETIME, header)
         return answer.header(GetEarliestMsgStoretimeResponseHeader).timestamp
 
     # --- messages ---------------------------------------------------------------------------------
@@ -143,7 +151,11 @@ class MQAdmin:
         Raises:
             OffsetNotFoundError: there is none.
         """
+        topic = self._config.with_namespace(topic)
         check_topic(topic)
+        return self._seen([await self._view(topic, msg_id)])[0]
+
+    async def _view(self, topic: str, msg_id: str) -> MessageExt:
         brokers = await self._brokers_of(topic)
         addresses = {a for data in brokers for a in data.broker_addrs.values()}
         try:
@@ -180,8 +192,15 @@ class MQAdmin:
         """
         if max_num < 1:
             raise ConfigurationError(f"max_num must be at least 1, not {max_num}")
+        topic = self._config.with_namespace(topic)
         found = await self._query(topic, key, max_num, begin_ms, end_ms, unique=False)
-        return [message for message in found if key in (message.keys or "").split(" ")][:max_num]
+        having = [message for message in found if key in (message.keys or "").split(" ")]
+        return self._seen(having[:max_num])
+
+    def _seen(self, messages: list[MessageExt]) -> list[MessageExt]:
+        for message in messages:
+            message.topic = self._config.without_namespace(message.topic)
+        return messages
 
     async def _query(
         self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int, *, unique: bool
@@ -214,7 +233,8 @@ class MQAdmin:
 
     # --- asking -----------------------------------------------------------------------------------
 
-    async def _address(self, mq: MessageQueue) -> str:
+    async def _found(self, mq: MessageQueue) -> tuple[str, MessageQueue]:
+        mq = self._config.queue_with_namespace(mq)
         routes = self._instance.routes
         address = routes.master(mq.broker_name)
         if address is None:
@@ -224,7 +244,7 @@ class MQAdmin:
             raise RouteNotFoundError(
                 f"The broker[{mq.broker_name}] not exist", broker=mq.broker_name
             )
-        return address
+        return address, mq
 
     async def _ask(self, address: str, code: int, header: Header) -> RemotingCommand:
         api = self._instance.api

@@ -24,13 +24,11 @@ from rocketstream.model import MessageQueue
 from rocketstream.protocol.codes import RequestCode, version_ordinal
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import RecallMessageRequestHeader, RecallMessageResponseHeader
-from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.protocol.names import DLQ_PREFIX, RETRY_PREFIX, check_topic
 
 logger = logging.getLogger("rocketstream.client")
 
 TIMER_VERSION = version_ordinal(5, 0, 0)
-UNIT_FLAG = 1
 
 
 class ProducerCalls:
@@ -40,7 +38,7 @@ class ProducerCalls:
         self._sender = sender
         self._instance = sender.instance
         self._config = config
-        self._admin = MQAdmin(sender.instance)
+        self.admin = MQAdmin(sender.instance, config)
 
     async def announce(self, topics: Iterable[str]) -> None:
         """Have routes of topics and tell their brokers who we are; failures are logged."""
@@ -51,56 +49,12 @@ class ProducerCalls:
                 logger.info("no route of topic %s yet: %s", topic, error)
         await self._instance.heartbeat()
 
-    # --- topics and offsets -----------------------------------------------------------------------
+    # --- topics -----------------------------------------------------------------------------------
 
     async def publish_queues(self, topic: str) -> list[MessageQueue]:
         """Return the queues messages of ``topic`` can be sent to."""
         found = await self._sender.publish_queues(self._config.with_namespace(topic))
         return self._config.queues_without_namespace(found)
-
-    async def create_topic(
-        self, key: str, new_topic: str, queue_num: int, topic_sys_flag: int
-    ) -> None:
-        """Create a topic on the brokers that have ``key``."""
-        wrap = self._config.with_namespace
-        flags = topic_sys_flag | (UNIT_FLAG if self._config.unit_mode else 0)
-        await self._admin.create_topic(wrap(key), wrap(new_topic), queue_num, flags)
-
-    async def search_offset(self, mq: MessageQueue, timestamp_ms: int) -> int:
-        """Return the offset nearest to a store time."""
-        return await self._admin.search_offset(self._wrapped(mq), timestamp_ms)
-
-    async def max_offset(self, mq: MessageQueue) -> int:
-        """Return the end of a queue."""
-        return await self._admin.max_offset(self._wrapped(mq))
-
-    async def min_offset(self, mq: MessageQueue) -> int:
-        """Return the begin of a queue."""
-        return await self._admin.min_offset(self._wrapped(mq))
-
-    async def earliest_msg_store_time(self, mq: MessageQueue) -> int:
-        """Return when the oldest message was stored."""
-        return await self._admin.earliest_msg_store_time(self._wrapped(mq))
-
-    async def view_message(self, topic: str, msg_id: str) -> MessageExt:
-        """Return the message with an id."""
-        wrapped = self._config.with_namespace(topic)
-        return self._unwrapped(await self._admin.view_message(wrapped, msg_id))
-
-    async def query_message(
-        self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int
-    ) -> list[MessageExt]:
-        """Return the messages with a key."""
-        wrapped = self._config.with_namespace(topic)
-        found = await self._admin.query_message(wrapped, key, max_num, begin_ms, end_ms)
-        return [self._unwrapped(message) for message in found]
-
-    def _wrapped(self, mq: MessageQueue) -> MessageQueue:
-        return self._config.queue_with_namespace(mq)
-
-    def _unwrapped(self, message: MessageExt) -> MessageExt:
-        message.topic = self._config.without_namespace(message.topic)
-        return message
 
     # --- timed messages ---------------------------------------------------------------------------
 

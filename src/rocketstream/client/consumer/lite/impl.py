@@ -66,7 +66,7 @@ class LitePullConsumerImpl:
         self.instance = instance
         self.loop = asyncio.get_running_loop()
         self.store = store
-        self.admin = MQAdmin(instance)
+        self.admin = MQAdmin(instance, instance.config)
         self.lock = threading.Lock()
         self.cache = LiteCache(
             LiteBounds(

@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import Self, Unpack
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream.client.admin.faces import AsyncAdmin
+from rocketstream.client.admin.requests import MQAdmin
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.consumer.pull.base import Expression, PullConsumerBase, check_pull
 from rocketstream.client.consumer.pull.impl import PullConsumerImpl
@@ -20,7 +22,7 @@ from rocketstream.model import MessageQueue
 from rocketstream.protocol.message_ext import MessageExt
 
 
-class AsyncPullConsumer(PullConsumerBase):
+class AsyncPullConsumer(PullConsumerBase, AsyncAdmin):
     """Pulls queues the caller chooses from offsets the caller keeps.
 
     Arguments, settings and errors are those of ``rocketstream.PullConsumer``; listeners may be
@@ -172,43 +174,10 @@ class AsyncPullConsumer(PullConsumerBase):
         group = None if not consumer_group else self.config.with_namespace(consumer_group)
         await self._running().send_message_back(msg, delay_level, broker_name, group)
 
-    # --- looking up -------------------------------------------------------------------------------
-
-    async def max_offset(self, message_queue: MessageQueue) -> int:
-        """Return the offset the next message of a queue will get."""
-        return await self._running().admin.max_offset(self._inside(message_queue))
-
-    async def min_offset(self, message_queue: MessageQueue) -> int:
-        """Return the offset of a queue's oldest message."""
-        return await self._running().admin.min_offset(self._inside(message_queue))
-
-    async def search_offset(self, message_queue: MessageQueue, timestamp_ms: int) -> int:
-        """Return the offset nearest to a store time, ms since 1970 (C-372)."""
-        return await self._running().admin.search_offset(self._inside(message_queue), timestamp_ms)
-
-    async def earliest_msg_store_time(self, message_queue: MessageQueue) -> int:
-        """Return when a queue's oldest message was stored, ms since 1970; -1 if it is empty."""
-        return await self._running().admin.earliest_msg_store_time(self._inside(message_queue))
-
-    async def view_message(self, topic: str, msg_id: str) -> MessageExt:
-        """Return one message by the broker's id or the sender's (UNIQ_KEY)."""
-        return await self._running().admin.view_message(self.config.with_namespace(topic), msg_id)
-
-    async def query_message(
-        self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int
-    ) -> list[MessageExt]:
-        """Return the messages with a key stored between two times, ms since 1970."""
-        name = self.config.with_namespace(topic)
-        return await self._running().admin.query_message(name, key, max_num, begin_ms, end_ms)
-
-    async def create_topic(
-        self, key: str, new_topic: str, queue_num: int, topic_sys_flag: int = 0
-    ) -> None:
-        """Create a topic on every master that has the topic ``key``, such as TBW102."""
-        name = self.config.with_namespace(new_topic)
-        await self._running().admin.create_topic(key, name, queue_num, topic_sys_flag)
-
     # --- inside -----------------------------------------------------------------------------------
+
+    def _admin(self) -> MQAdmin:
+        return self._running().admin
 
     def _running(self) -> PullConsumerImpl:
         if self.state is not ServiceState.RUNNING or self._engine is None or self._impl is None:

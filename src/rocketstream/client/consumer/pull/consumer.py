@@ -12,6 +12,8 @@ from concurrent.futures import CancelledError, Future
 from typing import Any, Final, Protocol, Self, TypeVar, Unpack
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream.client.admin.faces import SyncAdmin
+from rocketstream.client.admin.requests import MQAdmin
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.consumer.pull.base import Expression, PullConsumerBase, check_pull
 from rocketstream.client.consumer.pull.impl import PullConsumerImpl
@@ -44,7 +46,7 @@ AnyCallback = PullCallback | Callable[["Future[PullResult]"], object]
 _NONE_GIVEN: Final = object()
 
 
-class PullConsumer(PullConsumerBase):
+class PullConsumer(PullConsumerBase, SyncAdmin):
     """Pulls queues the caller chooses from offsets the caller keeps; thread safe.
 
     ``start`` it; leaving it as a context manager shuts it down. The expression goes along with
@@ -347,54 +349,10 @@ class PullConsumer(PullConsumerBase):
         group = None if not consumer_group else self.config.with_namespace(consumer_group)
         self._call(lambda impl: impl.send_message_back(msg, delay_level, broker_name, group))
 
-    # --- looking up -------------------------------------------------------------------------------
-
-    def max_offset(self, message_queue: MessageQueue) -> int:
-        """Return the offset the next message of a queue will get."""
-        inside = self._inside(message_queue)
-        return self._call(lambda impl: impl.admin.max_offset(inside))
-
-    def min_offset(self, message_queue: MessageQueue) -> int:
-        """Return the offset of a queue's oldest message."""
-        inside = self._inside(message_queue)
-        return self._call(lambda impl: impl.admin.min_offset(inside))
-
-    def search_offset(self, message_queue: MessageQueue, timestamp_ms: int) -> int:
-        """Return the offset nearest to a store time, ms since 1970 (C-372)."""
-        inside = self._inside(message_queue)
-        return self._call(lambda impl: impl.admin.search_offset(inside, timestamp_ms))
-
-    def earliest_msg_store_time(self, message_queue: MessageQueue) -> int:
-        """Return when a queue's oldest message was stored, ms since 1970; -1 if it is empty."""
-        inside = self._inside(message_queue)
-        return self._call(lambda impl: impl.admin.earliest_msg_store_time(inside))
-
-    def view_message(self, topic: str, msg_id: str) -> MessageExt:
-        """Return one message by the broker's id or the sender's (UNIQ_KEY).
-
-        Raises:
-            BrokerError: there is no such message.
-        """
-        name = self.config.with_namespace(topic)
-        return self._call(lambda impl: impl.admin.view_message(name, msg_id))
-
-    def query_message(
-        self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int
-    ) -> list[MessageExt]:
-        """Return the messages with a key stored between two times, ms since 1970."""
-        name = self.config.with_namespace(topic)
-        return self._call(
-            lambda impl: impl.admin.query_message(name, key, max_num, begin_ms, end_ms)
-        )
-
-    def create_topic(
-        self, key: str, new_topic: str, queue_num: int, topic_sys_flag: int = 0
-    ) -> None:
-        """Create a topic on every master that has the topic ``key``, such as TBW102."""
-        name = self.config.with_namespace(new_topic)
-        self._call(lambda impl: impl.admin.create_topic(key, name, queue_num, topic_sys_flag))
-
     # --- inside -----------------------------------------------------------------------------------
+
+    def _ask(self, question: Callable[[MQAdmin], Coroutine[Any, Any, T]]) -> T:
+        return self._call(lambda impl: question(impl.admin))
 
     def _call(self, call: Callable[[PullConsumerImpl], Coroutine[Any, Any, T]]) -> T:
         engine, impl = self._running()

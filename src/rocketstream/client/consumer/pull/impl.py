@@ -70,7 +70,7 @@ class PullConsumerImpl:
         self.message_model = settings.message_model
         self.instance = instance
         self.store = store
-        self.admin = MQAdmin(instance)
+        self.admin = MQAdmin(instance, instance.config)
         self._settings = settings
         self._listeners = listeners
         self._pulled: set[str] = set()

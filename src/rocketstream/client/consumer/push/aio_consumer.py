@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from typing import Literal, Self, Unpack, overload
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
+from rocketstream.client.admin.faces import AsyncAdmin
+from rocketstream.client.admin.requests import MQAdmin
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.consumer.listener import (
     AnyConcurrentListener,
@@ -31,7 +33,7 @@ from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.protocol.subscription import EXPRESSION_TAG
 
 
-class AsyncPushConsumer(PushConsumerBase):
+class AsyncPushConsumer(PushConsumerBase, AsyncAdmin):
     """Consumes topics as a member of a group; leaving it as an async context manager ends it.
 
     Arguments, settings and errors are those of ``rocketstream.PushConsumer``. A coroutine listener
@@ -200,38 +202,6 @@ class AsyncPushConsumer(PushConsumerBase):
         """Return all queues of a topic, sorted, whoever has them."""
         return await self._calls().fetch_subscribe_message_queues(topic)
 
-    async def create_topic(
-        self, key: str, new_topic: str, queue_num: int, topic_sys_flag: int = 0
-    ) -> None:
-        """Create a topic on every broker that has the topic ``key``, ``TBW102`` for one."""
-        await self._calls().create_topic(key, new_topic, queue_num, topic_sys_flag)
-
-    async def search_offset(self, message_queue: MessageQueue, timestamp_ms: int) -> int:
-        """Return the offset nearest to a store time, ms since 1970 (C-372)."""
-        return await self._calls().search_offset(message_queue, timestamp_ms)
-
-    async def max_offset(self, message_queue: MessageQueue) -> int:
-        """Return the offset the next message of a queue will get."""
-        return await self._calls().max_offset(message_queue)
-
-    async def min_offset(self, message_queue: MessageQueue) -> int:
-        """Return the offset of the oldest message still in a queue."""
-        return await self._calls().min_offset(message_queue)
-
-    async def earliest_msg_store_time(self, message_queue: MessageQueue) -> int:
-        """Return when the oldest message of a queue was stored, ms since 1970; -1 without one."""
-        return await self._calls().earliest_msg_store_time(message_queue)
-
-    async def view_message(self, topic: str, msg_id: str) -> MessageExt:
-        """Return the message with an id, the broker's or the sender's."""
-        return await self._calls().view_message(topic, msg_id)
-
-    async def query_message(
-        self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int
-    ) -> list[MessageExt]:
-        """Return up to ``max_num`` messages with a key, stored between two times."""
-        return await self._calls().query_message(topic, key, max_num, begin_ms, end_ms)
-
     async def send_message_back(
         self, message: MessageExt, delay_level: int, broker_name: str | None = None
     ) -> None:
@@ -245,6 +215,9 @@ class AsyncPushConsumer(PushConsumerBase):
     async def update_core_pool_size(self, core_pool_size: int) -> bool:
         """Change how many listener calls there may be at once; tell whether it can be that many."""
         return await self._calls().update_core_pool_size(core_pool_size)
+
+    def _admin(self) -> MQAdmin:
+        return self._calls().admin
 
     def _calls(self) -> PushCalls:
         return PushCalls(self._running())

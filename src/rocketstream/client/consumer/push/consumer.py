@@ -11,6 +11,8 @@ from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream._util.waiting import Latch
+from rocketstream.client.admin.faces import SyncAdmin
+from rocketstream.client.admin.requests import MQAdmin
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.consumer.listener import (
     ConcurrentListener,
@@ -35,7 +37,7 @@ from rocketstream.protocol.subscription import EXPRESSION_TAG
 T = TypeVar("T")
 
 
-class PushConsumer(PushConsumerBase):
+class PushConsumer(PushConsumerBase, SyncAdmin):
     """Consumes topics as a member of a group; leaving it as a context manager shuts it down.
 
     Subscribe, set the listener, then ``start``.
@@ -293,42 +295,6 @@ class PushConsumer(PushConsumerBase):
         """Return all queues of a topic, sorted, whoever has them."""
         return self._call(lambda calls: calls.fetch_subscribe_message_queues(topic))
 
-    def create_topic(
-        self, key: str, new_topic: str, queue_num: int, topic_sys_flag: int = 0
-    ) -> None:
-        """Create a topic on every broker that has the topic ``key``, ``TBW102`` for one."""
-        self._call(lambda calls: calls.create_topic(key, new_topic, queue_num, topic_sys_flag))
-
-    def search_offset(self, message_queue: MessageQueue, timestamp_ms: int) -> int:
-        """Return the offset nearest to a store time, ms since 1970 (C-372)."""
-        return self._call(lambda calls: calls.search_offset(message_queue, timestamp_ms))
-
-    def max_offset(self, message_queue: MessageQueue) -> int:
-        """Return the offset the next message of a queue will get."""
-        return self._call(lambda calls: calls.max_offset(message_queue))
-
-    def min_offset(self, message_queue: MessageQueue) -> int:
-        """Return the offset of the oldest message still in a queue."""
-        return self._call(lambda calls: calls.min_offset(message_queue))
-
-    def earliest_msg_store_time(self, message_queue: MessageQueue) -> int:
-        """Return when the oldest message of a queue was stored, ms since 1970; -1 without one."""
-        return self._call(lambda calls: calls.earliest_msg_store_time(message_queue))
-
-    def view_message(self, topic: str, msg_id: str) -> MessageExt:
-        """Return the message with an id, the broker's or the sender's.
-
-        Raises:
-            OffsetNotFoundError: there is none.
-        """
-        return self._call(lambda calls: calls.view_message(topic, msg_id))
-
-    def query_message(
-        self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int
-    ) -> list[MessageExt]:
-        """Return up to ``max_num`` messages with a key, stored between two times."""
-        return self._call(lambda calls: calls.query_message(topic, key, max_num, begin_ms, end_ms))
-
     def send_message_back(
         self, message: MessageExt, delay_level: int, broker_name: str | None = None
     ) -> None:
@@ -351,6 +317,9 @@ class PushConsumer(PushConsumerBase):
     def update_core_pool_size(self, core_pool_size: int) -> bool:
         """Change how many listener calls there may be at once; tell whether it can be that many."""
         return self._call(lambda calls: calls.update_core_pool_size(core_pool_size))
+
+    def _ask(self, question: Callable[[MQAdmin], Coroutine[Any, Any, T]]) -> T:
+        return self._call(lambda calls: question(calls.admin))
 
     def _call(self, call: Callable[[PushCalls], Coroutine[Any, Any, T]]) -> T:
         engine, impl = self._running()
