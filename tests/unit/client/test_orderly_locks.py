@@ -289,7 +289,7 @@ def test_a_long_run_of_batches_is_interrupted_for_others(
 
 def test_queues_take_turns_when_there_are_too_few_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Covers C-282: a queue that always has messages does not keep the others waiting."""
-    monkeypatch.setattr("rocketstream.client.consumer.consume.turns.TURN_SHARE_MS", 0.0)
+    monkeypatch.setattr("rocketstream.client.core.orderly_turn.TURN_SHARE_MS", 0.0)
     entered, opened = threading.Event(), threading.Event()
     of_the_second: list[bool] = []
 

@@ -158,11 +158,11 @@ class OrderlyMember(Member):
         del_at = number % len(self.service.ready)
         request = self.service.ready[del_at]
         del self.service.ready[del_at]
-        self._take(request, self.world.clock.monotonic_ms(), first=True)
+        self._take(request, self.world.clock.monotonic_ms())
 
-    def _take(self, request: PullRequest, began_ms: float, first: bool = False) -> None:
+    def _take(self, request: PullRequest, began_ms: float) -> None:
         world = cast("OrderlyWorld", self.world)
-        batch = self.service.next_batch(request, began_ms, first)
+        batch = self.service.next_batch(request, began_ms)
         if batch is None:
             return
         world.check_taken(self, request, batch)
@@ -548,11 +548,9 @@ class OrderlyLedger(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 4))
     def take(self, count: int) -> None:
-        self.queue.consuming = True
         expected = self.waiting[:count]
         batch = [m.queue_offset for m in self.queue.take(count)]
         assert batch == expected
-        assert self.queue.consuming is bool(batch)
         self.waiting = self.waiting[count:]
         self.taken = sorted(self.taken + batch)
         self.batch = batch

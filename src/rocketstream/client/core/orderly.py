@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Protocol, TypeVar
 
+from rocketstream.client.core.orderly_state import TRANSITIONS, Stage, TurnEvent, refusal
 from rocketstream.client.core.process_queue import M, ProcessQueue, Queued
 from rocketstream.late import dataclass
 from rocketstream.model import ConsumeOrderlyStatus, MessageQueue
@@ -88,21 +89,35 @@ class OrderlyProcessQueue(ProcessQueue):
 
     Attributes:
         lease: the broker lock; None where none is needed (broadcasting, C-555).
-        consuming: a turn is under way or sure to come; whoever finds it unset begins one (C-237).
-        in_hand: a batch is with the listener, or its outcome is being settled.
+        stage: how far the queue is with its turn; to be read, ``turned`` changes it (C-237).
     """
 
-    __slots__ = ("_taken", "_waiting", "consuming", "in_hand", "lease")
+    __slots__ = ("_taken", "_waiting", "lease", "stage")
 
     def __init__(
         self, message_queue: MessageQueue, generation: int, now_ms: float, lease: Lease | None
     ) -> None:
         super().__init__(message_queue, generation, now_ms)
         self.lease = lease
-        self.consuming = False
-        self.in_hand = False
+        self.stage = Stage.IDLE
         self._taken: dict[int, Queued] = {}
         self._waiting: deque[int] = deque()
+
+    def turned(self, event: TurnEvent) -> None:
+        """Note what happened to the turn.
+
+        Raises:
+            InternalError: that cannot happen at this stage: a mistake of rocketstream itself.
+        """
+        try:
+            self.stage = TRANSITIONS[self.stage, event]
+        except KeyError:
+            raise refusal(self.stage, event) from None
+
+    @property
+    def in_hand(self) -> bool:
+        """Whether a batch is with the listener, or its answer is being carried out."""
+        return self.stage is Stage.IN_HAND or self.stage is Stage.GIVING_UP
 
     @property
     def max_span(self) -> int:
@@ -132,15 +147,17 @@ class OrderlyProcessQueue(ProcessQueue):
         return added
 
     def take(self, count: int) -> list[Queued]:
-        """Take up to ``count`` of the smallest offsets; none left ends the turn (C-243)."""
+        """Take up to ``count`` of the smallest offsets (C-243)."""
         waiting, cached, taken = self._waiting, self._messages, self._taken
+        if count == 1 and waiting:  # the default, and each message costs it
+            offset = waiting.popleft()
+            taken[offset] = message = cached[offset]
+            return [message]
         batch: list[Queued] = []
         while waiting and len(batch) < count:
             offset = waiting.popleft()
             taken[offset] = message = cached[offset]
             batch.append(message)
-        if not batch:
-            self.consuming = False
         return batch
 
     def commit(self, now_ms: float = 0.0) -> int:

@@ -1,7 +1,7 @@
 """The orderly consume services: worker threads for plain listeners, tasks for coroutine ones.
 
 Law: calls the listener and nothing else; what may be taken and what a status does is decided in
-``turns`` (upstream's ConsumeMessageOrderlyService).
+``core.orderly_turn``, and carried out in ``turns`` (upstream's ConsumeMessageOrderlyService).
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from rocketstream.client.consumer.consume.turns import (
     STATS_INTERVAL_MS,
     OrderlyParts,
     OrderlyService,
-    ledger_of,
 )
 from rocketstream.client.consumer.listener import ConsumeOrderlyContext
 from rocketstream.client.hooks import ConsumeMessageContext
@@ -174,7 +173,7 @@ class ConsumeMessageOrderlyService(OrderlyService):
         call, takes_context = self.listener.call, self.listener.takes_context
         plain = not (takes_context or self.watch.hooks)
         began_ms = turn.began_ms
-        batch = self.next_batch(request, began_ms, first=True)
+        batch = self.next_batch(request, began_ms)
         while batch is not None:
             if not plain:
                 turn.before(batch)
@@ -197,7 +196,7 @@ class ConsumeMessageOrderlyService(OrderlyService):
             if status is _SUCCESS and turn.context.auto_commit:
                 batch = self.advance(request, began_ms)
             elif self.settle(request, batch, status, turn.context):
-                batch = self.next_batch(request, began_ms, first=False)
+                batch = self.next_batch(request, began_ms)
             else:
                 return
 
@@ -246,7 +245,7 @@ class AsyncOrderlyService(OrderlyService):
             try:
                 await self._consume(request, turn)
             except asyncio.CancelledError:
-                ledger_of(request).in_hand = False
+                self.cut_off(request)
                 raise
             except Exception:
                 logger.exception("consuming %s failed; its batch comes again", mq)
@@ -259,7 +258,7 @@ class AsyncOrderlyService(OrderlyService):
     async def _consume(self, request: PullRequest, turn: _Turn) -> None:
         call, takes_context = self.listener.call, self.listener.takes_context
         yielded_ms = turn.began_ms
-        batch = self.next_batch(request, turn.began_ms, first=True)
+        batch = self.next_batch(request, turn.began_ms)
         while batch is not None:
             turn.before(batch)
             given = batch[:]
@@ -280,4 +279,4 @@ class AsyncOrderlyService(OrderlyService):
                 # A listener that never suspends must not keep the loop from its sockets.
                 yielded_ms = now_ms
                 await asyncio.sleep(0)
-            batch = self.next_batch(request, turn.began_ms, first=False)
+            batch = self.next_batch(request, turn.began_ms)

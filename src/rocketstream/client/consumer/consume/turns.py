@@ -1,8 +1,9 @@
-"""Turns of queues consumed in order: who may consume which queue when, and what a status does.
+"""Turns of queues consumed in order: carries out what ``core.orderly_turn`` decides.
 
 Law: at most one listener call per queue at a time, whatever generation; locks, timers and hand-over
-belong to the loop, taking a batch and settling it to whoever calls the listener (upstream's
-ConsumeMessageOrderlyService, C-279 to C-298, with C-556 to C-560 and C-590 put right).
+belong to the loop, taking a batch and settling it to whoever calls the listener, each under the
+lock of its queue (upstream's ConsumeMessageOrderlyService, C-279 to C-298, with C-556 to C-560 and
+C-590 put right).
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, cast
 
 from rocketstream.client.consumer.consume.calls import CallWatch, consume_directly
@@ -23,18 +23,19 @@ from rocketstream.client.consumer.listener import ConsumeOrderlyContext, Listene
 from rocketstream.client.consumer.push.send_back import SendBack
 from rocketstream.client.consumer.queue_locks import LockAnswers, QueueLocks
 from rocketstream.client.core.orderly import (
-    LOCK_RETRY_FAILED_MS,
-    LOCK_RETRY_MS,
-    LOCK_RETRY_RUNNING_MS,
-    RESUME_MS,
     Lease,
     OrderlyProcessQueue,
     OrderlyTimes,
-    Step,
     orderly_max_reconsume_times,
-    split_by_tries,
-    step_of,
-    suspend_ms,
+)
+from rocketstream.client.core.orderly_turn import (
+    AskLock,
+    Ending,
+    GiveUp,
+    GoOn,
+    OrderlyTurns,
+    Resume,
+    Rota,
 )
 from rocketstream.client.core.settings import PushConsumerSettings
 from rocketstream.errors import RocketMQError
@@ -47,8 +48,6 @@ logger = logging.getLogger("rocketstream.client")
 REFUSED_RETRY_MS = (500, 500, 1_000, 2_000)
 """Pauses before a queue somebody else still has is asked for again (C-560); the last one stays."""
 STATS_INTERVAL_MS = 1_000
-TURN_SHARE_MS = 20.0
-"""A turn lasts this long at most while other queues wait for a worker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +84,13 @@ class OrderlyService(ABC):
         self.watch = parts.watch
         self._book = parts.book
         self._send_back = parts.send_back
-        self._batch_size = settings.consume_message_batch_max_size
-        self._suspend_ms = settings.suspend_current_queue_time_ms
-        self._max_times = orderly_max_reconsume_times(settings.max_reconsume_times)
+        self._decide = OrderlyTurns(
+            settings.consume_message_batch_max_size,
+            orderly_max_reconsume_times(settings.max_reconsume_times),
+            settings.suspend_current_queue_time_ms,
+            parts.times.turn_max_ms,
+            self._others_wait,
+        )
         self._locks = parts.locks
         self._rebalance_soon = parts.rebalance_soon
         self._times = parts.times
@@ -95,8 +98,7 @@ class OrderlyService(ABC):
         self._loop = asyncio.get_running_loop()
         self._ledgers: dict[MessageQueue, OrderlyProcessQueue] = {}
         self._granted: dict[MessageQueue, float] = {}
-        self._turns: dict[MessageQueue, PullRequest] = {}
-        self._successors: dict[MessageQueue, PullRequest] = {}
+        self._turns: Rota[PullRequest] = Rota()
         self._kept: set[MessageQueue] = set()
         self._freed = asyncio.Event()
         self._timers: set[asyncio.TimerHandle] = set()
@@ -106,7 +108,7 @@ class OrderlyService(ABC):
         self._renewal: asyncio.Task[None] | None = None
         self._refusals = 0
         self._retry: asyncio.TimerHandle | None = None
-        self._stopping = self._closed = False
+        self._closed = False
 
     # --- what a driver provides -------------------------------------------------------------------
 
@@ -149,7 +151,7 @@ class OrderlyService(ABC):
         """
         if self._locks is None:
             return mqs
-        if self._renewal is None and not self._stopping:
+        if self._renewal is None and not self._decide.stopping:
             self._renewal = self._loop.create_task(self._renew_forever())
         await self._unlock_unused(keep=mqs)
         answers = await self._locks.lock(mqs)
@@ -213,7 +215,7 @@ class OrderlyService(ABC):
             await self._locks.unlock([mq for mq in unused if mq not in self._ledgers])
 
     def _ask_again_soon(self) -> None:
-        if self._retry is not None or self._stopping:
+        if self._retry is not None or self._decide.stopping:
             return
         pause_ms = REFUSED_RETRY_MS[min(self._refusals, len(REFUSED_RETRY_MS) - 1)]
         self._refusals += 1
@@ -263,7 +265,7 @@ class OrderlyService(ABC):
 
     def connection_made(self, address: str) -> None:
         """Ask for the locks that waiting turns need, and for those that are in doubt, at once."""
-        if self._locks is None or self._stopping:
+        if self._locks is None or self._decide.stopping:
             return
         self._run(self._relock(self._locks))
 
@@ -279,12 +281,13 @@ class OrderlyService(ABC):
         await self._apply(locks, mqs)
         now_ms = self._now()
         for request, timer in list(self._relocks.items()):
-            lease = ledger_of(request).lease
-            if lease is not None and lease.is_valid(now_ms):
+            with request.lock:
+                resume = self._decide.locked(ledger_of(request), now_ms)
+            if resume is not None:
                 timer.cancel()
                 self._timers.discard(timer)
                 self._relocks.pop(request, None)
-                self._later(request, RESUME_MS)
+                self._perform(request, resume)
 
     async def _apply(self, locks: QueueLocks, mqs: Sequence[MessageQueue]) -> LockAnswers:
         """Ask for locks and take the answers in."""
@@ -329,52 +332,54 @@ class OrderlyService(ABC):
 
     async def _try_lock(self, request: PullRequest) -> None:
         queue = ledger_of(request)
-        if self._locks is None or self._stopping or queue.dropped:
+        with request.lock:
+            wanted = self._decide.may_go_on(queue)
+        if self._locks is None or not wanted:
             return
         answers = await self._apply(self._locks, [queue.message_queue])
-        lease = queue.lease
-        if lease is None or lease.is_valid(self._now()):
-            self._later(request, RESUME_MS)
-        elif not queue.dropped and queue.message_queue not in answers.refused:
-            self._relock_later(request, LOCK_RETRY_FAILED_MS)
+        with request.lock:
+            refused = queue.message_queue in answers.refused
+            then = self._decide.asked(queue, refused, self._now())
+        self._perform(request, then)
 
     # --- turns ------------------------------------------------------------------------------------
 
     def submit(self, request: PullRequest, messages: list[MessageExt]) -> None:
         """Begin a turn unless one is under way; the messages are in the ledger (C-280)."""
-        queue = ledger_of(request)
         with request.lock:
-            if queue.consuming:
-                return
-            queue.consuming = True
-        self._dispatch(request)
+            begins = self._decide.came(ledger_of(request))
+        if begins:
+            self._begin(request)
 
-    def _dispatch(self, request: PullRequest) -> None:
-        queue = ledger_of(request)
-        if self._stopping or queue.dropped:
-            return
-        mq = queue.message_queue
-        if mq in self._turns:
-            # A turn is ending, or a listener of an earlier generation still runs (C-281).
-            self._successors[mq] = request
-            return
-        self._turns[mq] = request
-        self._start(request)
+    def flush(self, request: PullRequest) -> None:  # noqa: B027 - not abstract
+        """Nothing to enter: every batch is settled at once."""
 
-    def _later(self, request: PullRequest, pause_ms: float) -> None:
-        self._after(pause_ms, lambda: self._dispatch(request))
+    def _begin(self, request: PullRequest) -> None:
+        """Have the listener called for a queue, once nobody else is at it (C-281)."""
+        if self._turns.begin(request.process_queue.message_queue, request):
+            self._start(request)
 
-    def _relock_later(self, request: PullRequest, pause_ms: float) -> None:
-        def due() -> None:
-            self._relocks.pop(request, None)
-            self._run(self._try_lock(request))
+    def _perform(self, request: PullRequest, then: Ending) -> None:
+        """Do what the end of a turn asks for; on the loop."""
+        if isinstance(then, Resume):
+            self._after(then.pause_ms, lambda: self._resume(request))
+        elif isinstance(then, AskLock):
+            timer = self._after(then.pause_ms, lambda: self._ask_lock(request))
+            if timer is not None:
+                self._relocks[request] = timer
 
-        timer = self._after(pause_ms, due)
-        if timer is not None:
-            self._relocks[request] = timer
+    def _resume(self, request: PullRequest) -> None:
+        with request.lock:
+            begins = self._decide.due(ledger_of(request))
+        if begins:
+            self._begin(request)
+
+    def _ask_lock(self, request: PullRequest) -> None:
+        self._relocks.pop(request, None)
+        self._run(self._try_lock(request))
 
     def _after(self, pause_ms: float, work: Callable[[], None]) -> asyncio.TimerHandle | None:
-        if self._stopping:
+        if self._decide.stopping:
             return None
 
         def due() -> None:
@@ -393,86 +398,50 @@ class OrderlyService(ABC):
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _ended(self, request: PullRequest, then: Callable[[], None] | None) -> None:
+    def _ended(self, request: PullRequest, then: Ending) -> None:
         """A turn is over; on the loop."""
         mq = request.process_queue.message_queue
-        if self._turns.get(mq) is request:
-            del self._turns[mq]
+        successor = self._turns.end(mq, request)
         self._freed.set()
-        successor = self._successors.pop(mq, None)
         if successor is not None:
-            self._dispatch(successor)
-        if then is not None:
-            then()
+            with successor.lock:
+                begins = self._decide.may_go_on(ledger_of(successor))
+            if begins:
+                self._begin(successor)
+        self._perform(request, then)
         if mq in self._kept:
             self._kept.discard(mq)
             self._rebalance_soon()
 
     # --- what the caller of the listener uses; any thread -----------------------------------------
 
-    def next_batch(
-        self, request: PullRequest, began_ms: float, first: bool
-    ) -> list[MessageExt] | None:
+    def next_batch(self, request: PullRequest, began_ms: float) -> list[MessageExt] | None:
         """Take the next batch of a turn; None ends it, and what comes next is arranged (C-281).
 
         Args:
             request: the queue.
             began_ms: when the turn began.
-            first: whether it is the turn's first batch; a turn takes one at least.
         """
-        queue = ledger_of(request)
-        now_ms = self._now()
-        then: Callable[[], None] | None = None
         with request.lock:
-            lease = queue.lease
-            if self._stopping or queue.dropped or queue.leaving:
-                queue.consuming = False
-            elif lease is not None and not lease.is_valid(now_ms):
-                pause_ms = LOCK_RETRY_MS if first else LOCK_RETRY_RUNNING_MS
-                then = partial(self._relock_later, request, pause_ms)
-            elif not first and self._is_over(now_ms - began_ms):
-                # To the end of the line; a turn that nobody waits for only makes a short pause.
-                pause_ms = 0 if self._others_wait() else RESUME_MS
-                then = partial(self._later, request, pause_ms)
-            elif batch := queue.take(self._batch_size):
-                queue.in_hand = True
-                return cast("list[MessageExt]", batch)
-        self.end(request, then)
+            then = self._decide.next(ledger_of(request), began_ms, self._now())
+        if isinstance(then, list):
+            return then
+        self._end(request, then)
         return None
 
     def advance(self, request: PullRequest, began_ms: float) -> list[MessageExt] | None:
         """Commit what is taken and take the next batch: a SUCCESS and its sequel in one step."""
         queue: OrderlyProcessQueue = request.process_queue  # type: ignore[assignment]
         now_ms = self._now()
-        batch: list[Any] = []
-        resume = False
         with request.lock:
-            if not queue.dropped:
-                resume = self._book.note(queue, queue.commit(now_ms))
-                lease = queue.lease
-                if (
-                    queue.waiting_count
-                    and (lease is None or lease.is_valid(now_ms))
-                    and not self._is_over(now_ms - began_ms)
-                    and not (queue.leaving or self._stopping)
-                ):
-                    batch = queue.take(self._batch_size)
+            offset, then = self._decide.advance(queue, began_ms, now_ms)
+            resume = self._book.note(queue, offset)
         if resume:
             self._book.resume(request)
-        if batch:
-            return batch
-        queue.in_hand = False
-        return self.next_batch(request, began_ms, first=False)
-
-    def _is_over(self, turn_ms: float) -> bool:
-        return turn_ms > TURN_SHARE_MS and (
-            turn_ms > self._times.turn_max_ms or self._others_wait()
-        )
-
-    def end(self, request: PullRequest, then: Callable[[], None] | None = None) -> None:
-        """End a turn; ``then`` says how the queue goes on."""
-        ledger_of(request).in_hand = False
-        self._post(self._ended, request, then)
+        if isinstance(then, list):
+            return then
+        self._end(request, then)
+        return None
 
     def settle(
         self,
@@ -482,73 +451,60 @@ class OrderlyService(ABC):
         context: ConsumeOrderlyContext,
     ) -> bool:
         """Do what a status says; return whether the turn goes on (C-285, C-286)."""
-        queue = ledger_of(request)
-        step = step_of(status, context.auto_commit)
-        pause_ms = suspend_ms(context.suspend_current_queue_time_ms, self._suspend_ms)
-        if step is Step.AGAIN:
-            spent, again = split_by_tries(batch, self._max_times)
-            if spent:
-                work = partial(self._give_up, request, spent, again, pause_ms, context.auto_commit)
-                self._post(lambda: self._run(work()))
-                return False
-            self._count_tries(again)
-        ours = self._book.enter(request, _change(queue, step, batch))
-        if ours and step in (Step.COMMIT, Step.KEEP):
-            queue.in_hand = False
+        queue, asked_ms = ledger_of(request), context.suspend_current_queue_time_ms
+        with request.lock:
+            offset, then = self._decide.answered(
+                queue, batch, status, context.auto_commit, asked_ms, self._now()
+            )
+            resume = self._book.note(queue, offset)
+        if resume:
+            self._book.resume(request)
+        if isinstance(then, GoOn):
             return True
-        self.end(request, partial(self._later, request, pause_ms) if ours else None)
+        if isinstance(then, GiveUp):
+            self._post(lambda: self._run(self._give_up(request, then)))
+        else:
+            self._end(request, then)
         return False
 
     def failed(self, request: PullRequest) -> None:
         """End a turn that broke for a reason of ours: its batch comes again."""
-        queue = ledger_of(request)
         with request.lock:
-            queue.rollback()
-        self.end(request, partial(self._later, request, self._suspend_ms))
+            then = self._decide.broke(ledger_of(request))
+        self._end(request, then)
+
+    def cut_off(self, request: PullRequest) -> None:
+        """Expect no answer any more: the call was cancelled with its consumer."""
+        with request.lock:
+            self._decide.cut_off(ledger_of(request))
+
+    def _end(self, request: PullRequest, then: Ending) -> None:
+        self._post(self._ended, request, then)
 
     def _post(self, work: Callable[..., None], *arguments: object) -> None:
         # The loop may be gone when a listener outlived the shutdown.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(work, *arguments)
 
-    @staticmethod
-    def _count_tries(messages: Sequence[MessageExt]) -> None:
-        for message in messages:
-            message.reconsume_times += 1
-
-    async def _give_up(
-        self,
-        request: PullRequest,
-        spent: list[MessageExt],
-        again: list[MessageExt],
-        pause_ms: float,
-        auto_commit: bool,
-    ) -> None:
+    async def _give_up(self, request: PullRequest, what: GiveUp) -> None:
         """Move messages to the dead-letter topic; only the others come again (C-287, C-590)."""
         dead: list[MessageExt] = []
-        again = list(again)
-        for message in spent:
-            (dead if await self._send_back.give_up(message) else again).append(message)
-        self._count_tries(again)
+        undead: list[MessageExt] = []
+        for message in what.spent:
+            (dead if await self._send_back.give_up(message) else undead).append(message)
         queue = ledger_of(request)
-
-        def change(now_ms: float) -> int:
-            offset = queue.finish(dead, now_ms)
-            queue.consume_again(again)
-            return offset if auto_commit else -1
-
-        ours = self._book.enter(request, change)
-        then: Callable[[], None] | None = None
-        if ours:
-            then = partial(self._later, request, pause_ms if again else 0.0)
-        queue.in_hand = False
+        with request.lock:
+            offset, then = self._decide.given_up(queue, what, dead, undead, self._now())
+            resume = self._book.note(queue, offset)
+        if resume:
+            self._book.resume(request)
         self._ended(request, then)
 
     # --- the rest ---------------------------------------------------------------------------------
 
     async def shutdown(self, await_ms: float, caller: int | None = None) -> None:
         """Begin no turn any more; wait for running listeners; locks go back in ``released``."""
-        self._stopping = True
+        self._decide.stopping = True
         for timer in self._timers:
             timer.cancel()
         self._timers.clear()
@@ -574,19 +530,3 @@ class OrderlyService(ABC):
 def ledger_of(request: PullRequest) -> OrderlyProcessQueue:
     """Return the ledger of a queue consumed in order."""
     return cast("OrderlyProcessQueue", request.process_queue)
-
-
-def _change(
-    queue: OrderlyProcessQueue, step: Step, batch: Sequence[MessageExt]
-) -> Callable[[float], int]:
-    if step is Step.COMMIT:
-        return queue.commit
-
-    def change(_: float) -> int:
-        if step is Step.ROLLBACK:
-            queue.rollback()
-        elif step is Step.AGAIN:
-            queue.consume_again(batch)
-        return -1
-
-    return change

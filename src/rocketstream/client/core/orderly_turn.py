@@ -1,0 +1,345 @@
+"""Turns of queues consumed in order: who may consume which queue when, and what an answer does.
+
+Law: pure; the time is passed in, the owner serialises the calls for a queue and carries out what
+they return. How the stage of a turn changes is said in ``orderly_state`` alone (upstream's
+ConsumeMessageOrderlyService, C-280 to C-293, with C-590 put right).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+from rocketstream.client.core.orderly import (
+    LOCK_RETRY_FAILED_MS,
+    LOCK_RETRY_MS,
+    LOCK_RETRY_RUNNING_MS,
+    RESUME_MS,
+    OrderlyProcessQueue,
+    Step,
+    split_by_tries,
+    step_of,
+    suspend_ms,
+)
+from rocketstream.client.core.orderly_state import Stage, TurnEvent
+from rocketstream.model import ConsumeOrderlyStatus, MessageQueue
+
+TURN_SHARE_MS = 20.0
+"""A turn lasts this long at most while other queues wait for a worker."""
+
+# Looked up once: before Python 3.12 each look at a member of an enum is a call.
+_COMMIT, _KEEP, _AGAIN = Step.COMMIT, Step.KEEP, Step.AGAIN
+_READY, _IN_HAND = Stage.READY, Stage.IN_HAND
+_TAKEN, _SETTLED = TurnEvent.TAKEN, TurnEvent.SETTLED
+
+Batch = list[Any]
+"""Messages to hand to the listener, at least one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """End the turn; the queue gets another after a pause."""
+
+    pause_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class AskLock:
+    """End the turn; ask the broker for the lock after a pause."""
+
+    pause_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """Send messages to the dead-letter topic, then call ``OrderlyTurns.given_up``.
+
+    Attributes:
+        spent: messages that had their last try.
+        again: those of the same batch that come again.
+        pause_ms: how long the queue pauses if any message comes again.
+        commits: whether what is away is committed; not without auto-commit.
+    """
+
+    spent: list[Any]
+    again: list[Any]
+    pause_ms: int
+    commits: bool
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """End the turn; only new messages begin another, or nothing does."""
+
+
+@dataclass(frozen=True, slots=True)
+class GoOn:
+    """Ask for the next batch; the turn is not over."""
+
+
+Ending = Resume | AskLock | End
+"""How a turn ends."""
+Answered = Ending | GiveUp | GoOn
+"""What a listener's answer leads to."""
+END: Final = End()
+GO_ON: Final = GoOn()
+
+
+class OrderlyTurns:
+    """Decides the turns of a consumer's orderly queues; the ledgers keep their stages.
+
+    A turn begins with ``came`` or ``due``; then ``next`` and ``answered`` (or ``advance``, both in
+    one) follow each other until one of them ends it. A call that returns an offset returns -1 where
+    nothing is to be committed.
+
+    Args:
+        batch_size: how many messages a listener gets at most.
+        max_times: how many tries a message has after its first.
+        suspend_ms: how long a queue pauses where the listener says nothing else.
+        turn_max_ms: how long a turn may last although nobody waits.
+        others_wait: tells whether another queue waits for somebody to call its listener.
+
+    Attributes:
+        stopping: the consumer ends; no batch is handed out any more.
+    """
+
+    def __init__(
+        self,
+        batch_size: int,
+        max_times: int,
+        suspend_ms: int,
+        turn_max_ms: float,
+        others_wait: Callable[[], bool],
+    ) -> None:
+        self.stopping = False
+        self._batch_size = batch_size
+        self._max_times = max_times
+        self._suspend_ms = suspend_ms
+        self._turn_max_ms = turn_max_ms
+        self._others_wait = others_wait
+
+    # --- a turn begins ----------------------------------------------------------------------------
+
+    def came(self, queue: OrderlyProcessQueue) -> bool:
+        """Messages are in the ledger; return whether they begin a turn (C-237, C-280)."""
+        begins = queue.stage is Stage.IDLE
+        queue.turned(TurnEvent.CAME)
+        return begins and self.may_go_on(queue)
+
+    def due(self, queue: OrderlyProcessQueue) -> bool:
+        """A pause is over; return whether a turn begins."""
+        queue.turned(TurnEvent.DUE)
+        return self.may_go_on(queue)
+
+    def may_go_on(self, queue: OrderlyProcessQueue) -> bool:
+        """Return whether a turn that waits for its place or its lock is still wanted."""
+        if self.stopping or queue.dropped:
+            queue.turned(TurnEvent.LEFT)
+            return False
+        return True
+
+    # --- the lock ---------------------------------------------------------------------------------
+
+    def locked(self, queue: OrderlyProcessQueue, now_ms: float) -> Resume | None:
+        """Have a turn go on whose lock is there again; None when it is not (C-283)."""
+        if queue.lease is not None and not queue.lease.is_valid(now_ms):
+            return None
+        queue.turned(TurnEvent.LOCKED)
+        return Resume(RESUME_MS)
+
+    def asked(self, queue: OrderlyProcessQueue, refused: bool, now_ms: float) -> Ending:
+        """The broker has been asked for the lock; return how the queue goes on (C-283).
+
+        Args:
+            queue: its lease is renewed already if the lock was granted.
+            refused: somebody else has it; the queue is dropped and taken anew.
+            now_ms: monotonic time.
+        """
+        resume = self.locked(queue, now_ms)
+        if resume is not None:
+            return resume
+        if refused or queue.dropped:
+            queue.turned(TurnEvent.LEFT)
+            return END
+        queue.turned(TurnEvent.UNANSWERED)
+        return AskLock(LOCK_RETRY_FAILED_MS)
+
+    # --- the next batch ---------------------------------------------------------------------------
+
+    def next(self, queue: OrderlyProcessQueue, began_ms: float, now_ms: float) -> Batch | Ending:
+        """Take the next batch of a turn, or end the turn (C-281, C-282).
+
+        Args:
+            queue: its ledger.
+            began_ms: when the turn began; it takes one batch at least.
+            now_ms: monotonic time.
+        """
+        lease, turn_ms = queue.lease, now_ms - began_ms
+        first = queue.stage is _READY
+        if self.stopping or queue.dropped or queue.leaving:
+            queue.turned(TurnEvent.LEFT)
+            return END
+        if lease is not None and not lease.is_valid(now_ms):
+            queue.turned(TurnEvent.LOCK_LOST)
+            return AskLock(LOCK_RETRY_MS if first else LOCK_RETRY_RUNNING_MS)
+        if not first and turn_ms > TURN_SHARE_MS and self._is_over(turn_ms):
+            # To the end of the line; a turn that nobody waits for only makes a short pause.
+            queue.turned(TurnEvent.SHARE_SPENT)
+            return Resume(0 if self._others_wait() else RESUME_MS)
+        batch = queue.take(self._batch_size)
+        if batch:
+            queue.turned(_TAKEN)
+            return batch
+        queue.turned(TurnEvent.EMPTY)
+        return END
+
+    def advance(
+        self, queue: OrderlyProcessQueue, began_ms: float, now_ms: float
+    ) -> tuple[int, Batch | Ending]:
+        """Settle a SUCCESS and go on: the offset to commit, and what ``next`` would return."""
+        offset = -1 if queue.dropped else queue.commit(now_ms)
+        turn_ms, lease = now_ms - began_ms, queue.lease
+        if (
+            queue.stage is _IN_HAND
+            and not (queue.dropped or queue.leaving or self.stopping)
+            and (turn_ms <= TURN_SHARE_MS or not self._is_over(turn_ms))
+            and (lease is None or lease.is_valid(now_ms))
+        ):
+            batch = queue.take(self._batch_size)
+            if batch:
+                # By SETTLED and TAKEN to IN_HAND again: that much is not written each time.
+                return offset, batch
+        queue.turned(_SETTLED)
+        return offset, self.next(queue, began_ms, now_ms)
+
+    def _is_over(self, turn_ms: float) -> bool:
+        """Whether a turn that is longer than a share has to end."""
+        return turn_ms > self._turn_max_ms or self._others_wait()
+
+    # --- a listener's answer ----------------------------------------------------------------------
+
+    def answered(
+        self,
+        queue: OrderlyProcessQueue,
+        batch: Sequence[Any],
+        status: ConsumeOrderlyStatus,
+        auto_commit: bool,
+        asked_ms: int,
+        now_ms: float,
+    ) -> tuple[int, Answered]:
+        """Do to a ledger what a status says (C-284 to C-287).
+
+        Args:
+            queue: its ledger; of a dropped one nothing changes (C-549).
+            batch: what the listener was given.
+            status: its answer.
+            auto_commit: as its context says at the end.
+            asked_ms: the pause its context asks for.
+            now_ms: monotonic time.
+
+        Returns:
+            The offset to commit, and how it goes on.
+        """
+        step = step_of(status, auto_commit)
+        if step is _AGAIN:
+            spent, again = split_by_tries(batch, self._max_times)
+            if spent:
+                queue.turned(TurnEvent.TRIES_SPENT)
+                return -1, GiveUp(spent, again, self._pause_ms(asked_ms), auto_commit)
+            _count_tries(again)
+        if queue.dropped:
+            queue.turned(TurnEvent.LEFT)
+            return -1, END
+        if step is _COMMIT or step is _KEEP:
+            queue.turned(_SETTLED)
+            return queue.commit(now_ms) if step is _COMMIT else -1, GO_ON
+        if step is _AGAIN:
+            queue.consume_again(batch)
+        else:
+            queue.rollback()
+        queue.turned(TurnEvent.SUSPENDED)
+        return -1, Resume(self._pause_ms(asked_ms))
+
+    def _pause_ms(self, asked_ms: int) -> int:
+        return suspend_ms(asked_ms, self._suspend_ms)
+
+    def given_up(
+        self,
+        queue: OrderlyProcessQueue,
+        what: GiveUp,
+        dead: Sequence[Any],
+        undead: Sequence[Any],
+        now_ms: float,
+    ) -> tuple[int, Ending]:
+        """Settle a batch of which some messages had their last try (C-287, C-590).
+
+        Args:
+            queue: its ledger; of a dropped one nothing changes (C-549).
+            what: what was to be given up.
+            dead: those of ``what.spent`` that are in the dead-letter topic.
+            undead: the others, which come again.
+            now_ms: monotonic time.
+
+        Returns:
+            The offset to commit, and how it goes on.
+        """
+        again = [*what.again, *undead]
+        _count_tries(again)
+        if queue.dropped:
+            queue.turned(TurnEvent.LEFT)
+            return -1, END
+        offset = queue.finish(dead, now_ms)
+        queue.consume_again(again)
+        queue.turned(TurnEvent.GIVEN_UP)
+        return offset if what.commits else -1, Resume(what.pause_ms if again else 0.0)
+
+    def broke(self, queue: OrderlyProcessQueue) -> Ending:
+        """End a turn because of a mistake of ours: everything taken comes again after a pause."""
+        queue.rollback()
+        queue.turned(TurnEvent.BROKE)
+        return END if queue.stage is Stage.OVER else Resume(self._suspend_ms)
+
+    def cut_off(self, queue: OrderlyProcessQueue) -> None:
+        """The call of the listener was cancelled, as its consumer ends: no answer will come."""
+        queue.turned(TurnEvent.LEFT)
+
+
+R = TypeVar("R")
+
+
+class Rota(Generic[R]):
+    """One turn of a queue at a time, whatever its generation (C-281).
+
+    A listener of an earlier assignment may still run, or a turn may be about to end, when the next
+    one wants to begin: that one waits until it has ended.
+    """
+
+    __slots__ = ("_next", "_now")
+
+    def __init__(self) -> None:
+        self._now: dict[MessageQueue, R] = {}
+        self._next: dict[MessageQueue, R] = {}
+
+    def get(self, mq: MessageQueue) -> R | None:
+        """Return whose turn it is."""
+        return self._now.get(mq)
+
+    def begin(self, mq: MessageQueue, turn: R) -> bool:
+        """Return whether a turn begins now; otherwise ``end`` returns it, unless a later came."""
+        if mq in self._now:
+            self._next[mq] = turn
+            return False
+        self._now[mq] = turn
+        return True
+
+    def end(self, mq: MessageQueue, turn: R) -> R | None:
+        """End a turn; return the one that waited for it, which is to begin anew."""
+        if self._now.get(mq) is turn:
+            del self._now[mq]
+        return self._next.pop(mq, None)
+
+
+def _count_tries(messages: Sequence[Any]) -> None:
+    for message in messages:
+        message.reconsume_times += 1
