@@ -4,6 +4,8 @@
 #   make test     every test that needs nothing beyond Python
 #   make test-long  the tests that take minutes, on real Spark mostly
 #   make spark-versions  the core of the Spark tests on Spark 4.0, 4.1 and 4.2, which it downloads
+#   make test-pythons  unit, protocol and behaviour tests on each Python 3.11 to 3.14 that is here;
+#                 PYTHONS="/path/to/python ..." for those it does not find
 #   make check    lint, types, structure
 #   make interop  the suites against the real Apache RocketMQ (needs Maven)
 #   make simulate  SEEDS=50000: RocketMQ in simulation, under faults drawn from each seed
@@ -27,7 +29,7 @@ SEEDS ?= 2000
 SAMPLE ?= 100
 SEED ?= 1
 
-.PHONY: demo test test-long spark-versions check lint interop simulate simulate-mutants check-mutants bench docs env clean format
+.PHONY: demo test test-long test-pythons spark-versions check lint interop simulate simulate-mutants check-mutants bench docs env clean format
 
 env: $(STAMP)
 
@@ -52,6 +54,9 @@ test: $(STAMP)
 test-long: $(STAMP)
 	@$(BIN)/python scripts/need_java.py
 	$(PYTEST) tests -m "long and not interop" $(PARALLEL) $(MORE)
+
+test-pythons:
+	@$(PYTHON) scripts/pythons.py $(PYTHONS)
 
 spark-versions: $(STAMP)
 	@$(BIN)/python scripts/need_java.py
@@ -91,4 +96,4 @@ docs: $(STAMP)
 	$(BIN)/python -m scripts.check_site
 
 clean:
-	rm -rf site $(VENV) .spark-versions .mutation demo-data dist build .pytest_cache .mypy_cache .ruff_cache
+	rm -rf site $(VENV) .pythons .spark-versions .mutation demo-data dist build .pytest_cache .mypy_cache .ruff_cache
