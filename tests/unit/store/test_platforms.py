@@ -1,0 +1,31 @@
+"""A broker and its store work where only Linux's ways are missing: as on macOS, as on Windows."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.unit.store import platform_program
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.mark.parametrize("system", ["darwin", "win32"])
+def test_a_store_is_written_locked_and_recovered_without_it(tmp_path: Path, system: str) -> None:
+    """No fdatasync, fallocate, pread, holes of files, fcntl or uvloop, as far as each lacks them.
+
+    Each of two brokers on one store stores three messages; the second finds those of the first.
+    """
+    done = subprocess.run(
+        [sys.executable, platform_program.__file__, system, str(tmp_path / "store")],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    said = "3 asyncio.unix_events\nlocked\n6 asyncio.unix_events\nlocked\n"
+    assert (done.returncode, done.stdout) == (0, said), done.stderr
