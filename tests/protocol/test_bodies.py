@@ -63,6 +63,7 @@ from rocketstream.protocol.bodies.admin import (
     ProducerInfo,
     QueueTimeSpan,
 )
+from rocketstream.protocol.bodies.base import INT
 from rocketstream.protocol.record import body_crc
 from tests.plugins.steps import drained
 from tests.protocol import vectors
@@ -534,3 +535,15 @@ def test_topic_with_a_space_cannot_be_registered_compressed() -> None:
     wrapper = TopicConfigSerializeWrapper({"a b": TopicConfig("a b")})
     with pytest.raises(LocalProtocolError):
         RegisterBrokerBody(wrapper).encode_compressed()
+
+
+@pytest.mark.parametrize("number", [-(2**63), -1, 0, 2**63 - 1])
+def test_a_number_of_a_body_has_64_bits(number: int) -> None:
+    """As Java's long: the first beyond is refused, whether a number or a text."""
+    assert INT.read(number) == number
+    assert INT.read(str(number)) == number
+    for beyond in (-(2**63) - 1, 2**63):
+        with pytest.raises(ValueError, match="64 bits"):
+            INT.read(beyond)
+        with pytest.raises(ValueError, match="64 bits"):
+            INT.read(str(beyond))

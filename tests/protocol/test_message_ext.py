@@ -11,13 +11,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rocketstream.errors import RemoteProtocolError
+from rocketstream.errors import DamagedMessageError, LocalProtocolError, RemoteProtocolError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol import message_ext
 from rocketstream.protocol.compression import compress
 from rocketstream.protocol.message_ext import (
     MessageExt,
     assemble_message,
+    before_damage,
     check_bodies,
     decode_message,
     decode_messages,
@@ -415,3 +416,34 @@ def test_a_batch_that_is_none_is_refused_and_not_handed_out(body: bytes) -> None
 def test_messages_stored_by_themselves_are_left_as_they_are() -> None:
     messages = stored_batch(sys_flag=0x80)  # of another flag, which nobody is to take apart
     assert taken_apart(messages, 9) is messages
+
+
+def test_messages_are_whole_up_to_the_first_damaged_one() -> None:
+    queue = MessageQueue("T1", "broker-a", 3)
+    good, bad = record(), bytearray(record())
+    bad[8] ^= 1  # of its CRC
+    whole = decode_messages(good + good)
+    assert check_bodies(whole, queue) is whole
+    assert before_damage(whole, queue, 9) == (whole, 9)
+    torn = decode_messages(good + bytes(bad) + good)
+    assert check_bodies(torn, queue) == torn[:1]
+    assert before_damage(torn, queue, 9) == (torn[:1], torn[1].queue_offset)
+    with pytest.raises(DamagedMessageError) as found:
+        check_bodies(torn[1:], queue)
+    assert (found.value.parameters["queue"], found.value.parameters["offset"]) == (
+        queue,
+        torn[1].queue_offset,
+    )
+
+
+def test_an_assembled_message_has_no_more_properties_than_a_record_holds() -> None:
+    queue = MessageQueue("T1", "broker-a", 3)
+    most = 0xFFFF - len("a\x01")
+    made = assemble_message(
+        queue, 7, b"x", {"a": "b" * most}, commit_log_offset=1, reconsume_times=0
+    )
+    assert made.properties == {"a": "b" * most}
+    with pytest.raises(LocalProtocolError, match="65536 bytes; a record holds 65535"):
+        assemble_message(
+            queue, 7, b"x", {"a": "b" * (most + 1)}, commit_log_offset=1, reconsume_times=0
+        )

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import struct
+import zlib
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rocketstream import limits
 from rocketstream.errors import LocalProtocolError, RemoteProtocolError
 from rocketstream.protocol.record import (
     MAGIC_V1,
     MAGIC_V2,
+    SECTOR_BYTES,
     BatchItem,
     RecordFields,
     RecordState,
@@ -20,6 +23,8 @@ from rocketstream.protocol.record import (
     decode_batch,
     encode_batch,
     encode_record,
+    guard_properties,
+    is_guarded,
     new_record,
     pack_host,
     read_head,
@@ -249,3 +254,26 @@ def test_batch_cut_anywhere_is_refused() -> None:
 def test_message_that_does_not_fit_a_batch_is_refused_here(item: tuple[int, bytes, bytes]) -> None:
     with pytest.raises(LocalProtocolError):
         encode_batch([item])
+
+
+@pytest.mark.parametrize("torn", [b"a\x01b\x02c\x00", b"a\x01" + bytes(SECTOR_BYTES) + b"b"])
+def test_properties_that_look_torn_carry_their_crc(torn: bytes) -> None:
+    """A reader after a crash could not tell them from bytes that did not reach the disk."""
+    guarded = guard_properties(torn)
+    assert guarded.startswith(torn)
+    assert guarded.endswith(b"%08x" % zlib.crc32(torn))
+    assert is_guarded(guarded)
+    assert not is_guarded(guarded[:-1] + b"?")
+    assert not is_guarded(torn)
+
+
+@pytest.mark.parametrize("whole", [b"", b"a\x01b\x02", b"a\x01" + bytes(SECTOR_BYTES - 1) + b"b"])
+def test_properties_that_cannot_be_taken_for_torn_stay_as_they_are(whole: bytes) -> None:
+    assert guard_properties(whole) == whole
+
+
+def test_a_guard_that_would_make_properties_too_long_is_left_out() -> None:
+    grown = len(guard_properties(b"a\0")) - 2
+    longest = b"a" * (limits.PROPERTIES_BYTES_MAX - grown - 1) + b"\0"
+    assert len(guard_properties(longest)) == limits.PROPERTIES_BYTES_MAX
+    assert guard_properties(b"a" + longest) == b"a" + longest
