@@ -200,6 +200,7 @@ def test_servers_can_be_apart(start: Starter, tmp_path: Path) -> None:
         (("--only", "broker"), "--join"),
         (("--only", "namesrv", "--join", "127.0.0.1:9876"), "give one"),
         (("--join", "nowhere"), "'nowhere'"),
+        (("--join", ";"), "no address in ';'"),
     ],
 )
 def test_servers_that_fit_together_are_asked_for(

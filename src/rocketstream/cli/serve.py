@@ -17,6 +17,7 @@ from rocketstream.cli.failure import say
 from rocketstream.cli.output import print_line
 from rocketstream.cli.serve_tls import TlsWishes, tls_of
 from rocketstream.errors import RocketMQError
+from rocketstream.protocol.addresses import parse_addresses
 from rocketstream.protocol.names import DEFAULT_CLUSTER
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ def _joined(join: str | None, only: given.Only | None) -> tuple[str, ...]:
         raise BadParameter("a broker alone needs a name server to join: give --join HOST:PORT")
     if only is given.Only.NAMESRV and join:
         raise BadParameter("--only namesrv starts a name server, --join joins one: give one")
-    return tuple(part.strip() for part in (join or "").split(";") if part.strip())
+    return tuple(parse_addresses(join)) if join else ()
 
 
 def _run(cluster: EmbeddedCluster, shown: Callable[[ReadyInfo], None] | None) -> None:

@@ -20,6 +20,7 @@ from rocketstream.client.rpc_hook import RPCHook
 from rocketstream.errors import ConfigurationError
 from rocketstream.late import dataclass
 from rocketstream.model import MessageQueue
+from rocketstream.protocol.addresses import parse_addresses
 from rocketstream.protocol.message_id import UniqueIdGenerator
 from rocketstream.protocol.namespace import (
     namespace_of_endpoint,
@@ -28,8 +29,7 @@ from rocketstream.protocol.namespace import (
     wrap_namespace,
 )
 from rocketstream.settings import check_values, setting
-from rocketstream.transport.addresses import parse_addresses
-from rocketstream.transport.tls import TLS_VARIABLE, settings_context
+from rocketstream.transport.tls import TLS_VARIABLE, is_tls_wanted, settings_context
 
 if TYPE_CHECKING:
     import ssl
@@ -138,7 +138,11 @@ class ClientConfig:
     api_timeout_ms: int = setting(3_000, low=1, java="mqClientApiTimeout")
     connect_timeout_ms: int = setting(3_000, low=1, java="")
     namespace: str | None = None
-    use_tls: bool = _flag(TLS_VARIABLE, java="useTLS")
+    use_tls: bool = setting(
+        factory=lambda: is_tls_wanted(os.environ),
+        shown=f"{TLS_VARIABLE}, else False",
+        java="useTLS",
+    )
     unit_mode: bool = False
     access_channel: str = LOCAL
     enable_stream_request_type: bool = False

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from rocketstream.client.core.routes import check_sizes, publish_info
 from rocketstream.errors import ConfigurationError, RemoteProtocolError
+from rocketstream.protocol.addresses import parse_address
 from rocketstream.protocol.bodies import TopicRouteData
-from rocketstream.transport.addresses import parse_address
 
 
 def check_route(topic: str, route: TopicRouteData) -> None:

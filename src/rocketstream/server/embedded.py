@@ -16,6 +16,7 @@ from typing import Self, Unpack
 
 from rocketstream._util.loops import LoopThread, new_event_loop
 from rocketstream.errors import ClientStateError
+from rocketstream.protocol.addresses import format_address
 from rocketstream.protocol.bodies import TopicConfig
 from rocketstream.protocol.names import check_topic
 from rocketstream.server.broker import Broker
@@ -25,7 +26,6 @@ from rocketstream.server.keywords import EmbeddedKeywords
 from rocketstream.server.nameserver import NameServer
 from rocketstream.server.settings import SMALL_STORE, EmbeddedSettings
 from rocketstream.server.store import Files
-from rocketstream.transport.addresses import format_address
 
 __all__ = ["SMALL_STORE", "EmbeddedCluster", "EmbeddedSettings", "ReadyInfo", "serve"]
 

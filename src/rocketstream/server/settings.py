@@ -13,11 +13,11 @@ from typing import Self, Unpack
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream._util.workers import Workers
 from rocketstream.errors import ConfigurationError
+from rocketstream.protocol.addresses import parse_address
 from rocketstream.server.broker.config import BrokerConfig, is_loopback
 from rocketstream.server.keywords import EmbeddedKeywords
 from rocketstream.server.store import Files, StoreConfig
 from rocketstream.settings import setting, unknown_setting
-from rocketstream.transport.addresses import parse_address
 
 BROKERS_MAX = 26
 PORTS_APART = 10

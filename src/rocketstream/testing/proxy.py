@@ -16,7 +16,7 @@ from typing import Literal, Self, cast
 
 from rocketstream._util.loops import LoopThread
 from rocketstream.errors import ConfigurationError
-from rocketstream.transport.addresses import format_address, parse_address
+from rocketstream.protocol.addresses import format_address, parse_address
 
 Direction = Literal["to_target", "to_client"]
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)

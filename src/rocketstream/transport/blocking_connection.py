@@ -28,10 +28,10 @@ from rocketstream.errors import (
     RequestTimeoutError,
     RocketMQError,
 )
+from rocketstream.protocol.addresses import cannot_connect, parse_address
 from rocketstream.protocol.codes import FLAG_ONEWAY, FLAG_RESPONSE
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.framing import decode_frame_within, encode_frame
-from rocketstream.transport.addresses import cannot_connect, parse_address
 from rocketstream.transport.calls import OPAQUE_MASK, BeforeRequest, refusal
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from collections.abc import Callable
 
 from rocketstream import limits
 from rocketstream.errors import ClientStateError
+from rocketstream.protocol.addresses import cannot_connect, parse_address
 from rocketstream.protocol.command import RemotingCommand
-from rocketstream.transport.addresses import cannot_connect, parse_address
 from rocketstream.transport.calls import AfterResponse, BeforeRequest
 from rocketstream.transport.connection import (
     Connection,

@@ -23,10 +23,10 @@ from rocketstream.errors import (
     TooManyRequestsError,
 )
 from rocketstream.late import dataclass
+from rocketstream.protocol.addresses import format_address
 from rocketstream.protocol.codes import FLAG_ONEWAY, FLAG_RESPONSE, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.framing import FrameDecoder, encode_frame, encode_frame_head
-from rocketstream.transport.addresses import format_address
 from rocketstream.transport.calls import OPAQUE_MASK, AfterResponse, BeforeRequest, refusal
 from rocketstream.transport.sharing import AnswerSteps
 

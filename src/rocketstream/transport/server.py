@@ -24,7 +24,7 @@ from rocketstream.errors import (
     PortInUseError,
     ServerError,
 )
-from rocketstream.transport.addresses import format_address
+from rocketstream.protocol.addresses import format_address
 from rocketstream.transport.connection import Connection, ConnectionLimits, RequestHandler
 from rocketstream.transport.served import FramesTaker, ServedConnection
 from rocketstream.transport.sharing import Sharing

@@ -67,6 +67,14 @@ def test_environment_variables_stand_for_system_properties(monkeypatch: pytest.M
     assert ClientConfig(instance_name="own", use_tls=False).instance_name == "own"
 
 
+def test_a_tls_switch_that_is_neither_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Taken as false it would send everything in the clear."""
+    monkeypatch.setenv("ROCKETMQ_TLS_ENABLE", "yes please")
+    with pytest.raises(ConfigurationError, match="ROCKETMQ_TLS_ENABLE must be true or false"):
+        ClientConfig()
+    assert ClientConfig(use_tls=True).use_tls
+
+
 def test_a_bad_number_in_the_environment_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROCKETMQ_REBALANCE_WAIT_INTERVAL_MS", "soon")
     with pytest.raises(ConfigurationError, match="ROCKETMQ_REBALANCE_WAIT_INTERVAL_MS"):

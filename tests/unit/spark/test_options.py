@@ -96,6 +96,8 @@ def test_an_expression_that_is_wrong_is_named_with_its_option() -> None:
         ({"kafka.bootstrap.servers": "h:1"}, "did you mean 'nameServer'"),
         ({"whatever": "1"}, "unknown option 'whatever'. Accepted: "),
         ({"nameserver": " "}, "'nameServer' is missing: give host:port"),
+        ({"nameserver": ";"}, "'nameServer' is ';'; give host:port"),
+        ({"nameserver": "h:1;h:70000"}, "'nameServer' is 'h:1;h:70000'"),
         ({"TOPIC": ""}, "exactly one of the options .*: option 'topic' is empty"),
         ({"TOPIC": ","}, "option 'topic' is ','"),
         ({"minPartitions": "0"}, "'minPartitions' is '0'; give a whole number of at least 1"),

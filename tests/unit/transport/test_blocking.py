@@ -21,11 +21,11 @@ from rocketstream.errors import (
     RequestTimeoutError,
     TooManyRequestsError,
 )
+from rocketstream.protocol.addresses import format_address
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.framing import FrameDecoder, encode_frame
 from rocketstream.testing import ManualClock
 from rocketstream.transport import blocking_connection
-from rocketstream.transport.addresses import format_address
 from rocketstream.transport.aio import Connection
 from rocketstream.transport.blocking import BlockingConnection, BlockingPool
 from tests.unit.transport.conftest import ThreadedServer, request

@@ -16,8 +16,8 @@ from rocketstream.errors import (
     PortInUseError,
     ServerError,
 )
+from rocketstream.protocol.addresses import format_address
 from rocketstream.protocol.command import RemotingCommand
-from rocketstream.transport.addresses import format_address
 from rocketstream.transport.aio import Connection, RemotingClient, RemotingServer
 from tests.unit.transport.conftest import Run, echo, request
 

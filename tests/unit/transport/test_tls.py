@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from rocketstream.errors import ConfigurationError, ConnectError, TransportError
+from rocketstream.protocol.addresses import format_address
 from rocketstream.server.certificates import make_test_certificates
 from rocketstream.server.tls import ServerTls
 from rocketstream.testing import ManualClock
-from rocketstream.transport.addresses import format_address
 from rocketstream.transport.aio import RemotingClient, RemotingServer
 from rocketstream.transport.blocking import BlockingConnection, BlockingPool
 from rocketstream.transport.tls import (

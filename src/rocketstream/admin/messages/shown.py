@@ -16,10 +16,10 @@ from rocketstream.admin.messages.masking import MASK_VARIABLE, Masking
 from rocketstream.errors import NotSupportedError, RemoteProtocolError
 from rocketstream.late import dataclass
 from rocketstream.model import MessageQueue
+from rocketstream.protocol.addresses import parse_address
 from rocketstream.protocol.message_ext import MessageExt, assemble_message
 from rocketstream.protocol.properties import PROPERTY_KEYS, PROPERTY_TAGS
 from rocketstream.protocol.record import pack_host
-from rocketstream.transport.addresses import parse_address
 
 
 @dataclass(frozen=True, slots=True)

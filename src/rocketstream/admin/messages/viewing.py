@@ -15,9 +15,9 @@ from rocketstream.admin.progress.groups import GroupAdmin
 from rocketstream.admin.rows import TimeSpanRow
 from rocketstream.errors import BrokerError, OffsetNotFoundError, RemoteProtocolError
 from rocketstream.model import MessageQueue
+from rocketstream.protocol.addresses import format_address
 from rocketstream.protocol.codes import ResponseCode
 from rocketstream.protocol.message_id import decode_offset_msg_id
-from rocketstream.transport.addresses import format_address
 
 if TYPE_CHECKING:
     from rocketstream.admin.messages.masking import Masking

@@ -31,6 +31,7 @@ from rocketstream.errors import (
     broker_error,
 )
 from rocketstream.model import MessageQueue
+from rocketstream.protocol.addresses import parse_addresses
 from rocketstream.protocol.bodies import BrokerData, ClusterInfo, TopicRouteData
 from rocketstream.protocol.codes import Perm, RequestCode, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
@@ -46,7 +47,6 @@ from rocketstream.protocol.headers import (
     SearchOffsetResponseHeader,
     UpdateConsumerOffsetRequestHeader,
 )
-from rocketstream.transport.addresses import parse_addresses
 from rocketstream.transport.blocking import BlockingPool
 from rocketstream.transport.tls import environment_context
 

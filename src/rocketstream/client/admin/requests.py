@@ -20,6 +20,7 @@ from rocketstream.errors import (
     TopicNotExistError,
 )
 from rocketstream.model import MessageQueue
+from rocketstream.protocol.addresses import format_address
 from rocketstream.protocol.bodies import BrokerData
 from rocketstream.protocol.codes import Perm, RequestCode
 from rocketstream.protocol.command import RemotingCommand
@@ -36,7 +37,6 @@ from rocketstream.protocol.headers import (
 from rocketstream.protocol.message_ext import MessageExt, decode_message, decode_messages
 from rocketstream.protocol.message_id import decode_offset_msg_id
 from rocketstream.protocol.names import check_topic, is_system_topic
-from rocketstream.transport.addresses import format_address
 
 if TYPE_CHECKING:
     from rocketstream.client.config import ClientConfig

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 
 from rocketstream.errors import ConfigurationError
-from rocketstream.transport.addresses import parse_addresses
+from rocketstream.protocol.addresses import parse_addresses
 
 logger = logging.getLogger("rocketstream.client")
 

@@ -23,6 +23,7 @@ from rocketstream.errors import (
     broker_error,
 )
 from rocketstream.model import MessageQueue
+from rocketstream.protocol.addresses import format_address, parse_address
 from rocketstream.protocol.bodies import (
     CheckClientRequestBody,
     GetConsumerListByGroupResponseBody,
@@ -46,7 +47,6 @@ from rocketstream.protocol.headers import (
     UnregisterClientRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
-from rocketstream.transport.addresses import format_address, parse_address
 from rocketstream.transport.aio import Connection, RemotingClient
 
 OFFSET_TIMEOUT_MS = 5_000

@@ -9,11 +9,11 @@ import asyncio
 import logging
 
 from rocketstream.errors import ConfigurationError, LocalProtocolError, RemoteProtocolError
+from rocketstream.protocol.addresses import parse_address
 from rocketstream.protocol.headers import ReplyMessageRequestHeader
 from rocketstream.protocol.message_ext import MessageExt, decode_message
 from rocketstream.protocol.properties import PROPERTY_ARRIVE_TIME, PROPERTY_CORRELATION_ID
 from rocketstream.protocol.record import RecordFields, encode_record
-from rocketstream.transport.addresses import parse_address
 
 logger = logging.getLogger("rocketstream.client")
 

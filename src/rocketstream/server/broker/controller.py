@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from rocketstream._util.clock import Clock
 from rocketstream.errors import TransportError
+from rocketstream.protocol.addresses import format_address
 from rocketstream.protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.command import RemotingCommand
@@ -29,7 +30,6 @@ from rocketstream.server.broker.core.topics import TopicTable
 from rocketstream.server.broker.editing import Edits
 from rocketstream.server.broker.statistics import BrokerStatistics
 from rocketstream.server.store import MessageStore
-from rocketstream.transport.addresses import format_address
 from rocketstream.transport.aio import Connection
 from rocketstream.transport.sharing import Sharing, Steps
 

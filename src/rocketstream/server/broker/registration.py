@@ -11,6 +11,7 @@ import logging
 from collections.abc import Iterable
 
 from rocketstream.errors import RocketMQError
+from rocketstream.protocol.addresses import format_address
 from rocketstream.protocol.bodies import RegisterBrokerBody
 from rocketstream.protocol.codes import RequestCode, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
@@ -20,7 +21,6 @@ from rocketstream.protocol.headers import (
 )
 from rocketstream.protocol.record import body_crc
 from rocketstream.server.broker.controller import BrokerController
-from rocketstream.transport.addresses import format_address
 from rocketstream.transport.aio import Connection, RemotingClient
 from rocketstream.transport.sharing import Steps
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rocketstream.errors import ConfigurationError
+from rocketstream.protocol.addresses import parse_addresses
 from rocketstream.spark.options.parsing import bad, flag, number, required
 
 CONNECT_OPTIONS: Final = (
@@ -115,10 +116,10 @@ def connect_settings(values: Mapping[str, str]) -> dict[str, Any]:
 def _name_server(values: Mapping[str, str]) -> str:
     accepted = "host:port of the name server, or of several, separated by ';'"
     text = required(values, "nameServer", accepted)
-    for address in filter(None, (part.strip() for part in text.split(";"))):
-        host, _, port = address.rpartition(":")
-        if not host or not (port.isascii() and port.isdigit()) or {",", "/"} & set(host):
-            raise bad("nameServer", text, accepted)
+    try:
+        parse_addresses(text)
+    except ConfigurationError:
+        raise bad("nameServer", text, accepted) from None
     return text
 
 

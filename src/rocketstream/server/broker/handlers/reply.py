@@ -16,6 +16,7 @@ from rocketstream.errors import (
     StoreError,
     TransportError,
 )
+from rocketstream.protocol.addresses import format_address
 from rocketstream.protocol.codes import MessageSysFlag, RequestCode, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import ReplyMessageRequestHeader, SendMessageRequestHeader
@@ -30,7 +31,6 @@ from rocketstream.server.broker.controller import BrokerController
 from rocketstream.server.broker.handlers.send import SendHandlers
 from rocketstream.server.broker.messages import InnerMessage, MessageWriter
 from rocketstream.server.dispatch import Handler
-from rocketstream.transport.addresses import format_address
 from rocketstream.transport.aio import Connection
 from rocketstream.transport.sharing import AnswerSteps
 

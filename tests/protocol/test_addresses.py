@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rocketstream.errors import ConfigurationError
-from rocketstream.transport.addresses import format_address, parse_address, parse_addresses
+from rocketstream.protocol.addresses import format_address, parse_address, parse_addresses
 
 
 def test_host_and_port_come_apart_and_together() -> None:
