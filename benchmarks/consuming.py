@@ -97,19 +97,16 @@ def _drain(
             return listener(messages)
 
         def started(group: str) -> PushConsumer:
-            consumer = stack.enter_context(
-                PushConsumer(
-                    group,
-                    namesrv_addr=options.namesrv,
-                    consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
-                    consume_message_batch_max_size=options.batch,
-                )
+            consumer = PushConsumer(
+                group,
+                namesrv_addr=options.namesrv,
+                consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
+                consume_message_batch_max_size=options.batch,
+                subscription={options.topic: "*"},
             )
-            consumer.subscribe(options.topic)
             call = gated if together else listener
             consumer.register_message_listener(call, orderly=orderly)  # type: ignore[call-overload]
-            consumer.start()
-            return consumer
+            return stack.enter_context(consumer)
 
         names = [f"{options.group}-{number}" for number in range(max(1, options.groups))]
         consumers = [started(name) for name in names for _ in range(max(1, options.members))]
@@ -151,7 +148,6 @@ def _drain_lite(options: Options) -> dict[str, float]:
     consumer.subscribe(options.topic)
     tally = Tally(options.count)
     with consumer:
-        consumer.start()
         seen = 0
         end = time.monotonic() + options.timeout
         while seen < options.count and time.monotonic() < end:
@@ -225,7 +221,6 @@ def latency(options: Options) -> Iterator[Round]:
         return {**counted(now.count, time.perf_counter() - start), **listener.figures()}
 
     with consumer, producer:
-        consumer.start()
         for _ in range(_PROBES_MAX):
             send(-1)
             if listener.awake.wait(0.1):

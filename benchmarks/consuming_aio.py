@@ -58,7 +58,6 @@ async def _drain(options: Options) -> dict[str, float]:
     await consumer.subscribe(options.topic)
     consumer.register_message_listener(listener)
     async with consumer:
-        await consumer.start()
         async with asyncio.timeout(options.timeout):
             await complete.wait()
         return counted(options.count, tally.seconds(0))
@@ -74,7 +73,6 @@ async def _drain_lite(options: Options) -> dict[str, float]:
     )
     await consumer.subscribe(options.topic)
     async with consumer:
-        await consumer.start()
         end = time.monotonic() + options.timeout
         while time.monotonic() < end:
             amount = len(await consumer.poll(1_000))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from typing import Any
 
 from demo.errors import DemoError, Interrupts
@@ -116,14 +117,14 @@ def wait_consumed(
         interrupts.wait(_POLL_S)
 
 
-def start(on_spark: SparkPushConsumer) -> None:
-    """Start Spark's listener; blocks for seconds.
+def start(on_spark: SparkPushConsumer, members: ExitStack) -> None:
+    """Start Spark's listener, until ``members`` ends; blocks for seconds.
 
     Raises:
         DemoError: it does not start.
     """
     try:
-        on_spark.start()
+        members.enter_context(on_spark)
     except Exception as error:  # ours, or one of the many Spark raises
         raise DemoError(f"the listener on Spark did not start: {error}") from error
 

@@ -189,11 +189,10 @@ class Job:
         with ExitStack() as members:
             for _ in range(consume.MEMBERS):
                 member = consume.push_member(addresses.namesrv, listeners[PUSH_GROUP])
-                members.enter_context(member).start()
+                members.enter_context(member)
             on_spark = consume.on_spark(spark, addresses.namesrv, place, listeners[SPARK_GROUP])
-            members.enter_context(on_spark)
             with self._screen.busy("starting the listener on Spark"):
-                consume.start(on_spark)
+                consume.start(on_spark, members)
             with self._screen.live(bars, refresh):
                 with Producer("flight-producer", namesrv_addr=addresses.namesrv) as producer:
                     csv = produce(

@@ -41,11 +41,10 @@ async def main() -> None:
             "example-echo-consumer",
             namesrv_addr=namesrv_addr,
             consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
+            subscription={TOPIC: "*"},
+            listener=listener,
         )
         await stack.enter_async_context(consumer)
-        await consumer.subscribe(TOPIC)
-        consumer.register_message_listener(listener)
-        await consumer.start()
         await asyncio.wait_for(done.wait(), 60)
     print(f"{len(seen)} of {COUNT} messages came back")
 

@@ -69,10 +69,9 @@ def consume(namesrv_addr: str) -> Ledger:
         namesrv_addr=namesrv_addr,
         consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
         max_reconsume_times=2,
+        subscription={TOPIC: "*"},
         listener=ledger,
-    ) as consumer:
-        consumer.subscribe(TOPIC)
-        consumer.start()
+    ):
         ledger.done.wait(60)
     return ledger
 

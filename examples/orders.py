@@ -64,11 +64,12 @@ def consume(namesrv_addr: str) -> Billing:
     """Consume until every order is billed."""
     billing = Billing()
     with PushConsumer(
-        GROUP, namesrv_addr=namesrv_addr, consume_from_where=ConsumeFromWhere.FIRST_OFFSET
-    ) as consumer:
-        consumer.subscribe(TOPIC, "paid")
-        consumer.register_message_listener(billing)
-        consumer.start()
+        GROUP,
+        namesrv_addr=namesrv_addr,
+        consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
+        subscription={TOPIC: "paid"},
+        listener=billing,
+    ):
         billing.done.wait(60)
     return billing
 

@@ -63,7 +63,6 @@ def main() -> None:
         with consumer, Producer("shop", namesrv_addr=cluster.namesrv_addr) as producer:
             with tracer.start_as_current_span("POST /orders"):
                 producer.send(Message("orders", b"a bicycle"))
-            consumer.start()
             billed.wait(30)
     show(sorted(finished.get_finished_spans(), key=lambda span: span.start_time or 0), None, 0)
 

@@ -74,11 +74,10 @@ def main() -> None:
                 "printer",
                 namesrv_addr=cluster.namesrv_addr,
                 consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
+                subscription={"sales": "*"},
                 listener=print_tickets,
-            ) as printer,
+            ),
         ):
-            printer.subscribe("sales")
-            printer.start()
             results = [
                 box_office.send_message_in_transaction(Message("sales", f"seat of {n}"), n)
                 for n in range(CUSTOMERS)

@@ -110,7 +110,8 @@ LITE = Table(
     "LitePullConsumerKeywords",
     ("ClientKeywords", "TraceKeywords"),
     _SHARED,
-    "`LitePullConsumer` and `rocketstream.aio.LitePullConsumer`.",
+    "`LitePullConsumer` and `rocketstream.aio.LitePullConsumer`. "
+    "`subscription` is described with the class.",
 )
 EMBEDDED = Table(
     "Embedded cluster",

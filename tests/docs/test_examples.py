@@ -16,7 +16,7 @@ def run(words: list[str], folder: Path) -> str:
     """Run a program in an empty folder; return what it printed."""
     environment = {name: value for name, value in os.environ.items() if name != "NAMESRV_ADDR"}
     done = subprocess.run(
-        [sys.executable, *words],
+        [sys.executable, "-W", "error::DeprecationWarning:__main__", *words],
         capture_output=True,
         text=True,
         timeout=90,

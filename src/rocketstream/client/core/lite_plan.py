@@ -15,6 +15,8 @@ from rocketstream.protocol.subscription import build_subscription
 
 EXCLUSIVE = "Subscribe and assign are mutually exclusive."
 
+Subscribed = tuple[dict[str, SubscriptionData], dict[str, Any]]
+
 
 class LitePlan:
     """Subscriptions or assignments; the first call decides. Values are replaced, never changed.
@@ -58,6 +60,14 @@ class LitePlan:
         topic = subscription.topic
         self.subscriptions = {**self.subscriptions, topic: subscription}
         self.listeners = {**self.listeners, topic: listener}
+
+    def go_back(self, before: Subscribed) -> None:
+        """Subscribe what was subscribed when ``subscribed`` was asked."""
+        self.subscriptions, self.listeners = before
+
+    def subscribed(self) -> Subscribed:
+        """Return what is subscribed, and who is told of changes."""
+        return self.subscriptions, self.listeners
 
     def unsubscribe(self, topic: str) -> bool:
         """Remove a subscription; tell whether there was one."""

@@ -38,7 +38,7 @@ from rocketstream.protocol.message_ext import MessageExt
 
 
 class AsyncProducer(AsyncQueries):
-    """Sends messages from one event loop; an async context manager.
+    """Sends messages from one event loop; ``async with`` starts it and shuts it down.
 
     Arguments, settings and errors are those of ``rocketstream.Producer``. Many sends may be
     awaited at once: they share one connection per broker.
@@ -71,6 +71,8 @@ class AsyncProducer(AsyncQueries):
             ClientStateError: started before, or the group exists in this client instance.
             ConfigurationError: no name server address.
         """
+        if self._is_started_again():
+            return
         self._begin_start()
         engine = await loop_engine(self.config, self._clock)
         try:
@@ -110,7 +112,9 @@ class AsyncProducer(AsyncQueries):
                 self._gatherer.close()
 
     async def __aenter__(self) -> Self:
-        await self.start()
+        if self._is_to_start():
+            await self.start()
+            self._block_started = True
         return self
 
     async def __aexit__(self, *_: object) -> None:

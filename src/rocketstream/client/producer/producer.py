@@ -49,7 +49,7 @@ from rocketstream.transport.blocking import BlockingPool
 
 
 class Producer(SyncQueries):
-    """Sends messages; thread safe; a context manager that starts and shuts down.
+    """Sends messages; thread safe; a ``with`` block starts it and shuts it down.
 
     Args:
         group: producer group, 1 to 255 characters of ``[%|a-zA-Z0-9_-]``.
@@ -100,6 +100,8 @@ class Producer(SyncQueries):
             ClientStateError: started before, or the group exists in this client instance.
             ConfigurationError: no name server address.
         """
+        if self._is_started_again():
+            return
         with self._lock:
             self._begin_start()
             engine = threaded_engine(self.config, self._clock)
@@ -153,7 +155,9 @@ class Producer(SyncQueries):
             outbox.close()
 
     def __enter__(self) -> Self:
-        self.start()
+        if self._is_to_start():
+            self.start()
+            self._block_started = True
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -15,6 +15,7 @@ from rocketstream.client.config import ClientConfig
 from rocketstream.client.consumer.listener import NO_LISTENER, listener_of
 from rocketstream.client.consumer.subscribing import subscription_of
 from rocketstream.client.instance.service_state import ServiceState, StaysHere, not_running
+from rocketstream.client.instance.with_block import StartedByWith
 from rocketstream.errors import (
     ClientStateError,
     ConfigurationError,
@@ -49,14 +50,14 @@ _SPLITTING: Final = ("minPartitions", "maxRecordsPerPartition")
 MAX_OFFSETS_PER_TRIGGER: Final = 10_000
 
 
-class SparkPushConsumer(StaysHere):
-    """Consumes topics with a listener that Spark's tasks call; a context manager shuts it down.
+class SparkPushConsumer(StartedByWith, StaysHere):
+    """Consumes topics with a listener that Spark's tasks call; a ``with`` block starts and ends it.
 
-    Subscribe, set the listener, then ``start``. As with ``PushConsumer`` each message is consumed
-    at least once, what the listener fails comes back after the broker's delay, and after
-    ``max_reconsume_times`` it goes into ``%DLQ%<group>``. Unlike there, only this query consumes
-    the group, and Spark's checkpoint holds its offsets: the query begins at the group's committed
-    offsets and keeps them up to date for every tool.
+    It is to have its listener and what it subscribes before the block, or before ``start``. As with
+    ``PushConsumer`` each message is consumed at least once, what the listener fails comes back
+    after the broker's delay, and after ``max_reconsume_times`` it goes into ``%DLQ%<group>``.
+    Unlike there, only this query consumes the group, and Spark's checkpoint holds its offsets: the
+    query begins at the group's committed offsets and keeps them up to date for every tool.
 
     Args:
         group: consumer group; nobody else may be consuming with it.
@@ -191,6 +192,8 @@ class SparkPushConsumer(StaysHere):
             RouteNotFoundError: a topic does not exist.
             ConnectError: no name server answered.
         """
+        if self._is_started_again():
+            return
         with self._lock:
             self._check_not_started("a consumer is started once,")
             if self._listener is None:
@@ -296,7 +299,14 @@ class SparkPushConsumer(StaysHere):
         claim = self._claim
         return None if claim is None else claim.client_id
 
+    def _lacks(self) -> str:
+        lacks = [] if self._listener is not None else ["no listener"]
+        return " and ".join(lacks if self._subscriptions else [*lacks, "no subscription"])
+
     def __enter__(self) -> Self:
+        if self._is_to_start():
+            self.start()
+            self._block_started = True
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from types import TracebackType
 from typing import Any, Self, Unpack
 
@@ -29,7 +29,7 @@ _POLL_SECONDS_MAX = 365 * 86_400.0
 
 
 class AsyncLitePullConsumer(LitePullConsumerBase):
-    """Hands out messages when asked; leaving it as an async context manager ends it.
+    """Hands out messages when asked; ``async with`` starts it and shuts it down.
 
     Arguments, settings, errors and what counts as consumed are those of
     ``rocketstream.LitePullConsumer``; listeners may be coroutine functions.
@@ -41,10 +41,18 @@ class AsyncLitePullConsumer(LitePullConsumerBase):
         *,
         namesrv_addr: str | None = None,
         config: ClientConfig | None = None,
+        subscription: Mapping[str, Expression] | None = None,
         clock: Clock = SYSTEM_CLOCK,
         **settings: Unpack[LitePullConsumerKeywords],
     ) -> None:
-        super().__init__(group, namesrv_addr=namesrv_addr, config=config, clock=clock, **settings)
+        super().__init__(
+            group,
+            namesrv_addr=namesrv_addr,
+            config=config,
+            subscription=subscription,
+            clock=clock,
+            **settings,
+        )
         self._impl: LitePullConsumerImpl | None = None
         self._waiters: dict[asyncio.Future[None], None] = {}
 
@@ -57,6 +65,8 @@ class AsyncLitePullConsumer(LitePullConsumerBase):
             ConfigurationError: no name server address.
             BrokerError: a broker refuses a subscription.
         """
+        if self._is_started_again():
+            return
         self._begin_start()
         engine: Engine | None = None
         try:
@@ -99,6 +109,9 @@ class AsyncLitePullConsumer(LitePullConsumerBase):
                 await self._engine.instance.close()
 
     async def __aenter__(self) -> Self:
+        if self._is_to_start():
+            await self.start()
+            self._block_started = True
         return self
 
     async def __aexit__(
@@ -118,9 +131,10 @@ class AsyncLitePullConsumer(LitePullConsumerBase):
         message_queue_listener: QueueListener | None = None,
     ) -> None:
         """Consume a topic; see ``rocketstream.LitePullConsumer.subscribe``."""
-        subscription = self._subscribe(topic, expression, message_queue_listener)
+        before = self._plan.subscribed()
+        name = self._subscribe(topic, expression, message_queue_listener)
         if self.is_running:
-            await self._running().subscription_changed(subscription.topic)
+            await self._running().subscription_changed(name, before)
 
     async def unsubscribe(self, topic: str) -> None:
         """Consume a topic no more; nothing cached of it is handed out, its offsets are stored."""

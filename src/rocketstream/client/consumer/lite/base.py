@@ -6,7 +6,7 @@ Law: no I/O and no waiting.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
@@ -31,6 +31,7 @@ from rocketstream.client.hooks import (
 )
 from rocketstream.client.instance.engine import Engine
 from rocketstream.client.instance.service_state import ServiceState, StaysHere, not_running
+from rocketstream.client.instance.with_block import StartedByWith
 from rocketstream.client.instruments import INSTRUMENTS
 from rocketstream.client.trace.dispatcher import CONSUME
 from rocketstream.client.trace.of_client import TRACE_SETTINGS, tracing_of
@@ -43,7 +44,7 @@ from rocketstream.protocol.names import check_topic
 logger = logging.getLogger("rocketstream.client")
 
 
-class LitePullConsumerBase(StaysHere):
+class LitePullConsumerBase(StartedByWith, StaysHere):
     """Settings, subscriptions and state; see ``rocketstream.LitePullConsumer``."""
 
     def __init__(
@@ -52,6 +53,7 @@ class LitePullConsumerBase(StaysHere):
         *,
         namesrv_addr: str | None = None,
         config: ClientConfig | None = None,
+        subscription: Mapping[str, Expression] | None = None,
         clock: Clock = SYSTEM_CLOCK,
         **settings: Any,
     ) -> None:
@@ -63,7 +65,7 @@ class LitePullConsumerBase(StaysHere):
             group,
             settings,
             clock,
-            ("config", "clock", *TRACE_SETTINGS),
+            ("config", "clock", "subscription", *TRACE_SETTINGS),
         )
         self.settings.check()
         checked_store(self.settings.offset_store)
@@ -82,6 +84,8 @@ class LitePullConsumerBase(StaysHere):
         self._engine: Engine | None = None
         self._poller: object = None
         """Who polled last, a thread or task; None when the last message came by iteration."""
+        for topic, expression in (subscription or {}).items():
+            self._subscribe(topic, expression, None)
         INSTRUMENTS.made(self)
 
     @property
@@ -108,18 +112,21 @@ class LitePullConsumerBase(StaysHere):
         self.filter_hooks.register(hook)
 
     def set_sub_expression_for_assign(self, topic: str, expression: Expression) -> None:
-        """Say which messages of assigned queues of a topic are wanted; before ``start``.
+        """Say which messages of queues of a topic are wanted, before they are assigned.
+
+        Upstream says it before the start (C-505), when queues can only be known from elsewhere.
 
         Raises:
-            ClientStateError: started already, or topics are subscribed.
+            ClientStateError: running with queues assigned, or topics are subscribed.
             ConfigurationError: a bad topic name, or a blank expression.
         """
         text = MessageSelector.of(expression).expression
         if not text or text.isspace():
             raise ConfigurationError("expression must not be empty (Java: subExpression)")
         subscription = self._subscription(topic, expression)
-        if self.state is not ServiceState.CREATE_JUST:
-            raise ClientStateError("set_sub_expression_for_assign() is called before start()")
+        if self.state is not ServiceState.CREATE_JUST and self._plan.assigned is not None:
+            raise ClientStateError("set_sub_expression_for_assign() is called before assign()")
+        self._check_process()
         self._plan.set_expression(subscription)
 
     # --- for the faces ----------------------------------------------------------------------------
@@ -145,16 +152,15 @@ class LitePullConsumerBase(StaysHere):
         name = self.config.with_namespace(topic)
         return subscription_of(topic, name, selector, self._clock.now_ms(), logger)
 
-    def _subscribe(
-        self, topic: str, expression: Expression, listener: QueueListener | None
-    ) -> SubscriptionData:
+    def _subscribe(self, topic: str, expression: Expression, listener: QueueListener | None) -> str:
+        """Note a subscription; return the topic's name inside."""
         self._check_process()
         self._plan.check_subscribe()
         subscription = self._subscription(topic, expression)
         if listener is not None:
             listener_function(listener)
         self._plan.subscribe(subscription, listener)
-        return subscription
+        return subscription.topic
 
     def _unsubscribe(self, topic: str) -> str | None:
         """Forget a subscription; return the topic if the running machine must know."""

@@ -7,7 +7,7 @@ DefaultLitePullConsumer).
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Coroutine, Iterator
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
 from threading import TIMEOUT_MAX
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
@@ -29,10 +29,10 @@ T = TypeVar("T")
 
 
 class LitePullConsumer(LitePullConsumerBase):
-    """Hands out messages when asked; leaving it as a context manager shuts it down. Thread safe.
+    """Hands out messages when asked; a ``with`` block starts it and shuts it down. Thread safe.
 
     Either ``subscribe`` topics, and share their queues with the other members of the group, or
-    ``assign`` queues. Then ``start``, and ``poll`` again and again or iterate.
+    ``assign`` queues; both before the block or inside. ``poll`` again and again, or iterate.
 
     Each message is handed out at least once. What ``poll`` returned counts as consumed when the
     caller comes back: with the next ``poll``, a commit, or ``shutdown``. In iteration a message
@@ -45,6 +45,7 @@ class LitePullConsumer(LitePullConsumerBase):
         group: consumer group, 1 to 248 characters of ``[%|a-zA-Z0-9_-]``.
         namesrv_addr: ``host:port``, several joined by ``;``; None takes NAMESRV_ADDR.
         config: settings shared by all clients; ``namesrv_addr`` overrides its address.
+        subscription: topics with their expressions, the same as calls of ``subscribe``.
         clock: where time comes from.
         **settings: upstream's, among them ``auto_commit`` (True), ``auto_commit_interval_ms``
             (5000, at least 1000), ``pull_batch_size`` (10: most messages of one poll),
@@ -68,10 +69,18 @@ class LitePullConsumer(LitePullConsumerBase):
         *,
         namesrv_addr: str | None = None,
         config: ClientConfig | None = None,
+        subscription: Mapping[str, Expression] | None = None,
         clock: Clock = SYSTEM_CLOCK,
         **settings: Unpack[LitePullConsumerKeywords],
     ) -> None:
-        super().__init__(group, namesrv_addr=namesrv_addr, config=config, clock=clock, **settings)
+        super().__init__(
+            group,
+            namesrv_addr=namesrv_addr,
+            config=config,
+            subscription=subscription,
+            clock=clock,
+            **settings,
+        )
         self._lock = threading.Lock()  # start and shutdown only
         self._impl: LitePullConsumerImpl | None = None
         self._arrived = threading.Condition()
@@ -88,6 +97,8 @@ class LitePullConsumer(LitePullConsumerBase):
             ConfigurationError: no name server address.
             BrokerError: a broker refuses a subscription.
         """
+        if self._is_started_again():
+            return
         with self._lock:
             self._begin_start()
             engine: Engine | None = None
@@ -136,6 +147,9 @@ class LitePullConsumer(LitePullConsumerBase):
                 engine.close()
 
     def __enter__(self) -> Self:
+        if self._is_to_start():
+            self.start()
+            self._block_started = True
         return self
 
     def __exit__(
@@ -166,10 +180,12 @@ class LitePullConsumer(LitePullConsumerBase):
             ClientStateError: queues are assigned.
             ConfigurationError: a bad topic name or listener.
             SubscriptionError: an expression that cannot be used.
+            BrokerError: running, and a broker refuses it; an earlier subscription stays.
         """
-        subscription = self._subscribe(topic, expression, message_queue_listener)
+        before = self._plan.subscribed()
+        name = self._subscribe(topic, expression, message_queue_listener)
         if self.is_running:
-            self._call(lambda impl: impl.subscription_changed(subscription.topic))
+            self._call(lambda impl: impl.subscription_changed(name, before))
 
     def unsubscribe(self, topic: str) -> None:
         """Consume a topic no more; nothing cached of it is handed out, its offsets are stored."""

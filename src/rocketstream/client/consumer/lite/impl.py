@@ -21,7 +21,7 @@ from rocketstream.client.consumer.pulling.kernel import PullKernel
 from rocketstream.client.consumer.queue_listener import Teller
 from rocketstream.client.consumer.queue_places import QueuePlaces
 from rocketstream.client.consumer.rebalance_impl import RebalanceImpl, RebalanceSettings
-from rocketstream.client.core.lite_plan import LitePlan
+from rocketstream.client.core.lite_plan import LitePlan, Subscribed
 from rocketstream.client.core.lite_pull import LiteBounds, LiteCache, LiteQueue
 from rocketstream.client.core.pull_settings import LitePullConsumerSettings
 from rocketstream.client.hooks import FilterHooks
@@ -319,9 +319,18 @@ class LitePullConsumerImpl:
         """Return what is wanted of a topic."""
         return self._plan.subscription(topic)
 
-    async def subscription_changed(self, topic: str) -> None:
-        """A topic was subscribed: learn its route, tell the brokers, take queues (C-103)."""
+    async def subscription_changed(self, topic: str, before: Subscribed) -> None:
+        """A topic was subscribed: learn its route, tell the brokers, take queues (C-103, C-118).
+
+        Raises:
+            BrokerError: a broker refuses the subscription; those of ``before`` stay.
+        """
         await self.instance.update_route(topic)
+        try:
+            await self.instance.check_client_in_broker(self)
+        except BaseException:
+            self._plan.go_back(before)
+            raise
         await self.instance.heartbeat()
         self.instance.rebalance_soon()
 

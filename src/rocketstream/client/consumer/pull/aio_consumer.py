@@ -49,6 +49,8 @@ class AsyncPullConsumer(PullConsumerBase, AsyncAdmin):
             ClientStateError: started before, or the group exists in this client instance.
             ConfigurationError: no name server address.
         """
+        if self._is_started_again():
+            return
         self._begin_start()
         engine: Engine | None = None
         try:
@@ -76,6 +78,9 @@ class AsyncPullConsumer(PullConsumerBase, AsyncAdmin):
                 await self._engine.instance.close()
 
     async def __aenter__(self) -> Self:
+        if self._is_to_start():
+            await self.start()
+            self._block_started = True
         return self
 
     async def __aexit__(self, *_: object) -> None:

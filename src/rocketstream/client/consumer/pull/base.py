@@ -25,6 +25,7 @@ from rocketstream.client.hooks import (
 )
 from rocketstream.client.instance.engine import Engine
 from rocketstream.client.instance.service_state import ServiceState, StaysHere, not_running
+from rocketstream.client.instance.with_block import StartedByWith
 from rocketstream.client.instruments import INSTRUMENTS
 from rocketstream.errors import ClientStateError, ConfigurationError, SubscriptionError
 from rocketstream.model import MessageModel, MessageQueue, MessageSelector
@@ -35,7 +36,7 @@ from rocketstream.protocol.subscription import build_subscription
 Expression = str | MessageSelector | None
 
 
-class PullConsumerBase(StaysHere):
+class PullConsumerBase(StartedByWith, StaysHere):
     """Settings and state; see ``rocketstream.PullConsumer`` for the arguments."""
 
     def __init__(

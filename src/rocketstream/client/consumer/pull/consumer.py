@@ -49,8 +49,8 @@ _NONE_GIVEN: Final = object()
 class PullConsumer(PullConsumerBase, SyncAdmin):
     """Pulls queues the caller chooses from offsets the caller keeps; thread safe.
 
-    ``start`` it; leaving it as a context manager shuts it down. The expression goes along with
-    every pull, so nothing is subscribed. Continue at ``PullResult.next_begin_offset`` whatever the
+    A ``with`` block starts it and shuts it down. The expression goes along with every pull, so
+    nothing is subscribed. Continue at ``PullResult.next_begin_offset`` whatever the
     status. Messages sent back go to the group's retry topic, which nobody consumes unless the
     caller does.
 
@@ -92,6 +92,8 @@ class PullConsumer(PullConsumerBase, SyncAdmin):
             ClientStateError: started before, or the group exists in this client instance.
             ConfigurationError: no name server address.
         """
+        if self._is_started_again():
+            return
         with self._lock:
             self._begin_start()
             engine: Engine | None = None
@@ -123,6 +125,9 @@ class PullConsumer(PullConsumerBase, SyncAdmin):
                 engine.close()
 
     def __enter__(self) -> Self:
+        if self._is_to_start():
+            self.start()
+            self._block_started = True
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -22,6 +22,7 @@ from rocketstream.client.consumer.pull.base import PullConsumerBase
 from rocketstream.client.consumer.pull.consumer import PullConsumer
 from rocketstream.client.instance.callbacks import CallbackExecutor
 from rocketstream.client.instance.service_state import ServiceState
+from rocketstream.client.instance.with_block import StartedByWith
 from rocketstream.client.keywords import PullConsumerKeywords
 from rocketstream.errors import (
     BrokerError,
@@ -56,10 +57,11 @@ class PullTaskContext:
 PullTaskCallback = Callable[[MessageQueue, PullTaskContext], object]
 
 
-class _Schedule:
+class _Schedule(StartedByWith):
     """What both faces share: callbacks by topic, and which queues have a task."""
 
     def __init__(self, consumer: PullConsumerBase) -> None:
+        self.state = ServiceState.CREATE_JUST
         self._pulling = consumer
         self._tasks_lock = threading.Lock()
         self._callbacks: dict[str, PullTaskCallback] = {}
@@ -115,8 +117,8 @@ class MQPullConsumerScheduleService(_Schedule):
     """Calls a task for each queue of registered topics that the group has allotted to this member.
 
     Tasks run on at most ``pull_thread_nums`` threads, one per queue at a time, again after
-    ``context.pull_next_delay_ms`` (200), or 1000 ms after one that raised. Leaving it as a context
-    manager shuts it down.
+    ``context.pull_next_delay_ms`` (200), or 1000 ms after one that raised. A ``with`` block
+    starts it and shuts it down.
 
     Args:
         group: consumer group.
@@ -162,16 +164,21 @@ class MQPullConsumerScheduleService(_Schedule):
 
         Raises: as ``PullConsumer.start``.
         """
+        if self._is_started_again():
+            return
         self._executor = CallbackExecutor(self.pull_thread_nums, "rocketstream-pull-task")
         try:
             self.consumer.start()
         except BaseException:
             self._executor.close()
             raise
+        self.state = ServiceState.RUNNING
 
     def shutdown(self) -> None:
         """Run no more tasks, wait for those that run, shut the consumer down."""
         self._cancel_all()
+        if self.state is ServiceState.RUNNING:
+            self.state = ServiceState.SHUTDOWN_ALREADY
         executor, self._executor = self._executor, None
         if executor is not None:
             executor.close()
@@ -179,6 +186,9 @@ class MQPullConsumerScheduleService(_Schedule):
         self.consumer.shutdown()
 
     def __enter__(self) -> Self:
+        if self._is_to_start():
+            self.start()
+            self._block_started = True
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -261,11 +271,16 @@ class AsyncMQPullConsumerScheduleService(_Schedule):
 
     async def start(self) -> None:
         """Start the consumer; tasks begin as soon as queues are allotted."""
+        if self._is_started_again():
+            return
         await self.consumer.start()
+        self.state = ServiceState.RUNNING
 
     async def shutdown(self) -> None:
         """Cancel the tasks and shut the consumer down."""
         self._cancel_all()
+        if self.state is ServiceState.RUNNING:
+            self.state = ServiceState.SHUTDOWN_ALREADY
         running = list(self._running.values())
         for task in running:
             task.cancel()
@@ -273,6 +288,9 @@ class AsyncMQPullConsumerScheduleService(_Schedule):
         await self.consumer.shutdown()
 
     async def __aenter__(self) -> Self:
+        if self._is_to_start():
+            await self.start()
+            self._block_started = True
         return self
 
     async def __aexit__(self, *_: object) -> None:

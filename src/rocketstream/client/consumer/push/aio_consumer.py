@@ -34,7 +34,7 @@ from rocketstream.protocol.subscription import EXPRESSION_TAG
 
 
 class AsyncPushConsumer(PushConsumerBase, AsyncAdmin):
-    """Consumes topics as a member of a group; leaving it as an async context manager ends it.
+    """Consumes topics as a member of a group; ``async with`` starts it and shuts it down.
 
     Arguments, settings and errors are those of ``rocketstream.PushConsumer``. A coroutine listener
     is awaited on the caller's loop, at most ``consume_thread_max`` calls at once; a plain function
@@ -94,6 +94,8 @@ class AsyncPushConsumer(PushConsumerBase, AsyncAdmin):
             ClientStateError: started before, or the group exists in this client instance.
             ConfigurationError: no listener, or no name server address.
         """
+        if self._is_started_again():
+            return
         plan = self._begin_start()
         self.state = ServiceState.START_FAILED
         engine: Engine | None = None
@@ -147,6 +149,9 @@ class AsyncPushConsumer(PushConsumerBase, AsyncAdmin):
         return True
 
     async def __aenter__(self) -> Self:
+        if self._is_to_start():
+            await self.start()
+            self._block_started = True
         return self
 
     async def __aexit__(self, *_: object) -> None:

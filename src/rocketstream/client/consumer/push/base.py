@@ -27,6 +27,7 @@ from rocketstream.client.hooks import (
     FilterMessageHook,
 )
 from rocketstream.client.instance.service_state import ServiceState, StaysHere, not_running
+from rocketstream.client.instance.with_block import StartedByWith
 from rocketstream.client.instruments import INSTRUMENTS
 from rocketstream.client.trace.dispatcher import CONSUME
 from rocketstream.client.trace.of_client import TRACE_SETTINGS, tracing_of
@@ -79,7 +80,7 @@ class Setting(Generic[T]):
         consumer._set(self._name, value)
 
 
-class PushConsumerBase(StaysHere):
+class PushConsumerBase(StartedByWith, StaysHere):
     """Settings, subscriptions and state; see ``rocketstream.PushConsumer`` for the arguments.
 
     Every setting is also an attribute. Before ``start`` it takes any value, ``start`` checks all of
@@ -139,6 +140,7 @@ class PushConsumerBase(StaysHere):
         for topic, expression in (subscription or {}).items():
             data = self._subscription(topic, expression, EXPRESSION_TAG)
             self._subscriptions[data.topic] = data
+        self._may_subscribe_nothing = subscription is not None  # said so: topics come later
         self._listener: Listener | None = None
         if listener is not None:
             self._listener = listener_of(listener)
@@ -203,6 +205,12 @@ class PushConsumerBase(StaysHere):
 
     def _apply(self, settings: PushConsumerSettings) -> None:
         raise self._not_running()
+
+    def _lacks(self) -> str:
+        lacks = [] if self._listener is not None else ["no listener"]
+        if not self._subscriptions and not self._may_subscribe_nothing:
+            lacks.append("no subscription")
+        return " and ".join(lacks)
 
     def _begin_start(self) -> PushPlan:
         if self.state is not ServiceState.CREATE_JUST:

@@ -38,9 +38,10 @@ T = TypeVar("T")
 
 
 class PushConsumer(PushConsumerBase, SyncAdmin):
-    """Consumes topics as a member of a group; leaving it as a context manager shuts it down.
+    """Consumes topics as a member of a group; a ``with`` block starts it and shuts it down.
 
-    Subscribe, set the listener, then ``start``.
+    It is to have its listener and what it subscribes before the block; more topics may be
+    subscribed inside. Without ``with``: ``start`` and ``shutdown``.
 
     The members of a group divide the queues of a topic; each message is consumed at least once.
     What a listener fails comes back later, after ``max_reconsume_times`` into ``%DLQ%<group>``.
@@ -52,7 +53,8 @@ class PushConsumer(PushConsumerBase, SyncAdmin):
         namesrv_addr: ``host:port``, several joined by ``;``; None takes NAMESRV_ADDR.
         config: settings shared by all clients; ``namesrv_addr`` overrides its address.
         listener: as ``register_message_listener``.
-        subscription: topics with their expressions, the same as calls of ``subscribe``.
+        subscription: topics with their expressions, the same as calls of ``subscribe``; an empty
+            one says that they come later, inside the block.
         offset_store: where offsets are kept; None keeps them at the brokers when clustering, in
             ``~/.rocketmq_offsets`` when broadcasting.
         clock: where time comes from.
@@ -136,6 +138,8 @@ class PushConsumer(PushConsumerBase, SyncAdmin):
             ClientStateError: started before, or the group exists in this client instance.
             ConfigurationError: no listener, a coroutine listener, or no name server address.
         """
+        if self._is_started_again():
+            return
         with self._lock:
             plan = self._begin_start()
             if plan.listener.is_async:
@@ -209,6 +213,9 @@ class PushConsumer(PushConsumerBase, SyncAdmin):
         return self._ended.wait(timeout_ms)
 
     def __enter__(self) -> Self:
+        if self._is_to_start():
+            self.start()
+            self._block_started = True
         return self
 
     def __exit__(self, *_: object) -> None:

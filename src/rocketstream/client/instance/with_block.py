@@ -1,0 +1,61 @@
+"""The one rule of ``with``: entering starts a client, leaving shuts it down.
+
+Law: decides and hints; what starts is the client itself. What was written before there was the rule
+works on and is told what to write instead.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+from rocketstream.client.instance.service_state import ServiceState
+
+_AT_THE_CALLER = 3
+"""Frames from ``warnings.warn`` to who wrote the ``with`` or the ``start()``."""
+
+
+class StartedByWith:
+    """A client that a ``with`` block starts and shuts down."""
+
+    state: ServiceState
+    _block_started = False
+    """Whether a block has started it and nobody has called ``start()`` inside yet."""
+
+    def _lacks(self) -> str:
+        """Return what is to be given before the block begins; empty when nothing is missing."""
+        return ""
+
+    def _is_to_start(self) -> bool:
+        """Whether entering is to start this client: not if it runs, or cannot be started yet.
+
+        One that was shut down is started, which raises as ``start()`` does.
+        """
+        if self.state is ServiceState.RUNNING:
+            return False
+        lacks = self._lacks() if self.state is ServiceState.CREATE_JUST else ""
+        if lacks:
+            kind = type(self).__name__.removeprefix("Async")
+            warnings.warn(
+                f"`with` starts a {kind}, but this one has {lacks} yet, so it was not started; "
+                "make it complete before the block (`subscription=` and `listener=` of its "
+                "constructor do that) and leave start() out",
+                DeprecationWarning,
+                stacklevel=_AT_THE_CALLER,
+            )
+        return not lacks
+
+    def _is_started_again(self) -> bool:
+        """Whether this is the ``start()`` of a program that knows nothing of the rule.
+
+        It is answered once; what is started twice besides is a mistake, as it is without ``with``.
+        """
+        if not self._block_started or self.state is not ServiceState.RUNNING:
+            return False
+        self._block_started = False
+        kind = type(self).__name__.removeprefix("Async")
+        warnings.warn(
+            f"`with` has started this {kind} already; leave start() out",
+            DeprecationWarning,
+            stacklevel=_AT_THE_CALLER,
+        )
+        return True
