@@ -313,3 +313,25 @@ def test_a_subscription_that_is_refused_inside_changes_nothing(
             ]
 
     asyncio.run(run())
+
+
+@LITE
+def test_a_first_subscription_is_no_outage(
+    broker: FakeBroker, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Covers C-150, C-580: the broker that has not heard of the group yet is told, no user is."""
+    members = broker.on[RequestCode.GET_CONSUMER_LIST_BY_GROUP]
+
+    def unknown_first(command: Any) -> Any:
+        broker.on[RequestCode.GET_CONSUMER_LIST_BY_GROUP] = members
+        return refusal(ResponseCode.SYSTEM_ERROR, "no consumer for this group")(command)
+
+    broker.on[RequestCode.GET_CONSUMER_LIST_BY_GROUP] = unknown_first
+
+    async def run() -> None:
+        async with block(make(kind, broker, subscription=None)) as client:
+            await done(client.subscribe(TOPIC))
+            await asyncio.to_thread(broker.wait_pull, 0)
+
+    asyncio.run(run())
+    assert not caplog.records

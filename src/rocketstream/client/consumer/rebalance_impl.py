@@ -27,7 +27,7 @@ from rocketstream.client.core.rebalance import (
     usable,
 )
 from rocketstream.client.instance.mq_client import MQClientInstance
-from rocketstream.errors import RocketMQError
+from rocketstream.errors import BrokerError, RocketMQError
 from rocketstream.model import MessageModel, MessageQueue
 from rocketstream.protocol.names import RETRY_PREFIX
 
@@ -219,7 +219,7 @@ class RebalanceImpl:
         if not addresses:
             return None
         address = random.choice(addresses)
-        members = await self._ask_members(address)
+        members = await self._ask_members(address, first=True)
         if members is None or self._instance.client_id not in members:
             # The broker has forgotten us, by a restart say: tell it before the others divide the
             # queues without us.
@@ -227,14 +227,16 @@ class RebalanceImpl:
             members = await self._ask_members(address)
         return members
 
-    async def _ask_members(self, address: str) -> list[str] | None:
+    async def _ask_members(self, address: str, *, first: bool = False) -> list[str] | None:
         group = self._settings.group
         try:
             members = await self._instance.api.consumer_ids(address, group)
             self._instance.outages.worked("asking for the members of", group)
             return sorted_members(members)
         except RocketMQError as error:
-            self._instance.outages.failed(("asking for the members of", group), error)
+            # A broker that has not heard of the group yet is told, and asked again at once.
+            if not (first and isinstance(error, BrokerError)):
+                self._instance.outages.failed(("asking for the members of", group), error)
             return None
 
     def _queues(self) -> dict[MessageQueue, ProcessQueue]:
