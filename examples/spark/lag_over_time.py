@@ -118,7 +118,7 @@ class Members:
             )
             member.subscribe(self._topic)
             member.register_message_listener(self._listener(group, work))
-            stack.enter_context(member).start()
+            stack.enter_context(member)
         stack.callback(self.let_go.set)
 
     def _listener(

@@ -69,10 +69,9 @@ def test_send_and_consume_on_one_loop(cluster: Cluster, names: Names, fails_once
                 namesrv_addr=cluster.namesrv_addr,
                 consume_from_where=FIRST,
                 listener=seen,
+                subscription={names.topic: "*"},
             ) as consumer,
         ):
-            await consumer.subscribe(names.topic)
-            await consumer.start()
             results = await asyncio.gather(
                 *(producer.send(message) for message in numbered(names.topic, range(200)))
             )
@@ -112,14 +111,13 @@ def test_coroutine_listeners_wait_in_parallel_up_to_the_bound(
                 names.group,
                 namesrv_addr=cluster.namesrv_addr,
                 consume_from_where=FIRST,
+                subscription={names.topic: "*"},
                 listener=listener,
                 consume_thread_min=1,
                 consume_thread_max=5,
-            ) as consumer,
+            ),
         ):
             await producer.send(numbered(names.topic, range(20)))
-            await consumer.subscribe(names.topic)
-            await consumer.start()
             async with asyncio.timeout(WAIT_S):
                 await full.wait()
         assert most == 5
@@ -147,9 +145,7 @@ def test_a_coroutine_left_running_is_cancelled_and_its_message_not_committed(
         async with aio.PushConsumer(
             names.group, namesrv_addr=cluster.namesrv_addr, consume_from_where=FIRST,
             listener=listener,
-        ) as consumer:  # fmt: skip
-            await consumer.subscribe(names.topic)
-            await consumer.start()
+        subscription={names.topic: "*"}) as consumer:  # fmt: skip
             async with asyncio.timeout(WAIT_S):
                 await entered.wait()
             await consumer.shutdown(await_ms=0)
@@ -198,10 +194,9 @@ def test_a_plain_function_listens_on_worker_threads(cluster: Cluster, names: Nam
                 namesrv_addr=cluster.namesrv_addr,
                 consume_from_where=FIRST,
                 listener=seen,
-            ) as consumer,
+                subscription={names.topic: "*"},
+            ),
         ):
-            await consumer.subscribe(names.topic)
-            await consumer.start()
             await producer.send(numbered(names.topic, range(30)))
             await asyncio.to_thread(seen.wait_consumed, 30)
 

@@ -69,8 +69,7 @@ def test_gathered_messages_arrive_as_they_were_sent(cluster: Cluster, names: Nam
         futures = [producer.send_async(message) for message in messages]
         results = [future.result(WAIT_S) for future in futures]
     seen = Seen()
-    with consumer_of(cluster.namesrv_addr, names.group, names.topic, seen) as consumer:
-        consumer.start()
+    with consumer_of(cluster.namesrv_addr, names.group, names.topic, seen):
         seen.wait_consumed(COUNT)
     check_each(messages, results, seen)
 
@@ -87,8 +86,7 @@ def test_asyncio_too(cluster: Cluster, names: Names) -> None:
 
     results = asyncio.run(send())
     seen = Seen()
-    with consumer_of(cluster.namesrv_addr, names.group, names.topic, seen) as consumer:
-        consumer.start()
+    with consumer_of(cluster.namesrv_addr, names.group, names.topic, seen):
         seen.wait_consumed(COUNT)
     check_each(messages, results, seen)
 
@@ -128,8 +126,7 @@ def test_messages_for_one_queue_keep_their_order(cluster: Cluster, names: Names)
         ]
         assert [f.result(WAIT_S).queue_offset for f in futures] == list(range(200))
     seen = Seen()
-    with consumer_of(cluster.namesrv_addr, names.group, names.topic, seen) as consumer:
-        consumer.start()
+    with consumer_of(cluster.namesrv_addr, names.group, names.topic, seen):
         seen.wait_consumed(200)
     arrived = sorted(seen.consumed, key=lambda message: message.queue_offset)
     assert [message.body for message in arrived] == bodies

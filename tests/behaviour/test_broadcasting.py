@@ -66,8 +66,6 @@ def test_every_member_gets_every_message(cluster: Cluster, names: Names, offsets
     cluster.create_topic(names.topic, 4)
     first, second = Seen(), Seen()
     with member(cluster, names, first, "one") as one, member(cluster, names, second, "two") as two:
-        one.start()
-        two.start()
         send_all(cluster.namesrv_addr, numbered(names.topic, range(40)))
         first.wait_consumed(40)
         second.wait_consumed(40)
@@ -83,7 +81,6 @@ def test_no_retry_topic_is_subscribed(cluster: Cluster, names: Names) -> None:
     cluster.create_topic(names.topic, 1)
     seen = Seen()
     with member(cluster, names, seen, "one") as one:
-        one.start()
         wait_until(lambda: len(one.assigned_queues()) == 1, "the queue")
         assert {mq.topic for mq in one.assigned_queues()} == {names.topic}
         assert retry_topic(names.group) not in {mq.topic for mq in one.assigned_queues()}
@@ -103,7 +100,6 @@ def test_a_failed_message_is_dropped_with_a_log_line(
         caplog.at_level(logging.WARNING),
         member(cluster, names, seen, "one") as one,
     ):
-        one.start()
         send_all(cluster.namesrv_addr, numbered(names.topic, range(6)))
         seen.wait_consumed(5)
     assert sorted(seen.delivered) == ["0", "1", "2", "3", "4", "5"]
@@ -116,13 +112,11 @@ def test_a_restarted_member_goes_on_where_it_stopped(cluster: Cluster, names: Na
     """Covers C-114, C-306, C-308: the same instance name finds the same file."""
     cluster.create_topic(names.topic, 2)
     before, after = Seen(), Seen()
-    with member(cluster, names, before, "one") as one:
-        one.start()
+    with member(cluster, names, before, "one"):
         send_all(cluster.namesrv_addr, numbered(names.topic, range(10)))
         before.wait_consumed(10)
     send_all(cluster.namesrv_addr, numbered(names.topic, range(10, 15)))
-    with member(cluster, names, after, "one") as again:
-        again.start()
+    with member(cluster, names, after, "one"):
         after.wait_consumed(5)
     assert sorted(map(int, after.delivered)) == list(range(10, 15))
 
@@ -134,7 +128,6 @@ def test_last_offset_really_is_the_end(cluster: Cluster, names: Names) -> None:
     seen = Seen()
     where = ConsumeFromWhere.LAST_OFFSET
     with member(cluster, names, seen, "one", consume_from_where=where) as one:
-        one.start()
         wait_until(lambda: len(one.assigned_queues()) == 1, "the queue")
         send_all(cluster.namesrv_addr, numbered(names.topic, [5, 6]))
         seen.wait_consumed(2)
@@ -156,7 +149,6 @@ def test_offsets_that_java_wrote_are_taken_over(
     queue = "{\n\t\t\t" + ",\n\t\t\t".join(lines) + "\n\t\t}"
     path.write_text('{\n\t"offsetTable":{' + queue + ":3\n\t}\n}")
     with one:
-        one.start()
         seen.wait_consumed(2)
     assert seen.delivered == ["3", "4"]
 
@@ -172,8 +164,6 @@ def test_members_of_one_process_share_an_instance_by_default(
         consumer_of(cluster.namesrv_addr, names.group, names.topic, seen, **config) as one,
         consumer_of(cluster.namesrv_addr, names.group + "b", names.topic, other, **config) as two,
     ):
-        one.start()
-        two.start()
         assert one.client_id == two.client_id
         assert one.client_id.endswith("@DEFAULT")
         third = consumer_of(cluster.namesrv_addr, names.group, names.topic, seen, **config)

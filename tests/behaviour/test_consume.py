@@ -49,8 +49,7 @@ def test_every_message_is_consumed_once_and_committed(
         names.topic,
         seen,
         consume_message_batch_max_size=batch,
-    ) as consumer:
-        consumer.start()
+    ):
         seen.wait_consumed(1000)
     assert sorted(map(int, seen.bodies)) == list(range(1000))
     assert cluster.committed(names.group, names.topic, 4) == cluster.ends(names.topic, 4)
@@ -61,10 +60,9 @@ def test_messages_sent_later_arrive_too(cluster: Cluster, names: Names) -> None:
     cluster.create_topic(names.topic, 2)
     seen = Seen()
     with (
-        consumer_of(cluster.namesrv_addr, names.group, names.topic, seen) as consumer,
+        consumer_of(cluster.namesrv_addr, names.group, names.topic, seen),
         Producer("pg", namesrv_addr=cluster.namesrv_addr) as producer,
     ):
-        consumer.start()
         for number in range(20):
             producer.send(Message(names.topic, str(number)))
             seen.wait_consumed(number + 1)
@@ -80,8 +78,7 @@ def test_only_matching_tags_are_delivered(cluster: Cluster, names: Names) -> Non
         for tag in ("A", "B", "C", "")
     ]
     seen = Seen()
-    with consumer_of(cluster.namesrv_addr, names.group, names.topic, seen, "A || B") as consumer:
-        consumer.start()
+    with consumer_of(cluster.namesrv_addr, names.group, names.topic, seen, "A || B"):
         send_all(cluster.namesrv_addr, messages)
         # Alone: those above reach the broker in any order, and what comes behind the last match
         # may be filtered out, and committed, only after the shutdown.
@@ -99,8 +96,7 @@ def test_tags_of_equal_hash_are_told_apart(cluster: Cluster, names: Names) -> No
         cluster.namesrv_addr,
         [Message(names.topic, tag, tags=tag) for tag in ("Aa", "BB", "Aa", "BB")],
     )
-    with consumer_of(cluster.namesrv_addr, names.group, names.topic, seen, "Aa") as consumer:
-        consumer.start()
+    with consumer_of(cluster.namesrv_addr, names.group, names.topic, seen, "Aa"):
         seen.wait_consumed(2)
     assert seen.delivered == ["Aa", "Aa"]
 
@@ -118,8 +114,7 @@ def test_a_failed_message_comes_back_and_succeeds(cluster: Cluster, names: Names
 
     seen = Seen(verdict)
     send_all(cluster.namesrv_addr, numbered(names.topic, range(50), tags="A", keys="k"))
-    with consumer_of(cluster.namesrv_addr, names.group, names.topic, seen) as consumer:
-        consumer.start()
+    with consumer_of(cluster.namesrv_addr, names.group, names.topic, seen):
         seen.wait_consumed(50)
     assert sorted(map(int, seen.bodies)) == list(range(50))
     retried = [m for m in seen.consumed if m.reconsume_times]
@@ -155,8 +150,7 @@ def test_whatever_is_no_status_means_later(
         return seen(messages)
 
     send_all(cluster.namesrv_addr, numbered(names.topic, range(3)))
-    with consumer_of(cluster.namesrv_addr, names.group, names.topic, listener) as consumer:
-        consumer.start()
+    with consumer_of(cluster.namesrv_addr, names.group, names.topic, listener):
         seen.wait_consumed(3)
     assert {m.reconsume_times for m in seen.consumed} == {1}
     lines = [r.getMessage() for r in caplog.records if "RECONSUME_LATER" in r.getMessage()]
@@ -172,18 +166,13 @@ def test_a_hopeless_message_becomes_a_dead_letter(
     seen = Seen(lambda message: LATER if message.body == b"1" else SUCCESS)
     dead = Seen()
     send_all(cluster.namesrv_addr, numbered(names.topic, range(3)))
-    with (
-        consumer_of(
-            cluster.namesrv_addr, names.group, names.topic, seen, max_reconsume_times=2
-        ) as consumer,
-        consumer_of(
-            cluster.namesrv_addr, f"{names.group}-dead", f"%DLQ%{names.group}", dead
-        ) as undertaker,
-    ):
-        consumer.start()
+    undertaker = consumer_of(
+        cluster.namesrv_addr, f"{names.group}-dead", f"%DLQ%{names.group}", dead
+    )
+    with consumer_of(cluster.namesrv_addr, names.group, names.topic, seen, max_reconsume_times=2):
         seen.wait_deliveries(5)
-        undertaker.start()
-        dead.wait_consumed(1)
+        with undertaker:
+            dead.wait_consumed(1)
     deliveries = [m.reconsume_times for m in seen.deliveries if m.body == b"1"]
     assert deliveries == [0, 1, 2]
     (letter,) = dead.consumed
@@ -207,13 +196,9 @@ def test_level_minus_one_gives_up_at_once(cluster: Cluster, names: Names) -> Non
 
     send_all(cluster.namesrv_addr, numbered(names.topic, [7]))
     with (
-        consumer_of(cluster.namesrv_addr, names.group, names.topic, listener) as consumer,
-        consumer_of(
-            cluster.namesrv_addr, f"{names.group}-dead", f"%DLQ%{names.group}", dead
-        ) as undertaker,
+        consumer_of(cluster.namesrv_addr, names.group, names.topic, listener),
+        consumer_of(cluster.namesrv_addr, f"{names.group}-dead", f"%DLQ%{names.group}", dead),
     ):
-        consumer.start()
-        undertaker.start()
         dead.wait_consumed(1)
     assert (dead.consumed[0].body, dead.consumed[0].reconsume_times) == (b"7", 1)
 
@@ -250,8 +235,7 @@ def test_ack_index_fails_only_the_rest_of_a_batch(cluster: Cluster, names: Names
         names.topic,
         remember,
         consume_message_batch_max_size=10,
-    ) as consumer:
-        consumer.start()
+    ):
         seen.wait_consumed(10)
     counts = Counter(body for batch in batches for body in batch)
     assert counts == {str(n): 1 if n < 4 else 2 for n in range(10)}
@@ -267,7 +251,6 @@ def test_one_slow_message_holds_the_commit_back_and_nothing_else(
     with Producer("pg", namesrv_addr=cluster.namesrv_addr) as producer:
         producer.send(numbered(names.topic, range(100)))
     with consumer_of(cluster.namesrv_addr, names.group, names.topic, gate) as consumer:
-        consumer.start()
         gate.seen.wait_consumed(99)
         assert gate.entered.is_set()
         consumer.shutdown(await_ms=0)
@@ -297,8 +280,7 @@ def test_shutdown_lets_running_listeners_finish(cluster: Cluster, names: Names) 
     assert cluster.committed(names.group, names.topic, 1) == [finished]
 
     rest = Seen()
-    with consumer_of(cluster.namesrv_addr, names.group, names.topic, rest) as second:
-        second.start()
+    with consumer_of(cluster.namesrv_addr, names.group, names.topic, rest):
         rest.wait_consumed(20 - finished)
     assert rest.bodies == [str(n) for n in range(finished, 20)], "nothing finished is repeated"
 
@@ -326,8 +308,7 @@ def test_a_listener_may_shut_its_own_consumer_down(cluster: Cluster, names: Name
     assert done.wait(20)
     assert cluster.committed(names.group, names.topic, 1) == [4]
     rest = Seen()
-    with consumer_of(cluster.namesrv_addr, names.group, names.topic, rest) as second:
-        second.start()
+    with consumer_of(cluster.namesrv_addr, names.group, names.topic, rest):
         rest.wait_consumed(6)
     assert rest.bodies == [str(n) for n in range(4, 10)]
 
@@ -338,12 +319,10 @@ def test_shutdown_loses_no_failed_message(cluster: Cluster, names: Names) -> Non
     with Producer("pg", namesrv_addr=cluster.namesrv_addr) as producer:
         producer.send(numbered(names.topic, range(200)))
     failing = Seen(lambda message: LATER)
-    with consumer_of(cluster.namesrv_addr, names.group, names.topic, failing) as consumer:
-        consumer.start()
+    with consumer_of(cluster.namesrv_addr, names.group, names.topic, failing):
         failing.wait_deliveries(100)
     rest = Seen()
-    with consumer_of(cluster.namesrv_addr, names.group, names.topic, rest) as second:
-        second.start()
+    with consumer_of(cluster.namesrv_addr, names.group, names.topic, rest):
         rest.wait_consumed(200)
     assert sorted(map(int, set(rest.bodies))) == list(range(200))
 
@@ -353,8 +332,7 @@ def test_a_restarted_consumer_continues_where_it_stopped(cluster: Cluster, names
     cluster.create_topic(names.topic, 2)
     send_all(cluster.namesrv_addr, numbered(names.topic, range(100)))
     first, second = Seen(), Seen()
-    with consumer_of(cluster.namesrv_addr, names.group, names.topic, first) as consumer:
-        consumer.start()
+    with consumer_of(cluster.namesrv_addr, names.group, names.topic, first):
         first.wait_consumed(100)
     send_all(cluster.namesrv_addr, numbered(names.topic, range(100, 150)))
     with consumer_of(
@@ -363,8 +341,7 @@ def test_a_restarted_consumer_continues_where_it_stopped(cluster: Cluster, names
         names.topic,
         second,
         consume_from_where=ConsumeFromWhere.LAST_OFFSET,
-    ) as consumer:
-        consumer.start()
+    ):
         second.wait_consumed(50)
     assert sorted(map(int, second.bodies)) == list(range(100, 150))
 
@@ -374,8 +351,7 @@ def test_first_offset_begins_at_the_beginning(cluster: Cluster, names: Names) ->
     cluster.create_topic(names.topic, 1)
     send_all(cluster.namesrv_addr, numbered(names.topic, range(5)))
     seen = Seen()
-    with consumer_of(cluster.namesrv_addr, names.group, names.topic, seen) as consumer:
-        consumer.start()
+    with consumer_of(cluster.namesrv_addr, names.group, names.topic, seen):
         seen.wait_consumed(5)
 
 
@@ -389,16 +365,14 @@ def test_a_new_group_on_a_young_topic_begins_at_the_beginning(
     seen = Seen()
     with consumer_of(
         cluster.namesrv_addr, names.group, names.topic, seen, consume_from_where=where
-    ) as consumer:
-        consumer.start()
+    ):
         seen.wait_consumed(8)
 
 
 def test_a_topic_created_after_the_start_is_consumed(cluster: Cluster, names: Names) -> None:
     """Covers C-117, C-159: an unknown topic is no error, its route is asked for again."""
     seen = Seen()
-    with consumer_of(cluster.namesrv_addr, names.group, names.topic, seen) as consumer:
-        consumer.start()
+    with consumer_of(cluster.namesrv_addr, names.group, names.topic, seen):
         send_all(cluster.namesrv_addr, numbered(names.topic, range(10)))
         seen.wait_consumed(10)
 
@@ -410,7 +384,6 @@ def test_subscribing_and_unsubscribing_while_running(cluster: Cluster, names: Na
     cluster.create_topic(other, 1)
     seen = Seen()
     with consumer_of(cluster.namesrv_addr, names.group, names.topic, seen) as consumer:
-        consumer.start()
         send_all(cluster.namesrv_addr, numbered(names.topic, range(5)))
         seen.wait_consumed(5)
         consumer.subscribe(other)
@@ -428,7 +401,6 @@ def test_a_suspended_consumer_pulls_nothing_until_resumed(cluster: Cluster, name
     cluster.create_topic(names.topic, 1)
     seen = Seen()
     with consumer_of(cluster.namesrv_addr, names.group, names.topic, seen) as consumer:
-        consumer.start()
         send_all(cluster.namesrv_addr, numbered(names.topic, [0]))
         seen.wait_consumed(1)
         consumer.suspend()
@@ -447,9 +419,15 @@ def test_a_second_consumer_of_the_group_in_one_instance_is_refused(
     cluster.create_topic(names.topic, 1)
     seen = Seen()
     start = ConsumeFromWhere.FIRST_OFFSET  # the messages below may come before the first look
-    with PushConsumer(names.group, config=config, listener=seen, consume_from_where=start) as first:
-        first.subscribe(names.topic)
-        first.start()
+    first = PushConsumer(
+        names.group,
+        config=config,
+        listener=seen,
+        consume_from_where=start,
+        subscription={names.topic: "*"},
+    )
+    first.start()
+    with first:
         second = PushConsumer(names.group, config=config, listener=Seen())
         with pytest.raises(ClientStateError, match="has been created before, specify another"):
             second.start()
@@ -487,8 +465,7 @@ def test_timestamp_and_last_offset_matter_once_the_beginning_is_gone(
         seen,
         consume_from_where=ConsumeFromWhere.TIMESTAMP,
         consume_timestamp=yesterday,
-    ) as consumer:
-        consumer.start()
+    ):
         seen.wait_consumed(3)
 
 
@@ -500,10 +477,7 @@ def test_a_group_that_hangs_on_its_first_message_has_all_of_it_as_lag(
     send_all(cluster.namesrv_addr, numbered(names.topic, range(30)))
     gate = Gate(lambda message: True)
     config = ClientConfig(namesrv_addr=cluster.namesrv_addr, persist_consumer_offset_interval_ms=50)
-    with consumer_of(
-        cluster.namesrv_addr, names.group, names.topic, gate, config=config
-    ) as consumer:
-        consumer.start()
+    with consumer_of(cluster.namesrv_addr, names.group, names.topic, gate, config=config):
         assert gate.entered.wait(WAIT_S)
         with Admin(cluster.namesrv_addr) as admin:
 

@@ -162,8 +162,7 @@ def behind(cluster: Cluster, names: Names) -> Any:
             persist_consumer_offset_interval_ms=100,
             subscription={names.topic: "*"},
             listener=listener,
-        ) as consumer:
-            consumer.start()
+        ):
             wait_until(is_at_rest, "a group that consumed all")
         for number in range(6):
             producer.send(Message(names.topic, f"{number}"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from contextlib import ExitStack
 
@@ -35,8 +36,6 @@ def test_two_members_divide_the_queues_and_every_message(cluster: Cluster, names
         consumer_of(cluster.namesrv_addr, names.group, names.topic, ones) as one,
         consumer_of(cluster.namesrv_addr, names.group, names.topic, twos) as two,
     ):
-        one.start()
-        two.start()
         low, high = in_order(one, two)
         wait_until(owned((low, [0, 1]), (high, [2, 3]), topic=names.topic), "an even division")
         send_all(cluster.namesrv_addr, numbered(names.topic, range(400)))
@@ -57,8 +56,6 @@ def test_a_member_that_leaves_is_replaced_and_repeats_nothing(
         one,
         consumer_of(cluster.namesrv_addr, names.group, names.topic, twos) as two,
     ):
-        one.start()
-        two.start()
         wait_until(
             lambda: len(own(one, names.topic)) == len(own(two, names.topic)) == 2, "a division"
         )
@@ -82,14 +79,13 @@ def test_a_result_that_comes_after_the_queue_was_given_up_does_not_count(
     cluster.create_topic(names.topic, 2)
     gate = Gate(lambda message: True)
     other = Seen()
-    with (
-        consumer_of(cluster.namesrv_addr, names.group, names.topic, gate) as one,
-        consumer_of(cluster.namesrv_addr, names.group, names.topic, other) as two,
-    ):
-        one.start()
+    with contextlib.ExitStack() as members:
+        members.enter_context(consumer_of(cluster.namesrv_addr, names.group, names.topic, gate))
         send_all(cluster.namesrv_addr, numbered(names.topic, range(2)))
         gate.arrived.wait_consumed(2)
-        two.start()
+        two = members.enter_context(
+            consumer_of(cluster.namesrv_addr, names.group, names.topic, other)
+        )
         wait_until(lambda: len(own(two, names.topic)) == 1, "a division")
         (taken,) = own(two, names.topic)
         other.wait_consumed(1)
@@ -106,11 +102,9 @@ def test_groups_do_not_disturb_each_other(cluster: Cluster, names: Names) -> Non
     send_all(cluster.namesrv_addr, numbered(names.topic, range(50)))
     ones, twos = Seen(), Seen()
     with (
-        consumer_of(cluster.namesrv_addr, f"{names.group}a", names.topic, ones) as one,
-        consumer_of(cluster.namesrv_addr, f"{names.group}b", names.topic, twos) as two,
+        consumer_of(cluster.namesrv_addr, f"{names.group}a", names.topic, ones),
+        consumer_of(cluster.namesrv_addr, f"{names.group}b", names.topic, twos),
     ):
-        one.start()
-        two.start()
         ones.wait_consumed(50)
         twos.wait_consumed(50)
     assert sorted(ones.bodies) == sorted(twos.bodies)
@@ -123,8 +117,6 @@ def test_the_retry_queue_has_one_owner(cluster: Cluster, names: Names) -> None:
         consumer_of(cluster.namesrv_addr, names.group, names.topic, Seen()) as one,
         consumer_of(cluster.namesrv_addr, names.group, names.topic, Seen()) as two,
     ):
-        one.start()
-        two.start()
         retry = f"%RETRY%{names.group}"
         low, high = in_order(one, two)
         wait_until(owned((low, [0]), (high, []), topic=retry), "one owner of the retry queue")
@@ -146,7 +138,6 @@ def test_members_may_come_and_go_while_messages_flow(cluster: Cluster, names: Na
         for generation in range(6):
             member = consumer_of(cluster.namesrv_addr, names.group, names.topic, seen)
             stack.enter_context(member)
-            member.start()
             members.append(member)
             futures = [
                 producer.send_async(message)

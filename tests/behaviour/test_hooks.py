@@ -91,12 +91,12 @@ def test_concurrent_calls_are_told(
     cluster.create_topic(names.topic, 1)
     send_all(cluster.namesrv_addr, numbered(names.topic, [7]))
     hook = Watching()
-    with PushConsumer(
+    consumer = PushConsumer(
         names.group, namesrv_addr=cluster.namesrv_addr, listener=listener, consume_from_where=FIRST
-    ) as consumer:
-        consumer.subscribe(names.topic)
-        consumer.register_consume_message_hook(hook)
-        consumer.start()
+    )
+    consumer.subscribe(names.topic)
+    consumer.register_consume_message_hook(hook)
+    with consumer:
         context = hook.wait(1)[0]
     assert outcome(context) == wanted
     assert (context.consumer_group, context.message_queue.topic) == (names.group, names.topic)
@@ -118,13 +118,13 @@ def test_orderly_calls_are_told(
     cluster.create_topic(names.topic, 1)
     send_all(cluster.namesrv_addr, numbered(names.topic, [7]))
     hook = Watching()
-    with PushConsumer(
+    consumer = PushConsumer(
         names.group, namesrv_addr=cluster.namesrv_addr, consume_from_where=FIRST
-    ) as consumer:
-        consumer.register_message_listener(lambda _messages: status, orderly=True)
-        consumer.subscribe(names.topic)
-        consumer.register_consume_message_hook(hook)
-        consumer.start()
+    )
+    consumer.register_message_listener(lambda _messages: status, orderly=True)
+    consumer.subscribe(names.topic)
+    consumer.register_consume_message_hook(hook)
+    with consumer:
         assert outcome(hook.wait(1)[0]) == wanted
 
 
@@ -148,7 +148,6 @@ def test_coroutine_listeners_are_told(cluster: Cluster, names: Names) -> None:
         await consumer.subscribe(names.topic)
         consumer.register_consume_message_hook(hook)
         async with consumer:
-            await consumer.start()
             await asyncio.to_thread(hook.wait, 1)
 
     asyncio.run(consume())
@@ -174,12 +173,12 @@ def test_filtered_messages_count_as_consumed(cluster: Cluster, names: Names) -> 
     cluster.create_topic(names.topic, 1)
     send_all(cluster.namesrv_addr, numbered(names.topic, range(8)))
     seen, hook = Seen(), DropsEven()
-    with PushConsumer(
+    consumer = PushConsumer(
         names.group, namesrv_addr=cluster.namesrv_addr, listener=seen, consume_from_where=FIRST
-    ) as consumer:
-        consumer.subscribe(names.topic)
-        consumer.register_filter_message_hook(hook)
-        consumer.start()
+    )
+    consumer.subscribe(names.topic)
+    consumer.register_filter_message_hook(hook)
+    with consumer:
         seen.wait_consumed(4)
     assert sorted(seen.bodies) == ["1", "3", "5", "7"]
     wait_until(lambda: cluster.committed(names.group, names.topic, 1) == [8], "offset 8")
@@ -195,7 +194,6 @@ def test_pull_consumers_run_hooks_too(cluster: Cluster, names: Names) -> None:
     with PullConsumer(names.group, namesrv_addr=cluster.namesrv_addr) as pull:
         pull.register_consume_message_hook(hook)
         pull.register_filter_message_hook(drop)
-        pull.start()
         (mq,) = pull.fetch_subscribe_message_queues(names.topic)
         found = pull.pull(mq, "*", 0, 32).msg_found_list
     assert [message.body for message in found] == [b"1", b"3"]
@@ -366,10 +364,12 @@ def test_messages_carry_the_bounds_of_their_queue(cluster: Cluster, names: Names
     send_all(cluster.namesrv_addr, numbered(names.topic, range(5)))
     seen = Seen()
     with PushConsumer(
-        names.group, namesrv_addr=cluster.namesrv_addr, listener=seen, consume_from_where=FIRST
-    ) as consumer:
-        consumer.subscribe(names.topic)
-        consumer.start()
+        names.group,
+        namesrv_addr=cluster.namesrv_addr,
+        listener=seen,
+        consume_from_where=FIRST,
+        subscription={names.topic: "*"},
+    ):
         seen.wait_consumed(5)
     backlogs = [int(m.properties["MAX_OFFSET"]) - m.queue_offset for m in seen.consumed]
     assert sorted(backlogs) == [1, 2, 3, 4, 5]

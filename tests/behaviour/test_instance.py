@@ -88,7 +88,6 @@ def test_an_operator_sees_what_a_consumer_does(cluster: Cluster, names: Names) -
         gate,
         persist_consumer_offset_interval_ms=100,
     ) as consumer:
-        consumer.start()
         with Producer("senders", namesrv_addr=cluster.namesrv_addr) as producer:
             for message in numbered(names.topic, range(6)):
                 queues = producer.fetch_publish_message_queues(names.topic)
@@ -140,7 +139,6 @@ def test_an_operator_has_one_message_consumed_again(cluster: Cluster, names: Nam
         return next(turns)
 
     with consumer_of(cluster.namesrv_addr, names.group, names.topic, listener) as consumer:
-        consumer.start()
         with Producer("senders", namesrv_addr=cluster.namesrv_addr) as producer:
             sent = producer.send(Message(names.topic, b"again"))
         assert consumed.wait(30)
@@ -164,9 +162,9 @@ def test_an_orderly_listener_answers_on_request(cluster: Cluster, names: Names) 
         consumed.set()
         return ConsumeOrderlyStatus.SUCCESS
 
-    with consumer_of(cluster.namesrv_addr, names.group, names.topic, Seen()) as consumer:
-        consumer.register_message_listener(listener, orderly=True)
-        consumer.start()
+    consumer = consumer_of(cluster.namesrv_addr, names.group, names.topic, Seen())
+    consumer.register_message_listener(listener, orderly=True)
+    with consumer:
         with Producer("senders", namesrv_addr=cluster.namesrv_addr) as producer:
             sent = producer.send(Message(names.topic, b"x"))
         assert consumed.wait(30)
@@ -189,8 +187,7 @@ def test_a_reset_by_time_makes_members_consume_again_at_once(
         names.topic,
         seen,
         persist_consumer_offset_interval_ms=50,
-    ) as consumer:
-        consumer.start()
+    ):
         send_all(cluster.namesrv_addr, numbered(names.topic, range(40)))
         seen.wait_consumed(40)
         wait_until(
@@ -230,12 +227,12 @@ def test_a_reset_of_an_orderly_group_keeps_the_order(cluster: Cluster, names: Na
         running.pop()
         return ConsumeOrderlyStatus.SUCCESS
 
-    with consumer_of(cluster.namesrv_addr, names.group, names.topic, Seen()) as consumer:
-        consumer.register_message_listener(listener, orderly=True)
-        with Producer("senders", namesrv_addr=cluster.namesrv_addr) as producer:
-            for message in numbered(names.topic, range(20)):
-                producer.send(message)
-        consumer.start()
+    with Producer("senders", namesrv_addr=cluster.namesrv_addr) as producer:
+        for message in numbered(names.topic, range(20)):
+            producer.send(message)
+    consumer = consumer_of(cluster.namesrv_addr, names.group, names.topic, Seen())
+    consumer.register_message_listener(listener, orderly=True)
+    with consumer:
         assert entered.wait(60)
         wait_until(lambda: cluster.committed(names.group, names.topic, 1) == [5], "the commit")
         header = ResetOffsetRequestHeader(names.topic, names.group, 0, True)
@@ -255,7 +252,6 @@ def test_an_operator_asks_members_for_their_offsets(cluster: Cluster, names: Nam
     cluster.create_topic(names.topic, 2)
     seen = Seen()
     with consumer_of(cluster.namesrv_addr, names.group, names.topic, seen) as consumer:
-        consumer.start()
         send_all(cluster.namesrv_addr, numbered(names.topic, range(20)))
         seen.wait_consumed(20)
         header = GetConsumerStatusRequestHeader(names.topic, names.group)
@@ -284,7 +280,6 @@ def test_the_id_of_a_stream_client_says_so(cluster: Cluster, names: Names) -> No
         enable_stream_request_type=True,
         unit_name="u",
     ) as consumer:
-        consumer.start()
         send_all(cluster.namesrv_addr, numbered(names.topic, range(3)))
         seen.wait_consumed(3)
         found = connection_of(cluster, names.topic, names.group)
@@ -302,10 +297,8 @@ def test_a_namespace_stands_before_topics_and_groups(cluster: Cluster, names: Na
         consumer_of(
             cluster.namesrv_addr, names.group, names.topic, inside, namespace="ns"
         ) as member,
-        consumer_of(cluster.namesrv_addr, names.group, full, outside) as stranger,
+        consumer_of(cluster.namesrv_addr, names.group, full, outside),
     ):
-        member.start()
-        stranger.start()
         with Producer("p", namesrv_addr=cluster.namesrv_addr, namespace="ns") as producer:
             result = producer.send(Message(names.topic, b"x"))
         inside.wait_consumed(1)
@@ -325,20 +318,19 @@ def test_unit_mode_reaches_the_retry_topic(cluster: Cluster, names: Names) -> No
     """Covers C-11: told in the heartbeat, kept in the flags of the topic the broker makes."""
     cluster.create_topic(names.topic, 1)
     retry = f"%RETRY%{names.group}"
-    with consumer_of(
-        cluster.namesrv_addr, names.group, names.topic, Seen(), unit_mode=True
-    ) as consumer:
-        consumer.start()
-        with BlockingAdminClient(cluster.namesrv_addr) as client:
+    with (
+        consumer_of(cluster.namesrv_addr, names.group, names.topic, Seen(), unit_mode=True),
+        BlockingAdminClient(cluster.namesrv_addr) as client,
+    ):
 
-            def flags() -> list[int]:
-                try:
-                    route = client.route(retry, refresh=True)
-                except RouteNotFoundError:
-                    return []
-                return [data.topic_sys_flag for data in route.queue_datas]
+        def flags() -> list[int]:
+            try:
+                route = client.route(retry, refresh=True)
+            except RouteNotFoundError:
+                return []
+            return [data.topic_sys_flag for data in route.queue_datas]
 
-            assert wait_until(flags, "the route of the retry topic") == [2]
+        assert wait_until(flags, "the route of the retry topic") == [2]
 
 
 # --- instances ------------------------------------------------------------------------------------
@@ -355,8 +347,6 @@ def test_groups_of_one_instance_share_its_id(cluster: Cluster, names: Names) -> 
         consumer_of(address, f"{names.group}b", names.topic, twos, config=config) as two,
         Producer("senders", config=config) as producer,
     ):
-        one.start()
-        two.start()
         assert one.client_id == two.client_id == producer.client_id
         for message in numbered(names.topic, range(10)):
             producer.send(message)
@@ -380,7 +370,6 @@ def test_who_leaves_at_once_is_no_member_any_more(cluster: Cluster, names: Names
     groups = [f"{names.group}-{number}" for number in range(20)]
     for group in groups:
         with PullConsumer(group, namesrv_addr=cluster.namesrv_addr) as consumer:
-            consumer.start()
             (mq,) = consumer.fetch_subscribe_message_queues(names.topic)
             consumer.pull(mq, None, 0, 1)
     assert [group for group in groups if connection_of(cluster, names.topic, group)] == []
@@ -408,7 +397,6 @@ def test_the_asyncio_clients_of_a_loop_share_an_instance(cluster: Cluster, names
         )
         await consumer.subscribe(names.topic)
         async with consumer, aio.Producer("p", config=config) as producer:
-            await consumer.start()
             assert producer.client_id == consumer.client_id
             await producer.send(Message(names.topic, b"x"))
             async with asyncio.timeout(30):
@@ -477,7 +465,6 @@ def test_name_servers_come_from_an_address_server(
         )
         consumer.subscribe(names.topic)
         with consumer, Producer("p", config=config) as producer:
-            consumer.start()
             producer.send(Message(names.topic, b"x"))
             seen.wait_consumed(1)
     assert seen.consumed[0].message_queue == MessageQueue(

@@ -92,10 +92,10 @@ class Listening:
             "suspend_current_queue_time_ms": 20,
         }
         if not self.kind.is_async:
-            with PushConsumer(names.group, **settings) as plain:
-                plain.register_message_listener(self.handle, orderly=self.kind.orderly)  # type: ignore[call-overload]
-                plain.subscribe(names.topic)
-                plain.start()
+            plain = PushConsumer(names.group, **settings)
+            plain.register_message_listener(self.handle, orderly=self.kind.orderly)  # type: ignore[call-overload]
+            plain.subscribe(names.topic)
+            with plain:
                 yield
             return
 
@@ -289,11 +289,9 @@ def test_all_topics_of_a_group_share_one_retry_queue(cluster: Cluster, names: Na
         names.group,
         namesrv_addr=cluster.namesrv_addr,
         consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
+        subscription=dict.fromkeys(topics, "*"),
         listener=listener,
-    ) as consumer:
-        for topic in topics:
-            consumer.subscribe(topic)
-        consumer.start()
+    ):
         wait_until(lambda: len(retried) == 2, "both retries")
     assert {message.topic for message in retried} == set(topics)
     assert {(m.properties["REAL_TOPIC"], m.queue_id) for m in retried} == {

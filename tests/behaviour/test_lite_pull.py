@@ -102,7 +102,6 @@ def test_what_poll_returned_is_committed_by_the_next_poll_not_before(
         names.group, config=config, consume_from_where=FIRST, auto_commit_interval_ms=1_000
     ) as consumer:
         consumer.subscribe(names.topic)
-        consumer.start()
         assert len(consumer.poll(WAIT_MS)) == 10
         assert cluster.committed(names.group, names.topic, 1)[0] <= 0
         assert len(consumer.poll(WAIT_MS)) == 10
@@ -197,10 +196,8 @@ def test_poll_refuses_what_makes_no_sense(cluster: Cluster, names: Names) -> Non
     consumer = lite(cluster, names)
     with pytest.raises(ClientStateError, match="not running, please start it first"):
         consumer.poll()
-    with consumer:
-        consumer.start()
-        with pytest.raises(ConfigurationError, match="timeout_ms must be 0 or more"):
-            consumer.poll(-1)
+    with consumer, pytest.raises(ConfigurationError, match="timeout_ms must be 0 or more"):
+        consumer.poll(-1)
     with pytest.raises(ClientStateError, match="not running, please start it first"):
         consumer.poll()
 
@@ -313,8 +310,6 @@ def test_assigned_queues_may_change_at_any_time(cluster: Cluster, names: Names) 
     """Covers C-506, C-523: dropped ones keep what was committed, new ones begin."""
     fill(cluster, names.topic, numbered(names.topic, range(30)), 3)
     with lite(cluster, names) as consumer:
-        queues = [MessageQueue(names.topic, "", number) for number in range(3)]
-        consumer.start()
         queues = consumer.fetch_message_queues(names.topic)
         consumer.assign(queues[:2])
         assert consumer.assignment() == queues[:2]
@@ -377,7 +372,6 @@ def test_the_members_of_a_group_divide_the_queues(cluster: Cluster, names: Names
 
     with lite(cluster, names) as one:
         one.subscribe(names.topic, "*", listener)
-        one.start()
         wait_share(4)
         with subscribed(cluster, names) as two:
             wait_share(2)
@@ -465,7 +459,6 @@ def test_in_broadcasting_every_member_gets_everything(
             message_model=MessageModel.BROADCASTING,
         ) as consumer:
             consumer.subscribe(names.topic)
-            consumer.start()
             assert bodies(poll_all(consumer, 20)) == list(range(20))
     assert [max(0, each) for each in cluster.committed(names.group, names.topic, 2)] == [0, 0]
 
@@ -515,7 +508,6 @@ def test_a_listener_may_seek_the_queues_it_is_told_of(cluster: Cluster, names: N
 
     consumer.subscribe(names.topic, "*", listener)
     with consumer:
-        consumer.start()
         assert told.wait(WAIT_S)
         assert not failed
         assert set(bodies(poll_all(consumer, 20))) == set(range(20))
@@ -528,13 +520,11 @@ def test_conditions_select_messages(cluster: Cluster, names: Names) -> None:
     condition = MessageSelector.by_sql("a BETWEEN 5 AND 9")
     with lite(cluster, names) as consumer:
         consumer.subscribe(names.topic, condition)
-        consumer.start()
         assert bodies(poll_all(consumer, 5)) == [5, 6, 7, 8, 9]
     with LitePullConsumer(
         f"{names.group}-2", namesrv_addr=cluster.namesrv_addr, consume_from_where=FIRST
     ) as consumer:
         consumer.set_sub_expression_for_assign(names.topic, condition)
-        consumer.start()
         consumer.assign(consumer.fetch_message_queues(names.topic))
         assert bodies(poll_all(consumer, 5)) == [5, 6, 7, 8, 9]
 
@@ -547,7 +537,6 @@ def test_a_namespace_is_put_on_and_taken_off(cluster: Cluster, names: Names) -> 
     heard: list[str] = []
     with LitePullConsumer(names.group, config=config, consume_from_where=FIRST) as consumer:
         consumer.subscribe(names.topic, "*", lambda topic, every, mine: heard.append(topic))
-        consumer.start()
         got = poll_all(consumer, 10)
         assert {message.topic for message in got} == {names.topic}
         (mq,) = consumer.assignment()
@@ -597,7 +586,6 @@ def test_listeners_hear_when_a_topics_queues_change(cluster: Cluster, names: Nam
 
     with lite(cluster, names, topic_metadata_check_interval_ms=50) as consumer:
         consumer.register_topic_message_queue_change_listener(names.topic, listener)
-        consumer.start()
         cluster.create_topic(names.topic, 3)
         assert told.wait(WAIT_S)
     assert heard == [3]
@@ -625,7 +613,6 @@ def test_hooks_see_what_is_handed_out(cluster: Cluster, names: Names) -> None:
     consumer.register_filter_message_hook(Hook())
     consumer.subscribe(names.topic)
     with consumer:
-        consumer.start()
         assert bodies(poll_all(consumer, 5)) == [1, 3, 5, 7, 9]
     assert seen == [("before", 5, False), ("after", 5, True)]
     assert cluster.committed(names.group, names.topic, 1) == [10]
@@ -659,12 +646,10 @@ def test_a_second_member_in_one_client_is_refused(cluster: Cluster, names: Names
     config = ClientConfig(namesrv_addr=cluster.namesrv_addr, instance_name="shared")
     one = LitePullConsumer(names.group, config=config)
     two = LitePullConsumer(names.group, config=config)
-    with one:
-        one.start()
-        with pytest.raises(RocketMQError, match="has been created before"):
-            two.start()
-    with two:
+    with one, pytest.raises(RocketMQError, match="has been created before"):
         two.start()
+    with two:
+        pass
 
 
 # --- asyncio ------------------------------------------------------------------------------------
@@ -679,7 +664,6 @@ def test_the_asyncio_face_does_the_same(cluster: Cluster, names: Names) -> None:
             names.group, namesrv_addr=cluster.namesrv_addr, consume_from_where=FIRST
         ) as consumer:
             await consumer.subscribe(names.topic)
-            await consumer.start()
             got: list[MessageExt] = []
             while len(got) < 20:
                 got += await consumer.poll(WAIT_MS)
@@ -715,7 +699,6 @@ def test_assigning_in_asyncio(cluster: Cluster, names: Names) -> None:
         async with aio.LitePullConsumer(
             names.group, namesrv_addr=cluster.namesrv_addr, consume_from_where=FIRST
         ) as consumer:
-            await consumer.start()
             queues = await consumer.fetch_message_queues(names.topic)
             await consumer.assign(queues)
             got: list[MessageExt] = []

@@ -45,8 +45,7 @@ def move(admin: Admin, names: Names, target: ResetTarget) -> ResetDone:
 def consume_all(cluster: Cluster, admin: Admin, names: Names) -> None:
     """Let a member consume everything and leave."""
     seen = Seen()
-    with consumer_of(cluster.namesrv_addr, names.group, names.topic, seen) as consumer:
-        consumer.start()
+    with consumer_of(cluster.namesrv_addr, names.group, names.topic, seen):
         seen.wait_consumed(COUNT)
     wait_until(lambda: is_consumed(admin, names), "the offsets of everything")
 
@@ -57,8 +56,7 @@ def test_connected_members_go_back_and_consume_again(
 ) -> None:
     """Covers C-531, C-532, C-535: told through the broker, they pause and begin anew."""
     seen = Seen()
-    with consumer_of(cluster.namesrv_addr, filled.group, filled.topic, seen) as consumer:
-        consumer.start()
+    with consumer_of(cluster.namesrv_addr, filled.group, filled.topic, seen):
         seen.wait_consumed(COUNT)
         wait_until(lambda: is_consumed(admin, filled), "the offsets of everything")
         plan = admin.reset_plan(filled.group, filled.topic, ResetTarget.earliest())
@@ -94,8 +92,7 @@ def test_a_copy_begins_where_its_source_is(cluster: Cluster, admin: Admin, fille
     admin.reset_apply(plan, force=True)
     assert is_consumed(admin, filled, copy)
     seen = Seen()
-    with consumer_of(cluster.namesrv_addr, copy, filled.topic, seen) as consumer:
-        consumer.start()
+    with consumer_of(cluster.namesrv_addr, copy, filled.topic, seen):
         send_all(cluster.namesrv_addr, numbered(filled.topic, range(COUNT, COUNT + 4)))
         seen.wait_consumed(4)
     assert sorted(map(int, seen.bodies)) == list(range(COUNT, COUNT + 4))
@@ -105,7 +102,6 @@ def test_members_tell_what_they_do(cluster: Cluster, admin: Admin, filled: Names
     """Covers C-528, C-530, C-538, C-540: connections, running info with stacks, owners, status."""
     seen = Seen()
     with consumer_of(cluster.namesrv_addr, filled.group, filled.topic, seen) as consumer:
-        consumer.start()
         seen.wait_consumed(COUNT)
         wait_until(lambda: is_consumed(admin, filled), "the offsets of everything")
         connection = admin.group_connections(filled.group)
@@ -133,7 +129,6 @@ def test_one_message_is_consumed_on_request(cluster: Cluster, admin: Admin, fill
 
     seen = Seen(verdict)
     with consumer_of(cluster.namesrv_addr, filled.group, filled.topic, seen) as consumer:
-        consumer.start()
         seen.wait_consumed(COUNT)
         wait_until(lambda: is_consumed(admin, filled), "the offsets of everything")
         found = wait_until(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from pathlib import Path
 
@@ -52,7 +53,6 @@ def test_every_queue_is_consumed_in_order_and_committed(
     with orderly_consumer(
         cluster.namesrv_addr, names.group, names.topic, seen, consume_message_batch_max_size=batch
     ) as consumer:
-        consumer.start()
         seen.wait_consumed(400)
         wait_until(lambda: own(consumer, f"%RETRY%{names.group}") == [0], "the retry queue")
     ends = cluster.ends(names.topic, 4)
@@ -80,8 +80,7 @@ def test_a_suspended_queue_waits_and_the_others_go_on(cluster: Cluster, names: N
     seen = Ordered(verdict)
     send_all(cluster.namesrv_addr, numbered(names.topic, range(40)))
     first, second = cluster.ends(names.topic, 2)
-    with orderly_consumer(cluster.namesrv_addr, names.group, names.topic, seen) as consumer:
-        consumer.start()
+    with orderly_consumer(cluster.namesrv_addr, names.group, names.topic, seen):
         seen.wait(lambda s: len(tries) >= 5 and len(s.consumed) == second + 3)
         assert seen.offsets(0) == [0, 1, 2]
         released.set()
@@ -108,23 +107,21 @@ def test_a_message_that_fails_too_often_becomes_a_dead_letter(
         return SUSPEND if poison else SUCCESS
 
     seen, dead = Ordered(verdict), Seen()
-    with (
-        orderly_consumer(
-            cluster.namesrv_addr,
-            names.group,
-            names.topic,
-            seen,
-            max_reconsume_times=2,
-        ) as consumer,
-        consumer_of(
-            cluster.namesrv_addr, f"{names.group}-dead", f"%DLQ%{names.group}", dead
-        ) as undertaker,
-    ):
-        send_all(cluster.namesrv_addr, numbered(names.topic, range(4)))
-        consumer.start()
+    consumer = orderly_consumer(
+        cluster.namesrv_addr,
+        names.group,
+        names.topic,
+        seen,
+        max_reconsume_times=2,
+    )
+    undertaker = consumer_of(
+        cluster.namesrv_addr, f"{names.group}-dead", f"%DLQ%{names.group}", dead
+    )
+    send_all(cluster.namesrv_addr, numbered(names.topic, range(4)))
+    with consumer:
         seen.wait_consumed(3)
-        undertaker.start()
-        dead.wait_consumed(1)
+        with undertaker:
+            dead.wait_consumed(1)
     assert tries == [0, 1, 2]
     assert seen.offsets(0) == [m.queue_offset for m in seen.consumed]
     assert sorted(seen.bodies) == ["0", "2", "3"]
@@ -154,8 +151,7 @@ def test_manual_commit_keeps_and_rolls_back_everything_since_the_last(
 
     seen = Ordered(verdict)
     send_all(cluster.namesrv_addr, numbered(names.topic, range(10)))
-    with orderly_consumer(cluster.namesrv_addr, names.group, names.topic, seen) as consumer:
-        consumer.start()
+    with orderly_consumer(cluster.namesrv_addr, names.group, names.topic, seen):
         seen.wait(lambda s: s.batches[-1:] == [[9]])
     delivered = [offset for batch in seen.batches for offset in batch]
     assert delivered == [0, 1, 2, 3, 4, 5, 3, 4, 5, 6, 7, 8, 9]
@@ -175,8 +171,7 @@ def test_rollback_under_auto_commit_loses_nothing(cluster: Cluster, names: Names
 
     seen = Ordered(verdict)
     send_all(cluster.namesrv_addr, numbered(names.topic, range(3)))
-    with orderly_consumer(cluster.namesrv_addr, names.group, names.topic, seen) as consumer:
-        consumer.start()
+    with orderly_consumer(cluster.namesrv_addr, names.group, names.topic, seen):
         seen.wait_consumed(3)
     assert seen.batches == [[0], [1], [1], [2]]
     assert cluster.committed(names.group, names.topic, 1) == [3]
@@ -199,15 +194,14 @@ def test_a_new_member_gets_its_share_in_order_and_nothing_twice(
         return SUCCESS
 
     ones, twos = Ordered(verdict), Ordered()
-    with (
-        orderly_consumer(cluster.namesrv_addr, names.group, names.topic, ones) as one,
-        orderly_consumer(cluster.namesrv_addr, names.group, names.topic, twos) as two,
-    ):
-        send_all(cluster.namesrv_addr, numbered(names.topic, range(200)))
-        one.start()
+    send_all(cluster.namesrv_addr, numbered(names.topic, range(200)))
+    with contextlib.ExitStack() as stack:
+        one = orderly_consumer(cluster.namesrv_addr, names.group, names.topic, ones)
+        stack.enter_context(one)
         for _ in range(4):
             assert entered.acquire(timeout=WAIT_S)
-        two.start()
+        two = orderly_consumer(cluster.namesrv_addr, names.group, names.topic, twos)
+        stack.enter_context(two)
         wait_until(lambda: len(members(cluster, names)) == 2, "two members")
         assert not twos.deliveries, "its queues are still in the first one's listener"
         gate.set()
@@ -235,12 +229,10 @@ def test_after_a_shutdown_the_next_owner_begins_at_once(cluster: Cluster, names:
     cluster.create_topic(names.topic, 2)
     ones, twos = Ordered(), Ordered()
     send_all(cluster.namesrv_addr, numbered(names.topic, range(50)))
-    with orderly_consumer(cluster.namesrv_addr, names.group, names.topic, ones) as one:
-        one.start()
+    with orderly_consumer(cluster.namesrv_addr, names.group, names.topic, ones):
         ones.wait_consumed(50)
     send_all(cluster.namesrv_addr, numbered(names.topic, range(50, 80)))
-    with orderly_consumer(cluster.namesrv_addr, names.group, names.topic, twos) as two:
-        two.start()
+    with orderly_consumer(cluster.namesrv_addr, names.group, names.topic, twos):
         twos.wait_consumed(30)
     assert sorted(map(int, ones.bodies + twos.bodies)) == list(range(80))
 
@@ -296,8 +288,7 @@ def test_a_listener_object_says_by_its_class_that_it_is_orderly(
     cluster.create_topic(names.topic, 1)
     send_all(cluster.namesrv_addr, numbered(names.topic, range(20)))
     listener = Listener()
-    with consumer_of(cluster.namesrv_addr, names.group, names.topic, listener) as consumer:  # type: ignore[arg-type]
-        consumer.start()
+    with consumer_of(cluster.namesrv_addr, names.group, names.topic, listener):  # type: ignore[arg-type]
         listener.seen.wait_consumed(20)
     assert listener.seen.offsets(0) == list(range(20))
     assert not listener.seen.overlaps
@@ -338,9 +329,8 @@ def test_a_coroutine_listener_consumes_in_order(cluster: Cluster, names: Names) 
             suspend_current_queue_time_ms=10,
         )
         consumer.register_message_listener(listener, orderly=True)
+        await consumer.subscribe(names.topic)
         async with consumer, asyncio.timeout(WAIT_S):
-            await consumer.subscribe(names.topic)
-            await consumer.start()
             await done.wait()
         return consumed
 

@@ -34,8 +34,7 @@ choosing_nothing: Any = lambda queues, message, arg: None  # noqa: E731
 def consumed(cluster: Cluster, names: Names, count: int) -> Seen:
     """Consume ``count`` messages of the topic with a group of its own."""
     seen = Seen()
-    with consumer_of(cluster.namesrv_addr, names.group, names.topic, seen) as consumer:
-        consumer.start()
+    with consumer_of(cluster.namesrv_addr, names.group, names.topic, seen):
         seen.wait_consumed(count)
     return seen
 

@@ -127,9 +127,8 @@ def test_delay_levels_hold_messages_back(cluster: Cluster, names: Names) -> None
     seen = Seen()
     with (
         Producer("pg", namesrv_addr=cluster.namesrv_addr) as producer,
-        consumer_of(cluster.namesrv_addr, names.group, names.topic, seen) as consumer,
+        consumer_of(cluster.namesrv_addr, names.group, names.topic, seen),
     ):
-        consumer.start()
         producer.send(Message(names.topic, b"later", delay_level=1))
         seen.wait_consumed(1)
     (got,) = seen.consumed
@@ -194,10 +193,7 @@ def test_a_namespace_separates_topics_and_groups(cluster: Cluster, names: Names)
         assert mq.topic == names.topic
         wait_until(lambda: producer.max_offset(mq) == 1, "the queue's end")
         assert producer.view_message(names.topic, result.offset_msg_id).topic == names.topic
-    with consumer_of(
-        cluster.namesrv_addr, names.group, names.topic, seen, namespace="ns"
-    ) as consumer:
-        consumer.start()
+    with consumer_of(cluster.namesrv_addr, names.group, names.topic, seen, namespace="ns"):
         seen.wait_consumed(1)
     (got,) = seen.consumed
     assert (got.topic, got.get_property("INSTANCE_ID")) == (names.topic, "ns")

@@ -221,7 +221,6 @@ def test_the_timer_stores_what_was_noted(cluster: Cluster, names: Names) -> None
     fill(cluster, names.topic, numbered(names.topic, range(10)), 2)
     config = ClientConfig(namesrv_addr=cluster.namesrv_addr, persist_consumer_offset_interval_ms=50)
     with PullConsumer(names.group, config=config) as consumer:
-        consumer.start()
         for mq in consumer.fetch_subscribe_message_queues(names.topic):
             consumer.update_consume_offset(mq, 1)
         wait_until(
@@ -348,7 +347,6 @@ def test_the_asyncio_face_does_the_same(cluster: Cluster, names: Names) -> None:
             heard.set()
 
         async with aio.PullConsumer(names.group, namesrv_addr=cluster.namesrv_addr) as consumer:
-            await consumer.start()
             queues = await consumer.fetch_subscribe_message_queues(names.topic)
             with pytest.raises(ConfigurationError, match="offset must be a whole number from 0 on"):
                 await consumer.pull(queues[0], None, -1, 32)
@@ -376,7 +374,6 @@ def test_a_namespace_is_put_on_and_taken_off(cluster: Cluster, names: Names) -> 
     fill(cluster, f"ns%{names.topic}", numbered(f"ns%{names.topic}", range(3)), 1)
     config = ClientConfig(namesrv_addr=cluster.namesrv_addr, namespace="ns")
     with PullConsumer(names.group, config=config) as consumer:
-        consumer.start()
         (mq,) = consumer.fetch_subscribe_message_queues(names.topic)
         assert mq.topic == names.topic
         result = consumer.pull(mq, None, 0, 32)

@@ -66,7 +66,6 @@ def test_a_task_per_queue_is_called_again_and_again(cluster: Cluster, names: Nam
     with service_of(cluster, names) as service:
         assert service.pull_thread_nums == 20
         service.register_pull_task_callback(names.topic, task)
-        service.start()
         task.wait(60)
         assert len(task.calls) == 3
     assert sorted(task.bodies) == list(range(60))
@@ -81,11 +80,9 @@ def test_queues_that_leave_lose_their_tasks(cluster: Cluster, names: Names) -> N
     one, two = Draining(), Draining()
     with service_of(cluster, names) as first:
         first.register_pull_task_callback(names.topic, one)
-        first.start()
         wait_until(lambda: len(one.calls) == 4, "a task per queue")
         with service_of(cluster, names) as second:
             second.register_pull_task_callback(names.topic, two)
-            second.start()
             wait_until(lambda: len(two.calls) == 2, "the second member's tasks")
             wait_until(lambda: len(first._cancelled) == 2, "the first member's fewer tasks")
             gone = [mq for mq in one.calls if mq not in first._cancelled]
@@ -113,7 +110,6 @@ def test_a_task_that_raises_is_called_again_later(
 
     with service_of(cluster, names, pull_thread_nums=1) as service:
         service.register_pull_task_callback(names.topic, task)
-        service.start()
         assert called.acquire(timeout=WAIT_S)
         assert called.acquire(timeout=WAIT_S)
     assert "failed, again in 1000 ms" in caplog.text
@@ -151,7 +147,6 @@ def test_coroutine_tasks(cluster: Cluster, names: Names) -> None:
             names.group, namesrv_addr=cluster.namesrv_addr
         ) as service:
             await service.register_pull_task_callback(names.topic, task)
-            await service.start()
             async with asyncio.timeout(WAIT_S):
                 await every.wait()
         return bodies

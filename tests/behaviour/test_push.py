@@ -58,8 +58,7 @@ def test_a_filtered_tail_is_committed_with_the_last_match(cluster: Cluster, name
     tags = ["A", "B", "B", "B", "B", "B"]
     send_all(cluster.namesrv_addr, [Message(names.topic, tag, tags=tag) for tag in tags])
     seen = Seen()
-    with consumer_of(cluster.namesrv_addr, names.group, names.topic, seen, "A") as consumer:
-        consumer.start()
+    with consumer_of(cluster.namesrv_addr, names.group, names.topic, seen, "A"):
         seen.wait_consumed(1)
     assert cluster.committed(names.group, names.topic, 1) == [6]
 
@@ -100,10 +99,7 @@ def test_a_store_of_the_users_own_replaces_the_brokers(cluster: Cluster, names: 
     for begin, end in ((0, 10), (10, 14)):
         send_all(cluster.namesrv_addr, numbered(names.topic, range(begin, end)))
         seen = Seen()
-        with consumer_of(
-            cluster.namesrv_addr, names.group, names.topic, seen, offset_store=store
-        ) as consumer:
-            consumer.start()
+        with consumer_of(cluster.namesrv_addr, names.group, names.topic, seen, offset_store=store):
             seen.wait_consumed(end - begin)
         assert sorted(map(int, seen.delivered)) == list(range(begin, end))
     assert store.loads == 2
@@ -117,7 +113,6 @@ def test_unsubscribing_stores_what_was_consumed(cluster: Cluster, names: Names) 
     cluster.create_topic(names.topic, 1)
     seen = Seen()
     with consumer_of(cluster.namesrv_addr, names.group, names.topic, seen) as consumer:
-        consumer.start()
         send_all(cluster.namesrv_addr, numbered(names.topic, range(7)))
         seen.wait_consumed(7)
         consumer.unsubscribe(names.topic)
@@ -139,8 +134,6 @@ def test_members_divide_by_the_strategy_they_share(cluster: Cluster, names: Name
         consumer_of(cluster.namesrv_addr, names.group, names.topic, Seen(), **settings) as one,
         consumer_of(cluster.namesrv_addr, names.group, names.topic, Seen(), **settings) as two,
     ):
-        one.start()
-        two.start()
         shares = [[0, 2, 4], [1, 3, 5]]
         wait_until(
             lambda: sorted([own(one, names.topic), own(two, names.topic)]) == shares,
@@ -184,7 +177,6 @@ def test_a_strategy_of_the_users_own_may_misbehave(cluster: Cluster, names: Name
         Seen(),
         allocate_message_queue_strategy=moody,
     ) as consumer:
-        consumer.start()
         wait_until(lambda: own(consumer, names.topic) == [0, 1], "its own two queues")
 
         def round_with(answer: Any) -> None:
@@ -210,15 +202,15 @@ def test_a_configured_list_serves_several_topics(cluster: Cluster, names: Names)
     cluster.create_topic(other, 4)
     broker = broker_name(cluster)
     chosen = [MessageQueue(names.topic, broker, 1), MessageQueue(other, broker, 3)]
-    with consumer_of(
+    consumer = consumer_of(
         cluster.namesrv_addr,
         names.group,
         names.topic,
         Seen(),
         allocate_message_queue_strategy=AllocateMessageQueueByConfig(chosen),
-    ) as consumer:
-        consumer.subscribe(other)
-        consumer.start()
+    )
+    consumer.subscribe(other)
+    with consumer:
         wait_until(lambda: consumer.assigned_queues() == chosen, "the configured queues")
 
 
@@ -241,7 +233,6 @@ def test_bounds_can_be_changed_while_running(cluster: Cluster, names: Names) -> 
         consume_thread_min=1,
         consume_thread_max=64,
     ) as consumer:
-        consumer.start()
         # Four pass the bound of three: it is looked at before a pull, not after it.
         gate.arrived.wait_deliveries(4)
         assert len(gate.arrived.deliveries) == 4
@@ -272,7 +263,6 @@ def test_a_bound_per_topic_is_shared_by_all_queues(cluster: Cluster, names: Name
         pull_batch_size=1,
         consume_thread_max=100,
     ) as consumer:
-        consumer.start()
         wait_until(lambda: len(consumer.assigned_queues()) == 5, "all five queues")
         gate.arrived.wait_deliveries(20)
         # One over the bound of each queue, as it is strict; of 400 that are there.
@@ -293,7 +283,6 @@ def test_the_pool_can_be_resized_while_running(cluster: Cluster, names: Names) -
         consume_thread_min=1,
         consume_thread_max=8,
     ) as consumer:
-        consumer.start()
         assert consumer.core_pool_size() == 8
         assert consumer.update_core_pool_size(1)
         send_all(cluster.namesrv_addr, numbered(names.topic, range(8)))
@@ -321,8 +310,7 @@ def test_the_expression_may_go_along_with_each_pull(cluster: Cluster, names: Nam
         "A",
         post_subscription_when_pull=True,
         pull_interval_ms=1,
-    ) as consumer:
-        consumer.start()
+    ):
         send_all(
             cluster.namesrv_addr, [Message(names.topic, tag, tags=tag) for tag in ("A", "B", "A")]
         )
@@ -362,11 +350,11 @@ def test_a_filter_hook_drops_messages_before_they_are_cached(
     """Covers C-220, C-232: what it leaves is consumed, what it drops is committed."""
     cluster.create_topic(names.topic, 1)
     seen = Seen()
-    with consumer_of(cluster.namesrv_addr, names.group, names.topic, seen) as consumer:
-        consumer.register_filter_message_hook(Raising())
-        hook = DropOdd()
-        consumer.register_filter_message_hook(hook)
-        consumer.start()
+    consumer = consumer_of(cluster.namesrv_addr, names.group, names.topic, seen)
+    consumer.register_filter_message_hook(Raising())
+    hook = DropOdd()
+    consumer.register_filter_message_hook(hook)
+    with consumer:
         send_all(cluster.namesrv_addr, numbered(names.topic, range(20)))
         seen.wait_consumed(10)
         assert hook.saw_last.wait(30)
@@ -390,7 +378,6 @@ def test_a_namespace_is_seen_by_servers_only(cluster: Cluster, names: Names) -> 
     seen = Seen(verdict)
     consumer = consumer_of(cluster.namesrv_addr, names.group, names.topic, seen, namespace="NS")
     with consumer:
-        consumer.start()
         send_all(cluster.namesrv_addr, numbered(wire_topic, range(4)))
         seen.wait_consumed(4)
         assert {message.topic for message in seen.deliveries} == {names.topic}
@@ -408,7 +395,6 @@ def test_a_consumer_answers_what_javas_does(cluster: Cluster, names: Names) -> N
     with pytest.raises(ClientStateError, match="service state not OK, CREATE_JUST"):
         consumer.fetch_subscribe_message_queues(names.topic)
     with consumer:
-        consumer.start()
         send_all(cluster.namesrv_addr, [Message(names.topic, "x", keys="k1")])
         seen.wait_consumed(1)
         message = seen.consumed[0]
@@ -446,7 +432,6 @@ def test_a_running_consumer_shows_its_offsets(cluster: Cluster, names: Names) ->
     with pytest.raises(ClientStateError, match="CREATE_JUST"):
         consumer.offset_store  # noqa: B018 - a property
     with consumer:
-        consumer.start()
         send_all(cluster.namesrv_addr, numbered(names.topic, range(5)))
         seen.wait_consumed(5)
         store = consumer.offset_store
@@ -488,7 +473,6 @@ def test_the_asyncio_face_answers_the_same(cluster: Cluster, names: Names) -> No
             subscription={names.topic: "*"},
             consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
         ) as consumer:
-            await consumer.start()
             message = await asyncio.wait_for(got.get(), 30)
             (mq,) = await consumer.fetch_subscribe_message_queues(names.topic)
             assert await consumer.max_offset(mq) == 1
@@ -530,7 +514,6 @@ def test_a_listener_may_send_a_message_back_itself(cluster: Cluster, names: Name
     seen = Seen(verdict)
     consumer = consumer_of(cluster.namesrv_addr, names.group, names.topic, seen)
     with consumer:
-        consumer.start()
         send_all(cluster.namesrv_addr, [Message(names.topic, "x")])
         seen.wait_deliveries(2)
     assert [message.reconsume_times for message in seen.deliveries] == [0, 1]

@@ -30,7 +30,7 @@ def test_what_a_former_owner_put_back_is_put_right(
             seen = Seen()
             stack.enter_context(
                 consumer_of(cluster.namesrv_addr, names.group, names.topic, seen, config=config)
-            ).start()
+            )
             seen.wait_consumed(10)
         else:
             first = ConsumeFromWhere.FIRST_OFFSET
@@ -38,7 +38,6 @@ def test_what_a_former_owner_put_back_is_put_right(
                 LitePullConsumer(names.group, config=config, consume_from_where=first)
             )
             lite.subscribe(names.topic)
-            lite.start()
             assert len(lite.poll(WAIT_S * 1000)) == 10
             lite.commit_sync()
 

@@ -43,7 +43,6 @@ def responder(cluster: Cluster, names: Names) -> Iterator[list[MessageExt]]:
             return SUCCESS
 
         with consumer_of(cluster.namesrv_addr, names.group, names.topic, listen) as consumer:
-            consumer.start()
             wait_until(
                 lambda: sum(mq.topic == names.topic for mq in consumer.assigned_queues()) == 2,
                 "queues of the responder",

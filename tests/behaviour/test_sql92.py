@@ -61,8 +61,7 @@ def test_push_consumer_gets_what_its_condition_selects(cluster: Cluster, names: 
     cluster.create_topic(names.topic, 2)
     send_all(cluster.namesrv_addr, numbered(names.topic, 10))
     seen = Seen()
-    with consumer_with(cluster, names, seen, FIVE_UP) as consumer:
-        consumer.start()
+    with consumer_with(cluster, names, seen, FIVE_UP):
         seen.wait_consumed(5)
         send_all(cluster.namesrv_addr, numbered(names.topic, 8))
         seen.wait_consumed(8)
@@ -75,8 +74,7 @@ def test_tag_is_a_property_like_others(cluster: Cluster, names: Names) -> None:
     send_all(cluster.namesrv_addr, numbered(names.topic, 6))
     seen = Seen()
     selector = MessageSelector.by_sql("TAGS = 'odd' AND n <> 3")
-    with consumer_with(cluster, names, seen, selector) as consumer:
-        consumer.start()
+    with consumer_with(cluster, names, seen, selector):
         seen.wait_consumed(2)
     assert sorted(seen.bodies) == ["1", "5"]
 
@@ -86,8 +84,7 @@ def test_retried_messages_are_not_filtered_again(cluster: Cluster, names: Names)
     cluster.create_topic(names.topic, 1)
     send_all(cluster.namesrv_addr, numbered(names.topic, 7))
     seen = Seen(lambda message: LATER if message.reconsume_times == 0 else SUCCESS)
-    with consumer_with(cluster, names, seen, FIVE_UP) as consumer:
-        consumer.start()
+    with consumer_with(cluster, names, seen, FIVE_UP):
         seen.wait_consumed(2)
     assert sorted(seen.bodies) == ["5", "6"]
     assert {message.reconsume_times for message in seen.consumed} == {1}
@@ -98,7 +95,6 @@ def test_new_condition_replaces_the_old_one(cluster: Cluster, names: Names) -> N
     cluster.create_topic(names.topic, 1)
     seen = Seen()
     with consumer_with(cluster, names, seen, FIVE_UP) as consumer:
-        consumer.start()
         send_all(cluster.namesrv_addr, numbered(names.topic, 7))
         seen.wait_consumed(2)
         # What was not selected is behind: only what comes is chosen by the new subscription.
@@ -165,7 +161,6 @@ def test_asyncio_consumer_gets_what_its_condition_selects(cluster: Cluster, name
         )
         await consumer.subscribe(names.topic, MessageSelector.by_sql("n BETWEEN 2 AND 3"))
         async with consumer, aio.Producer("senders", namesrv_addr=cluster.namesrv_addr) as producer:
-            await consumer.start()
             for message in numbered(names.topic, 5):
                 await producer.send(message)
             async with asyncio.timeout(WAIT_S):
@@ -181,7 +176,6 @@ def test_asyncio_consumer_gets_what_its_condition_selects(cluster: Cluster, name
 @pytest.fixture
 def puller(cluster: Cluster, names: Names) -> Iterator[PullConsumer]:
     with PullConsumer(names.group, namesrv_addr=cluster.namesrv_addr) as consumer:
-        consumer.start()
         yield consumer
 
 

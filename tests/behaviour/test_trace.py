@@ -45,7 +45,6 @@ def trace_messages(cluster: Cluster, topic: str) -> list[MessageExt]:
     """Everything a trace topic holds now."""
     found: list[MessageExt] = []
     with PullConsumer("trace-readers", namesrv_addr=cluster.namesrv_addr) as consumer:
-        consumer.start()
         try:
             queues = consumer.fetch_subscribe_message_queues(topic)
         except RocketMQError:
@@ -142,9 +141,8 @@ def test_listener_calls_are_traced(
         consume_from_where=FIRST,
         enable_msg_trace=True,
         customized_trace_topic=topic,
-    ) as consumer:
-        consumer.subscribe(names.topic)
-        consumer.start()
+        subscription={names.topic: "*"},
+    ):
         wait_records(cluster, topic, lambda found: len(found) >= 2)
     before, after = wait_records(cluster, topic, lambda found: len(found) >= 2)[:2]
     assert isinstance(before, TraceSubBefore)
@@ -175,9 +173,8 @@ def test_messages_that_say_so_are_not_traced(cluster: Cluster, names: Names) -> 
         consume_from_where=FIRST,
         enable_msg_trace=True,
         customized_trace_topic=topic,
-    ) as consumer:
-        consumer.subscribe(names.topic)
-        consumer.start()
+        subscription={names.topic: "*"},
+    ):
         seen.wait_consumed(2)
     records = wait_records(cluster, topic, lambda found: len(found) >= 2)
     # 5.x brokers write their own switch over the message's.
@@ -199,9 +196,8 @@ def test_a_batch_of_a_listener_has_one_request_id(cluster: Cluster, names: Names
         consume_message_batch_max_size=3,
         enable_msg_trace=True,
         customized_trace_topic=topic,
-    ) as consumer:
-        consumer.subscribe(names.topic)
-        consumer.start()
+        subscription={names.topic: "*"},
+    ):
         seen.wait_consumed(3)
     records = wait_records(cluster, topic, lambda found: len(found) >= 6)
     before = [record for record in records if isinstance(record, TraceSubBefore)]
@@ -289,7 +285,6 @@ def test_the_asyncio_face_traces_too(cluster: Cluster, names: Names) -> None:
         )
         await consumer.subscribe(names.topic)
         async with consumer, aio.Producer(f"{names.group}-p", **settings) as producer:
-            await consumer.start()
             result = await producer.send(Message(names.topic, b"x"))
             await consumed.wait()
         return result.msg_id

@@ -72,8 +72,7 @@ class Orders(TransactionListener):
 def consumed_after_marker(cluster: Cluster, names: Names, expected: int) -> Seen:
     """Consume what there is, then one ordinary message more: nothing else was visible before."""
     seen = Seen()
-    with consumer_of(cluster.namesrv_addr, names.group, names.topic, seen) as consumer:
-        consumer.start()
+    with consumer_of(cluster.namesrv_addr, names.group, names.topic, seen):
         seen.wait_consumed(expected)
         send_all(cluster.namesrv_addr, [Message(names.topic, b"marker")])
         seen.wait_consumed(expected + 1)

@@ -76,7 +76,6 @@ def cluster(tmp_path: Path) -> Iterator[EmbeddedCluster]:
             for number in range(1_234):
                 producer.send(Message(TOPIC, f"{number}"))
         with PullConsumer(GROUP, namesrv_addr=addr) as consumer:
-            consumer.start()
             for queue in consumer.fetch_subscribe_message_queues(TOPIC):
                 consumer.update_consume_offset_to_broker(queue, 0)
         yield cluster

@@ -133,7 +133,6 @@ def test_producers_and_consumers_work_with_the_rights_they_have(guarded: ApacheC
     consumer.subscribe("orders", "*")
     consumer.register_message_listener(listener)
     with consumer:
-        consumer.start()
         wait_until(lambda: {"orders 0", "by hand", "two"} <= set(seen), "all messages", 60)
     with Admin(guarded.namesrv_addr, **account("operator")) as admin:
         wait_until(
@@ -143,7 +142,6 @@ def test_producers_and_consumers_work_with_the_rights_they_have(guarded: ApacheC
     lite = LitePullConsumer("desk", config=config)
     lite.subscribe("orders", "*")
     with Producer("till", config=config) as producer, lite:
-        lite.start()
         producer.send(Message("orders", "for lite"))
         got: list[MessageExt] = []
         wait_until(lambda: got.extend(lite.poll(500)) or got, "a message of lite pull", 60)  # type: ignore[func-returns-value]

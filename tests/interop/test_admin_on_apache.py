@@ -97,7 +97,6 @@ def test_dead_letters_go_back_to_their_origin_and_are_counted_meanwhile(
     consumer.subscribe(topic)
     consumer.register_message_listener(give_up)
     with consumer, Admin(address) as admin:
-        consumer.start()
         for _ in range(40):
             assert failed.acquire(timeout=60)
         wait_until(lambda: _kept(admin, group) == 40, "all letters in the dead-letter topic")

@@ -173,9 +173,8 @@ def test_our_consumer_selects_on_apache(filtering_cluster: ApacheCluster) -> Non
         namesrv_addr=cluster.namesrv_addr,
         listener=collector,
         consume_from_where=FIRST,
-    ) as consumer:
-        consumer.subscribe(topic, MessageSelector.by_sql(CONDITION))
-        consumer.start()
+        subscription={topic: MessageSelector.by_sql(CONDITION)},
+    ):
         collector.wait(len(WANTED))
     found = {int((each.sent.keys or "").rpartition("-")[2]) for each in collector.deliveries}
     assert found == WANTED
@@ -185,12 +184,12 @@ def test_apache_refuses_what_only_we_take(filtering_cluster: ApacheCluster) -> N
     """Covers C-118, C-388: 0.0 is a number for us; Apache's broker says so at start."""
     cluster = filtering_cluster
     topic = cluster.create_topic(cluster.unique("orders"), queues=1)
-    with PushConsumer(
+    consumer = PushConsumer(
         cluster.unique("shop"), namesrv_addr=cluster.namesrv_addr, listener=Collector()
-    ) as consumer:
-        consumer.subscribe(topic, MessageSelector.by_sql("index > 0.0"))
-        with pytest.raises((BrokerError, ClientStateError), match=r"0\.0 is less than|SQL92|23"):
-            consumer.start()
+    )
+    consumer.subscribe(topic, MessageSelector.by_sql("index > 0.0"))
+    with pytest.raises((BrokerError, ClientStateError), match=r"0\.0 is less than|SQL92|23"):
+        consumer.start()
 
 
 # --- trace --------------------------------------------------------------------------------------
@@ -199,7 +198,6 @@ def test_apache_refuses_what_only_we_take(filtering_cluster: ApacheCluster) -> N
 def trace_bodies(namesrv_addr: str, topic: str) -> list[MessageExt]:
     found: list[MessageExt] = []
     with PullConsumer("trace-readers", namesrv_addr=namesrv_addr) as consumer:
-        consumer.start()
         try:
             queues = consumer.fetch_subscribe_message_queues(topic)
         except RocketMQError:
@@ -310,9 +308,8 @@ def test_listener_calls_leave_the_same_records(
         consume_from_where=FIRST,
         enable_msg_trace=True,
         customized_trace_topic=ours,
-    ) as consumer:
-        consumer.subscribe(topic)
-        consumer.start()
+        subscription={topic: "*"},
+    ):
         collector.wait(4)
     assert shapes(address, ours, 10) == expected
 
@@ -362,9 +359,8 @@ def our_trace(namesrv_addr: str, topic: str) -> str:
         listener=collector,
         consume_from_where=FIRST,
         enable_msg_trace=True,
-    ) as consumer:
-        consumer.subscribe(topic)
-        consumer.start()
+        subscription={topic: "*"},
+    ):
         with Producer("trace-till", namesrv_addr=namesrv_addr, enable_msg_trace=True) as producer:
             msg_id = producer.send(Message(topic, b"x", keys="k1")).msg_id
         collector.wait(1)
@@ -423,10 +419,12 @@ def consume_some(namesrv_addr: str, group: str) -> None:
     """Be a member of a group with a condition until one message came."""
     collector = Collector()
     with PushConsumer(
-        group, namesrv_addr=namesrv_addr, listener=collector, consume_from_where=FIRST
-    ) as consumer:
-        consumer.subscribe("orders", MessageSelector.by_sql("index = 3"))
-        consumer.start()
+        group,
+        namesrv_addr=namesrv_addr,
+        listener=collector,
+        consume_from_where=FIRST,
+        subscription={"orders": MessageSelector.by_sql("index = 3")},
+    ):
         collector.wait(1)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -87,10 +88,10 @@ def test_queues_are_shared_and_taken_over_from_a_killed_java_member(
     java: JavaPrograms, place: Place, tmp_path: Path
 ) -> None:
     """Covers C-507, C-523: two queues each; after kill -9 of the other, ours gets all of them."""
-    with place.consumer() as consumer:
+    with contextlib.ExitStack() as stack:
         with java.start("JavaLitePullConsumer", count=FOREVER, **place.arguments) as other:
             other.wait_event("ready")
-            consumer.start()
+            consumer = stack.enter_context(place.consumer())
             wait_until(lambda: len(consumer.assignment()) == 2, "half of the queues")
             mine = {mq.queue_id for mq in consumer.assignment()}
             first = send_many(place.namesrv_addr, place.topic, 200)
@@ -134,7 +135,6 @@ def test_a_member_that_leaves_hands_on_exactly_what_it_did_not_do(
     send_many(place.namesrv_addr, place.topic, 400)
     got: list[MessageExt] = []
     with place.consumer() as consumer:
-        consumer.start()
         while len(got) < 150:
             got += consumer.poll(10_000)
     ours = [int(message.get_property("index") or -1) for message in got]

@@ -70,7 +70,6 @@ def test_a_place_in_a_topic_goes_from_java_to_python_and_back(
     )
     assert ours.client_id == client_id
     with ours:
-        ours.start()
         send_many(cluster.namesrv_addr, topic, 40, size=100)
         collector.wait(40)
     assert sorted(int(each.index) for each in collector.deliveries) == list(range(40))

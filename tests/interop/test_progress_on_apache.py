@@ -151,7 +151,6 @@ def test_lag_in_time_is_the_age_of_the_next_message(cluster: ApacheCluster, admi
 def consumed(cluster: ApacheCluster, at: MessageQueue, expression: str, start: int) -> int:
     """Return how many messages a consumer with a filter gets from an offset on."""
     with PullConsumer("brute-force", namesrv_addr=cluster.namesrv_addr) as consumer:
-        consumer.start()
         got, offset = 0, start
         while offset < consumer.max_offset(at):
             result = consumer.pull(at, expression, offset, 32)
@@ -212,7 +211,6 @@ def test_a_group_with_tags_waits_for_those(cluster: ApacheCluster, admin: Admin)
     consumer.subscribe(topic, "A")
     consumer.register_message_listener(listener)
     with consumer:
-        consumer.start()
         assert got.wait(60)
         (state,) = admin.group_state(group, topic).queues
         held.set()
@@ -244,7 +242,6 @@ def test_what_failed_is_seen_waiting_for_its_delay_and_given_up(
     consumer.subscribe(topic)
     consumer.register_message_listener(listener)
     with consumer:
-        consumer.start()
         wait_until(
             lambda: (
                 admin.group_state(group).delayed == 3 and admin.group_state(group).dead_letters == 2
@@ -278,7 +275,6 @@ def test_a_condition_that_matches_nothing_is_named_and_a_strict_one_is_not(
         consumer.subscribe(topic, MessageSelector.by_sql(condition))
         consumer.register_message_listener(lambda _: ConsumeConcurrentlyStatus.CONSUME_SUCCESS)
         with consumer:
-            consumer.start()
             wait_until(lambda group=group: admin.group_state(group).members, "the member", 30)  # type: ignore[misc]
             report = admin.group_why(group)
         assert report.unknown == ()
@@ -355,7 +351,6 @@ def test_the_filtered_lag_of_batch_queues_is_right_or_unknown(
 
     consumer.register_message_listener(listener)
     with consumer:
-        consumer.start()
         assert got.wait(60)
         state = {q.queue_id: q for q in admin.group_state(group, topic).queues}
         held.set()

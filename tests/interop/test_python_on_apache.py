@@ -209,7 +209,6 @@ def test_batches_stored_as_one_record_are_consumed_message_by_message(
         collector.wait(15)
     assert sorted(each.queue_offset for each in collector.consumed()) == list(range(15))
     with PullConsumer("looks", namesrv_addr=address) as pull:
-        pull.start()
         result = pull.pull(queue, "*", 7, 32)
         found = [(each.queue_offset, bytes(each.body)) for each in result.msg_found_list]
         assert found == [(n, b"%d" % n) for n in range(7, 7 + len(found))]
@@ -218,7 +217,6 @@ def test_batches_stored_as_one_record_are_consumed_message_by_message(
     lite.assign([queue])
     got: list[MessageExt] = []
     with lite:
-        lite.start()
         lite.seek(queue, 4)
         wait_until(lambda: got.extend(lite.poll(500)) or len(got) >= 11, "the rest", 30)  # type: ignore[func-returns-value]
     assert [int(each.body) for each in got][:11] == list(range(4, 15))

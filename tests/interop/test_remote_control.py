@@ -92,14 +92,14 @@ def test_a_message_is_consumed_on_request(apache_cluster: ApacheCluster, orderly
         arrived.set()
         raise ValueError("not this one")
 
-    with PushConsumer(
+    consumer = PushConsumer(
         group,
         namesrv_addr=apache_cluster.namesrv_addr,
         consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
-    ) as consumer:
-        consumer.register_message_listener(in_order if orderly else listener, orderly=orderly)  # type: ignore[call-overload]
-        consumer.subscribe(topic)
-        consumer.start()
+    )
+    consumer.register_message_listener(in_order if orderly else listener, orderly=orderly)  # type: ignore[call-overload]
+    consumer.subscribe(topic)
+    with consumer:
         with Producer("senders", namesrv_addr=apache_cluster.namesrv_addr) as producer:
             sent = producer.send(Message(topic, b"on request"))
         assert arrived.wait(60)

@@ -83,7 +83,6 @@ def test_apaches_broker_and_tools_take_a_listener_on_spark_for_a_consumer(
     )
     consumer.register_message_listener(noting(str(notes), orderly), orderly=orderly)
     with consumer:
-        consumer.start()
         wait_until(lambda: len(calls(notes)) >= TRIES.total(), "every try", timeout_s=120)
         consumer.query.processAllAvailable()
         check_tools(apache_cluster, group, topic, str(consumer.client_id), stored)

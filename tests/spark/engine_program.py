@@ -64,7 +64,6 @@ def consume(
         consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
     )
     with consumer, Admin(name_server) as admin:
-        consumer.start()
         for _ in range(LONG_S):
             if len(list(notes.iterdir())) == expected or consumer.await_termination(1_000):
                 break

@@ -31,7 +31,6 @@ def main(name_server: str, topic: str, root: Path, master: str) -> None:
         options={"retryTimeoutMs": 120_000},
     )
     with consumer:
-        consumer.start()
         while not (root / "stop").exists():
             assert not consumer.await_termination(1_000)
     spark.stop()

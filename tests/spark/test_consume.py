@@ -94,7 +94,6 @@ def test_failures_come_back_and_poison_becomes_a_dead_letter(
         max_reconsume_times=2,
     )
     with consumer, Admin(soon.namesrv_addr) as admin:
-        consumer.start()
         seen = notes.wait_for(23, consumer.query)
         assert Counter(seen) == Counter(
             [(number, 0) for number in range(20)] + [(3, 1), (14, 1), (14, 2)]
@@ -174,12 +173,12 @@ def test_a_checkpoint_is_one_groups(
 
     send(soon, "shared", 0, numbered(0, 2))
     with consumer("one") as first:
-        first.start()
         first.await_termination()
-    with consumer("two") as second:
-        second.start()
-        with pytest.raises(Exception, match=r"the checkpoint is of group 'one'"):
-            second.await_termination()
+    with (
+        consumer("two") as second,
+        pytest.raises(Exception, match=r"the checkpoint is of group 'one'"),
+    ):
+        second.await_termination()
     assert notes.seen() == [(0, 0), (1, 0)]
 
 

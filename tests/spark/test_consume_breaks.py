@@ -64,13 +64,13 @@ def test_a_listener_that_ends_its_worker_loses_nothing(
         return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
 
     settings = {"consume_thread_max": 1, "trigger": {"availableNow": True}}
-    with consumer(spark, cluster, topic, tmp_path / "w", listener, **settings) as first:
-        first.start()
-        with pytest.raises(Exception, match="Python worker"):
-            first.await_termination()
+    with (
+        consumer(spark, cluster, topic, tmp_path / "w", listener, **settings) as first,
+        pytest.raises(Exception, match="Python worker"),
+    ):
+        first.await_termination()
     assert first.state is ServiceState.SHUTDOWN_ALREADY
     with consumer(spark, cluster, topic, tmp_path / "w", listener, **settings) as second:
-        second.start()
         second.await_termination()
     assert set(numbers(notes)) == set(range(5))
     assert numbers(notes)[-5:] == list(range(5))
@@ -92,11 +92,9 @@ def test_a_shutdown_in_a_batch_has_it_consumed_again(
         return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
 
     with consumer(spark, cluster, topic, tmp_path / "s", listener) as first:
-        first.start()
         wait_for(notes, 2)
         first.shutdown(await_ms=100)
     with consumer(spark, cluster, topic, tmp_path / "s", listener) as second:
-        second.start()
         assert sorted(wait_for(notes, 4)) == [0, 0, 1, 1]
         go_on.touch()
         second.suspend()
@@ -123,13 +121,9 @@ def test_two_consumers_of_a_session_do_not_mind_each_other(
             out.writelines(f"{int(message.body)}\n" for message in messages)
         return ConsumeOrderlyStatus.SUCCESS
 
-    with (
-        consumer(spark, cluster, topic, tmp_path / "a", at_once) as one,
-        consumer(spark, cluster, topic, tmp_path / "b", None) as other,
-    ):
-        other.register_message_listener(in_order, orderly=True)
-        one.start()
-        other.start()
+    other = consumer(spark, cluster, topic, tmp_path / "b", None)
+    other.register_message_listener(in_order, orderly=True)
+    with consumer(spark, cluster, topic, tmp_path / "a", at_once) as one, other:
         assert sorted(wait_for(notes[0], 10)) == list(range(10))
         assert wait_for(notes[1], 10) == list(range(10))
         one.shutdown()

@@ -217,7 +217,6 @@ def test_drivers_killed_lose_nothing_and_the_outcome_is_a_push_consumers(
         consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
     )
     with consumer:
-        consumer.start()
         wait(lambda: finished(admin, "push", push), lambda: difference(push))
     assert table_of(push) == table_of(notes)
     assert dead_letters(admin, "push") == dead_letters(admin, "killed")

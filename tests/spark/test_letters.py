@@ -37,7 +37,6 @@ def give_up_all(cluster: EmbeddedCluster, group: str, topic: str, count: int) ->
     consumer.subscribe(topic)
     consumer.register_message_listener(fail)
     with consumer:
-        consumer.start()
         for _ in range(count):
             assert seen.acquire(timeout=60)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-SHOWN = ("examples", "demo", "benchmarks", "src", "scripts")
+SHOWN = ("examples", "demo", "benchmarks", "src", "scripts", "tests")
 _FENCE = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 
@@ -28,21 +28,41 @@ def programs() -> Iterator[tuple[str, int, str]]:
 
 def started_again(tree: ast.AST) -> list[int]:
     """Return the lines where what a block has entered is started inside it."""
-    lines = []
-    for block in ast.walk(tree):
-        if isinstance(block, ast.With | ast.AsyncWith):
-            entered = set(_entered(block))
-            lines += [
-                node.lineno
-                for statement in block.body
-                for node in ast.walk(statement)
-                if isinstance(node, ast.Call)
-                and isinstance(node.func, ast.Attribute)
-                and node.func.attr == "start"
-                and isinstance(node.func.value, ast.Name)
-                and node.func.value.id in entered
-            ]
-    return sorted(set(lines))
+    blocks = [node for node in ast.walk(tree) if isinstance(node, ast.With | ast.AsyncWith)]
+    refused = {id(call) for block in blocks if _expects(block) for call in _starts(block)}
+    return sorted(
+        {
+            call.lineno
+            for block in blocks
+            for call in _starts(block)
+            if id(call) not in refused and _is_entered(call.func.value, set(_entered(block)))  # type: ignore[attr-defined]
+        }
+    )
+
+
+def _starts(block: ast.With | ast.AsyncWith) -> list[ast.Call]:
+    return [
+        node
+        for statement in block.body
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "start"
+    ]
+
+
+def _expects(block: ast.With | ast.AsyncWith) -> bool:
+    """Whether a block is there for what goes wrong in it: a test of the second start."""
+    calls = [item.context_expr for item in block.items]
+    names = [call.func for call in calls if isinstance(call, ast.Call)]
+    return any(isinstance(n, ast.Attribute) and n.attr in ("raises", "warns") for n in names)
+
+
+def _is_entered(client: ast.expr, names: set[str]) -> bool:
+    if isinstance(client, ast.Call):  # stack.enter_context(consumer).start()
+        called = client.func
+        return isinstance(called, ast.Attribute) and called.attr.endswith("enter_context")
+    return isinstance(client, ast.Name) and client.id in names
 
 
 def _entered(block: ast.With | ast.AsyncWith) -> Iterator[str]:
@@ -56,6 +76,7 @@ def test_no_client_is_started_inside_its_block() -> None:
     wrong = [
         f"{name}:{first + line}"
         for name, first, text in programs()
+        if ".start()" in text
         for line in started_again(_parsed(text))
     ]
     assert not wrong, f"`with` has started it: {', '.join(wrong)}"
@@ -73,6 +94,7 @@ def _parsed(text: str) -> ast.AST:
     [
         "with C() as c:\n    c.start()",
         "with P() as p, c:\n    if p:\n        c.start()",
+        "with ExitStack() as stack:\n    stack.enter_context(c).start()",
         "async def f():\n    async with C() as c:\n        await c.start()",
     ],
 )
@@ -81,4 +103,6 @@ def test_the_old_form_is_found(text: str) -> None:
 
 
 def test_what_no_block_has_entered_may_be_started() -> None:
+    refused = "with C() as c:\n    with pytest.raises(E):\n        c.start()"
+    assert not started_again(ast.parse(refused))
     assert not started_again(ast.parse("c.start()\nwith p:\n    d.start()\nwith c:\n    pass"))

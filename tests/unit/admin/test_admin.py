@@ -149,7 +149,6 @@ def test_only_connected_member_is_named_as_owner(
     consumer.subscribe("orders")
     consumer.register_message_listener(lambda messages: ConsumeConcurrentlyStatus.CONSUME_SUCCESS)
     with consumer:
-        consumer.start()
         (member,) = admin.group_members("readers")
         assert member.client_id == consumer.client_id
         rows = admin.group_lag("readers", "orders")

@@ -57,7 +57,6 @@ def send(cluster: EmbeddedCluster, tags: Sequence[str | None]) -> None:
 def consumed(cluster: EmbeddedCluster, expression: str, start: int) -> int:
     """Return how many messages a consumer with a filter gets from an offset on."""
     with PullConsumer("brute-force", namesrv_addr=cluster.namesrv_addr) as consumer:
-        consumer.start()
         got, offset = 0, start
         while offset < consumer.max_offset(QUEUE):
             result = consumer.pull(QUEUE, expression, offset, 32)
@@ -183,10 +182,12 @@ def test_a_group_waits_for_what_its_filter_wants(
         held.wait(30)
         return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
 
-    with PushConsumer("picky", namesrv_addr=rocketmq_cluster.namesrv_addr) as consumer:
-        consumer.subscribe(TOPIC, "A")
-        consumer.register_message_listener(listener)
-        consumer.start()
+    with PushConsumer(
+        "picky",
+        namesrv_addr=rocketmq_cluster.namesrv_addr,
+        subscription={TOPIC: "A"},
+        listener=listener,
+    ) as consumer:
         assert got.wait(20)
         admin._client.update_consumer_offset("picky", QUEUE, 0)
         state = admin.group_state("picky", TOPIC)

@@ -189,7 +189,6 @@ def test_members_and_the_owner_of_a_queue_are_told(
     consumer.subscribe("orders")
     consumer.register_message_listener(lambda messages: ConsumeConcurrentlyStatus.CONSUME_SUCCESS)
     with consumer:
-        consumer.start()
         (row,) = admin.progress(["readers"], topics=["orders"])
     assert (row.client_id, row.members) == (consumer.client_id, 1)
 

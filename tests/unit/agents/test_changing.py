@@ -145,20 +145,21 @@ def letters(cluster: EmbeddedCluster) -> tuple[str, str]:
     def fails(_: Any) -> ConsumeConcurrentlyStatus:
         return ConsumeConcurrentlyStatus.RECONSUME_LATER
 
-    with PushConsumer(
-        group,
-        namesrv_addr=cluster.namesrv_addr,
-        consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
-        max_reconsume_times=0,
-        subscription={topic: "*"},
-        listener=fails,
-    ) as consumer:
-        consumer.start()
-        with Admin(cluster.namesrv_addr) as admin:
-            wait_until(
-                lambda: admin.group_state(group, matching=False, owners=False).dead_letters == 3,
-                "dead letters",
-            )
+    with (
+        PushConsumer(
+            group,
+            namesrv_addr=cluster.namesrv_addr,
+            consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
+            max_reconsume_times=0,
+            subscription={topic: "*"},
+            listener=fails,
+        ),
+        Admin(cluster.namesrv_addr) as admin,
+    ):
+        wait_until(
+            lambda: admin.group_state(group, matching=False, owners=False).dead_letters == 3,
+            "dead letters",
+        )
     return group, topic
 
 
@@ -222,7 +223,6 @@ def test_a_member_consumes_one_message_when_asked(
         subscription={topic: "*"},
         listener=notes,
     ) as consumer:
-        consumer.start()
         with Admin(cluster.namesrv_addr) as admin:
             wait_until(lambda: admin.group_members(group), "a member")
         run(lambda: story(consumer.client_id))

@@ -47,13 +47,12 @@ def main(namesrv_addr: str) -> None:
             "platform",
             namesrv_addr=namesrv_addr,
             listener=lambda messages: arrived.set(),
+            subscription={"Platform": "*"},
             consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
-        ) as consumer,
+        ),
     ):
         producer.send(Message("Platform", b"x"))
         producer.send_async(Message("Platform", b"y")).result(10)
-        consumer.subscribe("Platform")
-        consumer.start()
         assert arrived.wait(30)
     sys.stdout.write("consumed\n")
 

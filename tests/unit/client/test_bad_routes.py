@@ -91,7 +91,6 @@ def test_a_consumer_says_once_that_a_route_makes_no_sense(
         config = ClientConfig(namesrv_addr=broker.address, poll_name_server_interval_ms=10)
         consumer = PushConsumer(GROUP, config=config, listener=Seen(), subscription={TOPIC: "*"})
         with caplog.at_level(logging.WARNING, "rocketstream.client"), consumer:
-            consumer.start()
             broker.wait_for(ROUTE, 12)
         told = [each for each in caplog.messages if each.startswith(f"route of topic {TOPIC} ")]
         assert len(told) == 1
@@ -106,7 +105,6 @@ def test_a_consumer_without_subscription_and_one_of_an_unknown_topic_say_so_once
         config = ClientConfig(namesrv_addr=broker.address, rebalance_interval_ms=10)
         consumer = PushConsumer(GROUP, config=config, listener=Seen())
         with caplog.at_level(logging.WARNING, "rocketstream.client"), consumer:
-            consumer.start()
             assert f"group {GROUP} subscribes no topic" in caplog.text
             consumer.subscribe("Mispelled")
             broker.wait_for(ROUTE, 10, lambda a: a.ext["topic"] == "Mispelled")

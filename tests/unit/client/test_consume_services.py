@@ -127,7 +127,6 @@ def test_hooks_are_told_how_a_call_ended(
     made = consumer(broker, listener, orderly=orderly, consume_timeout_minutes=timeout_minutes)
     made.register_consume_message_hook(hook)
     with made:
-        made.start()
         broker.reply(broker.wait_pull(0), found([0]))
         assert hook.called.wait(WAIT_S)
     assert hook.before[0] == (False, 1)
@@ -153,7 +152,6 @@ def test_figures_tell_what_was_finished_and_what_failed(
 
     made = consumer(broker, listener, orderly=orderly)
     with made:
-        made.start()
         broker.reply(broker.wait_pull(0), found(range(4)))
         for _ in range(4 if orderly else 3):
             assert done.acquire(timeout=WAIT_S)
@@ -184,7 +182,6 @@ def test_a_pool_may_be_resized_while_it_works(orderly: bool) -> None:
         with consumer(
             broker, listener, orderly=orderly, consume_thread_min=1, consume_thread_max=4
         ) as made:
-            made.start()
             assert made.core_pool_size() == 4
             for wrong in (0, -1, 5, 40_000):
                 assert not made.update_core_pool_size(wrong)
@@ -218,8 +215,7 @@ def test_a_shutdown_drops_what_waits_for_its_local_retry(broker: LockingBroker) 
     broker.on[RequestCode.SEND_MESSAGE_V2] = refusal(1, "busy")
     broker.topics[f"%RETRY%{GROUP}"] = 1
     seen = Seen(lambda message: LATER if message.queue_offset == 1 else SUCCESS)
-    with consumer(broker, seen, local_retry_delay_ms=600_000) as made:
-        made.start()
+    with consumer(broker, seen, local_retry_delay_ms=600_000):
         broker.reply(broker.wait_pull(0), found(range(3)))
         seen.wait_consumed(2)
         broker.wait_for(RequestCode.SEND_MESSAGE_V2)
@@ -349,8 +345,7 @@ def test_an_id_that_is_no_text_harms_nobody(broker: LockingBroker, orderly: bool
             raise ValueError("no")
         return ORDERLY.SUCCESS if orderly else SUCCESS
 
-    with consumer(broker, listener, orderly=orderly) as made:
-        made.start()
+    with consumer(broker, listener, orderly=orderly):
         pulled = found(range(2))
         pulled.body = bytes(pulled.body).replace(b"UNIQ_KEY\x01U0", b"UNIQ_KEY\x01\xff0")
         broker.reply(broker.wait_pull(0), pulled)

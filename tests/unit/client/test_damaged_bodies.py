@@ -93,7 +93,6 @@ def test_a_pull_that_begins_at_a_damaged_message_is_an_error(broker: FakeBroker)
         else damaged([11], bad=11)
     )
     with PullConsumer(GROUP, namesrv_addr=broker.address) as consumer:
-        consumer.start()
         (mq,) = consumer.fetch_subscribe_message_queues(TOPIC)
         result = consumer.pull(mq, "*", 10, 32)
         assert [m.queue_offset for m in result.msg_found_list] == [10]

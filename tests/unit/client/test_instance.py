@@ -98,8 +98,6 @@ def test_namespace_and_unit_mode_are_each_clients_own(broker: FakeBroker) -> Non
 def test_clients_with_default_names_have_an_instance_each(broker: FakeBroker) -> None:
     """Covers C-115, C-597: one consumer group may live twice in a process."""
     with push(broker) as one, push(broker) as two:
-        one.start()
-        two.start()
         assert one.client_id != two.client_id
         assert len(engines._engines) == 2
 
@@ -107,7 +105,6 @@ def test_clients_with_default_names_have_an_instance_each(broker: FakeBroker) ->
 def test_a_group_is_unique_within_an_instance(broker: FakeBroker) -> None:
     """Covers C-116, C-446: what cannot start leaves nothing and may try again under another id."""
     with push(broker, instance_name="i") as one:
-        one.start()
         two = push(broker, instance_name="i")
         with pytest.raises(ClientStateError, match=rf"consumer group\[{GROUP}\] has been created"):
             two.start()
@@ -175,8 +172,7 @@ def test_routes_offsets_and_heartbeats_are_renewed_by_timers(broker: FakeBroker)
         "heartbeat_broker_interval_ms": 20,
         "persist_consumer_offset_interval_ms": 20,
     }
-    with push(broker, **config) as made:
-        made.start()
+    with push(broker, **config):
         broker.reply(broker.wait_pull(0), found([0]))
         for code in (ROUTE, BEAT):
             broker.wait_for(code, 8)
@@ -196,8 +192,7 @@ def test_one_slow_timer_does_not_delay_the_others(broker: FakeBroker) -> None:
         "poll_name_server_interval_ms": 10,
         "heartbeat_broker_interval_ms": 10,
     }
-    with push(broker, **config) as made:
-        made.start()
+    with push(broker, **config):
         routed.set()
         asked = len(broker.asked(BEAT))
         broker.wait_for(BEAT, asked + 5)
@@ -368,7 +363,6 @@ def test_a_heartbeat_tells_unit_mode_and_all_groups(broker: FakeBroker) -> None:
     consumer = PushConsumer(GROUP, config=config, listener=Seen())
     consumer.subscribe(TOPIC)
     with consumer, Producer("p", config=config):
-        consumer.start()
         beat = wait_until(
             lambda: next(
                 (

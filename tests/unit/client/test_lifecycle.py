@@ -140,7 +140,6 @@ def test_while_it_starts_a_client_counts_as_failed(broker: FakeBroker) -> None:
 
     broker.on[ROUTE] = route
     with made:
-        made.start()
         assert states[0] is ServiceState.START_FAILED
         assert state(made) is ServiceState.RUNNING
 
@@ -158,7 +157,6 @@ def test_a_start_without_name_server_leaves_nothing_and_may_be_repeated(
     assert not engines._engines
     broker.on[ROUTE] = name_server
     with made:
-        made.start()
         broker.wait_pull(0)
 
 
@@ -193,7 +191,6 @@ def test_a_push_consumer_starts_in_upstreams_order(broker: FakeBroker) -> None:
     made = PushConsumer(GROUP, namesrv_addr=broker.address, listener=Seen())
     made.subscribe(TOPIC, "a > 1", expression_type="SQL92")
     with made:
-        made.start()
         broker.wait_for(MEMBERS)
         (check,) = broker.asked(CHECK)
     assert order[:3] == [ROUTE, CHECK, BEAT]
@@ -218,14 +215,12 @@ def test_a_broker_that_refuses_a_subscription_fails_the_start(broker: FakeBroker
     assert not broker.heartbeats
     broker.on[CHECK] = lambda _: ok()
     with made:
-        made.start()
         assert state(made) is ServiceState.RUNNING
 
 
 def test_tags_are_not_checked_at_a_broker(broker: FakeBroker) -> None:
     """Covers C-118."""
-    with push(broker) as made:
-        made.start()
+    with push(broker):
         broker.wait_pull(0)
     assert not broker.asked(CHECK)
 
@@ -238,7 +233,6 @@ def test_groups_and_topics_have_the_namespace_at_the_servers(broker: FakeBroker)
     broker.topics.update({f"ns%{TOPIC}": 1, f"%RETRY%ns%{GROUP}": 1})
     with push(broker, namespace="ns") as made:
         assert made.group == GROUP
-        made.start()
         beat = broker.heartbeats[0]
     (data,) = beat.consumer_data_set
     assert data.group_name == f"ns%{GROUP}"
@@ -273,12 +267,10 @@ def test_broadcasting_consumers_with_default_names_share_an_instance(
 ) -> None:
     """Covers C-114, C-115: the path of their offsets must not change with every start."""
     monkeypatch.setenv("ROCKETMQ_LOCAL_OFFSET_STORE_DIR", str(tmp_path))
-    broadcast: dict[str, Any] = {"message_model": MessageModel.BROADCASTING}
+    broadcast: dict[str, Any] = {"message_model": MessageModel.BROADCASTING, "subscription": {}}
     one = PushConsumer("one", namesrv_addr=broker.address, listener=Seen(), **broadcast)
     two = PushConsumer("two", namesrv_addr=broker.address, listener=Seen(), **broadcast)
     with one, two:
-        one.start()
-        two.start()
         assert one.client_id == two.client_id
         assert one.client_id.endswith("@DEFAULT")
         assert len(engines._engines) == 1

@@ -117,7 +117,6 @@ def test_in_assign_mode_nothing_is_subscribed(broker: FakeBroker) -> None:
     consumer = made(broker)
     consumer.assign([MQ])
     with consumer:
-        consumer.start()
         broker.wait_pull(0)
         (data,) = broker.heartbeats[-1].consumer_data_set
         assert data.subscription_data_set == []
@@ -179,7 +178,6 @@ def test_a_queue_held_for_what_another_cached_is_pulled_again_when_that_one_is_g
         consumer = made(broker, pull_threshold_for_all=2)
         consumer.assign([MQ, other])
         with consumer:
-            consumer.start()
             held = broker.wait_pull(100)
             broker.reply(broker.wait_pull(0), found(range(3)))
             wait_until(lambda: consumer._impl is not None and consumer._impl.cache.cached, "3")
@@ -213,7 +211,6 @@ def test_an_assigned_queue_whose_start_is_unknown_is_asked_for_again(
     consumer = made(broker)
     consumer.assign([MQ])
     with consumer:
-        consumer.start()
         broker.wait_for(QUERY, 3)
         assert not broker.asked(PULL)
         assert consumer.assignment() == []

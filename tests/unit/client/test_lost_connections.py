@@ -141,7 +141,6 @@ def test_a_commit_is_said_again_after_the_connection_was_lost() -> None:
     with FakeBroker() as broker:
         config = ClientConfig(namesrv_addr=broker.address, persist_consumer_offset_interval_ms=20)
         with PullConsumer(GROUP, config=config) as consumer:
-            consumer.start()
             (mq,) = consumer.fetch_subscribe_message_queues(TOPIC)
             consumer.update_consume_offset(mq, 7)
             wait_until(lambda: committed(broker) == [7, 7], "the commit, said twice")
@@ -165,7 +164,6 @@ def test_who_was_cut_off_goes_on_where_somebody_else_is(kind: str) -> None:
             made = LitePullConsumer(GROUP, config=config)
             made.subscribe(TOPIC)
         with made:
-            made.start()
             if isinstance(made, LitePullConsumer):
                 assert len(made.poll(WAIT_S * 1000)) == 3
                 made.commit_sync()
@@ -255,7 +253,6 @@ def test_the_next_pull_goes_to_the_broker_the_last_answer_suggested(
     else:
         made = PullConsumer(GROUP, config=config)
     with made:
-        made.start()
         if isinstance(made, PullConsumer):
             (mq,) = made.fetch_subscribe_message_queues(TOPIC)
             assert made.pull(mq, "*", 0, 32).next_begin_offset == 5
@@ -270,7 +267,6 @@ def test_a_slave_that_is_gone_is_not_pulled_for_ever(with_dead_slave: LockingBro
     """Covers C-214: what was suggested holds until it fails; then the master is asked again."""
     broker = with_dead_slave
     with PullConsumer(GROUP, namesrv_addr=broker.address) as pulling:
-        pulling.start()
         (mq,) = pulling.fetch_subscribe_message_queues(TOPIC)
         assert pulling.pull(mq, "*", 0, 32).next_begin_offset == 5
         with pytest.raises(ConnectError):
@@ -290,5 +286,4 @@ def test_a_pull_loop_goes_back_to_the_master(with_dead_slave: LockingBroker, kin
         made = LitePullConsumer(GROUP, config=config)
         made.subscribe(TOPIC)
     with made:
-        made.start()
         broker.wait_pull(5)

@@ -169,7 +169,6 @@ def test_a_message_its_listener_spoilt_is_consumed_again_here(
     )
     consumer.subscribe(TOPIC)
     with caplog.at_level(logging.WARNING, "rocketstream.client"), consumer:
-        consumer.start()
         wait_until(lambda: len(seen) == 2, "the message comes again")
     assert seen == [0, 1]
     assert "cannot be sent back, its contents are not valid" in caplog.text
@@ -278,14 +277,10 @@ def test_a_timeout_that_is_no_number_is_refused(broker: FakeBroker, timeout_ms: 
     refused = pytest.raises(ConfigurationError, match="number of milliseconds")
     with Producer("p", namesrv_addr=broker.address) as producer, refused:
         producer.send(Message(TOPIC, "x"), timeout_ms=timeout_ms)
-    with LitePullConsumer("g", namesrv_addr=broker.address) as lite:
-        lite.start()
-        with refused:
-            lite.poll(timeout_ms)
-    with PullConsumer("g", namesrv_addr=broker.address) as pull:
-        pull.start()
-        with refused:
-            pull.pull(MQ, "*", 0, 32, timeout_ms=timeout_ms)
+    with LitePullConsumer("g", namesrv_addr=broker.address) as lite, refused:
+        lite.poll(timeout_ms)
+    with PullConsumer("g", namesrv_addr=broker.address) as pull, refused:
+        pull.pull(MQ, "*", 0, 32, timeout_ms=timeout_ms)
 
 
 @pytest.mark.parametrize("queue", ["T", 0, (TOPIC, "broker-a", 0)])
@@ -302,7 +297,6 @@ def test_a_message_is_not_sent_to_what_is_no_queue(broker: FakeBroker, queue: An
 def test_an_offset_that_is_none_is_not_noted(broker: FakeBroker, offset: Any) -> None:
     """It would fail every later commit."""
     with PullConsumer("g", namesrv_addr=broker.address) as consumer:
-        consumer.start()
         with pytest.raises(ConfigurationError, match="offset must be a whole number from 0 on"):
             consumer.update_consume_offset(MQ, offset)
         with pytest.raises(ConfigurationError, match="offset must be a whole number from 0 on"):
@@ -315,7 +309,6 @@ def test_what_is_no_queue_is_refused(broker: FakeBroker, queue: Any) -> None:
     """By every method that takes one."""
     with LitePullConsumer("g", namesrv_addr=broker.address) as lite:
         lite.subscribe(TOPIC)
-        lite.start()
         calls: list[Any] = [
             lite.committed,
             lite.seek_to_begin,

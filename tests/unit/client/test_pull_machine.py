@@ -188,12 +188,14 @@ def test_heartbeats_report_registered_topics_only(broker: FakeBroker) -> None:
 def test_a_start_with_nothing_registered_asks_nobody(broker: FakeBroker) -> None:
     """Covers C-107, C-123, C-596: it starts though no name server answers."""
     consumer = PullConsumer(GROUP, namesrv_addr="127.0.0.1:1")
-    with consumer:
-        consumer.start()
-        with pytest.raises(
+    consumer.start()
+    with (
+        consumer,
+        pytest.raises(
             ClientStateError, match="The PullConsumer service state not OK, maybe started once"
-        ):
-            consumer.start()
+        ),
+    ):
+        consumer.start()
     with pytest.raises(ClientStateError, match="SHUTDOWN_ALREADY"):
         consumer.start()
 

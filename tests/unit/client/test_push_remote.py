@@ -87,7 +87,6 @@ def test_running_info_shows_settings_subscriptions_queues_and_rates(broker: Fake
     """Covers C-253, C-540."""
     gate = Gate(lambda message: message.queue_offset == 2)
     with push(broker, gate, pull_batch_size=7) as made:
-        made.start()
         broker.reply(
             wait_pull_of(broker, 0, 0), found(range(4), properties="TAGS\x01a\x02UNIQ\x01")
         )
@@ -134,8 +133,7 @@ def test_running_info_shows_settings_subscriptions_queues_and_rates(broker: Fake
 
 def test_secrets_stay_here(broker: FakeBroker) -> None:
     """Covers C-540: upstream tells every property; keys are not among ours."""
-    with push(broker, Seen(), access_key="the-ak", secret_key="the-sk") as made:
-        made.start()
+    with push(broker, Seen(), access_key="the-ak", secret_key="the-sk"):
         text = str(running_info(broker).properties)
     assert "the-ak" not in text
     assert "the-sk" not in text
@@ -156,8 +154,7 @@ def test_running_info_of_an_orderly_consumer_shows_the_lock(broker: FakeBroker) 
         leave.wait(WAIT_S)
         return ConsumeOrderlyStatus.SUCCESS
 
-    with push(broker, listener, orderly=True) as made:
-        made.start()
+    with push(broker, listener, orderly=True):
         broker.reply(
             wait_pull_of(broker, 0, 0), found(range(3), properties="TAGS\x01a\x02UNIQ\x01")
         )
@@ -219,8 +216,7 @@ def test_what_a_listener_answers_is_told(
         seen.extend(messages)
         return answer()
 
-    with push(broker, listener, orderly=orderly) as made:
-        made.start()
+    with push(broker, listener, orderly=orderly):
         result = consume_directly(broker, TAGS="a")
     assert (result.consume_result, result.order) == (expected, orderly)
     assert result.auto_commit
@@ -271,7 +267,6 @@ def test_the_stack_of_a_coroutine_listener_is_told(broker: FakeBroker) -> None:
         made = aio.PushConsumer(GROUP, namesrv_addr=broker.address, listener=listener)
         await made.subscribe(TOPIC)
         async with made:
-            await made.start()
             pull = await asyncio.to_thread(wait_pull_of, broker, 0, 0)
             await asyncio.to_thread(broker.reply, pull, found([0]))
             async with asyncio.timeout(WAIT_S):
@@ -292,8 +287,7 @@ def test_a_message_of_the_retry_topic_comes_under_its_own(broker: FakeBroker) ->
     """Covers C-269: as it would when it is consumed again."""
     seen = Seen()
     broker.topics[f"%RETRY%{GROUP}"] = 1
-    with push(broker, seen) as made:
-        made.start()
+    with push(broker, seen):
         body = bytes(
             found([9], topic=f"%RETRY%{GROUP}", properties=f"RETRY_TOPIC\x01{TOPIC}\x02A\x01").body
         )
@@ -307,8 +301,7 @@ def test_a_listener_that_takes_long_stops_nobody(broker: FakeBroker) -> None:
     """Covers C-133: other requests are answered meanwhile."""
     gate = Gate(lambda message: True)
     answers: list[ConsumeMessageDirectlyResult] = []
-    with push(broker, gate) as made:
-        made.start()
+    with push(broker, gate):
         asking = threading.Thread(target=lambda: answers.append(consume_directly(broker)))
         asking.start()
         gate.entered.wait(WAIT_S)
@@ -336,8 +329,7 @@ def commits(broker: FakeBroker, queue_id: int) -> list[int]:
 def test_a_reset_goes_back_at_once_and_leaves_other_queues_alone(broker: FakeBroker) -> None:
     """Covers C-532, C-533, C-572: no pause of ten seconds, no suspended consumer."""
     seen = Seen()
-    with push(broker, seen) as made:
-        made.start()
+    with push(broker, seen):
         reply = found(range(5), properties=TAG_A)
         broker.reply(wait_pull_of(broker, 0, 0), reply)
         seen.wait_consumed(5)
@@ -358,8 +350,7 @@ def test_a_reset_goes_back_at_once_and_leaves_other_queues_alone(broker: FakeBro
 def test_what_a_listener_finishes_after_a_reset_does_not_undo_it(broker: FakeBroker) -> None:
     """Covers C-532, C-549, C-572: nor does the answer to a pull sent before."""
     gate = Gate(lambda message: message.queue_offset == 4)
-    with push(broker, gate) as made:
-        made.start()
+    with push(broker, gate):
         reply = found(range(5), properties=TAG_A)
         broker.reply(wait_pull_of(broker, 0, 0), reply)
         gate.entered.wait(WAIT_S)
@@ -376,8 +367,7 @@ def test_what_a_listener_finishes_after_a_reset_does_not_undo_it(broker: FakeBro
 def test_a_reset_forwards_passes_over_what_is_cached(broker: FakeBroker) -> None:
     """Covers C-532, C-536: what is cached and not with a listener is not consumed."""
     gate = Gate(lambda message: True)
-    with push(broker, gate, consume_thread_max=1, consume_thread_min=1) as made:
-        made.start()
+    with push(broker, gate, consume_thread_max=1, consume_thread_min=1):
         reply = found(range(5), properties=TAG_A)
         broker.reply(wait_pull_of(broker, 0, 0), reply)
         gate.entered.wait(WAIT_S)
@@ -392,8 +382,7 @@ def test_a_reset_forwards_passes_over_what_is_cached(broker: FakeBroker) -> None
 def test_noted_offsets_of_a_topic_are_told(broker: FakeBroker) -> None:
     """Covers C-133."""
     seen = Seen()
-    with push(broker, seen) as made:
-        made.start()
+    with push(broker, seen):
         wait_pull_of(broker, 1, 0)
         reply = found(range(3), properties=TAG_A)
         broker.reply(wait_pull_of(broker, 0, 0), reply)

@@ -359,7 +359,6 @@ def test_a_name_server_that_is_gone_is_told_once(caplog: pytest.LogCaptureFixtur
         )
         consumer = PushConsumer(GROUP, config=config, listener=Seen(), subscription={TOPIC: "*"})
         with caplog.at_level(logging.WARNING, "rocketstream.client"), consumer:
-            consumer.start()
             broker.wait_for(PULL, 8)
             known = len(broker.asked(RequestCode.GET_ROUTEINFO_BY_TOPIC))
             broker.on[RequestCode.GET_ROUTEINFO_BY_TOPIC] = lambda _: None

@@ -74,7 +74,6 @@ def test_a_hook_sees_what_a_consumer_asks(broker: FakeBroker) -> None:
     made = PushConsumer(GROUP, namesrv_addr=broker.address, listener=seen, rpc_hook=hook)
     made.subscribe(TOPIC)
     with made:
-        made.start()
         broker.reply(broker.wait_pull(0), found([0]))
         seen.wait_consumed(1)
         broker.wait_pull(1)
@@ -120,7 +119,6 @@ def test_signatures_cover_marks_and_hooks_on_fast_paths(broker: FakeBroker) -> N
         producer.send(Message(TOPIC, b"x"))
         producer.send_async(Message(TOPIC, b"y")).result(20)
         consumer.subscribe(TOPIC)
-        consumer.start()
         pull = broker.wait_pull(0)
     for asked in [*broker.asked(SEND), pull]:
         ext = dict(asked.ext)

@@ -95,7 +95,6 @@ def test_a_consumer_may_be_told_from_many_threads(broker: FakeBroker) -> None:
     made = PushConsumer(GROUP, namesrv_addr=broker.address, listener=Seen())
     made.subscribe(TOPIC)
     with made:
-        made.start()
 
         def work(number: int) -> None:
             for turn in range(5):

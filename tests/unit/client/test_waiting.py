@@ -115,10 +115,8 @@ def test_ctrl_c_ends_the_wait_at_once(broker: FakeBroker) -> None:
     consumer = consumer_of(broker)
 
     def program() -> None:
-        with consumer:
-            consumer.start()
-            with sent_once_waiting(consumer, signal.SIGINT):
-                consumer.wait()
+        with consumer, sent_once_waiting(consumer, signal.SIGINT):
+            consumer.wait()
 
     with handling(signal.SIGINT, signal.default_int_handler), pytest.raises(KeyboardInterrupt):
         program()
@@ -129,7 +127,6 @@ def test_ctrl_c_ends_the_wait_at_once(broker: FakeBroker) -> None:
 def test_a_signal_handler_may_shut_the_consumer_down(broker: FakeBroker) -> None:
     """It runs in the middle of the wait, on the thread that waits."""
     with consumer_of(broker) as consumer:
-        consumer.start()
         with (
             handling(signal.SIGUSR1, lambda *_: consumer.shutdown()),
             sent_once_waiting(consumer, signal.SIGUSR1),
@@ -157,7 +154,6 @@ def test_wait_needs_a_consumer_that_was_started(broker: FakeBroker) -> None:
 def test_wait_on_the_network_thread_is_refused(broker: FakeBroker) -> None:
     """Nothing would move any more."""
     with consumer_of(broker) as consumer:
-        consumer.start()
         engine = consumer._parts()[0]
 
         async def there() -> None:
@@ -181,7 +177,6 @@ def test_an_awaited_wait_returns_when_the_consumer_has_been_shut_down(broker: Fa
             for _ in range(2)
         )
         async with first:
-            await first.start()
             assert not await first.wait(1)
             waiter = asyncio.create_task(first.wait())
             await first.shutdown()
@@ -190,7 +185,6 @@ def test_an_awaited_wait_returns_when_the_consumer_has_been_shut_down(broker: Fa
 
         async def program() -> None:
             async with second:
-                await second.start()
                 asyncio.get_running_loop().call_soon(running.cancel)
                 await second.wait()
 

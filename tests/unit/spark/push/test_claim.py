@@ -116,7 +116,6 @@ def test_a_group_with_live_members_is_refused_and_they_are_named(
     cluster: EmbeddedCluster, admin: BlockingAdminClient
 ) -> None:
     with push_consumer(cluster, "taken") as other:
-        other.start()
         with pytest.raises(ClientStateError, match="live members") as caught:
             claim(cluster, "taken").begin()
         assert other.client_id in str(caught.value)
@@ -174,7 +173,6 @@ def test_a_member_that_comes_later_is_warned_of(cluster: EmbeddedCluster) -> Non
     logger.addHandler(told)
     try:
         with claim(cluster, "later"), push_consumer(cluster, "later") as other:
-            other.start()
             assert other.client_id in told.text("consumed twice")
     finally:
         logger.removeHandler(told)
