@@ -67,11 +67,12 @@ with EmbeddedCluster() as cluster:
     with Producer("p", namesrv_addr=cluster.namesrv_addr) as producer:
         producer.send(Message("greetings", b"hello"))
     with PushConsumer(
-        "g", namesrv_addr=cluster.namesrv_addr, consume_from_where=ConsumeFromWhere.FIRST_OFFSET
-    ) as consumer:
-        consumer.subscribe("greetings")
-        consumer.register_message_listener(listener)
-        consumer.start()
+        "g",
+        namesrv_addr=cluster.namesrv_addr,
+        consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
+        subscription={"greetings": "*"},
+        listener=listener,
+    ):
         print(seen.get(timeout=30))
 """
 
