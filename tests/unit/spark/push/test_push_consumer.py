@@ -166,3 +166,26 @@ def test_a_consumer_stays_in_its_process() -> None:
 def test_what_is_not_there_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'SparkPullConsumer'"):
         _ = rocketstream.spark.SparkPullConsumer
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"subscription": {"orders": "*"}}, "has no listener yet"),
+        ({"listener": listener}, "has no subscription yet"),
+    ],
+)
+def test_a_block_leaves_what_is_incomplete_with_a_hint(given: dict[str, Any], text: str) -> None:
+    """As PushConsumer's: ``start()`` inside, which says what is missing, is still to come."""
+    made = consumer(**given)
+    with pytest.warns(DeprecationWarning, match=text):
+        made.__enter__()
+    assert made.state is ServiceState.CREATE_JUST
+
+
+def test_a_block_starts_what_is_complete() -> None:
+    """Here as far as the refusal that comes before any request."""
+    made = consumer(speculation="true", listener=listener, subscription={"orders": "*"})
+    with pytest.raises(ConfigurationError, match="speculation"), made:
+        pytest.fail("the block was entered")
+    assert made.state is ServiceState.CREATE_JUST
