@@ -65,15 +65,15 @@ def consuming(
     cluster: Cluster, names: Names, recorded: Recorded, listener: Any, **settings: Any
 ) -> Iterator[PushConsumer]:
     """Run a traced consumer of the case's topic."""
-    with PushConsumer(
+    made = PushConsumer(
         names.group,
         namesrv_addr=cluster.namesrv_addr,
         consume_from_where=FIRST,
         subscription={names.topic: "*"},
         listener=listener,
         **settings,
-    ) as consumer:
-        otel.instrument(consumer, recorded.telemetry).start()
+    )
+    with otel.instrument(made, recorded.telemetry) as consumer:
         yield consumer
 
 
@@ -271,14 +271,14 @@ def lite(cluster: Cluster, names: Names, recorded: Recorded) -> list[MessageExt]
         names.group, namesrv_addr=cluster.namesrv_addr, consume_from_where=FIRST
     ) as consumer:
         consumer.subscribe(names.topic, "*")
-        otel.instrument(consumer, recorded.telemetry).start()
+        otel.instrument(consumer, recorded.telemetry)
         with recorded.tracer.start_as_current_span("work"):
             return wait_until(lambda: consumer.poll(1000), "messages")
 
 
 def pull(cluster: Cluster, names: Names, recorded: Recorded) -> list[MessageExt]:
     with PullConsumer(names.group, namesrv_addr=cluster.namesrv_addr) as consumer:
-        otel.instrument(consumer, recorded.telemetry).start()
+        otel.instrument(consumer, recorded.telemetry)
         (mq,) = consumer.fetch_subscribe_message_queues(names.topic)
         with recorded.tracer.start_as_current_span("work"):
             return consumer.pull(mq, None, 0, 32).msg_found_list
@@ -290,7 +290,7 @@ def awaited_lite(cluster: Cluster, names: Names, recorded: Recorded) -> list[Mes
             names.group, namesrv_addr=cluster.namesrv_addr, consume_from_where=FIRST
         ) as consumer:
             await consumer.subscribe(names.topic, "*")
-            await otel.instrument(consumer, recorded.telemetry).start()
+            otel.instrument(consumer, recorded.telemetry)
             with recorded.tracer.start_as_current_span("work"):
                 while not (found := await consumer.poll(1000)):
                     pass
@@ -342,7 +342,6 @@ def test_coroutine_listeners_run_within_their_span(
         )
         consumer.register_message_listener(listener, orderly=orderly)  # type: ignore[call-overload]
         async with otel.instrument(consumer, recorded.telemetry):
-            await consumer.start()
             await asyncio.to_thread(recorded.wait, f"process {names.topic}")
 
     asyncio.run(asyncio.wait_for(story(), 30))
@@ -365,15 +364,15 @@ def test_a_listener_that_is_cut_off_ends_its_span(
             begun.set()
             await asyncio.Event().wait()
 
-        async with aio.PushConsumer(
+        consumer = aio.PushConsumer(
             names.group,
             namesrv_addr=cluster.namesrv_addr,
             consume_from_where=FIRST,
             await_termination_ms_when_shutdown=0,
             subscription={names.topic: "*"},
             listener=listener,
-        ) as consumer:
-            await otel.instrument(consumer, recorded.telemetry).start()
+        )
+        async with otel.instrument(consumer, recorded.telemetry):
             await begun.wait()
 
     asyncio.run(asyncio.wait_for(story(), 30))

@@ -48,14 +48,14 @@ def test_one_trace_from_java_through_our_consumer_into_a_spark_batch(
             producer.send(Message(bills, messages[0].body))
             return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
 
-        with PushConsumer(
+        consumer = PushConsumer(
             group,
             namesrv_addr=namesrv,
             consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
             subscription={orders: "*"},
             listener=bill,
-        ) as consumer:
-            otel.instrument(consumer, recorded.telemetry).start()
+        )
+        with otel.instrument(consumer, recorded.telemetry):
             (consumed,) = recorded.wait(f"process {orders}")
     reader = spark.read.format("rocketmq").option("nameServer", namesrv).option("topic", bills)
     batch = reader.load()

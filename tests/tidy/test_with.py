@@ -60,8 +60,10 @@ def _expects(block: ast.With | ast.AsyncWith) -> bool:
 
 def _is_entered(client: ast.expr, names: set[str]) -> bool:
     if isinstance(client, ast.Call):  # stack.enter_context(consumer).start()
+        given = {arg.id for arg in client.args if isinstance(arg, ast.Name)}
         called = client.func
-        return isinstance(called, ast.Attribute) and called.attr.endswith("enter_context")
+        entering = isinstance(called, ast.Attribute) and called.attr.endswith("enter_context")
+        return entering or bool(given & names)  # instrument(consumer).start()
     return isinstance(client, ast.Name) and client.id in names
 
 
@@ -94,6 +96,7 @@ def _parsed(text: str) -> ast.AST:
     [
         "with C() as c:\n    c.start()",
         "with P() as p, c:\n    if p:\n        c.start()",
+        "with C() as c:\n    instrument(c).start()",
         "with ExitStack() as stack:\n    stack.enter_context(c).start()",
         "async def f():\n    async with C() as c:\n        await c.start()",
     ],
