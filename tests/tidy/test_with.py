@@ -62,8 +62,8 @@ def _is_entered(client: ast.expr, names: set[str]) -> bool:
     if isinstance(client, ast.Call):  # stack.enter_context(consumer).start()
         given = {arg.id for arg in client.args if isinstance(arg, ast.Name)}
         called = client.func
-        entering = isinstance(called, ast.Attribute) and called.attr.endswith("enter_context")
-        return entering or bool(given & names)  # instrument(consumer).start()
+        name = called.attr if isinstance(called, ast.Attribute) else ast.unparse(called)
+        return name.endswith("enter_context") or (name == "instrument" and bool(given & names))
     return isinstance(client, ast.Name) and client.id in names
 
 
