@@ -103,7 +103,7 @@ def test_a_consumer_without_subscription_and_one_of_an_unknown_topic_say_so_once
     """Covers C-134: a misspelled topic looks like an empty one otherwise."""
     with FakeBroker() as broker:
         config = ClientConfig(namesrv_addr=broker.address, rebalance_interval_ms=10)
-        consumer = PushConsumer(GROUP, config=config, listener=Seen())
+        consumer = PushConsumer(GROUP, config=config, subscription={}, listener=Seen())
         with caplog.at_level(logging.WARNING, "rocketstream.client"), consumer:
             assert f"group {GROUP} subscribes no topic" in caplog.text
             consumer.subscribe("Mispelled")
