@@ -40,7 +40,7 @@ LEASE_MS, TURN_MAX_MS, MAX_TIMES, BATCH_SIZE = 1_000, 2_000, 2, 2
 SUCCESS = ConsumeOrderlyStatus.SUCCESS
 GOOD = (SUCCESS, ConsumeOrderlyStatus.COMMIT)
 STATUSES = st.sampled_from([*ConsumeOrderlyStatus, SUCCESS, SUCCESS])
-EXAMPLES, STEPS = 300, 60
+EXAMPLES, STEPS = 200, 100
 
 
 @dataclass(eq=False)
@@ -231,22 +231,28 @@ class OneQueue(RuleBasedStateMachine):
                 self.asking.remove(queue)
                 self.perform(queue, resume)
 
+    @precondition(lambda self: self.calls)
     @rule()
     def the_lock_is_in_doubt(self) -> None:
         assert self.queue.lease is not None
         self.queue.lease.doubt()
 
-    @rule(ms=st.sampled_from([1, 25, LEASE_MS + 1, TURN_MAX_MS + 1]), others_wait=st.booleans())
+    @rule(
+        ms=st.sampled_from([1, 1, 25, 25, LEASE_MS + 1, TURN_MAX_MS + 1]), others_wait=st.booleans()
+    )
     def time_passes(self, ms: int, others_wait: bool) -> None:
         self.now_ms += ms
         self.others_wait = others_wait
 
-    @precondition(lambda self: self.calls and self.queue.waiting_count)
-    @rule()
-    def the_queue_is_to_leave(self) -> None:
-        """In the middle of work: while its listener is busy and more is cached."""
+    @precondition(lambda self: self.calls)
+    @rule(count=st.integers(0, 2))
+    def the_queue_is_to_leave(self, count: int) -> None:
+        """In the middle of work: while its listener is busy, and more is cached."""
+        if count:
+            self.messages_come(count)
         self.queue.leave()
 
+    @precondition(lambda self: self.calls or self.given_up or self.queue.leaving)
     @rule()
     def the_queue_is_taken_anew(self) -> None:
         """Dropped, and assigned again where its commits ended."""
