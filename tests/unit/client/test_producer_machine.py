@@ -241,7 +241,7 @@ def test_requests_are_signed() -> None:
 
 
 def test_a_window_that_stays_full_is_an_error_not_a_pile() -> None:
-    """The bound of messages on their way holds; nothing of the refused one was sent."""
+    """Covers C-467: the bound of messages on their way holds; the refused one was not sent."""
     from rocketstream.client.producer.send_future import SendWindow
 
     window = SendWindow(2, 100)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -14,7 +14,7 @@ from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.signing import sign
 from tests.behaviour.support import Seen
-from tests.unit.client.fake_broker import GROUP, TOPIC, FakeBroker, found
+from tests.unit.client.fake_broker import GROUP, TOPIC, WAIT_S, FakeBroker, found
 
 SEND = RequestCode.SEND_MESSAGE_V2
 PULL = RequestCode.PULL_MESSAGE
@@ -83,22 +83,56 @@ def test_a_hook_sees_what_a_consumer_asks(broker: FakeBroker) -> None:
     assert (RequestCode.QUERY_CONSUMER_OFFSET, 0) in hook.answered
 
 
-def test_a_hook_that_refuses_keeps_the_message_here(broker: FakeBroker) -> None:
-    """What raises before a request is written fails it; nothing was sent."""
+class Refusing(Hook):
+    """Refuses the messages that say so."""
 
-    class Refusing(Hook):
-        def before_request(self, address: str, command: RemotingCommand) -> None:
-            if command.code == SEND:
-                raise PermissionError("not today")
+    def before_request(self, address: str, command: RemotingCommand) -> None:
+        if command.body == b"refuse":
+            raise PermissionError("not today")
 
-    with (
-        Producer(
-            "p", namesrv_addr=broker.address, rpc_hook=Refusing(), retry_times_when_send_failed=0
-        ) as producer,
-        pytest.raises((SendError, PermissionError), match="not today"),
-    ):
-        producer.send(Message(TOPIC, b"x"))
-    assert not broker.asked(SEND)
+
+def send_sync(producer: Producer, message: Message) -> None:
+    producer.send(message)
+
+
+def send_future(producer: Producer, message: Message) -> None:
+    producer.send_async(message).result(WAIT_S)
+
+
+def send_oneway(producer: Producer, message: Message) -> None:
+    producer.send_oneway(message)
+
+
+@pytest.mark.parametrize("send", [send_sync, send_future, send_oneway])
+@pytest.mark.parametrize("connected", [True, False])
+def test_a_hook_that_refuses_keeps_the_message_here(
+    broker: FakeBroker, send: Callable[[Producer, Message], None], connected: bool
+) -> None:
+    """What raises before a request is written fails it, once; those behind it are sent."""
+    with Producer("p", namesrv_addr=broker.address, rpc_hook=Refusing()) as producer:
+        if connected:
+            send(producer, Message(TOPIC, b"1"))
+        with pytest.raises(SendError, match="not today") as raised:
+            send(producer, Message(TOPIC, b"refuse"))
+        assert isinstance(raised.value.__cause__, PermissionError)
+        send(producer, Message(TOPIC, b"2"))
+        sends = broker.wait_for(SEND, 2 if connected else 1)
+    assert [each.command.body for each in sends] == [b"1", b"2"][not connected :]
+
+
+def test_a_hook_that_refuses_keeps_an_awaited_message_here(broker: FakeBroker) -> None:
+    """The same, from asyncio."""
+
+    async def scenario() -> None:
+        async with aio.Producer("p", namesrv_addr=broker.address, rpc_hook=Refusing()) as producer:
+            for send in (producer.send, producer.send_oneway):
+                with pytest.raises(SendError, match="not today") as raised:
+                    await send(Message(TOPIC, b"refuse"))
+                assert isinstance(raised.value.__cause__, PermissionError)
+                await send(Message(TOPIC, b"2"))
+
+    asyncio.run(scenario())
+    assert [each.command.body for each in broker.wait_for(SEND, 2)] == [b"2", b"2"]
 
 
 def test_signatures_cover_marks_and_hooks_on_fast_paths(broker: FakeBroker) -> None:

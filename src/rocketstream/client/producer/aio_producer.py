@@ -8,17 +8,19 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Coroutine, Sequence
-from typing import Any, Self, Unpack
+from typing import Any, Self, TypeVar, Unpack, cast
 
 from rocketstream import limits
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.core.begun import Begun
+from rocketstream.client.core.queue_turn import SendTarget
 from rocketstream.client.core.send import queue_of_key
+from rocketstream.client.core.send_policy import End, Steps, Try
 from rocketstream.client.instance.engine import loop_engine
 from rocketstream.client.instance.service_state import ServiceState
 from rocketstream.client.keywords import ProducerKeywords
-from rocketstream.client.producer.async_sender import AsyncSender, SendTarget
+from rocketstream.client.producer.async_sender import AsyncSender
 from rocketstream.client.producer.base import (
     TIMER_MARK,
     Messages,
@@ -31,10 +33,12 @@ from rocketstream.client.producer.base import (
 from rocketstream.client.producer.gatherer import Ended, Gatherer, Held
 from rocketstream.client.producer.queries import AsyncQueries
 from rocketstream.client.producer.sending import PreparedSend, several
-from rocketstream.client.producer.try_watch import OnewayTry
+from rocketstream.client.producer.try_watch import ONEWAY, Trial
 from rocketstream.errors import SendError
 from rocketstream.model import Message, MessageQueue, SendResult
 from rocketstream.protocol.message_ext import MessageExt
+
+T = TypeVar("T")
 
 
 class AsyncProducer(AsyncQueries):
@@ -207,14 +211,40 @@ class AsyncProducer(AsyncQueries):
         sender = self._running()
         target = target_of(message, message_queue, selector, arg, sharding_key, self._unwrap)
         prepared = self._preparer.one(message)
-        watch = self._watch
-        if watch is not None or TIMER_MARK in prepared.properties:
+        if self._watch is not None or TIMER_MARK in prepared.properties:
             await self._special(prepared, message, target)
-        queues = await sender.publish_queues(prepared.topic)
-        chosen = sender.turn.choose(queues, target, None)
-        with OnewayTry(sender.addresses, watch, prepared, chosen) as address:
-            connection = await sender.instance.remoting.connection(address)
-            connection.oneway(prepared.command(chosen))
+        await self._drive(sender, sender.policy.oneway(prepared.topic, target), prepared)
+
+    async def _drive(self, sender: AsyncSender, steps: Steps[T], prepared: PreparedSend) -> T:
+        """Do what the policy wants, step by step, where no answer is waited for."""
+        end: End = None
+        while True:
+            try:
+                wanted = steps.send(end)
+            except StopIteration as done:
+                return cast("T", done.value)
+            if wanted is None:
+                end = await sender.route(prepared.topic)
+            else:
+                end = await self._write(sender, prepared, wanted)
+
+    async def _write(self, sender: AsyncSender, prepared: PreparedSend, wanted: Try) -> End:
+        queue, address, left_ms = wanted
+        trial: Trial | None = None
+        try:
+            if self._watch is not None:
+                trial = self._watch.begin(prepared, queue, address, ONEWAY)
+            connection = await sender.connection(address, left_ms)
+            connection.oneway(prepared.command(queue))
+        except BaseException as error:
+            if trial is not None:
+                trial.ended(None, error)
+            if isinstance(error, Exception):
+                return error
+            raise
+        if trial is not None:
+            trial.ended(None, None)
+        return None
 
     async def _special(self, prepared: PreparedSend, message: Message, target: SendTarget) -> None:
         """Do what only watched and timed messages need."""
@@ -327,7 +357,7 @@ class AsyncProducer(AsyncQueries):
         sender = self._running()
         if target.pick is None:
             return target.queue
-        return sender.turn.choose(await sender.publish_queues(prepared.topic), target, None)
+        return await self._drive(sender, sender.policy.queue(prepared.topic, target), prepared)
 
     def _gathered_ended(self, held: Sequence[Held], ends: Ended, _: int) -> None:
         for (prepared, (future, begun)), end in zip(held, ends, strict=True):

@@ -14,6 +14,7 @@ from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.config import ClientConfig, client_config
 from rocketstream.client.core.kinds import check_time
 from rocketstream.client.core.producer_settings import ProducerSettings
+from rocketstream.client.core.queue_turn import ANY_QUEUE, SendTarget
 from rocketstream.client.core.send import queue_of_key
 from rocketstream.client.core.transaction import TransactionSettings
 from rocketstream.client.hooks import (
@@ -27,7 +28,7 @@ from rocketstream.client.instance.groups import ProducerInner
 from rocketstream.client.instance.service_state import ServiceState, StaysHere, not_running
 from rocketstream.client.instance.with_block import StartedByWith
 from rocketstream.client.instruments import INSTRUMENTS
-from rocketstream.client.producer.async_sender import ANY_QUEUE, AsyncSender, SendTarget
+from rocketstream.client.producer.async_sender import AsyncSender
 from rocketstream.client.producer.calls import ProducerCalls
 from rocketstream.client.producer.fault import FaultStrategy
 from rocketstream.client.producer.namespaced import NamespacedPreparer
@@ -143,7 +144,7 @@ class ProducerBase(StartedByWith, StaysHere):
         changed.check()
         self.settings = changed
         if self._sender is not None:
-            self._sender.settings = changed
+            self._sender.policy.settings = changed
 
     def _watch_tries(self) -> None:
         if self._watch is None:
@@ -176,7 +177,7 @@ class ProducerBase(StartedByWith, StaysHere):
         sender = AsyncSender(instance, settings)
         if settings.send_latency_fault_enable:
             self._faults = FaultStrategy(settings, instance, engine.loop)
-            sender.turn = self._faults.turn()
+            sender.policy.turn = self._faults.turn()
             if self._watch is not None:
                 self._watch.faults = self._faults
             self._watch_tries()

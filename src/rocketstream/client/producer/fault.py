@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+import random
 
 from rocketstream.client.core.fault_latency import FaultTable
 from rocketstream.client.core.producer_settings import ProducerSettings
-from rocketstream.client.core.send import choose_queue
+from rocketstream.client.core.queue_turn import FaultTurn
 from rocketstream.client.instance.mq_client import MQClientInstance
-from rocketstream.client.producer.async_sender import QueueTurn, SendTarget
 from rocketstream.errors import BrokerError, RocketMQError, TooManyRequestsError, TransportError
-from rocketstream.model import MessageQueue
 from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import GetMaxOffsetRequestHeader
@@ -41,9 +39,9 @@ class FaultStrategy:
         self._detecting: asyncio.Task[None] | None = None
         self._closed = False
 
-    def turn(self) -> QueueTurn:
+    def turn(self) -> FaultTurn:
         """Return a turn of queues that avoids the brokers in trouble."""
-        return _FaultTurn(self.table, self._now)
+        return FaultTurn(random.randrange(1 << 16), self.table, self._now)
 
     def note(
         self, broker_name: str, latency_ms: float, now_ms: float, error: BaseException | None
@@ -104,28 +102,3 @@ class FaultStrategy:
             return
         logger.info("broker %s at %s can be reached again", broker_name, address)
         self.table.recovered(broker_name)
-
-
-class _FaultTurn(QueueTurn):
-    """Queues in turn, without those of brokers in trouble while there are others (C-466)."""
-
-    __slots__ = ("_now", "_table")
-
-    def __init__(self, table: FaultTable, now: Callable[[], float]) -> None:
-        super().__init__()
-        self._table = table
-        self._now = now
-
-    def choose(
-        self, queues: tuple[MessageQueue, ...], target: SendTarget, last_broker: str | None
-    ) -> MessageQueue:
-        """Return the queue of the next try."""
-        if target.is_fixed:
-            return super().choose(queues, target, last_broker)
-        now = self._now()
-        turn = self._counter.__next__
-        return (
-            self._table.choose(queues, turn, now)
-            or self._table.least_bad(queues, turn, now)
-            or choose_queue(queues, turn, last_broker)
-        )

@@ -14,7 +14,8 @@ from functools import partial
 from typing import Any, cast
 
 from rocketstream.client.core.gathering import Batch, Gathering, each_alone, may_be_gathered
-from rocketstream.client.producer.async_sender import ANY_QUEUE, AsyncSender, SendTarget
+from rocketstream.client.core.queue_turn import ANY_QUEUE, SendTarget
+from rocketstream.client.producer.async_sender import AsyncSender
 from rocketstream.client.producer.gathered import GatheredSend, Unwrap, errors_of
 from rocketstream.client.producer.sending import PreparedSend
 from rocketstream.errors import SendError, SendOutcome

@@ -10,8 +10,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from rocketstream import limits
+from rocketstream.client.core.queue_turn import SendTarget
 from rocketstream.client.instance.engine import Engine
-from rocketstream.client.producer.async_sender import AsyncSender, SendDone, SendTarget
+from rocketstream.client.producer.async_sender import AsyncSender, SendDone
 from rocketstream.client.producer.base import joined
 from rocketstream.client.producer.gathered import Unwrap
 from rocketstream.client.producer.gatherer import Ended, Gatherer, Held

@@ -10,19 +10,17 @@ import concurrent.futures
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Self, Unpack
+from typing import Any, Self, TypeVar, Unpack, cast
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.around_requests import after_response_of, before_request_of
 from rocketstream.client.config import ClientConfig
-from rocketstream.client.core.send import SendAttempts, queue_of_key
+from rocketstream.client.core.queue_turn import SendTarget
+from rocketstream.client.core.send import queue_of_key
+from rocketstream.client.core.send_policy import End, Queues, SendPolicy, Steps, Try
 from rocketstream.client.instance.engine import Engine, threaded_engine
 from rocketstream.client.instance.service_state import ServiceState
 from rocketstream.client.keywords import ProducerKeywords
-from rocketstream.client.producer.async_sender import (
-    QueueTurn,
-    SendTarget,
-)
 from rocketstream.client.producer.base import (
     TIMER_MARK,
     Messages,
@@ -37,15 +35,16 @@ from rocketstream.client.producer.queries import SyncQueries
 from rocketstream.client.producer.request_reply import hand_over
 from rocketstream.client.producer.send_future import SendFuture
 from rocketstream.client.producer.sending import PreparedSend, several
-from rocketstream.client.producer.try_watch import SYNC, OnewayTry, Trial
+from rocketstream.client.producer.try_watch import ASYNC, ONEWAY, SYNC, Trial
 from rocketstream.errors import (
     ClientStateError,
-    RocketMQError,
     SendError,
 )
 from rocketstream.model import Message, MessageQueue, SendResult
 from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.transport.blocking import BlockingPool
+
+T = TypeVar("T")
 
 
 class Producer(SyncQueries):
@@ -87,7 +86,6 @@ class Producer(SyncQueries):
     ) -> None:
         super().__init__(group, namesrv_addr=namesrv_addr, config=config, clock=clock, **settings)
         self._lock = threading.Lock()  # start and shutdown only
-        self._turn = QueueTurn()
         self._pool: BlockingPool | None = None
         self._outbox: Outbox | None = None
 
@@ -125,10 +123,7 @@ class Producer(SyncQueries):
             self.state = ServiceState.RUNNING
 
     async def _register(self, engine: Engine) -> None:
-        sender = self._open(engine)
-        self._outbox = Outbox(engine, sender, self._unwrap)
-        if self._faults is not None:
-            self._turn = self._faults.turn()
+        self._outbox = Outbox(engine, self._open(engine), self._unwrap)
 
     def shutdown(self) -> None:
         """Wait for what ``send_async`` has on its way, tell the brokers, close. Blocks.
@@ -255,17 +250,12 @@ class Producer(SyncQueries):
         Raises:
             SendError: it could not be written.
         """
-        pool = self._running()
+        pool, policy = self._running()
         target = target_of(message, message_queue, selector, arg, sharding_key, self._unwrap)
         prepared = self._preparer.one(message)
-        watch = self._watch
-        if watch is not None or TIMER_MARK in prepared.properties:
+        if self._watch is not None or TIMER_MARK in prepared.properties:
             self._special(prepared, message, target)
-        chosen = self._turn.choose(self._queues(prepared.topic), target, None)
-        sender = self._sender
-        assert sender is not None
-        with OnewayTry(sender.addresses, watch, prepared, chosen) as address:
-            pool.oneway(address, prepared.command(chosen))
+        self._drive(pool, policy.oneway(prepared.topic, target), prepared, ONEWAY)
 
     def _special(self, prepared: PreparedSend, message: Message, target: SendTarget) -> None:
         """Do what only watched and timed messages need."""
@@ -275,50 +265,48 @@ class Producer(SyncQueries):
             self._wait(calls.require_timers(prepared.topic, target.queue))
 
     def _send(self, prepared: PreparedSend, target: SendTarget, timeout_ms: float) -> SendResult:
-        pool = self._running()
-        settings = self.settings
-        tries = 1 if target.is_fixed else 1 + settings.retry_times_when_send_failed
-        attempts = SendAttempts(
-            prepared.topic,
-            self._clock.monotonic_ms(),
-            timeout_ms,
-            tries,
-            settings.retry_response_codes,
-            elsewhere=settings.retry_another_broker_when_not_store_ok,
-        )
-        try:
-            return self._send_tries(pool, prepared, target, attempts)
-        except SendError:
-            if attempts.stored is None:
-                raise
-            return attempts.stored
+        pool, policy = self._running()
+        again = self.settings.retry_times_when_send_failed
+        steps = policy.tries(prepared.topic, target, timeout_ms, again)
+        return self._drive(pool, steps, prepared, SYNC)
 
-    def _send_tries(
-        self, pool: BlockingPool, prepared: PreparedSend, target: SendTarget, attempts: SendAttempts
-    ) -> SendResult:
-        now = self._clock.monotonic_ms
+    def _drive(self, pool: BlockingPool, steps: Steps[T], prepared: PreparedSend, mode: str) -> T:
+        """Do what the policy wants, step by step, on the caller's thread."""
+        end: End = None
+        while True:
+            try:
+                wanted = steps.send(end)
+            except StopIteration as done:
+                return cast("T", done.value)
+            if wanted is None:
+                end = self._route(prepared.topic)
+            else:
+                end = self._try(pool, prepared, wanted, mode)
+
+    def _try(
+        self, pool: BlockingPool, prepared: PreparedSend, wanted: Try, mode: str
+    ) -> SendResult | Exception | None:
+        queue, address, left_ms = wanted
         watch = self._watch
         trial: Trial | None = None
-        while True:
-            queues = self._queues(prepared.topic)
-            remaining_ms = attempts.remaining_ms(now())
-            chosen = self._turn.choose(queues, target, attempts.last_broker)
-            try:
-                address = self._address(chosen)
-                if watch is not None:
-                    trial = None
-                    trial = watch.begin(prepared, chosen, address, SYNC)
-                answer = pool.request(address, prepared.command(chosen), remaining_ms)
-                result = prepared.result(answer, chosen, address)
-            except RocketMQError as error:
-                if trial is not None:
-                    trial.ended(None, error)
-                attempts.failed(chosen.broker_name, error, now())
-                continue
+        result: SendResult | None = None
+        try:
+            if watch is not None:
+                trial = watch.begin(prepared, queue, address, mode)
+            if mode is ONEWAY:
+                pool.oneway(address, prepared.command(queue), left_ms)
+            else:
+                answer = pool.request(address, prepared.command(queue), left_ms)
+                result = prepared.result(answer, queue, address)
+        except BaseException as error:
             if trial is not None:
-                trial.ended(result, None)
-            if attempts.answered(chosen.broker_name, result):
-                return result
+                trial.ended(None, error)
+            if isinstance(error, Exception):
+                return error
+            raise
+        if trial is not None:
+            trial.ended(result, None)
+        return result
 
     # --- sending without waiting ------------------------------------------------------------------
 
@@ -382,7 +370,8 @@ class Producer(SyncQueries):
         queue = target.queue
         if target.pick is not None:
             try:
-                queue = self._turn.choose(self._queues(prepared.topic), target, None)
+                pool, policy = self._running()
+                queue = self._drive(pool, policy.queue(prepared.topic, target), prepared, ASYNC)
             except SendError as error:
                 return outbox.failed(error, callback)
         return outbox.gather(prepared, message.properties, queue, timeout_ms, callback)
@@ -478,22 +467,16 @@ class Producer(SyncQueries):
         """
         return queue_of_key(self.fetch_publish_message_queues(topic), sharding_key)
 
-    def _queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        sender, engine = self._sender, self._engine
-        assert sender is not None
+    def _route(self, topic: str) -> Queues | SendError:
+        engine, sender = self._engine, self._sender
         assert engine is not None
+        assert sender is not None
         info = sender.instance.routes.publish_info(topic)
-        if info is not None:
-            return info.queues
-        return engine.run(sender.publish_queues(topic))
+        return info.queues if info is not None else engine.run(sender.route(topic))
 
-    def _address(self, message_queue: MessageQueue) -> str:
-        assert self._sender is not None
-        return self._sender.addresses.master(message_queue.broker_name)
-
-    def _running(self) -> BlockingPool:
-        pool, engine = self._pool, self._engine
-        if self.state is not ServiceState.RUNNING or pool is None or engine is None:
+    def _running(self) -> tuple[BlockingPool, SendPolicy]:
+        pool, engine, sender = self._pool, self._engine, self._sender
+        if self.state is not ServiceState.RUNNING or not (pool and engine and sender):
             raise self._not_running()
         engine.check_process()
-        return pool
+        return pool, sender.policy

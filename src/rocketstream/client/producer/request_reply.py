@@ -11,8 +11,9 @@ import logging
 from collections.abc import Callable
 
 from rocketstream.client.config import new_uuid
+from rocketstream.client.core.queue_turn import SendTarget
 from rocketstream.client.instance.callbacks import CallbackExecutor
-from rocketstream.client.producer.async_sender import AsyncSender, SendTarget
+from rocketstream.client.producer.async_sender import AsyncSender
 from rocketstream.client.producer.sending import PreparedSend
 from rocketstream.errors import (
     ClientStateError,

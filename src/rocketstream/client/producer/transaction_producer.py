@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from rocketstream.client.core.queue_turn import ANY_QUEUE
 from rocketstream.client.core.transaction import NOT_STORED_OK, LocalOutcome, may_execute
-from rocketstream.client.producer.async_sender import ANY_QUEUE
 from rocketstream.client.producer.producer import Producer
 from rocketstream.client.producer.transaction import (
     CHECK_JOIN_S,
@@ -64,7 +64,7 @@ class TransactionProducer(TransactionBase, Producer):
             address, command = self._end_request(
                 engine, message, result, outcome.state, outcome.remark
             )
-            self._running().oneway(address, command)
+            self._running()[0].oneway(address, command)
         except RocketMQError as error:
             end_failed(result, outcome.state, error)
         return transaction_result(result, outcome.state)

@@ -17,11 +17,10 @@ from rocketstream.client.hooks import (
     SendHooks,
     SendMessageContext,
 )
-from rocketstream.client.producer.async_sender import BrokerAddresses
 from rocketstream.client.producer.fault import FaultStrategy
 from rocketstream.client.producer.gathered import GatheredSend
 from rocketstream.client.producer.sending import PreparedSend
-from rocketstream.errors import RocketMQError, SendError, SendOutcome
+from rocketstream.errors import SendError, SendOutcome
 from rocketstream.model import PROPERTY_DELAY, Message, MessageQueue, SendResult
 from rocketstream.protocol.properties import PROPERTY_TRAN_MSG
 
@@ -135,53 +134,6 @@ class Trial:
             context.send_result = its
             context.error = error
             watch.send_hooks.after(context)
-
-
-class OnewayTry:
-    """The one try of a one-way send, whichever face writes it: ``with OnewayTry(...) as address``.
-
-    Whatever keeps it from being written is a ``SendError``; a hook's own passes as it is.
-    """
-
-    __slots__ = ("_addresses", "_prepared", "_queue", "_trial", "_watch")
-
-    def __init__(
-        self,
-        addresses: BrokerAddresses,
-        watch: TryWatch | None,
-        prepared: PreparedSend,
-        queue: MessageQueue,
-    ) -> None:
-        self._addresses = addresses
-        self._watch = watch
-        self._prepared = prepared
-        self._queue = queue
-        self._trial: Trial | None = None
-
-    def __enter__(self) -> str:
-        """Return the broker's address.
-
-        Raises:
-            SendError: the broker has left the route, or a hook refuses the message.
-        """
-        try:
-            address = self._addresses.master(self._queue.broker_name)
-        except RocketMQError as error:
-            raise _unwritten(error) from error
-        if self._watch is not None:
-            self._trial = self._watch.begin(self._prepared, self._queue, address, ONEWAY)
-        return address
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        """Tell what observes it how it ended."""
-        if self._trial is not None:
-            self._trial.ended(None, error)
-        if isinstance(error, RocketMQError) and not isinstance(error, SendError):
-            raise _unwritten(error) from error
-
-
-def _unwritten(error: RocketMQError) -> SendError:
-    return SendError(f"one-way send failed: {error}", SendOutcome.NOT_SENT)
 
 
 def message_type(message: Message | Sequence[Message]) -> MessageType:

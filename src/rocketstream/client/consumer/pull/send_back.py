@@ -13,8 +13,9 @@ from rocketstream.client.consumer.send_back_form import (
     SendBackForm,
     stored_at,
 )
+from rocketstream.client.core.queue_turn import ANY_QUEUE
 from rocketstream.client.instance.mq_client import MQClientInstance
-from rocketstream.client.producer.async_sender import ANY_QUEUE, AsyncSender
+from rocketstream.client.producer.async_sender import AsyncSender
 from rocketstream.errors import RocketMQError, SendError
 from rocketstream.model import SendResult
 from rocketstream.protocol.message_ext import MessageExt

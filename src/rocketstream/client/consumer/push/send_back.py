@@ -20,6 +20,7 @@ from rocketstream.client.consumer.send_back_form import (
     stored_at,
 )
 from rocketstream.client.core.orderly import orderly_max_reconsume_times
+from rocketstream.client.core.queue_turn import ANY_QUEUE
 from rocketstream.client.core.retry import (
     EXPIRED_DELAY_LEVEL,
     max_reconsume_times,
@@ -27,7 +28,7 @@ from rocketstream.client.core.retry import (
 from rocketstream.client.core.settings import PushConsumerSettings
 from rocketstream.client.instance.api import SEND_BACK_TIMEOUT_MS
 from rocketstream.client.instance.mq_client import MQClientInstance
-from rocketstream.client.producer.async_sender import ANY_QUEUE, AsyncSender
+from rocketstream.client.producer.async_sender import AsyncSender
 from rocketstream.client.producer.sending import PreparedSend
 from rocketstream.errors import (
     RocketMQError,

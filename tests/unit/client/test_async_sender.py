@@ -1,0 +1,35 @@
+"""What the sender on the loop adds to the policy of sends: connecting within the time of a send."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from rocketstream.client.core.producer_settings import ProducerSettings
+from rocketstream.client.core.routes import RouteTable
+from rocketstream.client.instance.mq_client import MQClientInstance
+from rocketstream.client.producer.async_sender import AsyncSender
+from rocketstream.errors import ConnectError
+
+
+class Unreachable:
+    """Connections that never come, which is told nobody."""
+
+    async def connection(self, address: str) -> Any:
+        await asyncio.get_running_loop().create_future()
+
+
+def test_a_connection_that_takes_longer_than_the_send_is_given_up() -> None:
+    """Covers C-80: nothing was sent, and the caller is not kept waiting."""
+    instance = SimpleNamespace(
+        remoting=Unreachable(),
+        routes=RouteTable(),
+        clock=SimpleNamespace(monotonic_ms=lambda: 0.0),
+        config=SimpleNamespace(vip_channel_enabled=False),
+    )
+    sender = AsyncSender(cast(MQClientInstance, instance), ProducerSettings("pg"))
+    with pytest.raises(ConnectError, match=r"cannot connect to 192\.0\.2\.1:10911 within 5 ms"):
+        asyncio.run(sender.connection("192.0.2.1:10911", 5))

@@ -1,0 +1,413 @@
+"""The policy of sends: what it wants after what (C-85, C-87, C-457 to C-464, C-466, C-601)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import pytest
+
+from rocketstream.client.core.fault_latency import FaultTable
+from rocketstream.client.core.producer_settings import ProducerSettings
+from rocketstream.client.core.queue_turn import ANY_QUEUE, FaultTurn, QueueTurn, SendTarget
+from rocketstream.client.core.routes import RouteTable
+from rocketstream.client.core.send_policy import End, SendPolicy, Steps, Try, Wanted
+from rocketstream.errors import (
+    ConnectError,
+    InternalError,
+    RequestTimeoutError,
+    RouteNotFoundError,
+    SendConnectError,
+    SendError,
+    SendOutcome,
+    SendRouteError,
+    broker_error,
+)
+from rocketstream.model import MessageQueue, SendResult, SendStatus
+from rocketstream.protocol.bodies import BrokerData, QueueData, TopicRouteData
+
+T = TypeVar("T")
+QUEUES = tuple(MessageQueue("T", f"broker-{n}", i) for n in "ab" for i in range(2))
+
+
+def stored(status: SendStatus = SendStatus.SEND_OK) -> SendResult:
+    return SendResult(status, "id", "offset id", QUEUES[0], 7)
+
+
+def route() -> TopicRouteData:
+    return TopicRouteData(
+        [QueueData(f"broker-{n}", 2, 2, 6) for n in "ab"],
+        [BrokerData("c", f"broker-{n}", {0: f"{n}:10911"}) for n in "ab"],
+    )
+
+
+@dataclass
+class Play:
+    """A policy over two brokers with two queues each, and a clock that stands until it is set."""
+
+    settings: dict[str, Any] = field(default_factory=dict)
+    routed: bool = True
+    now_ms: float = 0
+
+    def __post_init__(self) -> None:
+        self.routes = RouteTable()
+        if self.routed:
+            self.routes.apply("T", route())
+        self.policy = SendPolicy(
+            self.routes, ProducerSettings("pg", **self.settings), QueueTurn(0), lambda: self.now_ms
+        )
+
+    def send(
+        self, target: SendTarget = ANY_QUEUE, timeout_ms: float = 3000, again: int = 2
+    ) -> Steps[SendResult]:
+        return self.policy.tries("T", target, timeout_ms, again)
+
+
+def brokers(wanted: Iterator[Wanted]) -> list[str]:
+    return [each[0].broker_name for each in wanted if each is not None]
+
+
+def last(steps: Steps[T], end: End) -> T:
+    """Tell the last end, and return what the whole comes to."""
+    with pytest.raises(StopIteration) as done:
+        steps.send(end)
+    result: T = done.value.value
+    return result
+
+
+def tried(wanted: Wanted) -> Try:
+    assert wanted is not None
+    return wanted
+
+
+def test_a_send_that_is_stored_takes_one_try() -> None:
+    """Covers C-457, C-460: the next queue in turn, at its master, with all the time there is."""
+    steps = Play().send()
+    assert next(steps) == (QUEUES[0], "a:10911", 3000)
+    result = stored()
+    assert last(steps, result) is result
+
+
+def test_the_first_try_of_a_usual_send_needs_no_generator() -> None:
+    """Covers C-457, C-460: it is the one that ``tries`` would begin with."""
+    assert Play().policy.first("T", ANY_QUEUE, 3000) == next(Play().send())
+    fixed = SendTarget(queue=QUEUES[3])
+    assert Play().policy.first("T", fixed, 50) == next(Play().send(fixed, 50))
+
+
+def test_what_is_not_usual_begins_with_the_generator() -> None:
+    """A selector is called once, and never for a message without time or route."""
+    asked: list[object] = []
+
+    def pick(queues: tuple[MessageQueue, ...]) -> MessageQueue:
+        asked.append(queues)
+        return queues[0]
+
+    play = Play()
+    assert play.policy.first("T", SendTarget(pick=pick), 3000) is None
+    assert play.policy.first("T", ANY_QUEUE, 0) is None
+    assert Play(routed=False).policy.first("T", ANY_QUEUE, 3000) is None
+    play.routes._brokers.clear()
+    assert play.policy.first("T", ANY_QUEUE, 3000) is None
+    assert asked == []
+
+
+def test_what_follows_a_first_try_is_as_if_tries_had_made_it() -> None:
+    """Covers C-80, C-460, C-462: the same queue, time left, error and brokers."""
+    play = Play()
+    play.policy.first("T", ANY_QUEUE, 100)
+    play.now_ms = 30
+    steps = play.policy.tries("T", ANY_QUEUE, 100, 1, (0, "broker-a", ConnectError("no")))
+    assert next(steps) == (QUEUES[2], "b:10911", 70)
+    with pytest.raises(SendError, match=r"Send \[2\] .*BrokersSent: \['broker-a', 'broker-b'\]"):
+        steps.send(ConnectError("no"))
+    result = stored(SendStatus.FLUSH_DISK_TIMEOUT)
+    with pytest.raises(StopIteration) as done:
+        next(play.policy.tries("T", ANY_QUEUE, 100, 1, (0, "broker-a", result)))
+    assert done.value.value is result
+
+
+def test_messages_take_the_queues_in_turn() -> None:
+    """Covers C-460: each send goes on where the one before stopped."""
+    play = Play()
+    assert [tried(next(play.send()))[0] for _ in range(5)] == [*QUEUES, QUEUES[0]]
+
+
+def test_the_fast_port_is_asked_for_where_it_is_wished() -> None:
+    """Covers C-13."""
+    play = Play()
+    play.policy = SendPolicy(
+        play.routes, ProducerSettings("pg"), QueueTurn(0), lambda: 0, lambda address: address + "!"
+    )
+    assert tried(next(play.send()))[1] == "a:10911!"
+
+
+def test_an_unknown_route_is_found_first_and_its_time_counts() -> None:
+    """Covers C-80."""
+    play = Play(routed=False)
+    steps = play.send(timeout_ms=100)
+    assert next(steps) is None
+    play.routes.apply("T", route())
+    play.now_ms = 30
+    assert steps.send(QUEUES) == (QUEUES[0], "a:10911", 70)
+
+
+def test_a_route_found_too_late_is_of_no_use() -> None:
+    """Covers C-80: nothing is sent once the time is over."""
+    play = Play(routed=False)
+    steps = play.send(timeout_ms=100)
+    next(steps)
+    play.now_ms = 100
+    with pytest.raises(SendError, match=r"Send \[0\] times, still timed out") as raised:
+        steps.send(QUEUES)
+    assert raised.value.outcome is SendOutcome.NOT_SENT
+
+
+def test_a_send_without_time_is_not_tried() -> None:
+    """Covers C-80."""
+    with pytest.raises(SendError, match="still timed out, cost"):
+        next(Play().send(timeout_ms=0))
+
+
+def test_no_route_ends_the_send_as_it_was_told() -> None:
+    steps = Play(routed=False).send()
+    next(steps)
+    error = SendRouteError("No route info of this topic: T")
+    with pytest.raises(SendRouteError) as raised:
+        steps.send(error)
+    assert raised.value is error
+    assert error.outcome is SendOutcome.NOT_SENT
+
+
+def test_a_route_lost_after_a_doubtful_try_does_not_say_not_sent() -> None:
+    """Covers C-464: the try before may have been stored."""
+    play = Play()
+    steps = play.send()
+    next(steps)
+    play.routes = play.policy._routes = RouteTable()
+    assert steps.send(RequestTimeoutError("no answer")) is None
+    with pytest.raises(SendRouteError) as raised:
+        steps.send(SendRouteError("No route info of this topic: T"))
+    assert raised.value.outcome is SendOutcome.UNKNOWN
+
+
+def test_tries_share_one_budget() -> None:
+    """Covers C-459, C-80."""
+    play = Play()
+    steps = play.send(timeout_ms=100)
+    next(steps)
+    play.now_ms = 40
+    assert tried(steps.send(ConnectError("no")))[2] == 60
+    play.now_ms = 100
+    with pytest.raises(SendError, match=r"Send \[2\] times, still timed out, cost \[100\]ms") as e:
+        steps.send(ConnectError("no"))
+    assert e.value.outcome is SendOutcome.NOT_SENT
+    assert e.value.retriable
+
+
+def test_a_retry_goes_to_another_broker() -> None:
+    """Covers C-460."""
+    steps = Play().send()
+    wanted = [next(steps), steps.send(ConnectError("no")), steps.send(ConnectError("no"))]
+    assert brokers(iter(wanted)) == ["broker-a", "broker-b", "broker-a"]
+
+
+def test_a_broker_that_left_the_route_counts_as_a_try() -> None:
+    """Covers C-141: nobody is asked there."""
+    play = Play()
+    del play.routes._brokers["broker-a"]
+    assert tried(next(play.send()))[1] == "b:10911"
+    del play.routes._brokers["broker-b"]
+    with pytest.raises(SendError, match=r"Send \[3\] times.*The broker\[.*\] not exist") as raised:
+        next(play.send())
+    assert raised.value.outcome is SendOutcome.NOT_SENT
+    assert isinstance(raised.value.__cause__, RouteNotFoundError)
+
+
+def test_the_last_try_raises_with_all_brokers_named() -> None:
+    """Covers C-462."""
+    play = Play()
+    steps = play.send(again=1)
+    next(steps)
+    steps.send(ConnectError("no"))
+    play.now_ms = 20
+    named = r"cost \[20\]ms of \[3000\]ms, .*BrokersSent: \['broker-a', 'broker-b'\]: no"
+    with pytest.raises(SendConnectError, match=named) as raised:
+        steps.send(ConnectError("no"))
+    assert raised.value.outcome is SendOutcome.NOT_SENT
+    assert raised.value.retriable
+    assert isinstance(raised.value.__cause__, ConnectError)
+    assert raised.value.parameters["brokers"] == ["broker-a", "broker-b"]
+
+
+@pytest.mark.parametrize(
+    "target", [SendTarget(queue=QUEUES[3]), SendTarget(pick=lambda queues: queues[3])]
+)
+def test_a_chosen_queue_has_one_try(target: SendTarget) -> None:
+    """Covers C-469, C-470."""
+    steps = Play().send(target)
+    assert tried(next(steps))[:2] == (QUEUES[3], "b:10911")
+    with pytest.raises(SendError, match=r"Send \[1\] times, still failed"):
+        steps.send(RequestTimeoutError("no answer"))
+
+
+@pytest.mark.parametrize("code", [1, 2, 14, 16, 17, 204, 205, 1500])
+def test_retriable_broker_codes_are_tried_again(code: int) -> None:
+    """Covers C-87, C-433, C-601."""
+    steps = Play().send()
+    next(steps)
+    assert steps.send(broker_error(code, "busy")) is not None
+
+
+@pytest.mark.parametrize("code", [13, 26, 9999])
+def test_other_broker_codes_are_final(code: int) -> None:
+    """Covers C-461."""
+    steps = Play().send()
+    next(steps)
+    with pytest.raises(SendError, match=f"CODE: {code}") as raised:
+        steps.send(broker_error(code, "no"))
+    assert raised.value.outcome is SendOutcome.REJECTED
+    assert not raised.value.retriable
+
+
+def test_a_code_added_meanwhile_is_tried_again() -> None:
+    """Covers C-87."""
+    play = Play()
+    steps = play.send()
+    next(steps)
+    play.policy.settings = ProducerSettings("pg", retry_response_codes=frozenset({9999}))
+    assert steps.send(broker_error(9999, "no")) is not None
+
+
+@pytest.mark.parametrize("bug", [KeyError("x"), None])
+def test_a_bug_is_not_tried_again(bug: Exception | None) -> None:
+    steps = Play().send()
+    next(steps)
+    with pytest.raises(SendError) as raised:
+        steps.send(bug)
+    assert raised.value.outcome is SendOutcome.UNKNOWN
+    assert isinstance(raised.value.__cause__, KeyError if bug else InternalError)
+
+
+def test_a_hook_that_refuses_ends_the_send_with_its_own_error() -> None:
+    """Covers C-475: no other try follows; an earlier one counts for the outcome."""
+    steps = Play().send()
+    next(steps)
+    steps.send(RequestTimeoutError("no answer"))
+    refusal = SendError("forbidden", SendOutcome.NOT_SENT)
+    with pytest.raises(SendError, match="forbidden") as raised:
+        steps.send(refusal)
+    assert raised.value is refusal
+    assert refusal.outcome is SendOutcome.UNKNOWN
+
+
+WISHED = {"retry_another_broker_when_not_store_ok": True}
+
+
+@pytest.mark.parametrize(
+    ("status", "settings", "again", "ends"),
+    [
+        (SendStatus.SEND_OK, WISHED, 1, True),
+        (SendStatus.FLUSH_DISK_TIMEOUT, WISHED, 1, False),
+        (SendStatus.SLAVE_NOT_AVAILABLE, WISHED, 1, False),
+        (SendStatus.FLUSH_DISK_TIMEOUT, {}, 1, True),  # the default: stored is stored
+        (SendStatus.FLUSH_DISK_TIMEOUT, WISHED, 0, True),  # no try is left
+    ],
+)
+def test_what_is_stored_is_repeated_only_on_request(
+    status: SendStatus, settings: dict[str, Any], again: int, ends: bool
+) -> None:
+    """Covers C-85."""
+    steps = Play(settings).send(again=again)
+    next(steps)
+    result = stored(status)
+    if ends:
+        assert last(steps, result) is result
+    else:
+        assert tried(steps.send(result))[0].broker_name == "broker-b"
+        better = stored()
+        assert last(steps, better) is better
+
+
+@pytest.mark.parametrize(
+    "error", [broker_error(13, "illegal"), SendError("forbidden", SendOutcome.NOT_SENT)]
+)
+def test_what_is_stored_is_the_answer_if_its_repeat_fails(error: Exception) -> None:
+    """Covers C-85, C-461, C-463."""
+    steps = Play(WISHED).send()
+    next(steps)
+    result = stored(SendStatus.FLUSH_DISK_TIMEOUT)
+    steps.send(result)
+    assert last(steps, error) is result
+
+
+def test_what_is_stored_is_the_answer_when_no_time_is_left() -> None:
+    """Covers C-85, C-80."""
+    play = Play(WISHED)
+    steps = play.send(timeout_ms=100)
+    next(steps)
+    play.now_ms = 100
+    result = stored(SendStatus.FLUSH_SLAVE_TIMEOUT)
+    assert last(steps, result) is result
+
+
+def test_a_selectors_error_is_a_send_error_and_its_own_stays_as_it_is() -> None:
+    """Covers C-470."""
+
+    def broken(_: object) -> MessageQueue:
+        raise StopIteration
+
+    with pytest.raises(SendError, match="select message queue threw exception") as raised:
+        next(Play().send(SendTarget(pick=broken)))
+    assert raised.value.outcome is SendOutcome.NOT_SENT
+    own = SendError("mine", SendOutcome.NOT_SENT)
+
+    def refuses(_: object) -> MessageQueue:
+        raise own
+
+    with pytest.raises(SendError) as raised:
+        next(Play().policy.oneway("T", SendTarget(pick=refuses)))
+    assert raised.value is own
+
+
+def test_brokers_in_trouble_are_passed_over() -> None:
+    """Covers C-466."""
+    play = Play()
+    table = FaultTable()
+    table.note("broker-a", 20, 0, isolate=True)
+    play.policy.turn = FaultTurn(0, table, lambda: play.now_ms)
+    assert {tried(next(play.send()))[0].broker_name for _ in range(4)} == {"broker-b"}
+    play.now_ms = 60_000
+    assert {tried(next(play.send()))[0].broker_name for _ in range(4)} == {"broker-a", "broker-b"}
+
+
+def test_a_oneway_send_has_one_try_and_no_answer() -> None:
+    play = Play(routed=False)
+    steps = play.policy.oneway("T", ANY_QUEUE)
+    assert next(steps) is None
+    play.routes.apply("T", route())
+    assert steps.send(QUEUES) == (QUEUES[0], "a:10911", 3000)
+    last(steps, None)
+
+
+def test_a_oneway_send_that_is_not_written_is_not_sent() -> None:
+    steps = Play().policy.oneway("T", ANY_QUEUE)
+    next(steps)
+    with pytest.raises(SendError, match="one-way send failed: no") as raised:
+        steps.send(ConnectError("no"))
+    assert raised.value.outcome is SendOutcome.NOT_SENT
+    assert isinstance(raised.value.__cause__, ConnectError)
+
+
+def test_a_oneway_send_to_a_broker_that_left_is_not_sent() -> None:
+    play = Play()
+    play.routes._brokers.clear()
+    with pytest.raises(SendError, match=r"one-way send failed: The broker\[broker-a\] not exist"):
+        next(play.policy.oneway("T", ANY_QUEUE))
+
+
+def test_a_queue_is_chosen_for_a_message_that_goes_with_others() -> None:
+    steps = Play(routed=False).policy.queue("T", SendTarget(pick=lambda queues: queues[2]))
+    assert next(steps) is None
+    assert last(steps, QUEUES) is QUEUES[2]
