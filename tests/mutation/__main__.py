@@ -19,19 +19,23 @@ from typing import Any
 
 from tests.mutation.areas import AREAS, ROOT
 from tests.mutation.equivalents import equivalents
-from tests.mutation.running import SURVIVED, UNREACHED
+from tests.mutation.running import SURVIVED, UNREACHED, UNSURE
 
 NOTICED_MIN = 0.95
 
 
 def survives(change: dict[str, Any]) -> bool:
     """Tell whether no test noticed a change."""
-    return change["answer"] in (SURVIVED, UNREACHED)
+    return change["answer"] in (SURVIVED, UNREACHED, UNSURE)
 
 
 def is_equivalent(change: dict[str, Any]) -> bool:
     """Tell whether a change is listed as one nobody can notice."""
     return (change["module"], change["where"], change["old"], change["new"]) in equivalents()
+
+
+def _kind(answer: str) -> str:
+    return "by a failing test" if answer.startswith("failed") else f"by a {answer}"
 
 
 def table(told: dict[str, Any]) -> tuple[str, float]:
@@ -47,6 +51,10 @@ def table(told: dict[str, Any]) -> tuple[str, float]:
     total = sum(counted.values())
     share = sum(noticed.values()) / total if total else 1.0
     lines.append(f"{told['area']:58} {sum(noticed.values()):5} of {total:5}  {share:.1%}")
+    how = Counter(_kind(change["answer"]) for change in told["changes"] if not survives(change))
+    lines.append(
+        "  noticed: " + ", ".join(f"{kind} {count}" for kind, count in sorted(how.items()))
+    )
     for change in told["changes"]:
         if survives(change) and not is_equivalent(change):
             place = f"src/{change['module'].replace('.', '/')}.py:{change['line']}"

@@ -19,6 +19,7 @@ from tests.mutation.areas import AREAS, ROOT, Area
 from tests.mutation.changes import Change, changed, changes_of
 from tests.mutation.equivalents import equivalents, parsed
 from tests.mutation.reached import Kept, Tracer
+from tests.mutation.running import UNSURE
 from tests.mutation.swapping import functions_of, swap
 
 SOURCE = '''
@@ -185,6 +186,13 @@ def test_the_table_counts_what_was_noticed_and_names_what_was_not() -> None:
     assert share == pytest.approx(2 / 3)
     assert "src/rocketstream/m.py:3 (f, 2 tests) o -> n" in text
     assert "tests/b.py::c" in text
+    assert "noticed: by a failing test 1, by a time out 1" in text
+
+
+def test_what_fails_without_the_change_too_has_not_noticed_it() -> None:
+    text, share = table({"area": "a", "unfit": [], "changes": [change_told(UNSURE)]})
+    assert share == 0
+    assert "fails without it too: src/rocketstream/m.py:3" in text
 
 
 def test_an_equivalent_has_a_reason() -> None:

@@ -212,6 +212,29 @@ def test_proposed_topics_count_for_the_bound() -> None:
         table.check_room("T2")
 
 
+def test_a_generation_never_comes_again() -> None:
+    """A writer that compares it would take a table it has not saved for the one it has."""
+    table = topics()
+    seen = [table.generation]
+    for change in (
+        lambda: table.put(TopicConfig("T1", 4, 4, 6), NOW),
+        lambda: table.delete("T1", NOW),
+        lambda: table.put(TopicConfig("T2", 4, 4, 6), NOW),
+        lambda: table.propose("T3", TopicConfig("T3")),
+        lambda: table.put(TopicConfig("T2", 8, 8, 6), NOW),
+        lambda: table.delete("T2", NOW),
+    ):
+        change()
+        seen.append(table.generation)
+    assert seen == sorted(set(seen))
+
+
+def test_the_longest_name_of_a_group_has_room() -> None:
+    offsets = ConsumerOffsets()
+    assert offsets.no_room("g" * 255, "T", 0) is None
+    assert offsets.no_room("g" * 256, "T", 0) is not None
+
+
 def test_tables_have_bounds() -> None:
     """A peer that makes up names is refused before the broker runs out of memory."""
     table = TopicTable(auto_create=True, topics_max=2)
