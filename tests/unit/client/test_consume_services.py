@@ -155,8 +155,7 @@ def test_figures_tell_what_was_finished_and_what_failed(
         broker.reply(broker.wait_pull(0), found(range(4)))
         for _ in range(4 if orderly else 3):
             assert done.acquire(timeout=WAIT_S)
-        impl = made._impl
-        assert impl is not None
+        impl = made._machine
         stats = impl.instance.stats
         wait_until(lambda: stats.consume_status(GROUP, TOPIC).consume_ok_tps > 0, "figures")
         wait_until(lambda: stats.consume_status(GROUP, TOPIC).consume_failed_msgs == 1, "failures")

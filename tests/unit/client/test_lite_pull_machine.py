@@ -180,9 +180,9 @@ def test_a_queue_held_for_what_another_cached_is_pulled_again_when_that_one_is_g
         with consumer:
             held = broker.wait_pull(100)
             broker.reply(broker.wait_pull(0), found(range(3)))
-            wait_until(lambda: consumer._impl is not None and consumer._impl.cache.cached, "3")
+            wait_until(lambda: consumer._machine.cache.cached, "3")
             broker.reply(held, pull_answer(ResponseCode.PULL_RETRY_IMMEDIATELY, 101))
-            wait_until(lambda: consumer._impl and consumer._impl.cache.queues[other].held, "hold")
+            wait_until(lambda: consumer._machine.cache.queues[other].held, "hold")
             consumer.assign([other])
             broker.wait_pull(101)
 
@@ -311,7 +311,7 @@ def test_pulling_stops_at_the_bound_and_goes_on_below_it(broker: FakeBroker) -> 
     with lite(broker, pull_threshold_for_queue=20, pull_batch_size=20) as consumer:
         broker.reply(broker.wait_pull(0), found(range(20)))
         broker.reply(broker.wait_pull(20), found(range(20, 40)))
-        wait_until(lambda: consumer._impl and consumer._impl.cache.cached == 40, "both answers")
+        wait_until(lambda: consumer._machine.cache.cached == 40, "both answers")
         assert len(broker.asked(PULL)) == 2
         consumer.poll(WAIT_MS)
         consumer.poll(WAIT_MS)
@@ -322,7 +322,7 @@ def test_the_bound_of_all_queues_counts_messages(broker: FakeBroker) -> None:
     """Covers C-66, C-510."""
     with lite(broker, pull_threshold_for_all=30, pull_batch_size=32) as consumer:
         broker.reply(broker.wait_pull(0), found(range(32)))
-        wait_until(lambda: consumer._impl and consumer._impl.cache.cached == 32, "the answer")
+        wait_until(lambda: consumer._machine.cache.cached == 32, "the answer")
         assert len(broker.asked(PULL)) == 1
         consumer.poll(WAIT_MS)
         broker.wait_pull(32)

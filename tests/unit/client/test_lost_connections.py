@@ -78,8 +78,7 @@ def test_a_lost_connection_voids_the_lease_and_the_next_batch_waits_for_the_lock
         broker.on[LOCK] = refusal(1, "not yet")
         count = len(broker.locks_asked())
         broker.drop_connections()
-        assert made._impl is not None
-        impl = made._impl
+        impl = made._machine
         request = impl.queues.table[QUEUE]
         broker.wait_for(LOCK, count + 1)
         gate.opened.set()
@@ -101,8 +100,7 @@ def test_a_queue_that_somebody_had_while_its_lock_was_in_doubt_is_taken_anew(
     with consumer(broker, seen) as made:
         broker.reply(broker.wait_pull(0), found(range(3)))
         assert gate.entered.wait(WAIT_S)
-        assert made._impl is not None
-        queue = made._impl.queues.table[QUEUE].process_queue
+        queue = made._machine.queues.table[QUEUE].process_queue
         broker.offsets[0] = 5  # by the member that was back first and has left again
         broker.drop_connections()
         wait_until(lambda: queue.dropped, "the queue to be given up")

@@ -187,8 +187,7 @@ def test_a_lock_that_somebody_else_got_makes_the_queue_be_taken_anew(
     with consumer(broker, seen) as made:
         broker.reply(broker.wait_pull(0), found(range(5)))
         assert entered.wait(WAIT_S)
-        assert made._impl is not None
-        queue = made._impl.queues.table[QUEUE].process_queue
+        queue = made._machine.queues.table[QUEUE].process_queue
         broker.refuses = True
         wait_until(lambda: queue.dropped, "the refusal")
         broker.offsets[0] = 4
@@ -207,9 +206,7 @@ def test_a_lock_is_kept_while_the_start_of_its_queue_is_asked_for(broker: Lockin
         (asked,) = broker.wait_for(
             RequestCode.QUERY_CONSUMER_OFFSET, 1, lambda a: a.ext["topic"] == TOPIC
         )
-        engine, impl = made._engine, made._impl
-        assert engine is not None
-        assert impl is not None
+        engine, impl = made._running()
         service: Any = impl.service
         engine.run(service.renew())
         assert not broker.asked(UNLOCK)
@@ -257,8 +254,7 @@ def test_a_broker_that_does_not_answer_has_not_refused(
         seen.wait_deliveries(1)
         lock = broker.on[LOCK]
         broker.on[LOCK] = refusal(1, "busy")
-        impl = made._impl
-        assert impl is not None
+        impl = made._machine
         request = impl.queues.table[QUEUE]
         lease: Any = request.process_queue.lease  # type: ignore[attr-defined]
         wait_until(lambda: not lease.is_valid(impl.clock.monotonic_ms()), "the lease to age")
@@ -305,8 +301,7 @@ def test_queues_take_turns_when_there_are_too_few_workers(monkeypatch: pytest.Mo
             broker.reply(broker.wait_pull(0), found([0, 1, 2, 3]))
             assert entered.wait(WAIT_S)
             broker.reply(broker.wait_pull(10), found([10, 11, 12, 13]))
-            assert made._impl is not None
-            service: Any = made._impl.service
+            service: Any = made._machine.service
             wait_until(lambda: len(service._ready) == 1, "the other queue to wait")
             opened.set()
             wait_until(lambda: len(of_the_second) == 8, "everything consumed")

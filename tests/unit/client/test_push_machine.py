@@ -516,8 +516,7 @@ def test_a_suspended_consumer_pulls_nothing_more(broker: FakeBroker) -> None:
     with consumer(broker, seen) as made:
         held = broker.wait_pull(0)
         made.suspend()
-        impl = made._impl
-        assert impl is not None
+        impl = made._machine
         wait_until(lambda: impl.pulls.paused, "the order on the consumer's own thread")
         broker.reply(held, found([0]))
         seen.wait_consumed(1)
@@ -550,6 +549,5 @@ def test_the_retry_queue_has_its_share_of_a_topic_s_bound(broker: FakeBroker) ->
     """Covers C-183: the bound is divided among all queues of the consumer."""
     broker.topics[f"%RETRY%{GROUP}"] = 1
     with consumer(broker, Seen(), pull_threshold_for_topic=10) as made:
-        impl = made._impl
-        assert impl is not None
+        impl = made._machine
         wait_until(lambda: impl.thresholds.count == 5, "half of it for each of two queues")

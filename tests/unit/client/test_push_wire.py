@@ -165,8 +165,7 @@ def test_a_condition_refused_while_running_leaves_the_one_before(broker: FakeBro
         broker.wait_pull(0)
         with pytest.raises(BrokerError):
             consumer.subscribe(TOPIC, MessageSelector.by_sql("a > 1"))
-        assert consumer._impl is not None
-        topics = {d.topic: d.sub_string for d in consumer._impl.subscriptions.values()}
+        topics = {d.topic: d.sub_string for d in consumer._machine.subscriptions.values()}
     assert topics == {TOPIC: "A", f"%RETRY%{GROUP}": "*"}
 
 
@@ -269,8 +268,7 @@ def test_messages_that_cannot_be_handed_out_are_pulled_again(
     seen = Seen()
     with started(broker, seen) as consumer:
         held = broker.wait_pull(0)
-        assert consumer._impl is not None
-        service: Any = consumer._impl.service
+        service: Any = consumer._machine.service
         real = service.submit
 
         def once(request: object, messages: list[MessageExt]) -> None:
@@ -290,9 +288,7 @@ def test_a_reset_offset_cannot_be_undone_by_a_late_listener(broker: FakeBroker) 
     with started(broker, gate) as consumer:
         broker.reply(broker.wait_pull(50), found([50]))
         assert gate.entered.wait(WAIT_S)
-        engine, impl = consumer._engine, consumer._impl
-        assert engine is not None
-        assert impl is not None
+        engine, impl = consumer._running()
         (mq,) = [mq for mq in impl.queues.table if mq.topic == TOPIC]
         assert engine.run(impl.queues.restart(mq, 7))
         pull = broker.wait_pull(7)

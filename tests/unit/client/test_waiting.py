@@ -154,7 +154,7 @@ def test_wait_needs_a_consumer_that_was_started(broker: FakeBroker) -> None:
 def test_wait_on_the_network_thread_is_refused(broker: FakeBroker) -> None:
     """Nothing would move any more."""
     with consumer_of(broker) as consumer:
-        engine = consumer._parts()[0]
+        engine = consumer._running().engine
 
         async def there() -> None:
             with pytest.raises(ClientStateError, match="network thread"):

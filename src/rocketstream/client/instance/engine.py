@@ -107,6 +107,16 @@ class Engine:
                 self.thread.close()
                 self.instance.callbacks.join(_CALLBACKS_END_S)
 
+    def leave(self) -> None:
+        """Stop using it; the last user ends it (sync face). Blocks."""
+        if self.release():
+            self.close()
+
+    async def leave_here(self) -> None:
+        """Stop using it; the last user ends it (asyncio face)."""
+        if self.release():
+            await self.instance.close()
+
     def check_process(self) -> None:
         """Refuse to go on in a forked child, or on an event loop the client does not live on.
 

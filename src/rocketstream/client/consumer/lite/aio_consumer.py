@@ -18,7 +18,6 @@ from rocketstream.client.consumer.lite.impl import LitePullConsumerImpl
 from rocketstream.client.consumer.pull.base import Expression
 from rocketstream.client.consumer.queue_listener import QueueListener
 from rocketstream.client.core.lite_pull import LiteQueue
-from rocketstream.client.instance.engine import Engine, loop_engine
 from rocketstream.client.instance.service_state import ServiceState
 from rocketstream.client.keywords import LitePullConsumerKeywords
 from rocketstream.model import MessageQueue
@@ -53,7 +52,6 @@ class AsyncLitePullConsumer(LitePullConsumerBase):
             clock=clock,
             **settings,
         )
-        self._impl: LitePullConsumerImpl | None = None
         self._waiters: dict[asyncio.Future[None], None] = {}
 
     async def start(self) -> None:
@@ -68,18 +66,8 @@ class AsyncLitePullConsumer(LitePullConsumerBase):
         if self._is_started_again():
             return
         self._begin_start()
-        engine: Engine | None = None
-        try:
-            engine = await loop_engine(self.config, self._clock)
-            self._impl = await self._make(engine)
-        except BaseException:
-            self.state = ServiceState.CREATE_JUST
-            if engine is not None and engine.release():
-                await engine.instance.close()
-            raise
-        self._engine = engine
-        self.state = ServiceState.RUNNING
-        self._impl.begin()
+        _, impl = await self._start_here(self.config, self._make)
+        impl.begin()
 
     def _before_start(self, impl: LitePullConsumerImpl) -> None:
         impl.has_arrived = self._wake
@@ -98,15 +86,12 @@ class AsyncLitePullConsumer(LitePullConsumerBase):
                 polled it. Leaving an ``async with`` block by an exception says no; the last message
                 of an iteration never does.
         """
-        if self.state is not ServiceState.RUNNING or self._engine is None or self._impl is None:
-            return
-        self._engine.check_process()
-        self.state = ServiceState.SHUTDOWN_ALREADY
-        try:
-            await self._close(self._impl, commit=commit, closer=asyncio.current_task())
-        finally:
-            if self._engine.release():
-                await self._engine.instance.close()
+        started = self._begin_shutdown()
+        if started is not None:
+            closer = asyncio.current_task()
+            await self._end_here(
+                started, self._close(started.machine, commit=commit, closer=closer)
+            )
 
     async def __aenter__(self) -> Self:
         if self._is_to_start():
@@ -134,28 +119,28 @@ class AsyncLitePullConsumer(LitePullConsumerBase):
         before = self._plan.subscribed()
         name = self._subscribe(topic, expression, message_queue_listener)
         if self.is_running:
-            await self._running().subscription_changed(name, before)
+            await self._machine.subscription_changed(name, before)
 
     async def unsubscribe(self, topic: str) -> None:
         """Consume a topic no more; nothing cached of it is handed out, its offsets are stored."""
         name = self._unsubscribe(topic)
         if name is not None:
-            await self._running().unsubscribed(name)
+            await self._machine.unsubscribed(name)
 
     async def assign(self, message_queues: Collection[MessageQueue]) -> None:
         """Consume these queues and no others; may be called again at any time."""
         self._assign(message_queues)
         if self.is_running:
-            await self._running().apply_assignment()
+            await self._machine.apply_assignment()
 
     def assignment(self) -> list[MessageQueue]:
         """Return the queues being consumed, sorted."""
-        return self._outside(self._running().assignment())
+        return self._outside(self._machine.assignment())
 
     async def fetch_message_queues(self, topic: str) -> list[MessageQueue]:
         """Return a topic's readable queues, sorted."""
         name = self.config.with_namespace(topic)
-        return self._outside(await self._running().fetch_message_queues(name))
+        return self._outside(await self._machine.fetch_message_queues(name))
 
     async def register_topic_message_queue_change_listener(
         self, topic: str, listener: Callable[[str, list[MessageQueue]], object] | Any
@@ -163,7 +148,7 @@ class AsyncLitePullConsumer(LitePullConsumerBase):
         """Have ``listener(topic, queues)`` called when a topic's queues change."""
         name = self._watch(topic, listener)
         if self.is_running:
-            await self._running().watch.register(name, self._watched[name])
+            await self._machine.watch.register(name, self._watched[name])
 
     # --- messages ---------------------------------------------------------------------------------
 
@@ -178,7 +163,7 @@ class AsyncLitePullConsumer(LitePullConsumerBase):
         Returns:
             The messages; none when none came in time, or the consumer was shut down meanwhile.
         """
-        impl = self._running()
+        impl = self._machine
         timeout = self._timeout_ms(timeout_ms)
         cache = impl.cache
         self._poller = asyncio.current_task(impl.loop)
@@ -212,7 +197,7 @@ class AsyncLitePullConsumer(LitePullConsumerBase):
         """
         if self.state is ServiceState.SHUTDOWN_ALREADY:
             return
-        impl = self._running()
+        impl = self._machine
         cache, lock, hooks = impl.cache, impl.lock, self.consume_hooks
         while True:
             self._check_process()
@@ -253,15 +238,15 @@ class AsyncLitePullConsumer(LitePullConsumerBase):
 
     async def seek(self, message_queue: MessageQueue, offset: int) -> None:
         """Go on at an offset; what was cached of the queue is not handed out."""
-        await self._running().seek(self._inside(message_queue), offset)
+        await self._machine.seek(self._inside(message_queue), offset)
 
     async def seek_to_begin(self, message_queue: MessageQueue) -> None:
         """Go on at the oldest message; see ``seek``."""
-        await self._running().seek(self._inside(message_queue), None)
+        await self._machine.seek(self._inside(message_queue), None)
 
     async def seek_to_end(self, message_queue: MessageQueue) -> None:
         """Go on behind the newest message; see ``seek``."""
-        await self._running().seek(self._inside(message_queue), None, to_end=True)
+        await self._machine.seek(self._inside(message_queue), None, to_end=True)
 
     async def seek_to_timestamp(self, message_queue: MessageQueue, timestamp_ms: int) -> None:
         """Go on at ``offset_for_timestamp``; see ``seek``."""
@@ -270,15 +255,15 @@ class AsyncLitePullConsumer(LitePullConsumerBase):
 
     async def offset_for_timestamp(self, message_queue: MessageQueue, timestamp_ms: int) -> int:
         """Return the offset nearest to a store time, ms since 1970 (C-372)."""
-        return await self._running().admin.search_offset(self._inside(message_queue), timestamp_ms)
+        return await self._machine.admin.search_offset(self._inside(message_queue), timestamp_ms)
 
     def pause(self, message_queues: Collection[MessageQueue]) -> None:
         """Pull these queues no more; what is cached is still handed out. Others are ignored."""
-        self._running().pause(self._insides(message_queues))
+        self._machine.pause(self._insides(message_queues))
 
     def resume(self, message_queues: Collection[MessageQueue]) -> None:
         """Pull these queues again."""
-        self._running().resume(self._insides(message_queues))
+        self._machine.resume(self._insides(message_queues))
 
     # --- commits ----------------------------------------------------------------------------------
 
@@ -288,7 +273,7 @@ class AsyncLitePullConsumer(LitePullConsumerBase):
         persist: bool = False,
     ) -> None:
         """Commit what was handed out; see ``rocketstream.LitePullConsumer.commit``."""
-        impl = self._running()
+        impl = self._machine
         mqs = self._noted(impl, offsets)
         if persist:
             await impl.persist(mqs)
@@ -299,10 +284,4 @@ class AsyncLitePullConsumer(LitePullConsumerBase):
 
     async def committed(self, message_queue: MessageQueue) -> int:
         """Return the group's committed offset of a queue, -1 if there is none."""
-        return await self._running().committed(self._inside(message_queue))
-
-    def _running(self) -> LitePullConsumerImpl:
-        if self.state is not ServiceState.RUNNING or self._engine is None or self._impl is None:
-            raise self._not_running()
-        self._engine.check_process()
-        return self._impl
+        return await self._machine.committed(self._inside(message_queue))

@@ -30,7 +30,8 @@ from rocketstream.client.hooks import (
     FilterMessageHook,
 )
 from rocketstream.client.instance.engine import Engine
-from rocketstream.client.instance.service_state import ServiceState, StaysHere, not_running
+from rocketstream.client.instance.service_state import ServiceState
+from rocketstream.client.instance.started import Startable
 from rocketstream.client.instance.with_block import StartedByWith
 from rocketstream.client.instruments import INSTRUMENTS
 from rocketstream.client.trace.dispatcher import CONSUME
@@ -44,8 +45,11 @@ from rocketstream.protocol.names import check_topic
 logger = logging.getLogger("rocketstream.client")
 
 
-class LitePullConsumerBase(StartedByWith, StaysHere):
+class LitePullConsumerBase(StartedByWith, Startable[LitePullConsumerImpl]):
     """Settings, subscriptions and state; see ``rocketstream.LitePullConsumer``."""
+
+    _kind = "PullConsumer"
+    _refusal = "The consumer not running, please start it first"
 
     def __init__(
         self,
@@ -72,16 +76,14 @@ class LitePullConsumerBase(StartedByWith, StaysHere):
         if self.settings.message_queue_listener is not None:
             listener_function(self.settings.message_queue_listener)
         self.config = own_config(shared, self.settings.message_model, clock)
-        self.state = ServiceState.CREATE_JUST
+        self._create(clock)
         self.consume_hooks = ConsumeHooks()
         self.filter_hooks = FilterHooks()
         self._tracing = tracing_of(trace, group, CONSUME, self.config, clock)
         self._tracing.watch_consumption(self.consume_hooks)
-        self._clock = clock
         self._batch = self.settings.pull_batch_size
         self._plan = LitePlan()
         self._watched: dict[str, Any] = {}
-        self._engine: Engine | None = None
         self._poller: object = None
         """Who polled last, a thread or task; None when the last message came by iteration."""
         for topic, expression in (subscription or {}).items():
@@ -139,11 +141,6 @@ class LitePullConsumerBase(StartedByWith, StaysHere):
             "assigned": [f"{mq.topic}@{mq.broker_name}:{mq.queue_id}" for mq in queues],
         }
 
-    def _check_process(self) -> None:
-        """Refuse to change anything in a forked child."""
-        if self._engine is not None:
-            self._engine.check_process()
-
     def _subscription(self, topic: str, expression: Expression) -> SubscriptionData:
         if not topic:
             raise ConfigurationError("Topic can not be null or empty.")
@@ -190,13 +187,8 @@ class LitePullConsumerBase(StartedByWith, StaysHere):
         return name
 
     def _begin_start(self) -> None:
-        if self.state is not ServiceState.CREATE_JUST:
-            raise ClientStateError(
-                "The PullConsumer service state not OK, maybe started once, "
-                f"{self.state.value}; a client cannot be started again, create a new one"
-            )
+        self._check_new()
         self.config.name_servers()
-        self.state = ServiceState.START_FAILED
 
     async def _make(self, engine: Engine) -> LitePullConsumerImpl:
         group = self.config.with_namespace(self.group)
@@ -232,9 +224,6 @@ class LitePullConsumerBase(StartedByWith, StaysHere):
 
     def _before_start(self, impl: LitePullConsumerImpl) -> None:
         """Take the machine before its first message can arrive."""
-
-    def _not_running(self) -> ClientStateError:
-        return not_running("The consumer not running, please start it first", self.state)
 
     def _timeout_ms(self, timeout_ms: float | None) -> float:
         if timeout_ms is None:

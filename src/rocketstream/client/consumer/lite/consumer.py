@@ -19,7 +19,7 @@ from rocketstream.client.consumer.lite.impl import LitePullConsumerImpl
 from rocketstream.client.consumer.pull.base import Expression
 from rocketstream.client.consumer.queue_listener import QueueListener
 from rocketstream.client.core.lite_pull import LiteQueue
-from rocketstream.client.instance.engine import Engine, threaded_engine
+from rocketstream.client.instance.engine import Engine
 from rocketstream.client.instance.service_state import ServiceState
 from rocketstream.client.keywords import LitePullConsumerKeywords
 from rocketstream.model import MessageQueue
@@ -81,8 +81,6 @@ class LitePullConsumer(LitePullConsumerBase):
             clock=clock,
             **settings,
         )
-        self._lock = threading.Lock()  # start and shutdown only
-        self._impl: LitePullConsumerImpl | None = None
         self._arrived = threading.Condition()
         self._waiting = 0
 
@@ -99,20 +97,10 @@ class LitePullConsumer(LitePullConsumerBase):
         """
         if self._is_started_again():
             return
-        with self._lock:
+        with self._turns:
             self._begin_start()
-            engine: Engine | None = None
-            try:
-                engine = threaded_engine(self.config, self._clock)
-                self._impl = engine.run(self._make(engine))
-            except BaseException:
-                self.state = ServiceState.CREATE_JUST
-                if engine is not None and engine.release():
-                    engine.close()
-                raise
-            self._engine = engine
-            self.state = ServiceState.RUNNING
-            engine.loop.call_soon_threadsafe(self._impl.begin)
+            engine, impl = self._start_threaded(self.config, self._make)
+            engine.loop.call_soon_threadsafe(impl.begin)
 
     def _before_start(self, impl: LitePullConsumerImpl) -> None:
         self._arrived = threading.Condition(impl.lock)
@@ -133,18 +121,10 @@ class LitePullConsumer(LitePullConsumerBase):
             commit: whether what the last ``poll`` returned counts as consumed; None: if this thread
                 polled it. Leaving a ``with`` block by an exception says no.
         """
-        with self._lock:
-            if self.state is not ServiceState.RUNNING or self._engine is None:
-                return
-            self._engine.check_process()
-            self.state = ServiceState.SHUTDOWN_ALREADY
-        engine, impl = self._engine, self._impl
-        assert impl is not None
-        try:
-            engine.run(self._close(impl, commit=commit, closer=threading.get_ident()))
-        finally:
-            if engine.release():
-                engine.close()
+        started = self._begin_shutdown()
+        if started is not None:
+            closer = threading.get_ident()
+            self._end_threaded(started, self._close(started.machine, commit=commit, closer=closer))
 
     def __enter__(self) -> Self:
         if self._is_to_start():
@@ -210,7 +190,7 @@ class LitePullConsumer(LitePullConsumerBase):
         Raises:
             ClientStateError: not running.
         """
-        return self._outside(self._running()[1].assignment())
+        return self._outside(self._machine.assignment())
 
     def fetch_message_queues(self, topic: str) -> list[MessageQueue]:
         """Return a topic's readable queues, sorted.
@@ -360,7 +340,7 @@ class LitePullConsumer(LitePullConsumerBase):
 
     def pause(self, message_queues: Collection[MessageQueue]) -> None:
         """Pull these queues no more; what is cached is still handed out. Others are ignored."""
-        self._running()[1].pause(self._insides(message_queues))
+        self._machine.pause(self._insides(message_queues))
 
     def resume(self, message_queues: Collection[MessageQueue]) -> None:
         """Pull these queues again."""
@@ -385,7 +365,7 @@ class LitePullConsumer(LitePullConsumerBase):
             RocketMQError: with ``persist``: the store did not take all of them.
             ClientStateError: not running.
         """
-        mqs = self._noted(self._running()[1], offsets)
+        mqs = self._noted(self._machine, offsets)
         if persist:
             self._call(lambda impl: impl.persist(mqs))
 
@@ -413,9 +393,3 @@ class LitePullConsumer(LitePullConsumerBase):
     def _call(self, call: Callable[[LitePullConsumerImpl], Coroutine[Any, Any, T]]) -> T:
         engine, impl = self._running()
         return engine.run(call(impl))
-
-    def _running(self) -> tuple[Engine, LitePullConsumerImpl]:
-        if self.state is not ServiceState.RUNNING or self._engine is None or self._impl is None:
-            raise self._not_running()
-        self._engine.check_process()
-        return self._engine, self._impl

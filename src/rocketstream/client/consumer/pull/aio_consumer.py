@@ -12,10 +12,8 @@ from rocketstream.client.admin.faces import AsyncAdmin
 from rocketstream.client.admin.requests import MQAdmin
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.consumer.pull.base import Expression, PullConsumerBase, check_pull
-from rocketstream.client.consumer.pull.impl import PullConsumerImpl
 from rocketstream.client.consumer.queue_listener import QueueListener
 from rocketstream.client.core.pull_result import PullResult
-from rocketstream.client.instance.engine import Engine, loop_engine
 from rocketstream.client.instance.service_state import ServiceState
 from rocketstream.client.keywords import PullConsumerKeywords
 from rocketstream.model import MessageQueue
@@ -39,8 +37,6 @@ class AsyncPullConsumer(PullConsumerBase, AsyncAdmin):
         **settings: Unpack[PullConsumerKeywords],
     ) -> None:
         super().__init__(group, namesrv_addr=namesrv_addr, config=config, clock=clock, **settings)
-        self._engine: Engine | None = None
-        self._impl: PullConsumerImpl | None = None
 
     async def start(self) -> None:
         """Make the client ready; with registered topics, join the group.
@@ -52,30 +48,14 @@ class AsyncPullConsumer(PullConsumerBase, AsyncAdmin):
         if self._is_started_again():
             return
         self._begin_start()
-        engine: Engine | None = None
-        try:
-            engine = await loop_engine(self.config, self._clock)
-            self._impl = await self._make(engine)
-        except BaseException:
-            self.state = ServiceState.CREATE_JUST
-            if engine is not None and engine.release():
-                await engine.instance.close()
-            raise
-        self._engine = engine
-        self.state = ServiceState.RUNNING
-        self._impl.begin()
+        _, impl = await self._start_here(self.config, self._make)
+        impl.begin()
 
     async def shutdown(self) -> None:
         """Store what offsets were noted, leave the group, end. Does nothing unless running."""
-        if self.state is not ServiceState.RUNNING or self._engine is None or self._impl is None:
-            return
-        self._engine.check_process()
-        self.state = ServiceState.SHUTDOWN_ALREADY
-        try:
-            await self._impl.shutdown()
-        finally:
-            if self._engine.release():
-                await self._engine.instance.close()
+        started = self._begin_shutdown()
+        if started is not None:
+            await self._end_here(started, started.machine.shutdown())
 
     async def __aenter__(self) -> Self:
         if self._is_to_start():
@@ -91,12 +71,12 @@ class AsyncPullConsumer(PullConsumerBase, AsyncAdmin):
     async def fetch_subscribe_message_queues(self, topic: str) -> list[MessageQueue]:
         """Return the topic's readable queues, sorted."""
         name = self.config.with_namespace(topic)
-        return self._outside(await self._running().fetch_subscribe_message_queues(name))
+        return self._outside(await self._machine.fetch_subscribe_message_queues(name))
 
     def fetch_message_queues_in_balance(self, topic: str) -> list[MessageQueue]:
         """Return the queues of a registered topic that the group has allotted to this member."""
         name = self.config.with_namespace(topic)
-        return self._outside(self._running().message_queues_in_balance(name))
+        return self._outside(self._machine.message_queues_in_balance(name))
 
     async def register_message_queue_listener(
         self, topic: str, listener: QueueListener | None = None
@@ -104,7 +84,7 @@ class AsyncPullConsumer(PullConsumerBase, AsyncAdmin):
         """Take part in dividing a topic's queues, and have changes told."""
         name = self._note_listener(topic, listener)
         if self.state is ServiceState.RUNNING:
-            await self._running().register_topics([name])
+            await self._machine.register_topics([name])
 
     # --- pulling ----------------------------------------------------------------------------------
 
@@ -136,7 +116,7 @@ class AsyncPullConsumer(PullConsumerBase, AsyncAdmin):
     ) -> PullResult:
         inside = self._inside(message_queue)
         subscription = self._subscription(inside, expression)
-        impl = self._running()
+        impl = self._machine
         check_pull(offset, max_nums)
         timeout = self._pull_timeout_ms(block, timeout_ms)
         return await impl.pull(
@@ -150,21 +130,21 @@ class AsyncPullConsumer(PullConsumerBase, AsyncAdmin):
     ) -> int:
         """Return the group's offset of a queue, -1 if there is none."""
         inside = self._inside(message_queue)
-        return await self._running().fetch_consume_offset(inside, from_store=from_store)
+        return await self._machine.fetch_consume_offset(inside, from_store=from_store)
 
     def update_consume_offset(self, message_queue: MessageQueue, offset: int) -> None:
         """Note where the group is; stored by the timer, or at shutdown."""
-        self._running().update_consume_offset(self._inside(message_queue), offset)
+        self._machine.update_consume_offset(self._inside(message_queue), offset)
 
     async def update_consume_offset_to_broker(
         self, message_queue: MessageQueue, offset: int
     ) -> None:
         """Note where the group is and have the broker store it now."""
-        await self._running().update_consume_offset_to_broker(self._inside(message_queue), offset)
+        await self._machine.update_consume_offset_to_broker(self._inside(message_queue), offset)
 
     async def persist_consumer_offset(self) -> None:
         """Store every noted offset now; a failure is logged and tried again by the timer."""
-        await self._running().persist_offsets()
+        await self._machine.persist_offsets()
 
     # --- send-back --------------------------------------------------------------------------------
 
@@ -177,15 +157,9 @@ class AsyncPullConsumer(PullConsumerBase, AsyncAdmin):
     ) -> None:
         """Have a message delivered again, to the retry topic of a group."""
         group = None if not consumer_group else self.config.with_namespace(consumer_group)
-        await self._running().send_message_back(msg, delay_level, broker_name, group)
+        await self._machine.send_message_back(msg, delay_level, broker_name, group)
 
     # --- inside -----------------------------------------------------------------------------------
 
     def _admin(self) -> MQAdmin:
-        return self._running().admin
-
-    def _running(self) -> PullConsumerImpl:
-        if self.state is not ServiceState.RUNNING or self._engine is None or self._impl is None:
-            raise self._not_running()
-        self._engine.check_process()
-        return self._impl
+        return self._machine.admin

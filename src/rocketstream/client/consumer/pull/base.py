@@ -24,10 +24,10 @@ from rocketstream.client.hooks import (
     FilterMessageHook,
 )
 from rocketstream.client.instance.engine import Engine
-from rocketstream.client.instance.service_state import ServiceState, StaysHere, not_running
+from rocketstream.client.instance.started import Startable
 from rocketstream.client.instance.with_block import StartedByWith
 from rocketstream.client.instruments import INSTRUMENTS
-from rocketstream.errors import ClientStateError, ConfigurationError, SubscriptionError
+from rocketstream.errors import ConfigurationError, SubscriptionError
 from rocketstream.model import MessageModel, MessageQueue, MessageSelector
 from rocketstream.protocol.bodies import SubscriptionData
 from rocketstream.protocol.names import check_topic
@@ -36,8 +36,11 @@ from rocketstream.protocol.subscription import build_subscription
 Expression = str | MessageSelector | None
 
 
-class PullConsumerBase(StartedByWith, StaysHere):
+class PullConsumerBase(StartedByWith, Startable[PullConsumerImpl]):
     """Settings and state; see ``rocketstream.PullConsumer`` for the arguments."""
+
+    _kind = "PullConsumer"
+    _refusal = "The consumer service state not OK"
 
     def __init__(
         self,
@@ -53,10 +56,9 @@ class PullConsumerBase(StartedByWith, StaysHere):
         self.settings.check()
         checked_store(self.settings.offset_store)
         self.config = own_config(shared, self.settings.message_model, clock)
-        self.state = ServiceState.CREATE_JUST
+        self._create(clock)
         self.consume_hooks = ConsumeHooks()
         self.filter_hooks = FilterHooks()
-        self._clock = clock
         self._listeners: dict[str, QueueListener | None] = {
             self.config.with_namespace(topic): None for topic in self.settings.register_topics
         }
@@ -93,13 +95,8 @@ class PullConsumerBase(StartedByWith, StaysHere):
         return {"topics": sorted(map(self.config.without_namespace, list(self._listeners)))}
 
     def _begin_start(self) -> None:
-        if self.state is not ServiceState.CREATE_JUST:
-            raise ClientStateError(
-                "The PullConsumer service state not OK, maybe started once, "
-                f"{self.state.value}; a client cannot be started again, create a new one"
-            )
+        self._check_new()
         self.config.name_servers()
-        self.state = ServiceState.START_FAILED
 
     async def _make(self, engine: Engine) -> PullConsumerImpl:
         group = self.config.with_namespace(self.group)
@@ -118,9 +115,6 @@ class PullConsumerBase(StartedByWith, StaysHere):
         )
         await impl.start()
         return impl
-
-    def _not_running(self) -> ClientStateError:
-        return not_running("The consumer service state not OK", self.state)
 
     def _note_listener(self, topic: str, listener: QueueListener | None) -> str:
         check_topic(topic)

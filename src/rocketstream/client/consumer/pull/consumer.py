@@ -6,7 +6,6 @@ DefaultMQPullConsumer).
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future
 from typing import Any, Final, Protocol, Self, TypeVar, Unpack
@@ -20,7 +19,6 @@ from rocketstream.client.consumer.pull.impl import PullConsumerImpl
 from rocketstream.client.consumer.queue_listener import QueueListener
 from rocketstream.client.core.pull_result import PullResult
 from rocketstream.client.instance.callbacks import CallbackExecutor
-from rocketstream.client.instance.engine import Engine, threaded_engine
 from rocketstream.client.instance.service_state import ServiceState
 from rocketstream.client.keywords import PullConsumerKeywords
 from rocketstream.errors import ClientStateError, ConfigurationError
@@ -79,9 +77,6 @@ class PullConsumer(PullConsumerBase, SyncAdmin):
         **settings: Unpack[PullConsumerKeywords],
     ) -> None:
         super().__init__(group, namesrv_addr=namesrv_addr, config=config, clock=clock, **settings)
-        self._lock = threading.Lock()  # start and shutdown only
-        self._engine: Engine | None = None
-        self._impl: PullConsumerImpl | None = None
 
     def start(self) -> None:
         """Make the client ready; with registered topics, join the group.
@@ -94,35 +89,16 @@ class PullConsumer(PullConsumerBase, SyncAdmin):
         """
         if self._is_started_again():
             return
-        with self._lock:
+        with self._turns:
             self._begin_start()
-            engine: Engine | None = None
-            try:
-                engine = threaded_engine(self.config, self._clock)
-                self._impl = engine.run(self._make(engine))
-            except BaseException:
-                self.state = ServiceState.CREATE_JUST
-                if engine is not None and engine.release():
-                    engine.close()
-                raise
-            self._engine = engine
-            self.state = ServiceState.RUNNING
-            engine.loop.call_soon_threadsafe(self._impl.begin)
+            engine, impl = self._start_threaded(self.config, self._make)
+            engine.loop.call_soon_threadsafe(impl.begin)
 
     def shutdown(self) -> None:
         """Store what offsets were noted, leave the group, end. Does nothing unless running."""
-        with self._lock:
-            if self.state is not ServiceState.RUNNING or self._engine is None:
-                return
-            self._engine.check_process()
-            self.state = ServiceState.SHUTDOWN_ALREADY
-        engine, impl = self._engine, self._impl
-        assert impl is not None
-        try:
-            engine.run(impl.shutdown())
-        finally:
-            if engine.release():
-                engine.close()
+        started = self._begin_shutdown()
+        if started is not None:
+            self._end_threaded(started, started.machine.shutdown())
 
     def __enter__(self) -> Self:
         if self._is_to_start():
@@ -152,7 +128,7 @@ class PullConsumer(PullConsumerBase, SyncAdmin):
         Raises:
             ClientStateError: not running.
         """
-        impl = self._running()[1]
+        impl = self._machine
         return self._outside(impl.message_queues_in_balance(self.config.with_namespace(topic)))
 
     def register_message_queue_listener(
@@ -308,7 +284,7 @@ class PullConsumer(PullConsumerBase, SyncAdmin):
             ClientStateError: not running.
         """
         inside = self._inside(message_queue)
-        _, impl = self._running()
+        impl = self._machine
         impl.update_consume_offset(inside, offset)
 
     def update_consume_offset_to_broker(self, message_queue: MessageQueue, offset: int) -> None:
@@ -362,12 +338,6 @@ class PullConsumer(PullConsumerBase, SyncAdmin):
     def _call(self, call: Callable[[PullConsumerImpl], Coroutine[Any, Any, T]]) -> T:
         engine, impl = self._running()
         return engine.run(call(impl))
-
-    def _running(self) -> tuple[Engine, PullConsumerImpl]:
-        if self.state is not ServiceState.RUNNING or self._engine is None or self._impl is None:
-            raise self._not_running()
-        self._engine.check_process()
-        return self._engine, self._impl
 
 
 def _call_back(

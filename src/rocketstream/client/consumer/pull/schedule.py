@@ -98,12 +98,13 @@ class _Schedule(StartedByWith):
 
     def _failed(self, mq: MessageQueue, error: Exception) -> None:
         """Say that a task raised: once per outage of a server, else each time with its stack."""
-        engine = getattr(self._pulling, "_engine", None)
-        if engine is None or not isinstance(error, TransportError | BrokerError):
+        started = self._pulling._started
+        if started is None or not isinstance(error, TransportError | BrokerError):
             text = "pull task of %s failed, again in %d ms"
             logger.error(text, mq, FAILED_DELAY_MS, exc_info=error)
             return
         with contextlib.suppress(RocketMQError, RuntimeError):  # shut down meanwhile
+            engine = started.engine
             engine.call_soon(engine.instance.outages.failed, ("pull task of", mq), error)
 
     def _task_of(self, mq: MessageQueue) -> PullTaskCallback | None:
@@ -223,15 +224,16 @@ class MQPullConsumerScheduleService(_Schedule):
             self._again(mq, cancelled, delay_ms)
 
     def _again(self, mq: MessageQueue, cancelled: threading.Event, delay_ms: float) -> None:
-        engine = self.consumer._engine
-        if engine is None or self.consumer.state is not ServiceState.RUNNING:
+        started = self.consumer._started
+        if started is None or self.consumer.state is not ServiceState.RUNNING:
             return
+        loop = started.engine.loop
 
         def later() -> None:
-            engine.loop.call_later(max(delay_ms, 0) / 1000, self._submit, mq, cancelled)
+            loop.call_later(max(delay_ms, 0) / 1000, self._submit, mq, cancelled)
 
         with contextlib.suppress(RuntimeError):  # the loop is closed: shut down meanwhile
-            engine.loop.call_soon_threadsafe(later)
+            loop.call_soon_threadsafe(later)
 
 
 class AsyncMQPullConsumerScheduleService(_Schedule):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from typing import Literal, Self, Unpack, overload
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
@@ -22,10 +23,8 @@ from rocketstream.client.consumer.offsets.store import OffsetStore
 from rocketstream.client.consumer.offsets.view import AsyncOffsetStoreView
 from rocketstream.client.consumer.push.base import PushConsumerBase
 from rocketstream.client.consumer.push.calls import PushCalls
-from rocketstream.client.consumer.push.impl import PushConsumerImpl, start_push
+from rocketstream.client.consumer.push.impl import start_push
 from rocketstream.client.core.kinds import check_time
-from rocketstream.client.core.settings import PushConsumerSettings
-from rocketstream.client.instance.engine import Engine, loop_engine
 from rocketstream.client.instance.service_state import ServiceState
 from rocketstream.client.keywords import PushConsumerKeywords
 from rocketstream.model import MessageQueue, MessageSelector
@@ -63,8 +62,6 @@ class AsyncPushConsumer(PushConsumerBase, AsyncAdmin):
             clock=clock,
             **settings,
         )
-        self._engine: Engine | None = None
-        self._impl: PushConsumerImpl | None = None
         self._ended = asyncio.Event()
 
     @overload
@@ -97,18 +94,7 @@ class AsyncPushConsumer(PushConsumerBase, AsyncAdmin):
         if self._is_started_again():
             return
         plan = self._begin_start()
-        self.state = ServiceState.START_FAILED
-        engine: Engine | None = None
-        try:
-            engine = await loop_engine(self.config, self._clock)
-            impl = await start_push(engine.instance, plan)
-        except BaseException:
-            self.state = ServiceState.CREATE_JUST
-            if engine is not None and engine.release():
-                await engine.instance.close()
-            raise
-        self._engine, self._impl = engine, impl
-        self.state = ServiceState.RUNNING
+        await self._start_here(self.config, partial(start_push, plan))
 
     async def shutdown(self, await_ms: float | None = None) -> None:
         """Stop, so that nothing is lost and nothing finished is repeated.
@@ -117,20 +103,15 @@ class AsyncPushConsumer(PushConsumerBase, AsyncAdmin):
             await_ms: how long to wait for running listeners; by default
                 ``await_termination_ms_when_shutdown``. Coroutines that take longer are cancelled.
         """
-        if self.state is not ServiceState.RUNNING:
+        started = self._begin_shutdown()
+        if started is None:
             return
-        engine, impl = self._parts()
-        self.state = ServiceState.SHUTDOWN_ALREADY
         if await_ms is None:
             await_ms = self.settings.await_termination_ms_when_shutdown
         try:
-            await impl.shutdown(await_ms)
+            await self._end_here(started, started.machine.shutdown(await_ms))
         finally:
-            try:
-                if engine.release():
-                    await engine.instance.close()
-            finally:
-                self._ended.set()
+            self._ended.set()
 
     async def wait(self, timeout_ms: float | None = None) -> bool:
         """Wait until the consumer has been shut down; see ``rocketstream.PushConsumer.wait``.
@@ -167,7 +148,7 @@ class AsyncPushConsumer(PushConsumerBase, AsyncAdmin):
         """Consume a topic; see ``rocketstream.PushConsumer.subscribe``."""
         subscription = self._subscription(topic, expression, expression_type)
         if self.state is ServiceState.RUNNING:
-            await self._parts()[1].subscribe(subscription)
+            await self._machine.subscribe(subscription)
         self._subscriptions[subscription.topic] = subscription
 
     async def unsubscribe(self, topic: str) -> None:
@@ -175,15 +156,15 @@ class AsyncPushConsumer(PushConsumerBase, AsyncAdmin):
         name = self.config.with_namespace(topic)
         self._subscriptions.pop(name, None)
         if self.state is ServiceState.RUNNING:
-            await self._parts()[1].unsubscribe(name)
+            await self._machine.unsubscribe(name)
 
     def suspend(self) -> None:
         """Pull nothing more until ``resume``; messages already here are still consumed."""
-        self._running().suspend()
+        self._machine.suspend()
 
     def resume(self) -> None:
         """Pull again."""
-        self._running().resume()
+        self._machine.resume()
 
     def assigned_queues(self) -> list[MessageQueue]:
         """Return the queues this member has now, the retry topic's included."""
@@ -198,7 +179,7 @@ class AsyncPushConsumer(PushConsumerBase, AsyncAdmin):
         """
         if self._user_store is not None:
             return self._user_store
-        impl = self._running()
+        impl = self._machine
         return AsyncOffsetStoreView(impl.store, impl.instance.config)
 
     # --- what else upstream's class can be asked; see ``rocketstream.PushConsumer`` ---------------
@@ -225,18 +206,4 @@ class AsyncPushConsumer(PushConsumerBase, AsyncAdmin):
         return self._calls().admin
 
     def _calls(self) -> PushCalls:
-        return PushCalls(self._running())
-
-    def _apply(self, settings: PushConsumerSettings) -> None:
-        self._running().change(settings)
-
-    def _running(self) -> PushConsumerImpl:
-        if self.state is not ServiceState.RUNNING:
-            raise self._not_running()
-        return self._parts()[1]
-
-    def _parts(self) -> tuple[Engine, PushConsumerImpl]:
-        if self._engine is None or self._impl is None:
-            raise self._not_running()
-        self._engine.check_process()
-        return self._engine, self._impl
+        return PushCalls(self._machine)

@@ -15,7 +15,7 @@ from rocketstream.client.config import ClientConfig, client_config
 from rocketstream.client.consumer.listener import NO_LISTENER, Listener, listener_of
 from rocketstream.client.consumer.offsets.store import OffsetStore
 from rocketstream.client.consumer.offsets.user_store import checked_store
-from rocketstream.client.consumer.push.impl import PushPlan
+from rocketstream.client.consumer.push.impl import PushConsumerImpl, PushPlan
 from rocketstream.client.consumer.settings_of import settings_of
 from rocketstream.client.consumer.subscribing import subscription_of
 from rocketstream.client.core.allocate import AllocateMessageQueueStrategy
@@ -26,7 +26,8 @@ from rocketstream.client.hooks import (
     FilterHooks,
     FilterMessageHook,
 )
-from rocketstream.client.instance.service_state import ServiceState, StaysHere, not_running
+from rocketstream.client.instance.service_state import ServiceState
+from rocketstream.client.instance.started import Startable
 from rocketstream.client.instance.with_block import StartedByWith
 from rocketstream.client.instruments import INSTRUMENTS
 from rocketstream.client.trace.dispatcher import CONSUME
@@ -80,12 +81,15 @@ class Setting(Generic[T]):
         consumer._set(self._name, value)
 
 
-class PushConsumerBase(StartedByWith, StaysHere):
+class PushConsumerBase(StartedByWith, Startable[PushConsumerImpl]):
     """Settings, subscriptions and state; see ``rocketstream.PushConsumer`` for the arguments.
 
     Every setting is also an attribute. Before ``start`` it takes any value, ``start`` checks all of
     them in upstream's order; while running only those of ``CHANGEABLE`` can be changed.
     """
+
+    _kind = "PushConsumer"
+    _refusal = "The consumer service state not OK"
 
     message_model = Setting[MessageModel]()
     consume_from_where = Setting[ConsumeFromWhere]()
@@ -131,11 +135,10 @@ class PushConsumerBase(StartedByWith, StaysHere):
         )
         self.settings.check()
         self._user_store = checked_store(offset_store)
-        self.state = ServiceState.CREATE_JUST
+        self._create(clock)
         self.consume_hooks = ConsumeHooks()
         self.filter_hooks = FilterHooks()
         self._tracing.watch_consumption(self.consume_hooks)
-        self._clock = clock
         self._subscriptions: dict[str, SubscriptionData] = {}
         for topic, expression in (subscription or {}).items():
             data = self._subscription(topic, expression, EXPRESSION_TAG)
@@ -204,7 +207,11 @@ class PushConsumerBase(StartedByWith, StaysHere):
         self.settings = changed
 
     def _apply(self, settings: PushConsumerSettings) -> None:
-        raise self._not_running()
+        engine, impl = self._running()
+        if engine.thread is None:
+            impl.change(settings)
+        else:
+            engine.call_soon(impl.change, settings)
 
     def _lacks(self) -> str:
         lacks = [] if self._listener is not None else ["no listener"]
@@ -213,11 +220,7 @@ class PushConsumerBase(StartedByWith, StaysHere):
         return " and ".join(lacks)
 
     def _begin_start(self) -> PushPlan:
-        if self.state is not ServiceState.CREATE_JUST:
-            raise ClientStateError(
-                "The PushConsumer service state not OK, maybe started once, "
-                f"{self.state.value}; a client cannot be started again, create a new one"
-            )
+        self._check_new()
         self.settings.check(self._some_listener)
         self.config.name_servers()
         return PushPlan(
@@ -234,6 +237,3 @@ class PushConsumerBase(StartedByWith, StaysHere):
         if self._listener is None:
             raise ConfigurationError(f"{NO_LISTENER} (Java: messageListener is null)")
         return self._listener
-
-    def _not_running(self) -> ClientStateError:
-        return not_running("The consumer service state not OK", self.state)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
@@ -23,10 +24,8 @@ from rocketstream.client.consumer.offsets.store import OffsetStore
 from rocketstream.client.consumer.offsets.view import OffsetStoreView
 from rocketstream.client.consumer.push.base import PushConsumerBase
 from rocketstream.client.consumer.push.calls import PushCalls
-from rocketstream.client.consumer.push.impl import PushConsumerImpl, start_push
+from rocketstream.client.consumer.push.impl import start_push
 from rocketstream.client.core.kinds import check_time
-from rocketstream.client.core.settings import PushConsumerSettings
-from rocketstream.client.instance.engine import Engine, threaded_engine
 from rocketstream.client.instance.service_state import ServiceState
 from rocketstream.client.keywords import PushConsumerKeywords
 from rocketstream.errors import ClientStateError, ConfigurationError
@@ -95,10 +94,7 @@ class PushConsumer(PushConsumerBase, SyncAdmin):
             clock=clock,
             **settings,
         )
-        self._lock = threading.Lock()  # start and shutdown only
         self._ended = Latch()
-        self._engine: Engine | None = None
-        self._impl: PushConsumerImpl | None = None
 
     @overload
     def register_message_listener(
@@ -140,24 +136,13 @@ class PushConsumer(PushConsumerBase, SyncAdmin):
         """
         if self._is_started_again():
             return
-        with self._lock:
+        with self._turns:
             plan = self._begin_start()
             if plan.listener.is_async:
                 raise ConfigurationError(
                     "the listener is a coroutine function; use rocketstream.aio.PushConsumer"
                 )
-            self.state = ServiceState.START_FAILED
-            engine: Engine | None = None
-            try:
-                engine = threaded_engine(self.config, self._clock)
-                self._impl = engine.run(start_push(engine.instance, plan))
-            except BaseException:
-                self.state = ServiceState.CREATE_JUST
-                if engine is not None and engine.release():
-                    engine.close()
-                raise
-            self._engine = engine
-            self.state = ServiceState.RUNNING
+            self._start_threaded(self.config, partial(start_push, plan))
 
     def shutdown(self, await_ms: float | None = None) -> None:
         """Stop, so that nothing is lost and nothing finished is repeated.
@@ -170,23 +155,15 @@ class PushConsumer(PushConsumerBase, SyncAdmin):
             await_ms: how long to wait for running listeners; by default
                 ``await_termination_ms_when_shutdown``. Those that take longer are left behind.
         """
-        if self._engine is not None:
-            self._engine.check_process()
-        with self._lock:
-            if self.state is not ServiceState.RUNNING:
-                return
-            self.state = ServiceState.SHUTDOWN_ALREADY
-        engine, impl = self._parts()
+        started = self._begin_shutdown()
+        if started is None:
+            return
         if await_ms is None:
             await_ms = self.settings.await_termination_ms_when_shutdown
         try:
-            engine.run(impl.shutdown(await_ms, threading.get_ident()))
+            self._end_threaded(started, started.machine.shutdown(await_ms, threading.get_ident()))
         finally:
-            try:
-                if engine.release():
-                    engine.close()
-            finally:
-                self._ended.open()
+            self._ended.open()
 
     def wait(self, timeout_ms: float | None = None) -> bool:
         """Wait until the consumer has been shut down, by another thread or a signal handler.
@@ -244,7 +221,7 @@ class PushConsumer(PushConsumerBase, SyncAdmin):
         """
         subscription = self._subscription(topic, expression, expression_type)
         if self.state is ServiceState.RUNNING:
-            engine, impl = self._parts()
+            engine, impl = self._running()
             engine.run(impl.subscribe(subscription))
         self._subscriptions[subscription.topic] = subscription
 
@@ -253,7 +230,7 @@ class PushConsumer(PushConsumerBase, SyncAdmin):
         name = self.config.with_namespace(topic)
         self._subscriptions.pop(name, None)
         if self.state is ServiceState.RUNNING:
-            engine, impl = self._parts()
+            engine, impl = self._running()
             engine.run(impl.unsubscribe(name))
 
     def suspend(self) -> None:
@@ -280,7 +257,7 @@ class PushConsumer(PushConsumerBase, SyncAdmin):
         Raises:
             ClientStateError: not running.
         """
-        return PushCalls(self._running()[1]).assigned_queues()
+        return PushCalls(self._machine).assigned_queues()
 
     @property
     def offset_store(self) -> OffsetStore:
@@ -331,18 +308,3 @@ class PushConsumer(PushConsumerBase, SyncAdmin):
     def _call(self, call: Callable[[PushCalls], Coroutine[Any, Any, T]]) -> T:
         engine, impl = self._running()
         return engine.run(call(PushCalls(impl)))
-
-    def _apply(self, settings: PushConsumerSettings) -> None:
-        engine, impl = self._running()
-        engine.call_soon(impl.change, settings)
-
-    def _running(self) -> tuple[Engine, PushConsumerImpl]:
-        if self.state is not ServiceState.RUNNING:
-            raise self._not_running()
-        return self._parts()
-
-    def _parts(self) -> tuple[Engine, PushConsumerImpl]:
-        if self._engine is None or self._impl is None:
-            raise self._not_running()
-        self._engine.check_process()
-        return self._engine, self._impl

@@ -28,6 +28,7 @@ from rocketstream.client.consumer.queue_places import QueuePlaces
 from rocketstream.client.consumer.rebalance_impl import RebalanceImpl, RebalanceSettings
 from rocketstream.client.core.settings import PushConsumerSettings
 from rocketstream.client.hooks import ConsumeHooks, FilterHooks
+from rocketstream.client.instance.engine import Engine
 from rocketstream.client.instance.mq_client import MQClientInstance
 from rocketstream.client.trace.of_client import Tracing
 from rocketstream.errors import ConnectError
@@ -71,7 +72,7 @@ class PushPlan:
     tracing: Tracing = field(default_factory=Tracing)
 
 
-async def start_push(instance: MQClientInstance, plan: PushPlan) -> PushConsumerImpl:
+async def start_push(plan: PushPlan, engine: Engine) -> PushConsumerImpl:
     """Make a consumer and start it (C-111); what fails leaves nothing behind.
 
     Raises:
@@ -80,6 +81,7 @@ async def start_push(instance: MQClientInstance, plan: PushPlan) -> PushConsumer
         BrokerError: a broker refuses a subscription.
         ConnectError: no name server answered.
     """
+    instance = engine.instance
     group = instance.config.with_namespace(plan.settings.consumer_group)
     plan = replace(plan, settings=replace(plan.settings, consumer_group=group))
     model = plan.settings.message_model
