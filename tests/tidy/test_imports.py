@@ -389,10 +389,8 @@ def test_spark_package_is_thin() -> None:
 
 
 def _imported(module: Module, known: set[str]) -> set[str]:
-    """Return the modules of ours a module loads when it is loaded."""
-    found = {
-        (line, name) for line, name, typing in module.imports() if name in known and not typing
-    }
+    """Return the modules of ours a module knows, if only to annotate what it is given."""
+    found = {(line, name) for line, name, _ in module.imports() if name in known}
     # ``from package import module`` names both; the package itself is not what is wanted.
     packages = {(line, name.rpartition(".")[0]) for line, name in found}
     return {name for _, name in found - packages}
