@@ -68,6 +68,7 @@ def main(system: str, store: str) -> None:
     import tempfile
 
     assert all((asyncio, concurrent.futures, multiprocessing, shutil, subprocess, tempfile))
+    asyncio.new_event_loop().close()  # 3.14 asks for the system only when the first is made
     take_away(system)
     from rocketstream import Message, Producer, PullConsumer
     from rocketstream.errors import StoreLockedError
