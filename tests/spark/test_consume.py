@@ -148,9 +148,9 @@ def test_a_condition_selects_and_every_tool_sees_it(
         consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
         consume_thread_max=2,
     )
+    with ThreadPoolExecutor(1) as other:
+        other.submit(consumer.start).result()
     with consumer, Admin(soon.namesrv_addr) as admin:
-        with ThreadPoolExecutor(1) as other:
-            other.submit(consumer.start).result()
         assert sorted(notes.wait_for(3, consumer.query)) == [(2, 0), (3, 0), (3, 1)]
         seen = {each.topic: each for each in admin.group_connections("pricing").subscriptions}
     assert seen["prices"].expression == "price >= 2"
