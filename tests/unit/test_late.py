@@ -170,7 +170,14 @@ def made_late() -> Iterator[type]:
     for room in ("admin", "cli", "client", "protocol", "transport"):
         package = importlib.import_module(f"rocketstream.{room}")
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            for value in vars(importlib.import_module(module.name)).values():
+            try:
+                members = vars(importlib.import_module(module.name))
+            except ModuleNotFoundError as error:
+                # A package that this Python has not, such as opentelemetry or click.
+                if (error.name or "").startswith("rocketstream"):
+                    raise
+                continue
+            for value in members.values():
                 if isinstance(value, type) and value.__module__ == module.name:
                     yield value
 
