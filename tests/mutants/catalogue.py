@@ -81,8 +81,10 @@ MUTANTS = (
         "an offset query that fails means the end of the queue",
         "clustering",
         AHEAD,
-        (f"{CLIENT}.consumer.rebalance_impl",
+        (f"{CLIENT}.consumer.queue_places",
          "        stored = await self._store.read_store(mq)\n",
+         "        from asyncio import sleep\n"
+         "        from rocketstream.errors import RocketMQError\n"
          "        try:\n"
          "            stored = await self._store.read_store(mq)\n"
          "        except RocketMQError:\n"
@@ -91,7 +93,7 @@ MUTANTS = (
          "                try:\n"
          "                    return await self._instance.api.max_offset(address, mq)\n"
          "                except RocketMQError:\n"
-         "                    await asyncio.sleep(0.1)\n"),
+         "                    await sleep(0.1)\n"),
     ),
     _mutant(
         "one-too-far",
