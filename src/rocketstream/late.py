@@ -32,9 +32,13 @@ class Attribute:
         self._cls, self._name, self._compute = cls, name, compute
         setattr(cls, name, self)
 
-    def __get__(self, instance: object, owner: type | None = None) -> Any:
+    def made(self) -> Any:
+        """Compute the attribute, put it into the class and return it as it stands there."""
         setattr(self._cls, self._name, self._compute())
-        made = self._cls.__dict__[self._name]
+        return self._cls.__dict__[self._name]
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        made = self.made()
         bind = getattr(type(made), "__get__", None)
         return made if bind is None else bind(made, instance, owner)
 

@@ -5,6 +5,7 @@ Law: the only module that knows lz4 and zstandard; both are optional (wire-and-s
 
 from __future__ import annotations
 
+import contextlib
 import zlib
 from typing import Any, Final
 
@@ -18,6 +19,13 @@ _ZSTD_PIECE_BYTES: Final = 1024
 
 _ZLIB_OLD: Final = 0
 """Type bits of producers before 4.9.4, which knew only zlib."""
+
+
+def load_codecs() -> None:
+    """Import the codecs that are installed, where a first message is no time to do so."""
+    for load in (_lz4_frame, _zstandard):
+        with contextlib.suppress(NotSupportedError):
+            load()
 
 
 def compress(body: bytes, type: str = "ZLIB", level: int = 5) -> tuple[bytes, int]:

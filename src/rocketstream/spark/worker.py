@@ -13,6 +13,7 @@ import types
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
+from rocketstream.protocol.compression import load_codecs
 from rocketstream.spark.connections import new_pool
 from rocketstream.spark.options import ConnectOptions
 from rocketstream.spark.tls import tls_settings
@@ -83,6 +84,7 @@ def _import_late_ones() -> None:
     arrow: Any = sys.modules.get("pyarrow")
     if arrow is not None:
         arrow.array([0])
+    load_codecs()
     # What a socket does with the name of a host.
     "host".encode("idna")
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 from pyspark import cloudpickle
 
 import rocketstream
+from rocketstream import late
 
 _PACKAGE: Final = "rocketstream"
 """By name: a function that travels by value takes a module it mentions along, with all in it.
@@ -27,18 +28,29 @@ def ship_by_value() -> None:
 
 
 def make_constants_picklable() -> None:
-    """Teach Spark's pickler about compiled struct formats and caching functions.
+    """Teach Spark's pickler about compiled struct formats, caching functions, late methods.
 
-    Both occur as constants of our modules; users keep connections in caching functions. Called in
+    All occur as constants of our modules; users keep connections in caching functions. Called in
     every process that pickles the source again, as the planner does for the executors.
     """
     table = cloudpickle.CloudPickler.dispatch_table
     table[struct.Struct] = _reduce_struct
     table[functools._lru_cache_wrapper] = _reduce_cached
+    table[late.Attribute] = _reduce_late
 
 
 def _reduce_struct(compiled: struct.Struct) -> tuple[type[struct.Struct], tuple[str]]:
     return struct.Struct, (compiled.format,)
+
+
+def _reduce_late(attribute: late.Attribute) -> tuple[Any, tuple[Any]]:
+    """What is made of fields has to be made here: ``dataclasses`` tells a field without a default
+    by one object, which on the other side would be another."""
+    return _itself, (attribute.made(),)
+
+
+def _itself(made: Any) -> Any:
+    return made
 
 
 def _reduce_cached(cached: Any) -> Any:
