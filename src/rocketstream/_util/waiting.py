@@ -11,8 +11,11 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Final
 
-_SLICE_S: Final = 0.1 if sys.platform == "win32" else threading.TIMEOUT_MAX
-"""Windows tells a waiting thread of Ctrl-C only when its wait is over."""
+_SLICE_S: Final = 0.1 if sys.platform == "win32" else 1.0
+"""Windows tells a waiting thread of Ctrl-C only when its wait is over. Elsewhere a signal ends the
+wait, but not one that comes in the moment between Python's last look for signals and the system's
+call, nor one the system gives to another thread: its handler runs after this.
+"""
 
 
 def wait_until(

@@ -14,7 +14,8 @@ from types import FrameType
 from rocketstream.cli import interrupts
 
 _ENDING = (signal.SIGINT, signal.SIGTERM)
-_LOOK_S = 3_600.0
+_LOOK_S = 1.0
+"""A signal that comes just before the wait begins does not end it: see ``_util.waiting``."""
 
 
 @contextmanager
@@ -33,7 +34,6 @@ def until_signal() -> Iterator[Callable[[], None]]:
     before = {number: signal.signal(number, end) for number in _ENDING}
 
     def wait() -> None:
-        # A wait without a bound cannot be interrupted everywhere.
         while not ended.wait(_LOOK_S):
             continue
 
