@@ -309,11 +309,7 @@ def test_trace_is_complete_after_shutdown(cluster: Cluster, names: Names) -> Non
     )
     with producer:
         sent = {producer.send(message).msg_id for message in numbered(names.topic, range(50))}
-    records = [
-        record
-        for message in trace_messages(cluster, topic)
-        for record in decode_trace(message.body.decode())
-    ]
-    assert {record.msg_id for record in records} == sent
+    # All of it is acknowledged by now; a broker shows what it stored a moment later.
+    wait_records(cluster, topic, lambda found: {record.msg_id for record in found} == sent)
     with pytest.raises(ClientStateError):
         producer.send(Message(names.topic, b"x"))
