@@ -92,7 +92,11 @@ def test_nobody_else_writes_while_a_line_is_written(
 
     write, refused = os.write, []
 
+    this_thread = threading.get_ident()
+
     def look_and_write(handle: int, data: bytes) -> int:
+        if threading.get_ident() != this_thread:  # a server that another test keeps running
+            return write(handle, data)
         with audit.path.open() as other:
             try:
                 fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -123,7 +123,9 @@ class Jobs:
 @pytest.fixture
 def hand(monkeypatch: pytest.MonkeyPatch) -> Hand:
     made = Hand()
-    monkeypatch.setattr(asyncio, "get_running_loop", lambda: made)
+    # In this module only: servers that other tests keep running ask asyncio for their own loops.
+    own = SimpleNamespace(**{**vars(asyncio), "get_running_loop": lambda: made})
+    monkeypatch.setattr(pool, "asyncio", own)
     monkeypatch.setattr(pool, "process_cpu_ms", lambda: 0.0)
     return made
 
