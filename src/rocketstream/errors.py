@@ -303,6 +303,21 @@ class OffsetNotFoundError(BrokerError):
     condition = "OFFSET_NOT_FOUND"
 
 
+class LiteTopicQuotaError(BrokerError):
+    """Code 2017: the broker has as many lite topics as it may; the message is not stored."""
+
+    condition = "LITE_TOPIC_QUOTA"
+
+
+class LiteSubscriptionQuotaError(BrokerError):
+    """Code 2018: the broker's clients together have subscribed as many lite topics as they may.
+
+    Unsubscribe what is not needed, or raise the broker's ``maxLiteSubscriptionCount``.
+    """
+
+    condition = "LITE_SUBSCRIPTION_QUOTA"
+
+
 class ConsumerNotOnlineError(BrokerError):
     """Code 206: no member of the group is connected."""
 
@@ -316,6 +331,8 @@ _BROKER_ERRORS: dict[int, type[BrokerError]] = {
     17: TopicNotExistError,
     22: OffsetNotFoundError,
     206: ConsumerNotOnlineError,
+    2017: LiteTopicQuotaError,
+    2018: LiteSubscriptionQuotaError,
 }
 
 

@@ -48,6 +48,12 @@ MESSAGE_BODY_BYTES_MAX: Final = 4 * 1024 * 1024
 PROPERTIES_BYTES_MAX: Final = 32_767
 TOPIC_CHARS_MAX: Final = 127
 GROUP_CHARS_MAX: Final = 255
+LITE_TOPIC_CHARS_MAX: Final = 64
+"""Characters of a lite topic's name: what Apache's 5.5 proxy and clients accept unless told."""
+LITE_NAMES_PER_REQUEST: Final = 5_000
+"""Lite topics told to a broker in one request where more can follow; 0.4 MB of JSON at most."""
+LITE_POP_MESSAGES_MAX: Final = 32
+"""Messages of one answer with messages of lite topics; brokers refuse to be asked for more."""
 BATCH_MESSAGES_MAX: Final = 16_384
 """Messages of one batch."""
 BATCH_STORED_BYTES_MAX: Final = 8 * 1024 * 1024

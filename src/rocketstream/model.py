@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import enum
 import reprlib
+import string
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from rocketstream import limits
 from rocketstream.errors import ConfigurationError
 from rocketstream.late import dataclass
 
@@ -19,6 +21,7 @@ PROPERTY_TAGS = "TAGS"
 PROPERTY_DELAY = "DELAY"
 PROPERTY_WAIT = "WAIT"
 PROPERTY_UNIQ_KEY = "UNIQ_KEY"
+PROPERTY_LITE_TOPIC = "__LITE_TOPIC"
 PROPERTY_TIMER_DELAY_SEC = "TIMER_DELAY_SEC"
 PROPERTY_TIMER_DELAY_MS = "TIMER_DELAY_MS"
 PROPERTY_TIMER_DELIVER_MS = "TIMER_DELIVER_MS"
@@ -33,12 +36,13 @@ RESERVED_PROPERTIES = frozenset(
         "CORRELATION_ID", "REPLY_TO_CLIENT", "TTL", "ARRIVE_TIME", "PUSH_REPLY_TIME", "CLUSTER",
         "MSG_TYPE", "INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET", "EXTEND_UNIQ_INFO",
         "__transactionId__", PROPERTY_TIMER_DELAY_SEC, PROPERTY_TIMER_DELAY_MS,
-        PROPERTY_TIMER_DELIVER_MS,
+        PROPERTY_TIMER_DELIVER_MS, PROPERTY_LITE_TOPIC,
     }
 )  # fmt: skip
 """Names user code may not set (C-98, C-629)."""
 
 _BODY_BYTES_SHOWN_MAX = 32
+_LITE_TOPIC_CHARACTERS = frozenset(string.ascii_letters + string.digits + "%|_-")
 _PROPERTIES_SHOWN_MAX = 8
 
 TIMER_PROPERTIES = frozenset(
@@ -140,12 +144,16 @@ class Message:
         delay_time_sec: deliver so many seconds after it is stored; a broker of 5.0 or later.
         delay_time_ms: the same in milliseconds.
         deliver_time_ms: deliver at this time, ms since 1970; a broker of 5.0 or later.
+        lite_topic: which lite topic below ``topic`` it goes to; 1 to 64 characters of
+            ``[%|a-zA-Z0-9_-]``. It exists as soon as something is sent to it; ``topic`` must be of
+            the kind LITE, on brokers from 5.5 on. Neither delayed nor in a transaction nor a batch.
         wait_store_msg_ok: whether the answer waits until the message is flushed and replicated as
             the broker's settings say, not only stored (upstream's ``waitStoreMsgOK``, C-476).
 
     Raises:
         ConfigurationError: an argument of another type, a property that cannot be set, more than
-            one of the ways to delay, or a time that is not a positive whole number.
+            one of the ways to delay, a time that is not a positive whole number, a name that is
+            none of a lite topic, or one together with a delay.
     """
 
     __slots__ = ("body", "flag", "properties", "topic")
@@ -163,6 +171,7 @@ class Message:
         delay_time_sec: int = 0,
         delay_time_ms: int = 0,
         deliver_time_ms: int = 0,
+        lite_topic: str | None = None,
         wait_store_msg_ok: bool = True,
     ) -> None:
         # One comparison each where all is usual: every send makes a message.
@@ -190,6 +199,8 @@ class Message:
             own[PROPERTY_DELAY] = str(_whole("delay_level", delay_level))
         if delay_time_sec or delay_time_ms or deliver_time_ms:
             self._set_timer(delay_level, delay_time_sec, delay_time_ms, deliver_time_ms)
+        if lite_topic is not None:
+            self._set_lite_topic(lite_topic)
         if properties:
             if not isinstance(properties, Mapping):
                 raise _wrong("properties", properties, "a dict of str to str")
@@ -214,6 +225,12 @@ class Message:
                     f"{name} must be a positive whole number, not {value!r}", value=value
                 )
             self.properties[name] = str(value)
+
+    def _set_lite_topic(self, name: str) -> None:
+        check_lite_topic(name)
+        if self.is_timed or self.delay_level:
+            raise ConfigurationError("a message of a lite topic cannot be delayed", lite_topic=name)
+        self.properties[PROPERTY_LITE_TOPIC] = name
 
     def put_user_property(self, name: str, value: str) -> None:
         """Set a user property.
@@ -246,6 +263,11 @@ class Message:
     def keys(self) -> str | None:
         """The keys as one string separated by spaces, or None."""
         return self.properties.get(PROPERTY_KEYS)
+
+    @property
+    def lite_topic(self) -> str | None:
+        """The lite topic it goes to, or None."""
+        return self.properties.get(PROPERTY_LITE_TOPIC)
 
     @property
     def delay_level(self) -> int:
@@ -291,6 +313,21 @@ def shown_body(body: object) -> str:
         return reprlib.repr(body)
     first = bytes(body[:_BODY_BYTES_SHOWN_MAX])
     return repr(first) if len(first) == len(body) else f"{first!r}... {len(body)} bytes"
+
+
+def check_lite_topic(name: object) -> None:
+    """Check the name of a lite topic.
+
+    Raises:
+        ConfigurationError: not a str of 1 to 64 characters of ``[%|a-zA-Z0-9_-]``.
+    """
+    most = limits.LITE_TOPIC_CHARS_MAX
+    if (
+        not isinstance(name, str)
+        or not 0 < len(name) <= most
+        or not _LITE_TOPIC_CHARACTERS.issuperset(name)
+    ):
+        raise _wrong("lite_topic", name, f"a str of 1 to {most} characters of [%|a-zA-Z0-9_-]")
 
 
 def _text(name: str, given: object) -> str:

@@ -30,6 +30,9 @@ from rocketstream.protocol.bodies import (
     GroupList,
     HeartbeatData,
     KVTable,
+    LiteOffsetData,
+    LiteSubscriptionCtlRequestBody,
+    LiteSubscriptionData,
     LockBatchRequestBody,
     LockBatchResponseBody,
     OffsetMovedEvent,
@@ -227,6 +230,23 @@ SAMPLES: list[tuple[Body, str]] = [
     (
         GetConsumerStatusBody({}, {CLIENT: {MQ0: 6}}),
         '{"consumerTable":{"10.0.0.9@4242":{' + MQ0_TEXT + ':6}},"messageQueueTable":{}}',
+    ),
+    (
+        LiteSubscriptionCtlRequestBody(
+            [
+                LiteSubscriptionData(
+                    "PARTIAL_ADD", "c", "g", {"b", "a"}, LiteOffsetData("POLICY", 1), "T"
+                )
+            ]
+        ),
+        # written by Apache's 5.5.0
+        '{"subscriptionSet":[{"action":"PARTIAL_ADD","clientId":"c","group":"g","liteTopicSet":'
+        '["a","b"],"offsetOption":{"type":"POLICY","value":1},"topic":"T","version":0}]}',
+    ),
+    (
+        LiteSubscriptionData("COMPLETE_REMOVE", "c", "g", set(), None, "T"),
+        '{"action":"COMPLETE_REMOVE","clientId":"c","group":"g","liteTopicSet":[],"topic":"T",'
+        '"version":0}',
     ),
     (KVTable({"k": "v"}), '{"table":{"k":"v"}}'),
     (GroupList({"cg"}), '{"groupList":["cg"]}'),

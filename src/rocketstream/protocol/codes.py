@@ -202,6 +202,11 @@ class RequestCode(enum.IntEnum):
     QUERY_ASSIGNMENT = 400
     GET_BROKER_MEMBER_GROUP = 901
     BROKER_HEARTBEAT = 904
+    ACK_MESSAGE = 200051
+    CHANGE_MESSAGE_INVISIBLETIME = 200053
+    POP_LITE_MESSAGE = 200070
+    LITE_SUBSCRIPTION_CTL = 200071
+    NOTIFY_UNSUBSCRIBE_LITE = 200073
 
 
 class ResponseCode(enum.IntEnum):
@@ -231,6 +236,7 @@ class ResponseCode(enum.IntEnum):
     SUBSCRIPTION_GROUP_NOT_EXIST = 26
     FILTER_DATA_NOT_EXIST = 27
     FILTER_DATA_NOT_LATEST = 28
+    INVALID_PARAMETER = 29
     TRANSACTION_SHOULD_COMMIT = 200
     TRANSACTION_SHOULD_ROLLBACK = 201
     TRANSACTION_STATE_UNKNOW = 202
@@ -244,7 +250,19 @@ class ResponseCode(enum.IntEnum):
     DELETE_ACL_CONFIG_FAILED = 210
     UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED = 211
     FLOW_CONTROL = 215
+    ILLEGAL_OPERATION = 604
     GO_AWAY = 1500
+    LMQ_QUOTA_EXCEEDED = 2017
+    LITE_SUBSCRIPTION_QUOTA_EXCEEDED = 2018
+
+
+class PopAnswer:
+    """Answers to requests for messages of lite topics; 4.9 has other meanings for two of them."""
+
+    FOUND: Final = 0
+    NOT_FOUND: Final = 19
+    POLLING_FULL: Final = 209
+    POLLING_TIMEOUT: Final = 210
 
 
 class PullSysFlag:

@@ -20,6 +20,7 @@ from rocketstream.protocol.properties import (
     PROPERTY_CONSUME_START_TIME,
     PROPERTY_DELAY,
     PROPERTY_KEYS,
+    PROPERTY_LITE_TOPIC,
     PROPERTY_TAGS,
     PROPERTY_TRAN_MSG,
     PROPERTY_UNIQ_KEY,
@@ -271,6 +272,11 @@ class MessageExt:
     def keys(self) -> str | None:
         """The keys as one string separated by spaces, or None."""
         return self._found(PROPERTY_KEYS, _KEYS_MARK)
+
+    @property
+    def lite_topic(self) -> str | None:
+        """The lite topic it was sent to, or None."""
+        return self.properties.get(PROPERTY_LITE_TOPIC)
 
     @property
     def delay_level(self) -> int:

@@ -78,7 +78,7 @@ def mark_half(message: Message, group: str) -> None:
     """Make a message the half of a transaction; a delay level is dropped (C-420, C-483).
 
     Raises:
-        MessageInvalidError: it is to be delivered at a time of its own.
+        MessageInvalidError: it is to be delivered at a time of its own, or to a lite topic.
     """
     if not isinstance(message, Message):
         raise MessageInvalidError(f"a rocketstream.Message is sent, not {message!r}")
@@ -86,6 +86,12 @@ def mark_half(message: Message, group: str) -> None:
         raise MessageInvalidError(
             "a message of a transaction is delivered when it is committed; it cannot have a "
             "delivery time of its own",
+            topic=message.topic,
+        )
+    if message.lite_topic is not None:
+        raise MessageInvalidError(
+            "a message of a lite topic cannot be in a transaction: it would be consumed before it "
+            "is committed",
             topic=message.topic,
         )
     message.properties.pop(PROPERTY_DELAY, None)

@@ -43,7 +43,14 @@ from rocketstream.errors import (
     FlushTimeoutError,
     MessageInvalidError,
 )
-from rocketstream.model import Message, MessageQueue, SendResult, SendStatus
+from rocketstream.model import (
+    PROPERTY_LITE_TOPIC,
+    Message,
+    MessageQueue,
+    SendResult,
+    SendStatus,
+)
+from rocketstream.protocol.lite import lite_queue_index
 from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.settings import unknown_setting
 
@@ -269,11 +276,19 @@ def target_of(
     """Return where a message is to go, checking that only one way is named.
 
     Raises:
-        ConfigurationError: more than one way, a key that is no text, or what is no queue.
+        ConfigurationError: more than one way, a key that is no text, what is no queue, or a way
+            named for a message of a lite topic.
         MessageInvalidError: the queue belongs to another topic (C-469).
     """
     if queue is None and selector is None and sharding_key is None:
+        if type(message) is Message and PROPERTY_LITE_TOPIC in message.properties:
+            return _lite_target(message.properties[PROPERTY_LITE_TOPIC])
         return ANY_QUEUE
+    if isinstance(message, Message) and message.lite_topic is not None:
+        raise ConfigurationError(
+            "a message of a lite topic goes to the queue its name belongs to; leave "
+            "message_queue, selector and sharding_key out"
+        )
     if (queue is not None) + (selector is not None) + (sharding_key is not None) > 1:
         raise ConfigurationError("give one of message_queue, selector, sharding_key, not several")
     if queue is not None:
@@ -305,6 +320,11 @@ def target_of(
         return chosen
 
     return SendTarget(pick=pick)
+
+
+def _lite_target(name: str) -> SendTarget:
+    """Return the queue whose broker takes a lite topic for its own."""
+    return SendTarget(pick=lambda queues: queues[lite_queue_index(name, len(queues))])
 
 
 def joined(results: Sequence[SendResult]) -> SendResult:

@@ -21,6 +21,7 @@ from rocketstream.errors import (
 )
 from rocketstream.model import (
     PROPERTY_DELAY,
+    PROPERTY_LITE_TOPIC,
     PROPERTY_UNIQ_KEY,
     PROPERTY_WAIT,
     Message,
@@ -33,6 +34,7 @@ from rocketstream.protocol.codes import RequestCode, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.compression import compress
 from rocketstream.protocol.headers import SendMessageRequestHeader, SendMessageResponseHeader
+from rocketstream.protocol.lite import lite_queue_name
 from rocketstream.protocol.names import (
     DEFAULT_REGION,
     RETRY_PREFIX,
@@ -40,6 +42,7 @@ from rocketstream.protocol.names import (
     is_not_allowed_send_topic,
 )
 from rocketstream.protocol.properties import (
+    PROPERTY_INNER_MULTI_DISPATCH,
     PROPERTY_MAX_RECONSUME_TIMES,
     PROPERTY_MSG_REGION,
     PROPERTY_MSG_TYPE,
@@ -302,6 +305,9 @@ class MessagePreparer:
         sys_flag = 0
         if len(body) >= settings.compress_msg_body_over_howmuch:
             body, sys_flag = compress(body, settings.compress_type, settings.compress_level)
+        if PROPERTY_LITE_TOPIC in properties:
+            queue = lite_queue_name(topic, properties[PROPERTY_LITE_TOPIC])
+            properties[PROPERTY_INNER_MULTI_DISPATCH] = queue
         text = _properties_text(properties)
         prepared = self.prepared_type(
             settings, topic, body, text, msg_id, now, message.flag, sys_flag
@@ -400,6 +406,8 @@ class MessagePreparer:
                 raise _bad_batch("wait_store_msg_ok of its messages must be the same")
             if message.properties.get(PROPERTY_DELAY, "0") != "0" or message.is_timed:
                 raise _bad_batch("delayed messages are not supported in a batch")
+            if PROPERTY_LITE_TOPIC in message.properties:
+                raise _bad_batch("messages of lite topics are not supported in a batch")
             if message.properties.get(PROPERTY_TRAN_MSG) is not None:
                 raise _bad_batch("transactional messages are not supported in a batch")
         if first.topic.startswith(RETRY_PREFIX):

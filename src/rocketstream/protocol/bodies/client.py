@@ -117,3 +117,42 @@ class LockBatchResponseBody(Body):
     """Answer to code 41: the queues the client holds now."""
 
     lock_ok_mq_set: set[MessageQueue] = field(default_factory=set)
+
+
+LITE_ACTIONS = enumeration(
+    "PARTIAL_ADD", "PARTIAL_ADD", "PARTIAL_REMOVE", "COMPLETE_ADD", "COMPLETE_REMOVE"
+)
+LITE_OFFSETS = enumeration("POLICY", "POLICY", "OFFSET", "TAIL_N", "TIMESTAMP")
+
+
+@body(kind="type")
+class LiteOffsetData(Body):
+    """Where a group is to go on in lite topics; see ``client.core.lite_offsets``."""
+
+    kind: str = field(default="POLICY", metadata=coded(LITE_OFFSETS))
+    value: int = 0
+
+
+@body()
+class LiteSubscriptionData(Body):
+    """Lite topics that a client adds to those it has, takes away, or has from now on.
+
+    ``version`` is read by brokers, and so far for nothing.
+    """
+
+    action: str = field(default="PARTIAL_ADD", metadata=coded(LITE_ACTIONS))
+    client_id: str = ""
+    group: str = ""
+    lite_topic_set: set[str] = field(default_factory=set)
+    offset_option: LiteOffsetData | None = field(default=None, metadata=coded(bean(LiteOffsetData)))
+    topic: str = ""
+    version: int = 0
+
+
+@body()
+class LiteSubscriptionCtlRequestBody(Body):
+    """Code 200071."""
+
+    subscription_set: list[LiteSubscriptionData] = field(
+        default_factory=list, metadata=coded(list_of(bean(LiteSubscriptionData)))
+    )

@@ -42,6 +42,14 @@ from rocketstream.protocol.headers.group import (
     UnregisterClientRequestHeader,
     UnregisterClientResponseHeader,
 )
+from rocketstream.protocol.headers.lite import (
+    AckMessageRequestHeader,
+    ChangeInvisibleTimeRequestHeader,
+    ChangeInvisibleTimeResponseHeader,
+    NotifyUnsubscribeLiteRequestHeader,
+    PopLiteMessageRequestHeader,
+    PopLiteMessageResponseHeader,
+)
 from rocketstream.protocol.headers.pull import (
     GetEarliestMsgStoretimeRequestHeader,
     GetEarliestMsgStoretimeResponseHeader,
@@ -90,6 +98,12 @@ from rocketstream.protocol.headers.send import (
 )
 
 __all__ = [
+    "AckMessageRequestHeader",
+    "ChangeInvisibleTimeRequestHeader",
+    "ChangeInvisibleTimeResponseHeader",
+    "NotifyUnsubscribeLiteRequestHeader",
+    "PopLiteMessageRequestHeader",
+    "PopLiteMessageResponseHeader",
     "AddWritePermOfBrokerRequestHeader",
     "AddWritePermOfBrokerResponseHeader",
     "CheckTransactionStateRequestHeader",
