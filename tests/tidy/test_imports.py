@@ -23,7 +23,7 @@ ALLOWED: dict[str, set[str]] = {
     "errors": {"limits"},
     "late": set(),
     "limits": set(),
-    "model": {"errors", "late"},
+    "model": {"errors", "late", "limits"},
     "settings": {"errors", "late"},
     "_util": {"errors", "limits"},
     "protocol": GROUND - {"_util"},
