@@ -1,29 +1,67 @@
 """Planting a defect in this process, before the product is imported.
 
-Law: the files are left alone; what is imported differs from them in the texts of one mutant.
+Law: the files are left alone; only what is imported differs from them.
 """
 
 from __future__ import annotations
 
+import ast
+import functools
 import importlib.machinery
 import importlib.util
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import CodeType, ModuleType
 
 from tests.mutants.catalogue import Edit, Mutant
 
+# From a module's source to what is compiled instead of it.
+Rewrite = Callable[[str], str | ast.Module]
 
-class _EditedLoader(importlib.machinery.SourceFileLoader):
-    """Compiles a module's source with its edits; never reads or writes byte code."""
 
-    edits: Sequence[Edit] = ()
+class _RewritingLoader(importlib.machinery.SourceFileLoader):
+    """Compiles a module's source rewritten; never reads or writes byte code."""
+
+    rewrite: Rewrite
 
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)
-        text = edited(Path(path).read_text(encoding="utf-8"), self.edits)
-        return compile(text, path, "exec", dont_inherit=True)
+        source = self.rewrite(Path(path).read_text(encoding="utf-8"))
+        return compile(source, path, "exec", dont_inherit=True)
+
+
+class _Finder:
+    """Finds the changed modules before anybody else does."""
+
+    def __init__(self, changes: Mapping[str, Rewrite]) -> None:
+        self._changes = changes
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Return how a changed module is loaded; None for every other."""
+        if name not in self._changes:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path)
+        if spec is None or spec.origin is None:
+            return None
+        loader = _RewritingLoader(name, spec.origin)
+        loader.rewrite = self._changes[name]
+        return importlib.util.spec_from_file_location(name, spec.origin, loader=loader)
+
+
+def plant_changes(
+    changes: Mapping[str, Rewrite], late: str = "imported before the defect was planted"
+) -> None:
+    """Have every import from now on of the modules named see their source rewritten.
+
+    Raises:
+        RuntimeError: some were imported before; ``late`` says so after their names.
+    """
+    if early := [module for module in changes if module in sys.modules]:
+        raise RuntimeError(f"{', '.join(early)} {late}")
+    sys.meta_path.insert(0, _Finder(changes))
 
 
 def edited(text: str, edits: Sequence[Edit]) -> str:
@@ -42,37 +80,18 @@ def edited(text: str, edits: Sequence[Edit]) -> str:
     return text
 
 
-class _Finder:
-    """Finds the modules of one mutant before anybody else does."""
-
-    def __init__(self, mutant: Mutant) -> None:
-        self._modules = {edit.module for edit in mutant.edits}
-        self._mutant = mutant
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        """Return how an edited module is loaded; None for every other."""
-        if name not in self._modules:
-            return None
-        spec = importlib.machinery.PathFinder.find_spec(name, path)
-        if spec is None or spec.origin is None:
-            return None
-        loader = _EditedLoader(name, spec.origin)
-        loader.edits = [edit for edit in self._mutant.edits if edit.module == name]
-        return importlib.util.spec_from_file_location(name, spec.origin, loader=loader)
-
-
 def plant(mutant: Mutant) -> None:
     """Have every import from now on see the defect.
 
     Raises:
         RuntimeError: a module of it was imported before.
     """
-    early = [edit.module for edit in mutant.edits if edit.module in sys.modules]
-    if early:
-        raise RuntimeError(f"{', '.join(early)} imported before the defect was planted")
-    sys.meta_path.insert(0, _Finder(mutant))
+    by_module: dict[str, list[Edit]] = {}
+    for edit in mutant.edits:
+        by_module.setdefault(edit.module, []).append(edit)
+    plant_changes(
+        {name: functools.partial(edited, edits=edits) for name, edits in by_module.items()}
+    )
 
 
 def source_of(module: str) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.mutants.__main__ import find, table
 from tests.mutants.catalogue import MUTANTS, Edit, Mutant
-from tests.mutants.plant import edited, source_of
+from tests.mutants.plant import edited, plant_changes, source_of
 
 QUICK = ("commit-the-largest", "suspend-means-done", "rollback-means-commit")
 
@@ -30,6 +30,11 @@ def test_there_are_twenty_mutants_with_names_of_their_own() -> None:
 def test_a_text_that_stands_twice_is_no_place_for_a_mutant() -> None:
     with pytest.raises(ValueError, match="2 times 'a'"):
         edited("a a", [Edit("m", "a", "b")])
+
+
+def test_what_was_imported_already_cannot_be_planted() -> None:
+    with pytest.raises(RuntimeError, match="ast imported before the defect was planted"):
+        plant_changes({"ast": str})
 
 
 @pytest.mark.slow

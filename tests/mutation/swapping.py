@@ -6,16 +6,14 @@ Law: the files are left alone.
 from __future__ import annotations
 
 import gc
-import importlib.machinery
-import importlib.util
 import json
 import os
-import sys
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType, FunctionType
 
+from tests.mutants.plant import plant_changes
 from tests.mutation.changes import Change, changed
 
 VARIABLE = "ROCKETSTREAM_MUTANT"
@@ -58,46 +56,15 @@ def _key(code: CodeType) -> Key:
     return code.co_qualname, code.co_firstlineno, column if "<" in code.co_name else None
 
 
-class _Loader(importlib.machinery.SourceFileLoader):
-    """Compiles a module with one change; never reads or writes byte code."""
-
-    number = 0
-
-    def get_code(self, fullname: str) -> CodeType:
-        path = self.get_filename(fullname)
-        tree = changed(Path(path).read_text(encoding="utf-8"), self.number)
-        return compile(tree, path, "exec", dont_inherit=True)
-
-
-class _Finder:
-    """Finds the changed module before anybody else does."""
-
-    def __init__(self, module: str, number: int) -> None:
-        self._module, self._number = module, number
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        """Return how the changed module is loaded; None for every other."""
-        if name != self._module:
-            return None
-        spec = importlib.machinery.PathFinder.find_spec(name, path)
-        if spec is None or spec.origin is None:
-            return None
-        loader = _Loader(name, spec.origin)
-        loader.number = self._number
-        return importlib.util.spec_from_file_location(name, spec.origin, loader=loader)
-
-
 def plant(module: str, number: int) -> None:
     """Have every import from now on see the change.
 
     Raises:
         RuntimeError: the module was imported before.
     """
-    if module in sys.modules:
-        raise RuntimeError(f"{module} was imported before it was changed")
-    sys.meta_path.insert(0, _Finder(module, number))
+    plant_changes(
+        {module: lambda source: changed(source, number)}, late="was imported before it was changed"
+    )
 
 
 def pytest_load_initial_conftests() -> None:
