@@ -5,22 +5,21 @@ Law: what is kept on disk is found again only for the same texts of modules and 
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
-import sys
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
 import pytest
 
 from tests.mutation.areas import ROOT
+from tests.mutation.swapping import Functions, give_code
 
 KEPT = ROOT / ".mutation"
+PROBE = "__reached__"
 
 
 @dataclass(frozen=True)
@@ -32,8 +31,12 @@ class Reach:
     lines: dict[str, frozenset[int]]
 
 
-class Tracer:
-    """Notes the lines of some files that run, in every thread that starts from now on."""
+class Probes:
+    """Notes the statements that run in the functions of some files, in every thread.
+
+    A probe stands before each statement: a trace function, which is told of every call of every
+    module, makes a random schedule ten times as long.
+    """
 
     def __init__(self, files: Sequence[str]) -> None:
         self._lines: dict[str, set[int]] = {file: set() for file in files}
@@ -43,40 +46,62 @@ class Tracer:
         for lines in self._lines.values():
             lines.clear()
 
-    def install(self) -> None:
+    def install(self, functions: Functions) -> None:
         """Note from now on."""
-        threading.settrace(self._call)
-        sys.settrace(self._call)
+        for file, lines in self._lines.items():
+            tree = _probed(Path(file).read_text(encoding="utf-8"))
+            for function in give_code(tree, Path(file), functions):
+                function.__globals__[PROBE] = lines.add
 
     def noted(self) -> dict[str, list[int]]:
-        """Return the lines of each file that ran."""
+        """Return the lines of each file whose statement ran."""
         return {file: sorted(lines) for file, lines in self._lines.items() if lines}
 
-    def _call(self, frame: FrameType, event: str, arg: object) -> Any:
-        lines = self._lines.get(frame.f_code.co_filename)
-        if lines is None:
-            return None
-        add = lines.add
 
-        def local(frame: FrameType, event: str, arg: object) -> Any:
-            add(frame.f_lineno)
-            return local
-
-        return local(frame, event, arg)
+def _probed(source: str) -> ast.Module:
+    """Return a module's tree with a probe before every statement of its functions."""
+    tree = ast.parse(source)
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    functions = [node for node in ast.walk(tree) if isinstance(node, kinds)]
+    for node in {inner for function in functions for inner in ast.walk(function)}:
+        _put_probes(node)
+    return tree
 
 
-def record(items: Sequence[pytest.Item], files: Sequence[str], failed: set[str]) -> str:
+def _put_probes(node: ast.AST) -> None:
+    for field, value in ast.iter_fields(node):
+        if not isinstance(value, list) or not value or not isinstance(value[0], ast.stmt):
+            continue
+        probed: list[ast.stmt] = []
+        for statement in value:
+            if not isinstance(statement, ast.Nonlocal | ast.Global):
+                probed.append(_probe(statement.lineno))
+            probed.append(statement)
+        setattr(node, field, probed)
+
+
+def _probe(line: int) -> ast.stmt:
+    (made,) = ast.parse(f"{PROBE}({line})").body
+    for node in ast.walk(made):
+        if isinstance(node, ast.expr | ast.stmt):
+            node.lineno = node.end_lineno = line
+    return made
+
+
+def record(
+    items: Sequence[pytest.Item], files: Sequence[str], functions: Functions, failed: set[str]
+) -> str:
     """Run tests and return what each reached, as JSON; ``failed`` gets the names that failed."""
-    tracer = Tracer(files)
-    tracer.install()
+    probes = Probes(files)
+    probes.install(functions)
     told = {}
     for index, item in enumerate(items):
         following = items[index + 1] if index + 1 < len(items) else None
-        tracer.begin()
+        probes.begin()
         began = time.monotonic()
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
         took = round(time.monotonic() - began, 3)
-        told[item.nodeid] = [item.nodeid not in failed, took, tracer.noted()]
+        told[item.nodeid] = [item.nodeid not in failed, took, probes.noted()]
     return json.dumps(told)
 
 

@@ -8,6 +8,7 @@ process that imports everything anew, since values made at import do not change 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import math
 import os
@@ -57,11 +58,14 @@ class Runner:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Record what tests reach, then run the chosen changes against them."""
         items = {item.nodeid: item for item in session.items}
-        reach = self._reach(session.items)
+        # Before their functions are looked for: some are imported when they are first used.
+        for module in self._files:
+            importlib.import_module(module)
+        functions = functions_of(list(self._files.values()))
+        reach = self._reach(session.items, functions)
         unfit = sorted(name for name, each in reach.items() if not each.ok)
         chosen = self._changes()
         tests = [_nearest(change, self._files[change.module], reach) for change in chosen]
-        functions = functions_of(list(self._files.values()))
         answers = self._answers(chosen, tests, items, reach, functions)
         self.told = {
             "area": self._area.name,
@@ -88,7 +92,9 @@ class Runner:
         # In no order: what is left undone when the time is over must be a sample too.
         return random.Random(self._words.seed).sample(every, count)
 
-    def _reach(self, items: Sequence[pytest.Item]) -> dict[str, reached.Reach]:
+    def _reach(
+        self, items: Sequence[pytest.Item], functions: Functions
+    ) -> dict[str, reached.Reach]:
         files = sorted(str(file) for file in self._files.values())
         kept = reached.Kept(files)
         by_file: dict[Path, list[pytest.Item]] = {}
@@ -98,7 +104,7 @@ class Runner:
 
         def job(path: Path) -> forks.Job:
             return forks.Job(
-                lambda answer: reached.record(by_file[path], files, self._failed),
+                lambda answer: reached.record(by_file[path], files, functions, self._failed),
                 RECORDING_SECONDS_MAX,
             )
 

@@ -5,6 +5,7 @@ Law: the files are left alone.
 
 from __future__ import annotations
 
+import ast
 import gc
 import json
 import os
@@ -35,14 +36,19 @@ def functions_of(files: Sequence[Path]) -> Functions:
 def swap(change: Change, file: Path, functions: Functions) -> bool:
     """Give the living functions of a file the code of the change; False when none has changed."""
     tree = changed(file.read_text(encoding="utf-8"), change.number)
-    swapped = False
+    return bool(give_code(tree, file, functions))
+
+
+def give_code(tree: ast.Module, file: Path, functions: Functions) -> list[FunctionType]:
+    """Give the living functions of a file the code of another tree; return those that changed."""
+    given = []
     for code in _codes(compile(tree, str(file), "exec", dont_inherit=True)):
         for function in functions[str(file)].get(_key(code), ()):
             fits = len(code.co_freevars) == len(function.__code__.co_freevars)
             if fits and function.__code__ != code:
                 function.__code__ = code
-                swapped = True
-    return swapped
+                given.append(function)
+    return given
 
 
 def _codes(code: CodeType) -> list[CodeType]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import ast
 import importlib.util
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +17,7 @@ from tests.mutation.__main__ import table
 from tests.mutation.areas import AREAS, ROOT, Area
 from tests.mutation.changes import Change, changed, changes_of
 from tests.mutation.equivalents import equivalents, parsed
-from tests.mutation.reached import Kept, Tracer
+from tests.mutation.reached import Kept, Probes
 from tests.mutation.running import UNSURE
 from tests.mutation.swapping import functions_of, swap
 
@@ -146,20 +145,26 @@ def test_no_fork_begins_when_the_time_is_over() -> None:
     assert list(forks.run([forks.Job(lambda answer: "x", 60)], 1, until=0.0)) == []
 
 
-def test_a_tracer_notes_the_lines_of_its_files_in_threads_too(tmp_path: Path) -> None:
+def test_probes_note_the_statements_of_their_files_in_threads_too(tmp_path: Path) -> None:
     file = tmp_path / "m.py"
-    file.write_text("def first():\n    return 1\n\n\ndef other():\n    return 2\n")
+    file.write_text(
+        "def first():\n    return 1\n\n\n"
+        "def other(n):\n    def inner():\n        return n\n\n"
+        "    if n < 0:\n        return 1\n    elif n:\n        return inner()\n    return 2\n"
+    )
     room = imported(file)
-    tracer, before = Tracer([str(file)]), sys.gettrace()
-    tracer.install()
-    try:
-        thread = threading.Thread(target=room.other)
-        thread.start()
-        thread.join()
-    finally:
-        sys.settrace(before)
-        threading.settrace(None)
-    assert tracer.noted() == {str(file): [5, 6]}
+    functions = functions_of([file])
+    probes = Probes([str(file)])
+    probes.install(functions)
+    found: list[int] = []
+    thread = threading.Thread(target=lambda: found.append(room.other(7)))
+    thread.start()
+    thread.join()
+    assert found == [7]
+    assert probes.noted() == {str(file): [6, 7, 9, 11, 12]}
+    probes.begin()
+    assert room.first() == 1
+    assert probes.noted() == {str(file): [2]}
 
 
 def test_what_was_reached_is_found_again_for_the_same_texts_alone(tmp_path: Path) -> None:
