@@ -6,7 +6,12 @@ import pytest
 
 from rocketstream.errors import BrokerError
 from rocketstream.model import MessageQueue
-from rocketstream.protocol.bodies import TopicConfig, TopicConfigSerializeWrapper
+from rocketstream.protocol.bodies import (
+    DataVersion,
+    SubscriptionGroupWrapper,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+)
 from rocketstream.server.broker.core.groups import GroupTable
 from rocketstream.server.broker.core.locks import QueueLocks
 from rocketstream.server.broker.core.offsets import ConsumerOffsets, commit_refusal
@@ -60,6 +65,22 @@ def test_every_change_moves_the_data_version() -> None:
     assert not table.delete("%RETRY%g", NOW)
     assert table.data_version.counter == before + 2
     assert list(table.wrapper(["TBW102", "gone"]).topic_config_table) == ["TBW102"]
+
+
+def test_every_change_of_a_group_moves_the_data_version() -> None:
+    """By one, and on from that of the file; what changes nothing does not."""
+    table = GroupTable(auto_create=True)
+    table.load(SubscriptionGroupWrapper({}, DataVersion(counter=7, timestamp=NOW - 9)))
+    found = table.wrapper().data_version
+    assert (found.counter, found.timestamp) == (7, NOW - 9)
+    table.find("g", NOW + 1)
+    assert table.wrapper().data_version == DataVersion(counter=8, timestamp=NOW + 1)
+    table.find("g", NOW + 2)
+    assert not table.delete("h", NOW + 2)
+    assert table.wrapper().data_version == DataVersion(counter=8, timestamp=NOW + 1)
+    assert table.delete("g", NOW + 3)
+    assert table.wrapper().data_version == DataVersion(counter=9, timestamp=NOW + 3)
+    assert table.generation == 9
 
 
 def test_more_delay_levels_grow_the_schedule_topic() -> None:
