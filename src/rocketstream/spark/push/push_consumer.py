@@ -32,6 +32,7 @@ from rocketstream.spark.options import (
     is_permissive,
     known,
 )
+from rocketstream.spark.push.apart import apart
 from rocketstream.spark.push.claim import GroupClaim
 from rocketstream.spark.push.consume import refuse_speculation, sink, sink_options
 from rocketstream.spark.push.directly import OnRequest
@@ -284,9 +285,10 @@ class SparkPushConsumer(StartedByWith, StaysHere):
         if query is None:
             raise not_running("The consumer service state not OK", self.state)
         if timeout_ms is None:
-            query.awaitTermination()
+            apart(query.awaitTermination)
             return True
-        return bool(query.awaitTermination(max(1, -(-int(timeout_ms) // 1000))))
+        timeout_s = max(1, -(-int(timeout_ms) // 1000))
+        return bool(apart(lambda: query.awaitTermination(timeout_s)))
 
     @property
     def query(self) -> Any:
@@ -397,13 +399,14 @@ class SparkPushConsumer(StartedByWith, StaysHere):
         when_ended(query, self.group, leave)
 
     def _stop_query(self, await_ms: float) -> None:
-        stop_between_batches(self._query, await_ms, self._clock)
+        # Apart, because a call of the user's to Spark may have been interrupted on this thread.
+        apart(lambda: stop_between_batches(self._query, await_ms, self._clock))
 
     def _finish(self) -> None:
         self.state = ServiceState.SHUTDOWN_ALREADY
         claim, self._claim = self._claim, None
         try:
-            ends = ends_of(self._query)
+            ends = apart(lambda: ends_of(self._query))
             report_ends(connect_options(self._connect()), self.group, ends)
         finally:
             if claim is not None:

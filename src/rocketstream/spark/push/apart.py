@@ -1,0 +1,42 @@
+"""Calls to Spark that Ctrl-C may interrupt without harm to the calls that come after.
+
+Law: knows threads only, nothing of queries and groups.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import threading
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+T = TypeVar("T")
+
+_LOOK_S: Final = 1.0
+"""How often a waiting main thread looks for signals: one that comes just before the wait is not
+seen by it."""
+
+
+def apart(call: Callable[[], T]) -> T:
+    """Make a call to Spark on a thread of its own and wait for it; return or raise its outcome.
+
+    A classic session has one connection to the JVM for each Python thread, used by one call after
+    the other. An exception that a signal raises inside a call leaves the call's answer on the
+    connection: the thread's next call waits for it, and takes it for its own. Made apart, the
+    interrupted call keeps its connection to itself until it ends.
+
+    Args:
+        call: made on a daemon thread; it goes on if this wait is interrupted.
+    """
+    outcome: concurrent.futures.Future[T] = concurrent.futures.Future()
+
+    def make() -> None:
+        try:
+            outcome.set_result(call())
+        except BaseException as error:
+            outcome.set_exception(error)
+
+    threading.Thread(target=make, name="SparkPushConsumer-call", daemon=True).start()
+    while not concurrent.futures.wait([outcome], _LOOK_S).done:
+        pass
+    return outcome.result()
