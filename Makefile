@@ -66,7 +66,7 @@ check: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(PYTEST) tests/tidy -q
+	$(PYTEST) tests/tidy -q $(PARALLEL)
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
