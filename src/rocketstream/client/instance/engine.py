@@ -212,8 +212,7 @@ async def loop_engine(config: ClientConfig, clock: Clock = SYSTEM_CLOCK) -> Engi
     try:
         await engine.instance.start()
     except BaseException:
-        if engine.release():
-            await engine.instance.close()
+        await engine.leave_here()
         raise
     return engine
 

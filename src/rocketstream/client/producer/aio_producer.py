@@ -83,8 +83,7 @@ class AsyncProducer(AsyncQueries):
             sender = self._open(engine)
         except BaseException:
             self.state = ServiceState.CREATE_JUST
-            if engine.release():
-                await engine.instance.close()
+            await engine.leave_here()
             raise
         if self.settings.auto_batch:
             self._bytes_max = self.settings.total_batch_max_bytes
@@ -110,8 +109,7 @@ class AsyncProducer(AsyncQueries):
             await self._gathered_sent()
             await self._close()
         finally:
-            if engine.release():
-                await engine.instance.close()
+            await engine.leave_here()
             if self._gatherer is not None:
                 self._gatherer.close()
 

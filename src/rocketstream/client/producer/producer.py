@@ -107,8 +107,7 @@ class Producer(SyncQueries):
                 engine.run(self._register(engine))
             except BaseException:
                 self.state = ServiceState.CREATE_JUST
-                if engine.release():
-                    engine.close()
+                engine.leave()
                 raise
             config = self.config
             self._pool = BlockingPool(
@@ -145,8 +144,7 @@ class Producer(SyncQueries):
         finally:
             if self._pool is not None:
                 self._pool.close()
-            if engine.release():
-                engine.close()
+            engine.leave()
             outbox.close()
 
     def __enter__(self) -> Self:

@@ -120,8 +120,7 @@ class AsyncTraceDispatcher:
         try:
             engine.run(self._open(engine))
         except BaseException:
-            if engine.release():
-                engine.close()
+            engine.leave()
             raise
         self._engine = engine
         atexit.register(self._flush_at_exit)
@@ -161,8 +160,7 @@ class AsyncTraceDispatcher:
         try:
             engine.run(self._close(engine))
         finally:
-            if engine.release():
-                engine.close()
+            engine.leave()
 
     async def _close(self, engine: Engine) -> None:
         await self._flush(SHUTDOWN_FLUSH_MS)
