@@ -135,12 +135,12 @@ class AsyncLitePullConsumer(LitePullConsumerBase):
 
     def assignment(self) -> list[MessageQueue]:
         """Return the queues being consumed, sorted."""
-        return self._outside(self._machine.assignment())
+        return self.config.queues_without_namespace(self._machine.assignment())
 
     async def fetch_message_queues(self, topic: str) -> list[MessageQueue]:
         """Return a topic's readable queues, sorted."""
         name = self.config.with_namespace(topic)
-        return self._outside(await self._machine.fetch_message_queues(name))
+        return self.config.queues_without_namespace(await self._machine.fetch_message_queues(name))
 
     async def register_topic_message_queue_change_listener(
         self, topic: str, listener: Callable[[str, list[MessageQueue]], object] | Any

@@ -6,7 +6,7 @@ Law: no I/O and no waiting.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
@@ -241,10 +241,7 @@ class LitePullConsumerBase(StartedByWith, Startable[LitePullConsumerImpl]):
     def _insides(self, mqs: Collection[MessageQueue]) -> list[MessageQueue]:
         if isinstance(mqs, MessageQueue | str) or not isinstance(mqs, Collection):
             raise ConfigurationError(f"several queues are expected, as a list or set, not {mqs!r}")
-        return [self.config.queue_with_namespace(mq) for mq in mqs]
-
-    def _outside(self, mqs: Sequence[MessageQueue]) -> list[MessageQueue]:
-        return [self.config.queue_without_namespace(mq) for mq in mqs]
+        return [self._inside(mq) for mq in mqs]
 
     def _noted(
         self,

@@ -190,7 +190,7 @@ class LitePullConsumer(LitePullConsumerBase):
         Raises:
             ClientStateError: not running.
         """
-        return self._outside(self._machine.assignment())
+        return self.config.queues_without_namespace(self._machine.assignment())
 
     def fetch_message_queues(self, topic: str) -> list[MessageQueue]:
         """Return a topic's readable queues, sorted.
@@ -201,7 +201,8 @@ class LitePullConsumer(LitePullConsumerBase):
             ClientStateError: not running.
         """
         name = self.config.with_namespace(topic)
-        return self._outside(self._call(lambda impl: impl.fetch_message_queues(name)))
+        queues = self._call(lambda impl: impl.fetch_message_queues(name))
+        return self.config.queues_without_namespace(queues)
 
     def register_topic_message_queue_change_listener(
         self, topic: str, listener: Callable[[str, list[MessageQueue]], object] | Any

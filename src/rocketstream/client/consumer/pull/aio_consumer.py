@@ -71,12 +71,13 @@ class AsyncPullConsumer(PullConsumerBase, AsyncAdmin):
     async def fetch_subscribe_message_queues(self, topic: str) -> list[MessageQueue]:
         """Return the topic's readable queues, sorted."""
         name = self.config.with_namespace(topic)
-        return self._outside(await self._machine.fetch_subscribe_message_queues(name))
+        queues = await self._machine.fetch_subscribe_message_queues(name)
+        return self.config.queues_without_namespace(queues)
 
     def fetch_message_queues_in_balance(self, topic: str) -> list[MessageQueue]:
         """Return the queues of a registered topic that the group has allotted to this member."""
         name = self.config.with_namespace(topic)
-        return self._outside(self._machine.message_queues_in_balance(name))
+        return self.config.queues_without_namespace(self._machine.message_queues_in_balance(name))
 
     async def register_message_queue_listener(
         self, topic: str, listener: QueueListener | None = None

@@ -136,9 +136,6 @@ class PullConsumerBase(StartedByWith, Startable[PullConsumerImpl]):
         check_time("timeout_ms", timeout_ms)
         return timeout_ms
 
-    def _outside(self, mqs: list[MessageQueue]) -> list[MessageQueue]:
-        return [self.config.queue_without_namespace(mq) for mq in mqs]
-
     def _subscription(self, mq: MessageQueue, expression: Expression) -> SubscriptionData:
         selector = MessageSelector.of(expression)
         try:

@@ -120,7 +120,8 @@ class PullConsumer(PullConsumerBase, SyncAdmin):
             ClientStateError: not running.
         """
         name = self.config.with_namespace(topic)
-        return self._outside(self._call(lambda i: i.fetch_subscribe_message_queues(name)))
+        queues = self._call(lambda impl: impl.fetch_subscribe_message_queues(name))
+        return self.config.queues_without_namespace(queues)
 
     def fetch_message_queues_in_balance(self, topic: str) -> list[MessageQueue]:
         """Return the queues of a registered topic that the group has allotted to this member.
@@ -128,8 +129,8 @@ class PullConsumer(PullConsumerBase, SyncAdmin):
         Raises:
             ClientStateError: not running.
         """
-        impl = self._machine
-        return self._outside(impl.message_queues_in_balance(self.config.with_namespace(topic)))
+        queues = self._machine.message_queues_in_balance(self.config.with_namespace(topic))
+        return self.config.queues_without_namespace(queues)
 
     def register_message_queue_listener(
         self, topic: str, listener: QueueListener | None = None
