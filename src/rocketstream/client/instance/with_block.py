@@ -7,6 +7,8 @@ works on and is told what to write instead.
 from __future__ import annotations
 
 import warnings
+from abc import ABC, abstractmethod
+from typing import Self
 
 from rocketstream.client.instance.service_state import ServiceState
 
@@ -59,3 +61,51 @@ class StartedByWith:
             stacklevel=_AT_THE_CALLER,
         )
         return True
+
+
+class WithBlock(StartedByWith, ABC):
+    """A client of the sync face as a context manager."""
+
+    @abstractmethod
+    def start(self) -> None:
+        """Begin."""
+
+    @abstractmethod
+    def shutdown(self) -> None:
+        """End."""
+
+    def __enter__(self) -> Self:
+        if self._is_to_start():
+            self.start()
+            self._block_started = True
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+
+
+class AsyncWithBlock(StartedByWith, ABC):
+    """A client of the asyncio face as a context manager."""
+
+    @abstractmethod
+    async def start(self) -> None:
+        """Begin."""
+
+    @abstractmethod
+    async def shutdown(self) -> None:
+        """End."""
+
+    async def __aenter__(self) -> Self:
+        if self._is_to_start():
+            await self.start()
+            self._block_started = True
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.shutdown()
+
+
+def lacking(*, listener: bool, subscription: bool) -> str:
+    """Return what a consumer lacks to be started; the arguments say what it has."""
+    has = {"no listener": listener, "no subscription": subscription}
+    return " and ".join(lack for lack, is_there in has.items() if not is_there)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Coroutine, Sequence
-from typing import Any, Self, TypeVar, Unpack, cast
+from typing import Any, TypeVar, Unpack, cast
 
 from rocketstream import limits
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
@@ -19,6 +19,7 @@ from rocketstream.client.core.send import queue_of_key
 from rocketstream.client.core.send_policy import End, Steps, Try
 from rocketstream.client.instance.engine import loop_engine
 from rocketstream.client.instance.service_state import ServiceState
+from rocketstream.client.instance.with_block import AsyncWithBlock
 from rocketstream.client.keywords import ProducerKeywords
 from rocketstream.client.producer.async_sender import AsyncSender
 from rocketstream.client.producer.base import (
@@ -41,7 +42,7 @@ from rocketstream.protocol.message_ext import MessageExt
 T = TypeVar("T")
 
 
-class AsyncProducer(AsyncQueries):
+class AsyncProducer(AsyncQueries, AsyncWithBlock):
     """Sends messages from one event loop; ``async with`` starts it and shuts it down.
 
     Arguments, settings and errors are those of ``rocketstream.Producer``. Many sends may be
@@ -112,15 +113,6 @@ class AsyncProducer(AsyncQueries):
             await engine.leave_here()
             if self._gatherer is not None:
                 self._gatherer.close()
-
-    async def __aenter__(self) -> Self:
-        if self._is_to_start():
-            await self.start()
-            self._block_started = True
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.shutdown()
 
     async def send(
         self,

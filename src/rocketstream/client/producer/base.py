@@ -26,7 +26,6 @@ from rocketstream.client.hooks import (
 from rocketstream.client.instance.engine import Engine
 from rocketstream.client.instance.groups import ProducerInner
 from rocketstream.client.instance.service_state import ServiceState, StaysHere, not_running
-from rocketstream.client.instance.with_block import StartedByWith
 from rocketstream.client.instruments import INSTRUMENTS
 from rocketstream.client.producer.async_sender import AsyncSender
 from rocketstream.client.producer.calls import ProducerCalls
@@ -67,7 +66,7 @@ _NAMED = ("config", "clock", *TRACE_SETTINGS)
 _OF_TRANSACTIONS = frozenset({"transaction_listener", *TransactionSettings.__slots__})
 
 
-class ProducerBase(StartedByWith, StaysHere):
+class ProducerBase(StaysHere):
     """Settings and state of a producer; see ``rocketstream.Producer`` for the arguments."""
 
     _settings_classes: tuple[type[Any], ...] = (ProducerSettings, ClientConfig)

@@ -10,7 +10,7 @@ import concurrent.futures
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Self, TypeVar, Unpack, cast
+from typing import Any, TypeVar, Unpack, cast
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.around_requests import after_response_of, before_request_of
@@ -20,6 +20,7 @@ from rocketstream.client.core.send import queue_of_key
 from rocketstream.client.core.send_policy import End, Queues, SendPolicy, Steps, Try
 from rocketstream.client.instance.engine import Engine, threaded_engine
 from rocketstream.client.instance.service_state import ServiceState
+from rocketstream.client.instance.with_block import WithBlock
 from rocketstream.client.keywords import ProducerKeywords
 from rocketstream.client.producer.base import (
     TIMER_MARK,
@@ -47,7 +48,7 @@ from rocketstream.transport.blocking import BlockingPool
 T = TypeVar("T")
 
 
-class Producer(SyncQueries):
+class Producer(SyncQueries, WithBlock):
     """Sends messages; thread safe; a ``with`` block starts it and shuts it down.
 
     Args:
@@ -146,15 +147,6 @@ class Producer(SyncQueries):
                 self._pool.close()
             engine.leave()
             outbox.close()
-
-    def __enter__(self) -> Self:
-        if self._is_to_start():
-            self.start()
-            self._block_started = True
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.shutdown()
 
     # --- sending and waiting ----------------------------------------------------------------------
 

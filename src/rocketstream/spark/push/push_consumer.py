@@ -8,14 +8,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Mapping
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.consumer.listener import NO_LISTENER, listener_of
 from rocketstream.client.consumer.subscribing import subscription_of
 from rocketstream.client.instance.service_state import ServiceState, StaysHere, not_running
-from rocketstream.client.instance.with_block import StartedByWith
+from rocketstream.client.instance.with_block import WithBlock, lacking
 from rocketstream.errors import (
     ClientStateError,
     ConfigurationError,
@@ -51,7 +51,7 @@ _SPLITTING: Final = ("minPartitions", "maxRecordsPerPartition")
 MAX_OFFSETS_PER_TRIGGER: Final = 10_000
 
 
-class SparkPushConsumer(StartedByWith, StaysHere):
+class SparkPushConsumer(StaysHere, WithBlock):
     """Consumes topics with a listener that Spark's tasks call; a ``with`` block starts and ends it.
 
     It is to have its listener and what it subscribes before the block, or before ``start``. As with
@@ -302,17 +302,7 @@ class SparkPushConsumer(StartedByWith, StaysHere):
         return None if claim is None else claim.client_id
 
     def _lacks(self) -> str:
-        lacks = [] if self._listener is not None else ["no listener"]
-        return " and ".join(lacks if self._subscriptions else [*lacks, "no subscription"])
-
-    def __enter__(self) -> Self:
-        if self._is_to_start():
-            self.start()
-            self._block_started = True
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.shutdown()
+        return lacking(listener=self._listener is not None, subscription=bool(self._subscriptions))
 
     # --- the query --------------------------------------------------------------------------------
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
-from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Unpack
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.config import ClientConfig
@@ -19,6 +18,7 @@ from rocketstream.client.consumer.pull.base import Expression
 from rocketstream.client.consumer.queue_listener import QueueListener
 from rocketstream.client.core.lite_pull import LiteQueue
 from rocketstream.client.instance.service_state import ServiceState
+from rocketstream.client.instance.with_block import AsyncWithBlock
 from rocketstream.client.keywords import LitePullConsumerKeywords
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.message_ext import MessageExt
@@ -27,7 +27,7 @@ _POLL_SECONDS_MAX = 365 * 86_400.0
 """Longer waits are as good as endless, and timers of loops cannot hold them."""
 
 
-class AsyncLitePullConsumer(LitePullConsumerBase):
+class AsyncLitePullConsumer(LitePullConsumerBase, AsyncWithBlock):
     """Hands out messages when asked; ``async with`` starts it and shuts it down.
 
     Arguments, settings, errors and what counts as consumed are those of
@@ -93,18 +93,7 @@ class AsyncLitePullConsumer(LitePullConsumerBase):
                 started, self._close(started.machine, commit=commit, closer=closer)
             )
 
-    async def __aenter__(self) -> Self:
-        if self._is_to_start():
-            await self.start()
-            self._block_started = True
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: object = None, *_: object) -> None:
         await self.shutdown(commit=None if kind is None else False)
 
     # --- what to consume --------------------------------------------------------------------------

@@ -32,7 +32,6 @@ from rocketstream.client.hooks import (
 from rocketstream.client.instance.engine import Engine
 from rocketstream.client.instance.service_state import ServiceState
 from rocketstream.client.instance.started import Startable
-from rocketstream.client.instance.with_block import StartedByWith
 from rocketstream.client.instruments import INSTRUMENTS
 from rocketstream.client.trace.dispatcher import CONSUME
 from rocketstream.client.trace.of_client import TRACE_SETTINGS, tracing_of
@@ -45,7 +44,7 @@ from rocketstream.protocol.names import check_topic
 logger = logging.getLogger("rocketstream.client")
 
 
-class LitePullConsumerBase(StartedByWith, Startable[LitePullConsumerImpl]):
+class LitePullConsumerBase(Startable[LitePullConsumerImpl]):
     """Settings, subscriptions and state; see ``rocketstream.LitePullConsumer``."""
 
     _kind = "PullConsumer"

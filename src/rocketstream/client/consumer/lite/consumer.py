@@ -9,8 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
 from threading import TIMEOUT_MAX
-from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, TypeVar, Unpack
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.config import ClientConfig
@@ -21,6 +20,7 @@ from rocketstream.client.consumer.queue_listener import QueueListener
 from rocketstream.client.core.lite_pull import LiteQueue
 from rocketstream.client.instance.engine import Engine
 from rocketstream.client.instance.service_state import ServiceState
+from rocketstream.client.instance.with_block import WithBlock
 from rocketstream.client.keywords import LitePullConsumerKeywords
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.message_ext import MessageExt
@@ -28,7 +28,7 @@ from rocketstream.protocol.message_ext import MessageExt
 T = TypeVar("T")
 
 
-class LitePullConsumer(LitePullConsumerBase):
+class LitePullConsumer(LitePullConsumerBase, WithBlock):
     """Hands out messages when asked; a ``with`` block starts it and shuts it down. Thread safe.
 
     Either ``subscribe`` topics, and share their queues with the other members of the group, or
@@ -126,18 +126,7 @@ class LitePullConsumer(LitePullConsumerBase):
             closer = threading.get_ident()
             self._end_threaded(started, self._close(started.machine, commit=commit, closer=closer))
 
-    def __enter__(self) -> Self:
-        if self._is_to_start():
-            self.start()
-            self._block_started = True
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object = None, *_: object) -> None:
         self.shutdown(commit=None if kind is None else False)
 
     # --- what to consume --------------------------------------------------------------------------

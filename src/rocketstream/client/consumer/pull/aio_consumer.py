@@ -5,7 +5,7 @@ Law: checks arguments and forwards; the same rules as the sync one.
 
 from __future__ import annotations
 
-from typing import Self, Unpack
+from typing import Unpack
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.admin.faces import AsyncAdmin
@@ -15,12 +15,13 @@ from rocketstream.client.consumer.pull.base import Expression, PullConsumerBase,
 from rocketstream.client.consumer.queue_listener import QueueListener
 from rocketstream.client.core.pull_result import PullResult
 from rocketstream.client.instance.service_state import ServiceState
+from rocketstream.client.instance.with_block import AsyncWithBlock
 from rocketstream.client.keywords import PullConsumerKeywords
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.message_ext import MessageExt
 
 
-class AsyncPullConsumer(PullConsumerBase, AsyncAdmin):
+class AsyncPullConsumer(PullConsumerBase, AsyncAdmin, AsyncWithBlock):
     """Pulls queues the caller chooses from offsets the caller keeps.
 
     Arguments, settings and errors are those of ``rocketstream.PullConsumer``; listeners may be
@@ -56,15 +57,6 @@ class AsyncPullConsumer(PullConsumerBase, AsyncAdmin):
         started = self._begin_shutdown()
         if started is not None:
             await self._end_here(started, started.machine.shutdown())
-
-    async def __aenter__(self) -> Self:
-        if self._is_to_start():
-            await self.start()
-            self._block_started = True
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.shutdown()
 
     # --- queues -----------------------------------------------------------------------------------
 

@@ -25,7 +25,6 @@ from rocketstream.client.hooks import (
 )
 from rocketstream.client.instance.engine import Engine
 from rocketstream.client.instance.started import Startable
-from rocketstream.client.instance.with_block import StartedByWith
 from rocketstream.client.instruments import INSTRUMENTS
 from rocketstream.errors import ConfigurationError, SubscriptionError
 from rocketstream.model import MessageModel, MessageQueue, MessageSelector
@@ -36,7 +35,7 @@ from rocketstream.protocol.subscription import build_subscription
 Expression = str | MessageSelector | None
 
 
-class PullConsumerBase(StartedByWith, Startable[PullConsumerImpl]):
+class PullConsumerBase(Startable[PullConsumerImpl]):
     """Settings and state; see ``rocketstream.PullConsumer`` for the arguments."""
 
     _kind = "PullConsumer"

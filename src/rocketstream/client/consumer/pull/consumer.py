@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future
-from typing import Any, Final, Protocol, Self, TypeVar, Unpack
+from typing import Any, Final, Protocol, TypeVar, Unpack
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.admin.faces import SyncAdmin
@@ -20,6 +20,7 @@ from rocketstream.client.consumer.queue_listener import QueueListener
 from rocketstream.client.core.pull_result import PullResult
 from rocketstream.client.instance.callbacks import CallbackExecutor
 from rocketstream.client.instance.service_state import ServiceState
+from rocketstream.client.instance.with_block import WithBlock
 from rocketstream.client.keywords import PullConsumerKeywords
 from rocketstream.errors import ClientStateError, ConfigurationError
 from rocketstream.model import MessageQueue
@@ -44,7 +45,7 @@ AnyCallback = PullCallback | Callable[["Future[PullResult]"], object]
 _NONE_GIVEN: Final = object()
 
 
-class PullConsumer(PullConsumerBase, SyncAdmin):
+class PullConsumer(PullConsumerBase, SyncAdmin, WithBlock):
     """Pulls queues the caller chooses from offsets the caller keeps; thread safe.
 
     A ``with`` block starts it and shuts it down. The expression goes along with every pull, so
@@ -99,15 +100,6 @@ class PullConsumer(PullConsumerBase, SyncAdmin):
         started = self._begin_shutdown()
         if started is not None:
             self._end_threaded(started, started.machine.shutdown())
-
-    def __enter__(self) -> Self:
-        if self._is_to_start():
-            self.start()
-            self._block_started = True
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.shutdown()
 
     # --- queues -----------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ import logging
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Self, Unpack
+from typing import Any, Unpack
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.config import ClientConfig
@@ -22,7 +22,7 @@ from rocketstream.client.consumer.pull.base import PullConsumerBase
 from rocketstream.client.consumer.pull.consumer import PullConsumer
 from rocketstream.client.instance.callbacks import CallbackExecutor
 from rocketstream.client.instance.service_state import ServiceState
-from rocketstream.client.instance.with_block import StartedByWith
+from rocketstream.client.instance.with_block import AsyncWithBlock, WithBlock
 from rocketstream.client.keywords import PullConsumerKeywords
 from rocketstream.errors import (
     BrokerError,
@@ -57,7 +57,7 @@ class PullTaskContext:
 PullTaskCallback = Callable[[MessageQueue, PullTaskContext], object]
 
 
-class _Schedule(StartedByWith):
+class _Schedule:
     """What both faces share: callbacks by topic, and which queues have a task."""
 
     def __init__(self, consumer: PullConsumerBase) -> None:
@@ -114,7 +114,7 @@ class _Schedule(StartedByWith):
         return callback
 
 
-class MQPullConsumerScheduleService(_Schedule):
+class MQPullConsumerScheduleService(_Schedule, WithBlock):
     """Calls a task for each queue of registered topics that the group has allotted to this member.
 
     Tasks run on at most ``pull_thread_nums`` threads, one per queue at a time, again after
@@ -186,15 +186,6 @@ class MQPullConsumerScheduleService(_Schedule):
             executor.join(self.consumer.settings.consumer_timeout_ms_when_suspend / 1000)
         self.consumer.shutdown()
 
-    def __enter__(self) -> Self:
-        if self._is_to_start():
-            self.start()
-            self._block_started = True
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.shutdown()
-
     def _queues_changed(
         self, topic: str, _every: Sequence[MessageQueue], mine: Sequence[MessageQueue]
     ) -> None:
@@ -236,7 +227,7 @@ class MQPullConsumerScheduleService(_Schedule):
             loop.call_soon_threadsafe(later)
 
 
-class AsyncMQPullConsumerScheduleService(_Schedule):
+class AsyncMQPullConsumerScheduleService(_Schedule, AsyncWithBlock):
     """As ``rocketstream.MQPullConsumerScheduleService``, with coroutine tasks on the caller's loop.
 
     Args:
@@ -288,15 +279,6 @@ class AsyncMQPullConsumerScheduleService(_Schedule):
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
         await self.consumer.shutdown()
-
-    async def __aenter__(self) -> Self:
-        if self._is_to_start():
-            await self.start()
-            self._block_started = True
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.shutdown()
 
     def _queues_changed(
         self, topic: str, _every: Sequence[MessageQueue], mine: Sequence[MessageQueue]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from functools import partial
-from typing import Literal, Self, Unpack, overload
+from typing import Literal, Unpack, overload
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.admin.faces import AsyncAdmin
@@ -26,13 +26,14 @@ from rocketstream.client.consumer.push.calls import PushCalls
 from rocketstream.client.consumer.push.impl import start_push
 from rocketstream.client.core.kinds import check_time
 from rocketstream.client.instance.service_state import ServiceState
+from rocketstream.client.instance.with_block import AsyncWithBlock
 from rocketstream.client.keywords import PushConsumerKeywords
 from rocketstream.model import MessageQueue, MessageSelector
 from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.protocol.subscription import EXPRESSION_TAG
 
 
-class AsyncPushConsumer(PushConsumerBase, AsyncAdmin):
+class AsyncPushConsumer(PushConsumerBase, AsyncAdmin, AsyncWithBlock):
     """Consumes topics as a member of a group; ``async with`` starts it and shuts it down.
 
     Arguments, settings and errors are those of ``rocketstream.PushConsumer``. A coroutine listener
@@ -128,15 +129,6 @@ class AsyncPushConsumer(PushConsumerBase, AsyncAdmin):
         except TimeoutError:
             return False
         return True
-
-    async def __aenter__(self) -> Self:
-        if self._is_to_start():
-            await self.start()
-            self._block_started = True
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.shutdown()
 
     async def subscribe(
         self,

@@ -28,7 +28,7 @@ from rocketstream.client.hooks import (
 )
 from rocketstream.client.instance.service_state import ServiceState
 from rocketstream.client.instance.started import Startable
-from rocketstream.client.instance.with_block import StartedByWith
+from rocketstream.client.instance.with_block import StartedByWith, lacking
 from rocketstream.client.instruments import INSTRUMENTS
 from rocketstream.client.trace.dispatcher import CONSUME
 from rocketstream.client.trace.of_client import TRACE_SETTINGS, tracing_of
@@ -214,10 +214,10 @@ class PushConsumerBase(StartedByWith, Startable[PushConsumerImpl]):
             engine.call_soon(impl.change, settings)
 
     def _lacks(self) -> str:
-        lacks = [] if self._listener is not None else ["no listener"]
-        if not self._subscriptions and not self._may_subscribe_nothing:
-            lacks.append("no subscription")
-        return " and ".join(lacks)
+        return lacking(
+            listener=self._listener is not None,
+            subscription=bool(self._subscriptions) or self._may_subscribe_nothing,
+        )
 
     def _begin_start(self) -> PushPlan:
         self._check_new()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
-from typing import Any, Literal, Self, TypeVar, Unpack, overload
+from typing import Any, Literal, TypeVar, Unpack, overload
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream._util.waiting import Latch
@@ -27,6 +27,7 @@ from rocketstream.client.consumer.push.calls import PushCalls
 from rocketstream.client.consumer.push.impl import start_push
 from rocketstream.client.core.kinds import check_time
 from rocketstream.client.instance.service_state import ServiceState
+from rocketstream.client.instance.with_block import WithBlock
 from rocketstream.client.keywords import PushConsumerKeywords
 from rocketstream.errors import ClientStateError, ConfigurationError
 from rocketstream.model import MessageQueue, MessageSelector
@@ -36,7 +37,7 @@ from rocketstream.protocol.subscription import EXPRESSION_TAG
 T = TypeVar("T")
 
 
-class PushConsumer(PushConsumerBase, SyncAdmin):
+class PushConsumer(PushConsumerBase, SyncAdmin, WithBlock):
     """Consumes topics as a member of a group; a ``with`` block starts it and shuts it down.
 
     It is to have its listener and what it subscribes before the block; more topics may be
@@ -188,15 +189,6 @@ class PushConsumer(PushConsumerBase, SyncAdmin):
             if threading.get_ident() == engine.loop_thread_id:
                 raise ClientStateError("wait() would hold up the network thread it was called on")
         return self._ended.wait(timeout_ms)
-
-    def __enter__(self) -> Self:
-        if self._is_to_start():
-            self.start()
-            self._block_started = True
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.shutdown()
 
     def subscribe(
         self,
