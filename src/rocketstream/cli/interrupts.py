@@ -93,17 +93,21 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 def _end_after(seconds: float) -> None:
     _wait(seconds)
-    if _Now.last_act is not None:
-        _Now.last_act()
+    _act_last()
     os._exit(INTERRUPTED)
 
 
 def _end_after_last_act(number: int, frame: FrameType | None) -> None:
-    act, _Now.last_act = _Now.last_act, None
     end_at_once()
+    _act_last()
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def _act_last() -> None:
+    """Do what ``do_last`` was told, once, whichever end comes first."""
+    act, _Now.last_act = _Now.last_act, None
     if act is not None:
         act()
-    os.kill(os.getpid(), signal.SIGINT)
 
 
 def _raise_again(lost: Any) -> None:
