@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections import deque
 from typing import Any
 
 from rocketstream.client.consumer.consume.calls import (
@@ -108,7 +107,6 @@ class ConsumeMessageOrderlyService(OrderlyService):
 
     def __init__(self, parts: OrderlyParts) -> None:
         super().__init__(parts)
-        self._ready: deque[PullRequest] = deque()
         self._threads: dict[MessageQueue, int] = {}
         self._caller: int | None = None
         self._pool: WorkerPool[PullRequest] = WorkerPool(
@@ -133,9 +131,6 @@ class ConsumeMessageOrderlyService(OrderlyService):
     async def _stop(self, await_ms: float, caller: int | None) -> None:
         self._caller = caller
         await self._pool.shutdown(await_ms, caller)
-
-    def _others_wait(self) -> bool:
-        return bool(self._ready)
 
     def _is_caller(self, mq: MessageQueue) -> bool:
         return self._caller is not None and self._threads.get(mq) == self._caller
@@ -206,7 +201,6 @@ class AsyncOrderlyService(OrderlyService):
 
     def __init__(self, parts: OrderlyParts) -> None:
         super().__init__(parts)
-        self._ready: deque[PullRequest] = deque()
         self._callers: dict[MessageQueue, asyncio.Task[Any] | None] = {}
         self._caller: asyncio.Task[Any] | None = None
         self._pool = TaskPool(self._work, parts.settings.consume_thread_max, self.watch.group)
@@ -227,9 +221,6 @@ class AsyncOrderlyService(OrderlyService):
     async def _stop(self, await_ms: float, caller: int | None) -> None:
         self._caller = asyncio.current_task()
         await self._pool.shutdown(await_ms)
-
-    def _others_wait(self) -> bool:
-        return bool(self._ready)
 
     def _is_caller(self, mq: MessageQueue) -> bool:
         return self._caller is not None and self._callers.get(mq) is self._caller

@@ -13,6 +13,7 @@ import contextlib
 import logging
 import math
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -96,6 +97,8 @@ class OrderlyService(ABC):
         self._times = parts.times
         self._now = parts.watch.clock.monotonic_ms
         self._loop = asyncio.get_running_loop()
+        self._ready: deque[PullRequest] = deque()
+        """Queues that wait for somebody to call their listener."""
         self._ledgers: dict[MessageQueue, OrderlyProcessQueue] = {}
         self._granted: dict[MessageQueue, float] = {}
         self._turns: Rota[PullRequest] = Rota()
@@ -121,12 +124,12 @@ class OrderlyService(ABC):
         """Begin no turn any more and wait for running listeners, at most ``await_ms``."""
 
     @abstractmethod
-    def _others_wait(self) -> bool:
-        """Whether a queue waits for somebody to call its listener; any thread."""
-
-    @abstractmethod
     def _is_caller(self, mq: MessageQueue) -> bool:
         """Whether the queue's listener is the one that asked for the shutdown."""
+
+    def _others_wait(self) -> bool:
+        """Whether a queue waits for somebody to call its listener; any thread."""
+        return bool(self._ready)
 
     # --- queues come and go -----------------------------------------------------------------------
 
