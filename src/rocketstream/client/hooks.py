@@ -280,6 +280,17 @@ class ConsumeHooks(Hooks[ConsumeMessageHook]):
         """Call all after a listener."""
         self._each(lambda hook: hook.consume_message_after(context))
 
+    def handed_out(self, context: ConsumeMessageContext) -> None:
+        """Call all for messages that a caller is about to get, before and after, as consumed.
+
+        What the caller does with them is not seen (C-495).
+        """
+        self.before(context)
+        context.success = True
+        context.status = "CONSUME_SUCCESS"
+        context.props[CONSUME_CONTEXT_TYPE] = ConsumeReturnType.SUCCESS.name
+        self.after(context)
+
 
 class SendHooks(Hooks[SendMessageHook]):
     """Around tries of a send."""

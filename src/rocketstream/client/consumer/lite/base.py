@@ -21,11 +21,9 @@ from rocketstream.client.core.kinds import check_offset, check_time
 from rocketstream.client.core.lite_plan import LitePlan
 from rocketstream.client.core.pull_settings import LitePullConsumerSettings
 from rocketstream.client.hooks import (
-    CONSUME_CONTEXT_TYPE,
     ConsumeHooks,
     ConsumeMessageContext,
     ConsumeMessageHook,
-    ConsumeReturnType,
     FilterHooks,
     FilterMessageHook,
 )
@@ -267,9 +265,4 @@ class LitePullConsumerBase(Startable[LitePullConsumerImpl]):
             access_channel=config.access_channel,
             began_ms=began_ms,
         )
-        self.consume_hooks.before(context)
-        # Told as consumed when handed out: what the caller does with them is not ours to see.
-        context.success = True
-        context.status = "CONSUME_SUCCESS"
-        context.props[CONSUME_CONTEXT_TYPE] = ConsumeReturnType.SUCCESS.name
-        self.consume_hooks.after(context)
+        self.consume_hooks.handed_out(context)

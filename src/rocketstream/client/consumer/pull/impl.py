@@ -22,10 +22,8 @@ from rocketstream.client.core.pull_decision import not_before
 from rocketstream.client.core.pull_result import PullResult
 from rocketstream.client.core.pull_settings import PullConsumerSettings
 from rocketstream.client.hooks import (
-    CONSUME_CONTEXT_TYPE,
     ConsumeHooks,
     ConsumeMessageContext,
-    ConsumeReturnType,
     FilterHooks,
 )
 from rocketstream.client.instance.mq_client import MQClientInstance
@@ -324,12 +322,7 @@ class PullConsumerImpl:
                 access_channel=config.access_channel,
                 began_ms=began_ms,
             )
-            self._consume_hooks.before(context)
-            # Told as consumed before anybody could: the caller's work is not ours (C-495).
-            context.success = True
-            context.status = "CONSUME_SUCCESS"
-            context.props[CONSUME_CONTEXT_TYPE] = ConsumeReturnType.SUCCESS.name
-            self._consume_hooks.after(context)
+            self._consume_hooks.handed_out(context)
 
     # --- offsets ----------------------------------------------------------------------------------
 
