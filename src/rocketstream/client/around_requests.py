@@ -11,12 +11,24 @@ from collections.abc import Callable, Iterable
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.credentials import signer
 from rocketstream.client.rpc_hook import RPCHook
+from rocketstream.errors import SendError, SendOutcome
+from rocketstream.protocol.codes import RequestCode
 from rocketstream.protocol.command import RemotingCommand
 
 logger = logging.getLogger("rocketstream.client")
 
 REQUEST_TYPE_FIELD = "ReqT"
 _STREAM_CODE = "0"
+
+_SENDS = frozenset(
+    {
+        RequestCode.SEND_MESSAGE,
+        RequestCode.SEND_MESSAGE_V2,
+        RequestCode.SEND_BATCH_MESSAGE,
+        RequestCode.SEND_REPLY_MESSAGE,
+        RequestCode.SEND_REPLY_MESSAGE_V2,
+    }
+)
 
 BeforeRequest = Callable[[str, RemotingCommand], None]
 AfterResponse = Callable[[str, RemotingCommand, RemotingCommand], None]
@@ -33,7 +45,7 @@ def before_request_of(config: ClientConfig) -> BeforeRequest | None:
     steps: list[BeforeRequest] = []
     if config.enable_stream_request_type:
         steps.append(_mark_stream)
-    steps += [hook.before_request for hook in config.rpc_hooks()]
+    steps += [_before_of(hook) for hook in config.rpc_hooks()]
     sign = signer(config.access_key, config.secret_key, config.security_token)
     if sign is not None:
         steps.append(sign)
@@ -45,6 +57,23 @@ def before_request_of(config: ClientConfig) -> BeforeRequest | None:
             step(address, command)
 
     return all_steps
+
+
+def _before_of(hook: RPCHook) -> BeforeRequest:
+    """Return what asks a hook before a request; of what it raises for a send, all is known."""
+
+    def ask(address: str, command: RemotingCommand) -> None:
+        try:
+            hook.before_request(address, command)
+        except SendError:
+            raise
+        except Exception as error:
+            if command.code not in _SENDS:
+                raise
+            text = f"an RPC hook kept the message from being sent: {error}"
+            raise SendError(text, SendOutcome.NOT_SENT) from error
+
+    return ask
 
 
 def after_response_of(config: ClientConfig) -> AfterResponse | None:

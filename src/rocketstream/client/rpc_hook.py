@@ -14,8 +14,8 @@ class RPCHook(Protocol):
     """Sees every request before it is written, and every answer before it is handed on.
 
     Called on whatever thread sends or receives; it must not block. ``before_request`` may add to
-    ``command.ext_fields`` and may raise to keep the request from being sent; what
-    ``after_response`` raises is logged.
+    ``command.ext_fields`` and may raise to keep the request from being sent, which makes of a send
+    a ``SendError`` with outcome NOT_SENT; what ``after_response`` raises is logged.
     """
 
     def before_request(self, address: str, command: RemotingCommand) -> None:

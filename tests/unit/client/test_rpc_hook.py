@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from rocketstream import LitePullConsumer, Message, Producer, PushConsumer, RPCHook, aio
-from rocketstream.errors import SendError
-from rocketstream.protocol.codes import RequestCode
+from rocketstream.errors import SendError, SendOutcome
+from rocketstream.protocol.codes import RequestCode, ResponseCode
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.signing import sign
 from tests.behaviour.support import Seen
@@ -115,6 +115,8 @@ def test_a_hook_that_refuses_keeps_the_message_here(
         with pytest.raises(SendError, match="not today") as raised:
             send(producer, Message(TOPIC, b"refuse"))
         assert isinstance(raised.value.__cause__, PermissionError)
+        assert raised.value.outcome is SendOutcome.NOT_SENT
+        assert raised.value.parameters["topic"] == TOPIC
         send(producer, Message(TOPIC, b"2"))
         sends = broker.wait_for(SEND, 2 if connected else 1)
     assert [each.command.body for each in sends] == [b"1", b"2"][not connected :]
@@ -129,10 +131,47 @@ def test_a_hook_that_refuses_keeps_an_awaited_message_here(broker: FakeBroker) -
                 with pytest.raises(SendError, match="not today") as raised:
                     await send(Message(TOPIC, b"refuse"))
                 assert isinstance(raised.value.__cause__, PermissionError)
+                assert raised.value.outcome is SendOutcome.NOT_SENT
                 await send(Message(TOPIC, b"2"))
 
     asyncio.run(scenario())
     assert [each.command.body for each in broker.wait_for(SEND, 2)] == [b"2", b"2"]
+
+
+def test_a_hook_that_refuses_another_try_leaves_the_outcome_of_the_first(
+    broker: FakeBroker,
+) -> None:
+    """What the first try may have stored is not called unsent because the second was refused."""
+
+    class Once(Hook):
+        sends = 0
+
+        def before_request(self, address: str, command: RemotingCommand) -> None:
+            self.sends += command.code == SEND
+            if self.sends == 2:
+                raise PermissionError("not twice")
+
+    unflushed = RemotingCommand.response(ResponseCode.SERVICE_NOT_AVAILABLE, "not flushed")
+    broker.on[SEND] = lambda _: unflushed
+    with (
+        Producer("p", namesrv_addr=broker.address, rpc_hook=Once()) as producer,
+        pytest.raises(SendError, match="not twice") as raised,
+    ):
+        producer.send(Message(TOPIC, b"1"))
+    assert raised.value.outcome is SendOutcome.UNKNOWN
+
+
+def test_what_a_hook_raises_elsewhere_reaches_the_caller_as_it_is(broker: FakeBroker) -> None:
+    class Shut(Hook):
+        def before_request(self, address: str, command: RemotingCommand) -> None:
+            if command.code == RequestCode.GET_MAX_OFFSET:
+                raise PermissionError("not today")
+
+    with (
+        Producer("p", namesrv_addr=broker.address, rpc_hook=Shut()) as producer,
+        pytest.raises(PermissionError, match="not today"),
+    ):
+        producer.max_offset(producer.fetch_publish_message_queues(TOPIC)[0])
 
 
 def test_signatures_cover_marks_and_hooks_on_fast_paths(broker: FakeBroker) -> None:

@@ -160,6 +160,7 @@ class SendPolicy:
         except SendError as error:
             if stored is not None:
                 return stored
+            error.parameters.setdefault("topic", topic)
             if failed:
                 error.outcome = outcome_of([each.error for each in failed])
             raise
@@ -177,6 +178,7 @@ class SendPolicy:
         else:
             end = yield queue, address, self.settings.send_msg_timeout_ms
         if isinstance(end, SendError):
+            end.parameters.setdefault("topic", topic)
             raise end
         if isinstance(end, Exception):
             text = f"one-way send failed: {end}"
