@@ -3,6 +3,13 @@
 Law: sockets, answers and tries; the caller knows what is in a request. Requests that must keep
 their order in a queue are sent one after the other, because brokers handle the requests of one
 connection in parallel.
+
+The client's ``core.send_policy`` is not used: it counts the tries of one message that its caller
+waits for, here time bounds them for all that a task has under way, and pauses lie between them. A
+lost connection fails many requests at once, brokers that failed are avoided by the whole task, and
+a request may be sent again although it may be stored, since Spark would send its rows again
+anyway. What one try means is the client's: ``choose_queue``, ``outcome_of`` and the codes worth
+another try.
 """
 
 from __future__ import annotations
