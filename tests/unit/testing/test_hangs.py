@@ -19,7 +19,7 @@ def test_waits_again_for_what_never_comes():
         except BaseException:
             pass
 """
-QUICK = "import tests.plugins.hangs\ntests.plugins.hangs.GRACE_S = 0.2\n"
+QUICK = "from tests.plugins import hangs\nhangs.GRACE_S = hangs.COARSE_S = 0.2\n"
 
 
 def test_a_test_that_goes_on_after_its_time_out_ends_its_worker_with_all_stacks(
