@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from rocketstream.client.config import ClientConfig
+from rocketstream.client.core.lite_settings import LitePushConsumerSettings
 from rocketstream.client.core.producer_settings import ProducerSettings
 from rocketstream.client.core.pull_settings import LitePullConsumerSettings, PullConsumerSettings
 from rocketstream.client.core.settings import PushConsumerSettings
@@ -113,13 +114,21 @@ LITE = Table(
     "`LitePullConsumer` and `rocketstream.aio.LitePullConsumer`. "
     "`subscription` is described with the class.",
 )
+LITE_TOPICS = Table(
+    "Consumers of lite topics",
+    LitePushConsumerSettings,
+    "LitePushConsumerKeywords",
+    ("ClientKeywords", "TraceKeywords"),
+    says="`LitePushConsumer` and `rocketstream.aio.LitePushConsumer`, for lite topics of 5.5. "
+    "`bind_topic`, `listener` and `lite_topics` are described with the class.",
+)
 EMBEDDED = Table(
     "Embedded cluster",
     EmbeddedSettings,
     "EmbeddedKeywords",
     says="`EmbeddedCluster`, after `store_dir` and `settings`; fields of `EmbeddedSettings`.",
 )
-TABLES = (SHARED, TRACE, PRODUCER, TRANSACTION, PUSH, PULL, LITE, EMBEDDED)
+TABLES = (SHARED, TRACE, PRODUCER, TRANSACTION, PUSH, PULL, LITE, LITE_TOPICS, EMBEDDED)
 
 LAW = '''"""Types of the keyword arguments of {whose}, so that type checkers know every setting.
 

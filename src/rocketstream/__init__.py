@@ -19,6 +19,8 @@ if TYPE_CHECKING:
         MessageListenerOrderly,
     )
     from rocketstream.client.consumer.lite.consumer import LitePullConsumer
+    from rocketstream.client.consumer.lite_topics.consumer import LitePushConsumer
+    from rocketstream.client.consumer.lite_topics.context import LiteTopicContext
     from rocketstream.client.consumer.offsets.local_store import (
         LocalFileOffsetStore,
     )
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
         AllocateMessageQueueStrategy,
         MachineRoomResolver,
     )
+    from rocketstream.client.core.lite_settings import OffsetOption
     from rocketstream.client.core.pull_result import PullResult
     from rocketstream.client.hooks import (
         CheckForbiddenContext,
@@ -135,6 +138,9 @@ _HOMES = {
     "rocketstream.client.producer.transaction": ("TransactionListener",),
     "rocketstream.client.producer.transaction_producer": ("TransactionProducer",),
     "rocketstream.client.consumer.lite.consumer": ("LitePullConsumer",),
+    "rocketstream.client.consumer.lite_topics.consumer": ("LitePushConsumer",),
+    "rocketstream.client.consumer.lite_topics.context": ("LiteTopicContext",),
+    "rocketstream.client.core.lite_settings": ("OffsetOption",),
     "rocketstream.client.consumer.pull.consumer": ("PullCallback", "PullConsumer"),
     "rocketstream.client.consumer.pull.schedule": (
         "MQPullConsumerScheduleService",
@@ -186,6 +192,8 @@ __all__ = [
     "FilterMessageContext",
     "FilterMessageHook",
     "LitePullConsumer",
+    "LitePushConsumer",
+    "LiteTopicContext",
     "LocalFileOffsetStore",
     "LocalTransactionState",
     "MQPullConsumerScheduleService",
@@ -199,6 +207,7 @@ __all__ = [
     "MessageQueueListener",
     "MessageSelector",
     "MessageType",
+    "OffsetOption",
     "OffsetStore",
     "Producer",
     "PullCallback",

@@ -6,6 +6,9 @@ Law: names only.
 from rocketstream.client.consumer.lite.aio_consumer import (
     AsyncLitePullConsumer as LitePullConsumer,
 )
+from rocketstream.client.consumer.lite_topics.aio_consumer import (
+    AsyncLitePushConsumer as LitePushConsumer,
+)
 from rocketstream.client.consumer.pull.aio_consumer import AsyncPullConsumer as PullConsumer
 from rocketstream.client.consumer.pull.schedule import (
     AsyncMQPullConsumerScheduleService as MQPullConsumerScheduleService,
@@ -18,6 +21,7 @@ from rocketstream.client.producer.aio_transaction_producer import (
 
 __all__ = [
     "LitePullConsumer",
+    "LitePushConsumer",
     "MQPullConsumerScheduleService",
     "Producer",
     "PullConsumer",

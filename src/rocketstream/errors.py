@@ -27,6 +27,9 @@ __all__ = [
     "ForkedClientError",
     "FrameTooLargeError",
     "InternalError",
+    "LiteSubscriptionQuotaError",
+    "LiteTopicQuotaError",
+    "LiteTopicSetupError",
     "LocalProtocolError",
     "MalformedFrameError",
     "MessageInvalidError",
@@ -301,6 +304,21 @@ class OffsetNotFoundError(BrokerError):
     """Code 22: nothing stored under what was asked for (an offset, a message, a key)."""
 
     condition = "OFFSET_NOT_FOUND"
+
+
+class LiteTopicSetupError(BrokerError):
+    """Parent topic or group are not made for lite topics at this broker; the text says how to."""
+
+    condition = "LITE_TOPIC_SETUP"
+
+    def __init__(self, refusal: BrokerError, topic: str, group: str) -> None:
+        super().__init__(refusal.code, refusal.remark, refusal.address)
+        self.parameters.update(topic=topic, group=group)
+        self.args = (
+            f"lite topics of {topic!r} were asked for as group {group!r}, and refused: {refusal}; "
+            f"the broker must have the topic with the attribute +message.type=LITE, and the group "
+            f"with +lite.bind.topic={topic} (mqadmin updateTopic -a, updateSubGroup -a)",
+        )
 
 
 class LiteTopicQuotaError(BrokerError):

@@ -160,3 +160,18 @@ class LitePullConsumerKeywords(ClientKeywords, TraceKeywords, total=False):
     message_queue_listener: QueueListener | None
     offset_store: OffsetStore | None
     check_crc: bool
+
+
+class LitePushConsumerKeywords(ClientKeywords, TraceKeywords, total=False):
+    """Settings: consumers of lite topics; see docs/settings.md."""
+
+    consume_thread_max: int
+    consume_message_batch_max_size: int
+    pull_batch_size: int
+    max_cache_message_count: int
+    max_cache_message_size: int
+    invisible_ms: int
+    suspend_ms: int
+    poll_ms: int
+    consume_timeout_minutes: float
+    await_termination_ms_when_shutdown: int

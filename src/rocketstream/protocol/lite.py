@@ -63,6 +63,11 @@ def receipt(broker_name: str, offset: int, pop_time_ms: int, invisible_ms: int) 
 
 
 def order_counts(text: str | None, messages: int) -> list[int]:
-    """Return how often each message was received before, 0 where the answer does not tell."""
-    counts = [int(part) if part.isdecimal() else 0 for part in (text or "").split(";")]
+    """Return how often each message was received before, 0 where the answer does not tell.
+
+    >>> order_counts("0 qo0%7 2;0", 2)
+    [2, 0]
+    """
+    words = [part.rpartition(" ")[2] for part in (text or "").split(";")]
+    counts = [int(word) if word.isdecimal() else 0 for word in words]
     return counts if len(counts) == messages else [0] * messages

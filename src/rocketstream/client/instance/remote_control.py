@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Coroutine
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from rocketstream._util.clock import Clock
 from rocketstream.client.config import ClientConfig
@@ -25,6 +25,7 @@ from rocketstream.protocol.headers import (
     ConsumeMessageDirectlyResultRequestHeader,
     GetConsumerRunningInfoRequestHeader,
     GetConsumerStatusRequestHeader,
+    NotifyUnsubscribeLiteRequestHeader,
     ReplyMessageRequestHeader,
     ResetOffsetRequestHeader,
 )
@@ -66,6 +67,15 @@ class Served(Protocol):
     @staticmethod
     def version_text() -> str:
         """Return the version of this client as upstream tells it."""
+        ...
+
+
+@runtime_checkable
+class LiteSubscriber(Protocol):
+    """A consumer of lite topics."""
+
+    def lite_topic_taken(self, name: str) -> None:
+        """Another member of the group has a lite topic from now on."""
         ...
 
 
@@ -170,6 +180,13 @@ def _take_reply(instance: Served, connection: Connection, command: RemotingComma
     connection.reply(command, RemotingCommand.response(ResponseCode.SUCCESS))
 
 
+def _lite_topic_taken(instance: Served, _connection: Connection, command: RemotingCommand) -> None:
+    header = command.header(NotifyUnsubscribeLiteRequestHeader)
+    consumer = instance.consumer(header.consumer_group)
+    if isinstance(consumer, LiteSubscriber):
+        consumer.lite_topic_taken(header.lite_topic)
+
+
 REMOTE_HANDLERS: dict[int, RemoteHandler] = {
     RequestCode.CHECK_TRANSACTION_STATE: _check_transaction,
     RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: _ids_changed,
@@ -178,6 +195,7 @@ REMOTE_HANDLERS: dict[int, RemoteHandler] = {
     RequestCode.GET_CONSUMER_RUNNING_INFO: _running_info,
     RequestCode.CONSUME_MESSAGE_DIRECTLY: _consume_directly,
     RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: _take_reply,
+    RequestCode.NOTIFY_UNSUBSCRIBE_LITE: _lite_topic_taken,
 }
 """Who serves which request; a handler answers itself, or not at all for one-way requests."""
 

@@ -1,0 +1,45 @@
+"""What a listener of lite topics is told of its messages, and may say besides the status.
+
+Law: values; checked where they are set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+from rocketstream.client.consumer.listener import Listening, Status
+from rocketstream.client.core.kinds import check_whole
+from rocketstream.errors import ConfigurationError
+from rocketstream.model import MessageQueue
+
+
+class LiteTopicContext:
+    """Where the messages of a call come from, and when they come again if they fail.
+
+    Attributes:
+        lite_topic: the lite topic all of them are of.
+        message_queue: the parent topic and the broker; a lite topic is one queue, 0.
+    """
+
+    __slots__ = ("_suspend_ms", "lite_topic", "message_queue")
+
+    def __init__(self, lite_topic: str, message_queue: MessageQueue, suspend_ms: int) -> None:
+        self.lite_topic = lite_topic
+        self.message_queue = message_queue
+        self._suspend_ms = suspend_ms
+
+    @property
+    def suspend_ms(self) -> int:
+        """With RECONSUME_LATER: how long the lite topic rests; by default the setting."""
+        return self._suspend_ms
+
+    @suspend_ms.setter
+    def suspend_ms(self, value: int) -> None:
+        check_whole("suspend_ms", value)
+        if value < 0:
+            raise ConfigurationError(f"suspend_ms must be a whole number from 0 on, not {value!r}")
+        self._suspend_ms = value
+
+
+LiteTopicListener = Listening[Status, LiteTopicContext]
+AnyLiteTopicListener = LiteTopicListener | Listening[Awaitable[Status], LiteTopicContext]

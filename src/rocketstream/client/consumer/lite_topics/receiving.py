@@ -1,0 +1,166 @@
+"""Asking brokers for messages of lite topics: one question per broker under way.
+
+Law: on the loop; what an answer brings is put into the ledger as runs, and handed to the service.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+from collections.abc import Collection
+from typing import Protocol
+
+from rocketstream._util.clock import Clock
+from rocketstream.client.consumer.lite_topics.requests import LiteRequests
+from rocketstream.client.consumer.lite_topics.runs import runs_of
+from rocketstream.client.consumer.lite_topics.service import (
+    GIVEN_BACK_MS,
+    AsyncLiteService,
+    ThreadedLiteService,
+)
+from rocketstream.client.consumer.lite_topics.settling import Settling
+from rocketstream.client.consumer.lite_topics.telling import Telling
+from rocketstream.client.core.lite_ledger import LiteLedger, LiteRun
+from rocketstream.client.core.lite_settings import LitePushConsumerSettings
+from rocketstream.client.core.lite_topics import LiteTopics
+from rocketstream.client.instance.mq_client import MQClientInstance
+from rocketstream.errors import RocketMQError, TransportError
+
+logger = logging.getLogger("rocketstream.client")
+
+AGAIN_MS = 1_000
+"""Pause after a question that failed."""
+ROOM_MS = 5_000
+"""How long room is waited for before the broker is told again, if it is time to."""
+
+
+class Receiving(Protocol):
+    """The consumer messages are received for."""
+
+    group: str
+    topic: str
+    clock: Clock
+    instance: MQClientInstance
+    settings: LitePushConsumerSettings
+    topics: LiteTopics
+    ledger: LiteLedger
+    requests: LiteRequests
+    settling: Settling
+    telling: Telling
+    service: AsyncLiteService | ThreadedLiteService
+
+
+class Receiver:
+    """One task per broker.
+
+    Attributes:
+        stopping: no question is asked any more.
+    """
+
+    def __init__(self, consumer: Receiving) -> None:
+        self._consumer = consumer
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._attempts = itertools.count(1)
+        self._began_ms = consumer.clock.now_ms()
+        self._news = asyncio.Event()
+        self._asked = 0
+        self.stopping = False
+        consumer.settling.when_settled = self.wake
+
+    def serve(self, brokers: Collection[str]) -> None:
+        """Receive from these brokers and no others."""
+        for name in [name for name in self._tasks if name not in brokers]:
+            self._tasks.pop(name).cancel()
+        loop = asyncio.get_running_loop()
+        for name in brokers:
+            if name not in self._tasks:
+                task = loop.create_task(self._receive_forever(name))
+                self._tasks[name] = task
+
+    def wake(self) -> None:
+        """There may be room, or a broker that was lost may be back."""
+        self._news.set()
+
+    async def stop(self) -> None:
+        """End all questions; their brokers have been told that nothing is wanted."""
+        self.stopping = True
+        self.wake()
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._tasks.clear()
+
+    async def _receive_forever(self, broker: str) -> None:
+        consumer = self._consumer
+        outages = consumer.instance.outages
+        attempt = self._next_attempt()
+        while not self.stopping:
+            try:
+                if broker in consumer.topics.due(consumer.clock.monotonic_ms()):
+                    await consumer.telling.tell_all(broker)
+                if not self._has_room():
+                    await self._wait(ROOM_MS)
+                    continue
+                self._asked += 1
+                try:
+                    await self._receive(broker, attempt)
+                finally:
+                    self._asked -= 1
+            except RocketMQError as error:
+                outages.failed(("lite topics of", consumer.topic, "at", broker), error)
+                if not isinstance(error, TransportError):
+                    attempt = self._next_attempt()
+                await self._wait(AGAIN_MS)
+            except Exception:
+                logger.exception(
+                    "receiving lite topics of %s from %s failed", consumer.topic, broker
+                )
+                await self._wait(AGAIN_MS)
+            else:
+                attempt = self._next_attempt()
+                outages.worked("lite topics of", consumer.topic, "at", broker)
+
+    async def _receive(self, broker: str, attempt: str) -> None:
+        consumer = self._consumer
+        settings = consumer.settings
+        answer = await consumer.requests.receive(
+            consumer.telling.address(broker),
+            settings.pull_batch_size,
+            settings.invisible_ms,
+            settings.poll_ms,
+            attempt,
+        )
+        if answer is None:
+            return
+        header, records = answer
+        now_ms = consumer.clock.monotonic_ms()
+        wanted: list[LiteRun] = []
+        others: list[LiteRun] = []
+        for run in runs_of(header, records, consumer.topic, broker, now_ms):
+            (wanted if consumer.topics.is_wanted(run.lite_topic) else others).append(run)
+        if self.stopping or not consumer.service.submit(wanted):
+            others += wanted
+        namespace = consumer.instance.config.without_namespace
+        for run in wanted:
+            for message in run.messages:
+                message.topic = namespace(message.topic)
+        for run in others:
+            consumer.settling.given_back(run, run.left, GIVEN_BACK_MS)
+
+    def _has_room(self) -> bool:
+        consumer = self._consumer
+        with consumer.service.mutex:
+            return consumer.ledger.has_room(consumer.settling.count, self._asked)
+
+    async def _wait(self, time_ms: float) -> None:
+        self._news.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(time_ms / 1000):
+                await self._news.wait()
+
+    def _next_attempt(self) -> str:
+        client_id = self._consumer.instance.client_id
+        return f"{client_id}-{self._began_ms}-{next(self._attempts)}"

@@ -1,0 +1,279 @@
+"""Calling the listener with messages of lite topics: on threads, or in tasks on one loop.
+
+Law: user code and what surrounds it; what an outcome means for brokers is the owner's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from rocketstream.client.consumer.consume.calls import (
+    CallWatch,
+    checked_status,
+    is_being_cancelled,
+)
+from rocketstream.client.consumer.consume.pool import Worker, WorkerPool
+from rocketstream.client.consumer.consume.runs import mark_started
+from rocketstream.client.consumer.consume.tasks import TaskPool
+from rocketstream.client.consumer.listener import Listener
+from rocketstream.client.consumer.lite_topics.context import LiteTopicContext
+from rocketstream.client.core.lite_ledger import LiteLedger, LiteRun
+from rocketstream.client.core.lite_settings import LitePushConsumerSettings
+from rocketstream.client.hooks import ConsumeMessageContext
+from rocketstream.model import ConsumeConcurrentlyStatus
+from rocketstream.protocol.message_ext import MessageExt
+
+_SUCCESS = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+_LATER = ConsumeConcurrentlyStatus.RECONSUME_LATER
+
+
+class Outcomes(Protocol):
+    """What is told how listener calls ended; from any thread."""
+
+    def succeeded(self, run: LiteRun, offsets: Sequence[int]) -> None:
+        """These messages of a run are consumed."""
+        ...
+
+    def given_back(self, run: LiteRun, offsets: Sequence[int], hidden_ms: int) -> None:
+        """These are not, and are to come again after so long."""
+        ...
+
+    def ended(self) -> None:
+        """A run has ended: there is room."""
+        ...
+
+
+class LiteService:
+    """What both kinds of service do around a call; the ledger is touched under ``mutex`` only."""
+
+    mutex: contextlib.AbstractContextManager[Any]
+
+    def __init__(
+        self,
+        listener: Listener,
+        ledger: LiteLedger,
+        outcomes: Outcomes,
+        watch: CallWatch,
+        settings: LitePushConsumerSettings,
+    ) -> None:
+        self._listener = listener
+        self.ledger = ledger
+        self._outcomes = outcomes
+        self._watch = watch
+        self._clock = watch.clock
+        self._size = settings.consume_message_batch_max_size
+        self._suspend_ms = settings.suspend_ms
+
+    def _next_batch(self, run: LiteRun) -> list[MessageExt]:
+        """Return what the listener gets next of a run; none when it has ended, or is too old."""
+        with self.mutex:
+            if self._clock.monotonic_ms() >= run.hidden_until_ms:
+                return []
+            return list(run.messages[run.done : run.done + self._size])
+
+    def _begin(
+        self, run: LiteRun, batch: list[MessageExt]
+    ) -> tuple[LiteTopicContext | None, ConsumeMessageContext | None, int]:
+        started_ms = self._clock.now_ms()
+        mark_started(batch, started_ms)
+        context = None
+        if self._listener.takes_context:
+            queue = self._watch.seen_queue(run.queue)
+            context = LiteTopicContext(run.lite_topic, queue, self._suspend_ms)
+        hooked = self._watch.before(batch, run.queue) if self._watch.hooks else None
+        return context, hooked, started_ms
+
+    def _end(
+        self,
+        run: LiteRun,
+        batch: list[MessageExt],
+        begun: tuple[LiteTopicContext | None, ConsumeMessageContext | None, int],
+        answer: object,
+        error: BaseException | None,
+    ) -> bool:
+        """Settle a batch; tell whether the run goes on."""
+        context, hooked, started_ms = begun
+        status = checked_status(answer, error, batch, _LATER)
+        took_ms = self._clock.now_ms() - started_ms
+        if hooked is not None:
+            self._watch.after(hooked, answer, status, error, took_ms)
+        good = status is _SUCCESS
+        count = len(batch)
+        self._watch.count(run.queue.topic, count * good, count * (not good), took_ms, 1)
+        if good:
+            with self.mutex:
+                offsets = run.left[:count]
+                self.ledger.advance(run, count)
+            self._outcomes.succeeded(run, offsets)
+            return True
+        # What follows in the lite topic stays hidden with it: it is consumed in order.
+        hidden_ms = self._suspend_ms if context is None else context.suspend_ms
+        self._outcomes.given_back(run, run.left, hidden_ms)
+        return False
+
+    def _finish(self, run: LiteRun, *, stopped: bool, failed: bool) -> None:
+        if stopped and not failed and run.left:
+            self._outcomes.given_back(run, run.left, GIVEN_BACK_MS)
+        with self.mutex:
+            self.ledger.finish(run)
+        self._outcomes.ended()
+
+
+GIVEN_BACK_MS = 10
+"""How long what a consumer gives back unconsumed stays hidden."""
+
+
+class ThreadedLiteService(LiteService):
+    """Calls a plain function on worker threads; the source of their pool."""
+
+    def __init__(
+        self,
+        listener: Listener,
+        ledger: LiteLedger,
+        outcomes: Outcomes,
+        watch: CallWatch,
+        settings: LitePushConsumerSettings,
+    ) -> None:
+        super().__init__(listener, ledger, outcomes, watch, settings)
+        self._pool: WorkerPool[LiteRun] = WorkerPool(
+            watch.group, self, watch.clock, settings.consume_thread_max
+        )
+        self.mutex = self._pool.mutex
+
+    def submit(self, runs: Sequence[LiteRun]) -> bool:
+        """Have runs consumed; on the loop. Tell whether they were taken: not once it stops."""
+        pool = self._pool
+        with pool.mutex:
+            if pool.stopping:
+                return False
+            for run in runs:
+                self.ledger.add(run)
+            pool.work_added()
+        pool.watch()
+        return True
+
+    async def shutdown(self, await_ms: float, caller: int | None = None) -> None:
+        """Begin no call any more; wait for running ones, at most ``await_ms``, not for ``caller``.
+
+        Threads whose listener does not return are left behind.
+        """
+        await self._pool.shutdown(await_ms, caller)
+
+    # --- the pool's source ------------------------------------------------------------------------
+
+    def next_job(self) -> LiteRun | None:
+        """Return a run to begin."""
+        return self.ledger.next_run(self._clock.monotonic_ms())
+
+    def waiting(self) -> int:
+        """Return how many runs could be begun."""
+        return self.ledger.waiting
+
+    def is_open(self) -> bool:
+        """Whether anything is not finished with."""
+        return not self.ledger.is_empty
+
+    def tick(self) -> None:
+        """Nothing: outcomes are told at once."""
+
+    def work(self, worker: Worker, job: LiteRun) -> None:
+        """Consume a run until it ends, fails or the pool stops."""
+        pool, call = self._pool, self._listener.call
+        failed = False
+        try:
+            while not (failed or pool.stopping):
+                batch = self._next_batch(job)
+                if not batch:
+                    break
+                begun = self._begin(job, batch)
+                answer, error = None, None
+                worker.calls += 1
+                worker.calling = True
+                try:
+                    answer = call(list(batch)) if begun[0] is None else call(list(batch), begun[0])
+                except BaseException as raised:  # nothing a listener raises may end the worker
+                    error = raised
+                worker.calling = False
+                failed = not self._end(job, batch, begun, answer, error)
+                if pool.is_resting:
+                    pool.rouse()
+        finally:
+            self._finish(job, stopped=pool.stopping, failed=failed)
+
+
+class AsyncLiteService(LiteService):
+    """Awaits a coroutine function in tasks; everything on one loop."""
+
+    def __init__(
+        self,
+        listener: Listener,
+        ledger: LiteLedger,
+        outcomes: Outcomes,
+        watch: CallWatch,
+        settings: LitePushConsumerSettings,
+    ) -> None:
+        super().__init__(listener, ledger, outcomes, watch, settings)
+        self.mutex = contextlib.nullcontext()
+        self._pool = TaskPool(self._work, settings.consume_thread_max, watch.group)
+
+    def submit(self, runs: Sequence[LiteRun]) -> bool:
+        """Have runs consumed; tell whether they were taken: not once it stops."""
+        if self._pool.stopping:
+            return False
+        for run in runs:
+            self.ledger.add(run)
+        self._pool.start_one()
+        return True
+
+    async def shutdown(self, await_ms: float, caller: int | None = None) -> None:
+        """Begin no call any more; wait for running ones, then cancel what is left."""
+        await self._pool.shutdown(await_ms)
+
+    async def _work(self) -> None:
+        pool = self._pool
+        while pool.may_go_on():
+            run = self.ledger.next_run(self._clock.monotonic_ms())
+            if run is None:
+                return
+            if self.ledger.waiting:
+                pool.start_one()
+            await self._consume(run)
+            # A listener that never suspends must not keep the loop from its sockets.
+            await asyncio.sleep(0)
+
+    async def _consume(self, run: LiteRun) -> None:
+        pool = self._pool
+        failed = False
+        try:
+            while not (failed or pool.stopping):
+                batch = self._next_batch(run)
+                if not batch:
+                    break
+                begun = self._begin(run, batch)
+                answer, error = await self._called(batch, begun)
+                failed = not self._end(run, batch, begun, answer, error)
+        finally:
+            self._finish(run, stopped=pool.stopping, failed=failed)
+            if self.ledger.waiting:
+                pool.start_one()
+
+    async def _called(
+        self,
+        batch: list[MessageExt],
+        begun: tuple[LiteTopicContext | None, ConsumeMessageContext | None, int],
+    ) -> tuple[object, BaseException | None]:
+        context, hooked, _ = begun
+        call: Callable[..., Any] = self._listener.call
+        try:
+            return await (
+                call(list(batch)) if context is None else call(list(batch), context)
+            ), None
+        except BaseException as raised:  # nothing a listener raises may end the task
+            if isinstance(raised, asyncio.CancelledError) and is_being_cancelled():
+                if hooked is not None:
+                    self._watch.cut_off(hooked, _LATER, raised)
+                raise
+            return None, raised

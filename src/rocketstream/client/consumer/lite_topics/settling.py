@@ -1,0 +1,143 @@
+"""Telling brokers what became of messages: consumed, to come again, still being worked on.
+
+Law: ``succeeded``, ``given_back`` and ``ended`` may be called from any thread, all else on the
+loop. A message whose acknowledgement is lost comes again: at least once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+
+from rocketstream.client.consumer.lite_topics.requests import LiteRequests
+from rocketstream.client.core.lite_ledger import LiteRun
+from rocketstream.client.core.lite_topics import LiteTopics
+from rocketstream.client.instance.mq_client import MQClientInstance
+from rocketstream.errors import RocketMQError, RouteNotFoundError, TransportError
+
+logger = logging.getLogger("rocketstream.client")
+
+AGAIN_MS = 1_000
+"""Pause before an acknowledgement that could not be sent is sent again."""
+
+
+class Settling:
+    """The outcomes of one consumer on their way to its brokers.
+
+    Attributes:
+        count: outcomes that brokers have not confirmed.
+        when_settled: called on the loop when there are fewer.
+    """
+
+    def __init__(
+        self, instance: MQClientInstance, requests: LiteRequests, topics: LiteTopics
+    ) -> None:
+        self._instance = instance
+        self._requests = requests
+        self._topics = topics
+        self._loop = asyncio.get_running_loop()
+        self._tasks: dict[asyncio.Task[None], int] = {}
+        self.count = 0
+        self.when_settled: Callable[[], None] = lambda: None
+
+    # --- from any thread --------------------------------------------------------------------------
+
+    def succeeded(self, run: LiteRun, offsets: Sequence[int]) -> None:
+        """These messages are consumed: have the broker give them to nobody any more."""
+        self._on_loop(self._begin, run, offsets, None)
+
+    def given_back(self, run: LiteRun, offsets: Sequence[int], hidden_ms: int) -> None:
+        """These come again, after they were hidden so long from now on."""
+        self._on_loop(self._begin, run, offsets, hidden_ms)
+
+    def ended(self) -> None:
+        """A run has ended."""
+        self._on_loop(self._settled)
+
+    def _on_loop(self, function: Callable[..., object], *arguments: object) -> None:
+        # The loop is gone when a listener outlived the shutdown: its messages come again.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(function, *arguments)
+
+    # --- on the loop ------------------------------------------------------------------------------
+
+    def renew(self, run: LiteRun) -> None:
+        """Hide the rest of a run for as long again as it was hidden at first."""
+        if run.left:
+            self._start(self._renewed(run, run.left), 0)
+
+    async def drain(self) -> None:
+        """Wait until brokers have confirmed what was begun, or can no longer."""
+        await asyncio.sleep(0)  # what threads have told is begun now
+        while self._tasks:
+            await asyncio.wait(list(self._tasks))
+
+    def _begin(self, run: LiteRun, offsets: Sequence[int], hidden_ms: int | None) -> None:
+        self._start(self._settle(run, offsets, hidden_ms), len(offsets))
+
+    def _start(self, work: Coroutine[None, None, None], messages: int) -> None:
+        task = self._loop.create_task(work)
+        self._tasks[task] = messages
+        self.count += messages
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self.count -= self._tasks.pop(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("an outcome could not be told", exc_info=error)
+        self._settled()
+
+    def _settled(self) -> None:
+        self.when_settled()
+
+    async def _settle(self, run: LiteRun, offsets: Sequence[int], hidden_ms: int | None) -> None:
+        if hidden_ms is None:
+            await asyncio.gather(*(self._acknowledge(run, offset) for offset in offsets))
+            return
+        for offset in offsets:
+            # In order: the first one that is visible again opens the lite topic.
+            await self._hide(run, offset, hidden_ms)
+
+    async def _acknowledge(self, run: LiteRun, offset: int) -> None:
+        """Acknowledge one message, as often as it takes while it is hidden."""
+        clock, outages = self._instance.clock, self._instance.outages
+        while True:
+            try:
+                await self._requests.acknowledge(self._address(run), run, offset)
+            except (TransportError, RouteNotFoundError) as error:
+                outages.failed(("an acknowledgement",), error)
+                if clock.monotonic_ms() + AGAIN_MS >= run.hidden_until_ms:
+                    return
+                await asyncio.sleep(AGAIN_MS / 1000)
+            except RocketMQError as error:
+                outages.failed(("an acknowledgement", "in lite topic", run.lite_topic), error)
+                return
+            else:
+                self._topics.placed(run.queue.broker_name, [run.lite_topic])
+                return
+
+    async def _hide(self, run: LiteRun, offset: int, hidden_ms: int) -> bool:
+        try:
+            await self._requests.hide(self._address(run), run, offset, hidden_ms)
+        except RocketMQError as error:
+            # It comes again all the same, when the time is over for which it was hidden before.
+            logger.info("lite topic %s: offset %d stays hidden: %s", run.lite_topic, offset, error)
+            return False
+        return True
+
+    async def _renewed(self, run: LiteRun, offsets: Sequence[int]) -> None:
+        began_ms = self._instance.clock.monotonic_ms()
+        done = await asyncio.gather(
+            *(self._hide(run, offset, run.invisible_ms) for offset in offsets)
+        )
+        if all(done):
+            run.hidden(began_ms)
+
+    def _address(self, run: LiteRun) -> str:
+        name = run.queue.broker_name
+        address = self._instance.routes.master(name)
+        if address is None:
+            raise RouteNotFoundError(f"The broker[{name}] not exist", broker=name)
+        return address

@@ -1,0 +1,185 @@
+"""Telling brokers which lite topics a consumer wants, and where the group begins in them.
+
+Law: on the loop; one conversation with a broker at a time, so that the whole set never overtakes a
+name that was added meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+from rocketstream.client.consumer.lite_topics.requests import (
+    COMPLETE_ADD,
+    PARTIAL_ADD,
+    PARTIAL_REMOVE,
+    LiteRequests,
+)
+from rocketstream.client.core.lite_settings import OffsetOption
+from rocketstream.client.core.lite_topics import LiteTopics, begins_at_oldest, in_requests
+from rocketstream.client.instance.mq_client import MQClientInstance
+from rocketstream.errors import RouteNotFoundError, TransportError
+
+logger = logging.getLogger("rocketstream.client")
+
+_ASKED_AT_ONCE = 128
+
+_UNREACHED = (TransportError, RouteNotFoundError)
+
+
+class Telling:
+    """The conversations of one consumer with its brokers."""
+
+    def __init__(
+        self, instance: MQClientInstance, requests: LiteRequests, topics: LiteTopics
+    ) -> None:
+        self._instance = instance
+        self._requests = requests
+        self._topics = topics
+        self._turns: dict[str, asyncio.Lock] = {}
+
+    def address(self, broker: str) -> str:
+        """Return where a broker's master is.
+
+        Raises:
+            RouteNotFoundError: no route tells.
+        """
+        address = self._instance.routes.master(broker)
+        if address is None:
+            raise RouteNotFoundError(f"The broker[{broker}] not exist", broker=broker)
+        return address
+
+    async def introduce(self) -> None:
+        """Tell every broker for the first time, and see that each could give messages.
+
+        Raises:
+            RocketMQError: a broker refuses, or none of them can be reached.
+        """
+
+        async def first(broker: str) -> None:
+            await self.tell_all(broker)
+            await self._requests.probe(self.address(broker))
+
+        await self._each(first)
+
+    async def tell_all(self, broker: str) -> None:
+        """Tell a broker the whole set; what it may have forgotten is placed before.
+
+        Raises:
+            RocketMQError: it refuses, or cannot be reached.
+        """
+        topics = self._topics
+        async with self._turn(broker):
+            mark = topics.mark(broker)
+            await self._place(broker, topics.to_place(broker))
+            names = topics.wanted
+            await self._requests.subscribe(self.address(broker), COMPLETE_ADD, names)
+            topics.told_all(broker, mark, self._instance.clock.monotonic_ms())
+
+    async def add(self, names: Iterable[str], option: OffsetOption | None) -> None:
+        """Want lite topics too, and tell every broker.
+
+        A broker that cannot be reached is told later, unless ``option`` moves the group: it would
+        not be moved there.
+
+        Raises:
+            RocketMQError: a broker refuses, or none of them can be reached; none is subscribed.
+        """
+        topics = self._topics
+        new = topics.new(names)
+        if not new:
+            return
+        topics.add(new, option)
+
+        async def tell(broker: str) -> None:
+            async with self._turn(broker):
+                if option is None:
+                    await self._place(broker, new)
+                    return
+                await self._add_at(broker, new, option)
+
+        try:
+            await self._each(tell, strict=not begins_at_oldest(option))
+        except BaseException:
+            topics.remove(new)
+            for broker in topics.brokers:
+                topics.forgot(broker)
+            raise
+
+    async def remove(self, names: Iterable[str]) -> None:
+        """Want lite topics no more, and tell every broker; one out of reach forgets them later.
+
+        Raises:
+            RocketMQError: a broker refuses, or none of them can be reached.
+        """
+        known = self._topics.known(names)
+        if not known:
+            return
+        self._topics.remove(known)
+
+        async def tell(broker: str) -> None:
+            async with self._turn(broker):
+                for part in in_requests(known):
+                    await self._requests.subscribe(self.address(broker), PARTIAL_REMOVE, part)
+
+        await self._each(tell)
+
+    async def everywhere(self, action: str) -> None:
+        """Tell every broker an action without names; what fails is logged."""
+
+        async def tell(broker: str) -> None:
+            async with self._turn(broker):
+                await self._requests.subscribe(self.address(broker), action)
+
+        results = await asyncio.gather(*map(tell, self._topics.brokers), return_exceptions=True)
+        for result in results:
+            if isinstance(result, Exception):
+                logger.info("%s: %s", action, result)
+
+    # --- inside -----------------------------------------------------------------------------------
+
+    def _turn(self, broker: str) -> asyncio.Lock:
+        return self._turns.setdefault(broker, asyncio.Lock())
+
+    async def _place(self, broker: str, names: Sequence[str]) -> None:
+        """Add lite topics; where the group has no offset it begins at the oldest message."""
+        placed: list[str] = []
+        fresh: list[str] = []
+        address = self.address(broker)
+        for at in range(0, len(names), _ASKED_AT_ONCE):
+            some = names[at : at + _ASKED_AT_ONCE]
+            answers = await asyncio.gather(
+                *(self._requests.has_offset(address, broker, name) for name in some)
+            )
+            for name, has_one in zip(some, answers, strict=True):
+                (placed if has_one else fresh).append(name)
+        await self._add_at(broker, fresh, OffsetOption.MIN_OFFSET)
+        await self._add_at(broker, placed, None)
+        self._topics.placed(broker, placed)
+
+    async def _add_at(self, broker: str, names: Sequence[str], option: OffsetOption | None) -> None:
+        for part in in_requests(names):
+            await self._requests.subscribe(self.address(broker), PARTIAL_ADD, part, option)
+
+    async def _each(self, tell: Callable[[str], Awaitable[None]], *, strict: bool = False) -> None:
+        """Tell every broker; one that is out of reach is told when it is back.
+
+        Raises:
+            RocketMQError: one refuses, or none could be reached; with ``strict`` when one could
+                not.
+        """
+        brokers = self._topics.brokers
+        results = await asyncio.gather(*map(tell, brokers), return_exceptions=True)
+        unreached: list[BaseException] = []
+        for broker, result in zip(brokers, results, strict=True):
+            if result is None:
+                continue
+            if not isinstance(result, _UNREACHED):
+                raise result
+            unreached.append(result)
+            self._topics.forgot(broker)
+        if unreached and (strict or len(unreached) == len(brokers)):
+            raise unreached[0]
+        for error in unreached:
+            logger.warning("a broker will be told of lite topics when it is back: %s", error)

@@ -1,0 +1,214 @@
+"""What a consumer of lite topics decides: what brokers must be told, what may be consumed."""
+
+from __future__ import annotations
+
+import pytest
+
+from rocketstream import MessageQueue, OffsetOption
+from rocketstream.client.core.lite_ledger import LiteBounds, LiteLedger, LiteRun
+from rocketstream.client.core.lite_settings import LitePushConsumerSettings
+from rocketstream.client.core.lite_topics import TELL_ALL_AGAIN_MS, LiteTopics, in_requests
+from rocketstream.errors import ConfigurationError
+from rocketstream.protocol.bodies import LiteOffsetData
+from rocketstream.testing import received_message
+
+QUEUE = MessageQueue("agents", "broker-a", 0)
+HIDDEN_MS = 60_000
+
+
+def served(*brokers: str, names: tuple[str, ...] = ("a", "b")) -> LiteTopics:
+    """Return topics of which every broker was told at 0."""
+    topics = LiteTopics()
+    topics.add(names, None)
+    topics.serve(brokers)
+    for name in brokers:
+        topics.told_all(name, topics.mark(name), 0)
+    return topics
+
+
+# --- subscriptions ------------------------------------------------------------------------------
+
+
+def test_a_broker_is_told_at_first_and_again_before_it_forgets() -> None:
+    """Brokers forget a client's lite topics after 180 s."""
+    topics = LiteTopics()
+    topics.serve(["a"])
+    assert topics.due(0) == ["a"]
+    topics.told_all("a", topics.mark("a"), 0)
+    assert topics.due(TELL_ALL_AGAIN_MS - 1) == []
+    assert topics.due(TELL_ALL_AGAIN_MS) == ["a"]
+    assert 3 * TELL_ALL_AGAIN_MS <= 180_000
+
+
+def test_a_lost_broker_is_told_now_and_no_other() -> None:
+    topics = served("a", "b")
+    topics.forgot("b")
+    assert topics.due(1) == ["b"]
+
+
+def test_an_answer_from_before_the_loss_says_nothing() -> None:
+    """The broker may have been restarted after it answered."""
+    topics = served("a")
+    mark = topics.mark("a")
+    topics.forgot("a")
+    topics.told_all("a", mark, 5)
+    assert topics.due(5) == ["a"]
+
+
+def test_brokers_come_and_go_with_the_route() -> None:
+    topics = served("a", "b")
+    assert topics.serve(["b", "c"]) == (["c"], ["a"])
+    assert topics.due(1) == ["c"]
+    assert topics.brokers == ["b", "c"]
+    topics.forgot("a")
+    topics.told_all("a", topics.mark("a"), 1)
+
+
+def test_names_are_placed_anew_at_a_lost_broker_until_something_was_finished() -> None:
+    """A broker keeps where a group begins in memory until it finishes a first message."""
+    topics = served("x")
+    topics.add(["c"], None)
+    topics.add(["moved"], OffsetOption.MAX_OFFSET)
+    assert topics.to_place("x") == []
+    topics.placed("x", ["a"])
+    topics.forgot("x")
+    assert sorted(topics.to_place("x")) == ["b", "c"]
+    topics.remove(["b"])
+    assert topics.to_place("x") == ["c"]
+
+
+def test_a_name_is_subscribed_once() -> None:
+    topics = served("x")
+    assert topics.new(["b", "c", "c"]) == ["c"]
+    assert topics.known(["b", "c", "b"]) == ["b"]
+    topics.remove(["b"])
+    assert topics.wanted == frozenset({"a"})
+    assert not topics.is_wanted("b")
+
+
+def test_many_names_take_several_requests() -> None:
+    names = [str(number) for number in range(10_001)]
+    parts = list(in_requests(names))
+    assert [len(part) for part in parts] == [5_000, 5_000, 1]
+    assert [name for part in parts for name in part] == names
+
+
+# --- messages -----------------------------------------------------------------------------------
+
+
+def run(name: str, first: int = 0, count: int = 2, *, now_ms: float = 0) -> LiteRun:
+    messages = [received_message("agents", b"x") for _ in range(count)]
+    offsets = range(first, first + count)
+    return LiteRun(name, QUEUE, messages, offsets, 1, HIDDEN_MS, now_ms)
+
+
+def ledger(messages: int = 10, one_answer: int = 2) -> LiteLedger:
+    return LiteLedger(LiteBounds(messages, 1 << 20, one_answer))
+
+
+def test_two_runs_of_a_lite_topic_are_never_begun_at_once() -> None:
+    """A broker gives the next ones while a listener still has the first, if it took too long."""
+    held = ledger()
+    first, second, other = run("a"), run("a", 2), run("b")
+    for each in (first, second, other):
+        held.add(each)
+    assert held.next_run(0) is first
+    assert held.next_run(0) is other
+    assert held.next_run(0) is None
+    held.finish(first)
+    assert held.next_run(0) is second
+
+
+def test_what_is_hidden_no_more_is_not_begun() -> None:
+    """It may be with another member by now."""
+    held = ledger()
+    late, behind = run("a"), run("a", 2, now_ms=10)
+    held.add(late)
+    held.add(behind)
+    assert held.next_run(HIDDEN_MS) is behind
+    assert held.message_count == 2
+
+
+def test_nothing_is_asked_for_beyond_the_bounds() -> None:
+    held = ledger(messages=6, one_answer=2)
+    assert held.has_room(settling=0, asked=2)
+    assert not held.has_room(settling=0, asked=3)
+    assert not held.has_room(settling=5, asked=0)
+    whole = run("a", count=4)
+    held.add(whole)
+    assert held.has_room(settling=0, asked=0)
+    assert not held.has_room(settling=1, asked=0)
+    held.advance(whole, 3)
+    assert held.has_room(settling=3, asked=0)
+    held.finish(whole)
+    assert (held.message_count, held.size_bytes, held.is_empty) == (0, 0, True)
+
+
+def test_bytes_are_bounded_too() -> None:
+    held = LiteLedger(LiteBounds(100, 1, 2))
+    assert held.has_room(0, 0)
+    held.add(run("a"))
+    assert not held.has_room(0, 0)
+
+
+def test_what_is_left_of_a_run_is_hidden_anew_in_time() -> None:
+    held = ledger()
+    waiting, begun = run("a"), run("b")
+    held.add(begun)
+    assert held.next_run(0) is begun
+    held.add(waiting)
+    held.advance(begun, 1)
+    assert begun.left == range(1, 2)
+    assert held.to_renew(HIDDEN_MS / 3 - 1, 1e9) == []
+    assert set(held.to_renew(HIDDEN_MS / 3, 1e9)) == {waiting, begun}
+    waiting.hidden(HIDDEN_MS / 3)
+    assert held.to_renew(HIDDEN_MS / 3, 1e9) == [begun]
+    assert held.to_renew(HIDDEN_MS, 1e9) == [waiting]
+
+
+def test_a_listener_that_takes_too_long_has_its_messages_hidden_no_more() -> None:
+    held = ledger()
+    stuck = run("a")
+    held.add(stuck)
+    held.next_run(0)
+    assert held.to_renew(HIDDEN_MS / 2, HIDDEN_MS / 2) == []
+    assert held.to_renew(HIDDEN_MS / 2, HIDDEN_MS / 2 + 1) == [stuck]
+
+
+def test_what_nobody_has_begun_is_given_back_at_the_end() -> None:
+    held = ledger()
+    begun, behind, other = run("a"), run("a", 2), run("b")
+    for each in (begun, behind, other):
+        held.add(each)
+    held.next_run(0)
+    assert held.abandon_waiting() == [behind, other]
+    assert held.message_count == 2
+    held.finish(begun)
+    held.finish(begun)
+    assert held.is_empty
+    assert held.next_run(0) is None
+
+
+# --- options and settings -----------------------------------------------------------------------
+
+
+def test_an_offset_option_is_javas_on_the_wire() -> None:
+    assert OffsetOption.LAST_OFFSET.data() == LiteOffsetData("POLICY", 0)
+    assert OffsetOption.MIN_OFFSET.data() == LiteOffsetData("POLICY", 1)
+    assert OffsetOption.MAX_OFFSET.data() == LiteOffsetData("POLICY", 2)
+    assert OffsetOption.of_offset(7).data() == LiteOffsetData("OFFSET", 7)
+    assert OffsetOption.of_tail_n(3).data() == LiteOffsetData("TAIL_N", 3)
+
+
+@pytest.mark.parametrize("wrong", [-1, "1", True])
+def test_an_offset_is_a_whole_number(wrong: int) -> None:
+    with pytest.raises(ConfigurationError, match="must be a whole number"):
+        OffsetOption.of_offset(wrong)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"pull_batch_size": 33}, {"invisible_ms": 9_999}, {"max_cache_message_count": 31}]
+)
+def test_a_setting_out_of_bounds_is_refused(wrong: dict[str, int]) -> None:
+    with pytest.raises(ConfigurationError, match=next(iter(wrong))):
+        LitePushConsumerSettings("g", **wrong).check()
