@@ -37,6 +37,7 @@ def run(words: list[str], folder: Path) -> str:
             "199 of 200 bookings, 20 of 20 accounts in order; the wrong one was given up",
         ),
         ("aio_echo.py", "500 of 500 messages came back"),
+        ("lite_agents.py", "this needs a cluster of Apache's 5.5 or later"),
         ("pull.py", "pulled 100 messages of 4 queues"),
         ("simulate_listener.py", "careful: 50 seeds, nothing found"),
         pytest.param(

@@ -86,9 +86,10 @@ def test_a_lite_topic_belongs_to_the_queue_brokers_look_for_it_in(
 
 
 def test_receptions_before_are_told_by_message_or_not_at_all() -> None:
-    """5.5.0 writes a bare 0 for first ones, else queue, offset and number."""
-    assert order_counts("0;0", 2) == [0, 0]
-    assert order_counts("0 qo0%1 2;0 qo0%2 1;0", 3) == [2, 1, 0]
-    assert order_counts("3", 2) == [0, 0]
-    assert order_counts(None, 1) == [0]
-    assert order_counts("x", 1) == [0]
+    """5.5.0 writes bare zeros for first ones, else those that were received with their offsets."""
+    assert order_counts("0;0", [4, 5]) == [0, 0]
+    assert order_counts("0 qo0%1 2;0 qo0%2 1;0", [1, 2, 9]) == [2, 1, 0]
+    assert order_counts("0 qo0%2 1;0", [2, 3, 8]) == [1, 0, 0]
+    assert order_counts("0 qo0%12 1", [2, 12]) == [0, 1]
+    assert order_counts(None, [1, 2]) == [0, 0]
+    assert order_counts("x", [1]) == [0]

@@ -6,6 +6,8 @@ Law: text and numbers in, text and numbers out; as Apache's 5.5.0 has them (``Li
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Sequence
 from typing import Final
 
 from rocketstream.protocol.tag_hash import java_hash
@@ -62,12 +64,25 @@ def receipt(broker_name: str, offset: int, pop_time_ms: int, invisible_ms: int) 
     return " ".join(map(str, parts))
 
 
-def order_counts(text: str | None, messages: int) -> list[int]:
+def order_counts(text: str | None, offsets: Sequence[int]) -> list[int]:
     """Return how often each message was received before, 0 where the answer does not tell.
 
-    >>> order_counts("0 qo0%7 2;0", 2)
-    [2, 0]
+    Args:
+        text: of an answer: an entry a message, a bare 0 for each of a lite topic where nothing was
+            received before; else entries that name offsets, for those that were.
+        offsets: of the messages in their lite topics, in the order of the answer.
+
+    >>> order_counts("0;0 qo0%7 2", [3, 7, 8])
+    [0, 2, 0]
     """
-    words = [part.rpartition(" ")[2] for part in (text or "").split(";")]
-    counts = [int(word) if word.isdecimal() else 0 for word in words]
-    return counts if len(counts) == messages else [0] * messages
+    entries = deque((text or "").split(";"))
+    counts = []
+    for offset in offsets:
+        place, _, count = entries[0].rpartition(" ") if entries else ("", "", "0")
+        if not place or place.endswith(f"%{offset}"):
+            counts.append(int(count) if count.isdecimal() else 0)
+            if entries:
+                entries.popleft()
+        else:
+            counts.append(0)
+    return counts

@@ -33,15 +33,16 @@ def runs_of(
         RemoteProtocolError: bytes that make no sense.
         DamagedMessageError: a body that does not match its CRC; all of the answer comes again.
     """
-    messages = decode_messages(records, broker_name, check_crc=True)
-    counts = order_counts(header.order_count_info, len(messages))
-    found: dict[str, tuple[list[MessageExt], list[int]]] = {}
-    for message, count in zip(messages, counts, strict=True):
+    placed: list[tuple[str, int, MessageExt]] = []
+    for message in decode_messages(records, broker_name, check_crc=True):
         place = _place(message, topic)
         if place is None:
             logger.warning("an answer has a message of no lite topic of %s: %r", topic, message)
-            continue
-        name, offset = place
+        else:
+            placed.append((*place, message))
+    counts = order_counts(header.order_count_info, [offset for _, offset, _ in placed])
+    found: dict[str, tuple[list[MessageExt], list[int]]] = {}
+    for (name, offset, message), count in zip(placed, counts, strict=True):
         message.reconsume_times = count
         run_messages, offsets = found.setdefault(name, ([], []))
         run_messages.append(message)
