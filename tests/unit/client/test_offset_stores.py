@@ -319,6 +319,21 @@ def test_two_processes_with_one_client_id_are_told(
     assert "give each process an instance_name of its own" in caplog.text
 
 
+def test_a_process_alone_is_told_nothing(
+    tmp_path: Path, store: LocalFileOffsetStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Covers C-312: neither of its own offsets nor of another's queues."""
+    other = again(tmp_path)
+    with caplog.at_level(logging.WARNING):
+        for offset in (5, 6, 7):
+            store.update_offset(mq(0), offset)
+            store.persist_all([mq(0)])
+            other.update_offset(mq(1), offset)
+            other.persist_all([mq(1)])
+    assert not caplog.records
+    assert dict(again(tmp_path).clone_offset_table()) == {mq(0): 7, mq(1): 7}
+
+
 def test_a_directory_that_cannot_be_written_is_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

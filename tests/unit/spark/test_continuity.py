@@ -90,6 +90,50 @@ def test_a_broker_that_stays_away_is_a_loss_that_says_so() -> None:
     assert cluster.clock.monotonic_ms() - began >= 30_000
 
 
+@pytest.mark.parametrize(
+    ("gone", "retry_ms", "waited_ms"),
+    [((B,), 30_000, 3_000), ((B,), 1_000, 1_000), ((A, B), 30_000, 30_000), ((A, B), 0, 0)],
+    ids=["removed", "removed, impatient", "broker away", "broker away, impatient"],
+)
+def test_a_removed_queue_is_waited_for_less_than_a_broker(
+    gone: tuple[MessageQueue, ...],
+    retry_ms: int,
+    waited_ms: int,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Three seconds, as long as another queue of its topic and broker is there; told once."""
+    cluster = FakeCluster(retryTimeoutMs=str(retry_ms), **READ_ON)
+    end = cluster.start()
+    for queue in gone:
+        del cluster.table[queue]
+    cluster.clock.advance(200)
+    began = cluster.clock.monotonic_ms()
+    with caplog.at_level(logging.WARNING, "rocketstream.spark"):
+        cluster.source.latest(end, False)
+    assert cluster.clock.monotonic_ms() - began == waited_ms
+    waits = [text for text in caplog.messages if text.startswith("waiting for queues that left")]
+    assert len(waits) == bool(waited_ms)
+    assert all(("queue 0" in text, "queue 1" in text) == (A in gone, True) for text in waits)
+
+
+def test_the_route_is_looked_up_anew_while_a_queue_is_waited_for() -> None:
+    """However long the list of queues may serve otherwise."""
+    cluster = FakeCluster(queueRefreshMs="60000")
+    end = cluster.start()
+    away = cluster.table.pop(B)
+    cluster.clock.advance(60_001)
+    looks: list[int] = []
+
+    def queues(**_: object) -> list[MessageQueue]:
+        looks.append(1)
+        if len(looks) == 4:
+            cluster.table[B] = [away[0], 70]
+        return sorted(cluster.table)
+
+    cluster.queues = queues  # type: ignore[method-assign]
+    assert cluster.latest(end).ends == {A: 100, B: 70}
+
+
 def test_a_queue_that_left_keeps_its_place_when_losses_are_accepted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -187,6 +231,23 @@ def test_a_slave_that_stays_behind_is_a_loss_that_says_so() -> None:
     cluster.table[A], cluster.led = [0, 90], False
     with pytest.raises(DataLossError, match="or a slave that is behind answers for its master"):
         cluster.latest(end)
+
+
+@pytest.mark.parametrize(
+    ("led", "retry_ms", "waited_ms"),
+    [(True, 30_000, 3_000), (True, 1_000, 1_000), (False, 30_000, 30_000)],
+)
+def test_a_shorter_queue_is_waited_for_less_where_a_master_says_so(
+    led: bool, retry_ms: int, waited_ms: int
+) -> None:
+    """Three seconds; a slave may be behind for as long as ``retryTimeoutMs``."""
+    cluster = FakeCluster(retryTimeoutMs=str(retry_ms), **READ_ON)
+    end = cluster.start()
+    cluster.table[A], cluster.led = [0, 90], led
+    cluster.clock.advance(200)
+    began = cluster.clock.monotonic_ms()
+    cluster.source.latest(end, False)
+    assert cluster.clock.monotonic_ms() - began == waited_ms
 
 
 def test_rows_read_are_not_read_again_when_the_master_is_back() -> None:
