@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 
 import pytest
@@ -42,6 +43,18 @@ def known(header: str) -> StoredForm:
     form = form_of(header)
     assert form is not None
     return form
+
+
+def test_the_longest_answer_that_is_learned_has_1024_bytes() -> None:
+    """A longer one is read the general way each time: its pattern would be as long."""
+    usual = json.loads(APACHE_4 % (3, ID, 4, 5))
+    for size, is_learned in ((1_024, True), (1_025, False)):
+        ext = {**usual["extFields"], "MSG_REGION": ""}
+        bare = len(frame(json.dumps({**usual, "extFields": ext}, separators=(",", ":"))))
+        ext["MSG_REGION"] = "r" * (size - bare)
+        whole = json.dumps({**usual, "extFields": ext}, separators=(",", ":"))
+        assert len(frame(whole)) == size
+        assert (form_of(whole) is not None) == is_learned
 
 
 @given(

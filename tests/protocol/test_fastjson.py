@@ -88,6 +88,18 @@ def test_nesting_within_the_bound_is_read_and_written() -> None:
         dumps(value)
 
 
+def test_values_beside_each_other_do_not_nest() -> None:
+    text = "[" + ",".join(['{"a":[1]}'] * (DEPTH_MAX + 2)) + "]"
+    assert dumps(loads(text)) == text
+
+
+def test_an_error_shows_the_text_where_it_is() -> None:
+    """Its next twenty characters: the whole may be megabytes."""
+    with pytest.raises(RemoteProtocolError, match="not JSON at character ") as caught:
+        loads('{"a":?' + "0123456789" * 5)
+    assert caught.value.message.endswith("near '?0123456789012345678'")
+
+
 @given(JSON)
 def test_dialect_round_trip(value: Any) -> None:
     assert loads(dumps(value)) == value

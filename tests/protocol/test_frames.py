@@ -354,6 +354,49 @@ def test_largest_frame_is_accepted() -> None:
         encode_frame_head(command, limits.FRAME_BYTES_MAX)
 
 
+def test_a_frame_of_just_the_maximum_is_written() -> None:
+    command = RemotingCommand(RequestCode.SEND_MESSAGE_V2, 1)
+    empty = len(encode_frame_head(command, 0))
+    most = limits.FRAME_BYTES_MAX - empty
+    head = encode_frame_head(command, most)
+    assert len(head) + most == limits.FRAME_BYTES_MAX
+    assert FrameDecoder().feed(head) == []
+    with pytest.raises(LocalProtocolError, match=f"of {limits.FRAME_BYTES_MAX + 1} bytes is over"):
+        encode_frame_head(command, most + 1)
+
+
+def test_the_size_of_a_frame_is_known_as_far_as_it_came() -> None:
+    """``held`` offers what may be read elsewhere, and nothing once the stream is broken."""
+    decoder, whole = FrameDecoder(), vectors.SEND_V2_JSON
+    assert (decoder.frame_bytes, decoder.bytes_pending) == (0, 0)
+    for size, known in ((2, 4), (4, len(whole)), (9, len(whole))):
+        decoder = FrameDecoder()
+        assert decoder.feed(whole[:size]) == []
+        assert (decoder.frame_bytes, decoder.bytes_pending) == (known, size)
+    assert len(decoder.feed(whole[9:])) == 1
+    assert (decoder.frame_bytes, decoder.bytes_pending) == (0, 0)
+    decoder.put(whole)
+    assert decoder.held == (whole, 0)
+    decoder.skip_to(len(whole))
+    assert decoder.next() is None
+    broken = frame(b"[]")
+    decoder.put(broken + whole)
+    with pytest.raises(MalformedFrameError):
+        decoder.next()
+    assert decoder.held == (b"", 0)
+
+
+@pytest.mark.parametrize("name", ["code", "opaque", "flag", "version"])
+def test_a_number_of_a_header_has_32_bits(name: str) -> None:
+    fields = {"code": 1, "opaque": 2, "flag": 0, "version": 3, "language": "JAVA"}
+    for edge in (2**31 - 1, -(2**31)):
+        command = decode_frame(frame(json.dumps({**fields, name: edge}).encode())[4:])
+        assert getattr(command, name) == edge
+    for over in (2**31, -(2**31) - 1):
+        with pytest.raises(MalformedFrameError, match=f"{name} of a command header"):
+            decode_frame(frame(json.dumps({**fields, name: over}).encode())[4:])
+
+
 @pytest.mark.parametrize("length", [0, 3])
 def test_length_without_room_for_a_header_is_refused(length: int) -> None:
     with pytest.raises(MalformedFrameError):

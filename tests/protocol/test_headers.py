@@ -218,11 +218,16 @@ def test_unreadable_v2_number_is_named_by_its_v1_name(letter: str, text: str) ->
         SendMessageRequestHeader.from_ext_v2({**vectors.SEND_V2_EXT, letter: text})
 
 
-@pytest.mark.parametrize("letter", list("defhjl"))
-def test_v2_number_over_32_bits_is_refused(letter: str) -> None:
-    for text in ("2147483648", "-2147483649"):
-        with pytest.raises(RemoteProtocolError):
-            SendMessageRequestHeader.from_ext_v2({**vectors.SEND_V2_EXT, letter: text})
+@pytest.mark.parametrize(("letters", "bits"), [("defhjl", 31), ("g", 63)])
+def test_v2_numbers_keep_their_width(letters: str, bits: int) -> None:
+    read = SendMessageRequestHeader.from_ext_v2
+    for letter in letters:
+        for edge in (2**bits - 1, -(2**bits)):
+            ext = {**vectors.SEND_V2_EXT, letter: str(edge)}
+            assert read(ext).to_ext_v2() == ext
+        for over in (2**bits, -(2**bits) - 1):
+            with pytest.raises(RemoteProtocolError):
+                read({**vectors.SEND_V2_EXT, letter: str(over)})
 
 
 @pytest.mark.parametrize("letter", list("abcdefgh"))

@@ -66,6 +66,22 @@ def test_golden_message_with_ipv6_hosts() -> None:
     assert len(message.offset_msg_id) == 56
 
 
+@pytest.mark.parametrize("check_crc", [False, True])
+@pytest.mark.parametrize(
+    ("born", "store"),
+    [(("10.0.0.9", 1), ("2001:db8::1", 2)), (("2001:db8::1", 2), ("10.0.0.9", 1))],
+    ids=["store v6", "born v6"],
+)
+def test_a_message_may_have_one_host_of_each_kind(
+    born: tuple[str, int], store: tuple[str, int], check_crc: bool
+) -> None:
+    (message,) = decode_messages(record(born_host=born, store_host=store), check_crc=check_crc)
+    assert (message.body, message.topic, message.tags) == (b"hello", "T1", "TagA")
+    assert message.born_host == "{}:{}".format(*born)
+    assert message.store_host == "{}:{}".format(*store)
+    assert copy.copy(message).offset_msg_id == message.offset_msg_id
+
+
 def test_ids_of_a_message() -> None:
     """covers W 4.1 and 4.7: the client's id where there is one, else the broker's."""
     message = decode_message(vectors.RECORD_V4)
@@ -128,6 +144,15 @@ def test_consume_start_time_becomes_a_property() -> None:
 def test_messages_come_from_decoding_only() -> None:
     with pytest.raises(TypeError, match="received_message makes one"):
         MessageExt()
+
+
+@pytest.mark.parametrize("kind", ["ZLIB", "LZ4", "ZSTD"])
+def test_a_compressed_message_is_shown_without_being_inflated(kind: str) -> None:
+    packed, bits = compress(vectors.X200, kind)
+    message = decode_message(record(body=packed, sys_flag=bits))
+    assert f"body={len(packed)} bytes, compressed" in repr(message)
+    assert message.body == vectors.X200
+    assert "compressed" not in repr(message)
 
 
 @pytest.mark.parametrize("kind", ["ZLIB", "LZ4", "ZSTD"])

@@ -71,6 +71,13 @@ def test_bytes_that_are_no_text_are_refused(data: bytes) -> None:
     assert ours == outcome(orjson.loads, memoryview(data), json.JSONDecodeError)
 
 
+@pytest.mark.parametrize("data", [b"\xff", b"[" * 2_000, b"1e999", b'"\\ud800"'])
+def test_an_error_of_the_whole_text_is_at_its_beginning(data: bytes) -> None:
+    with pytest.raises(json.JSONDecodeError) as caught:
+        loads_without_orjson(data)
+    assert (caught.value.pos, caught.value.lineno, caught.value.colno) == (0, 1, 1)
+
+
 @pytest.mark.parametrize("text", ['"\ud800"', '"x\udfff"'])
 def test_half_of_a_pair_in_a_string_is_refused(text: str) -> None:
     with pytest.raises(json.JSONDecodeError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import struct
 import zlib
 
@@ -124,6 +125,24 @@ def test_record_round_trip(fields: RecordFields) -> None:
     assert bytes(record[head.properties_start :]).decode() == fields.properties
     check = check_record(record, 0)
     assert (check.state, check.size) == (RecordState.OK, len(record))
+
+
+@pytest.mark.parametrize(("size", "magic"), [(127, MAGIC_V1), (128, MAGIC_V2)])
+def test_a_topic_over_127_bytes_takes_the_longer_head(size: int, magic: int) -> None:
+    """Java reads the one byte of the shorter as signed."""
+    head = read_head(encode_record(dataclasses.replace(V4, topic="t" * size)))
+    assert (head.magic, head.topic) == (magic, "t" * size)
+
+
+@pytest.mark.parametrize("missing", [1, 2])
+def test_a_record_that_ends_within_the_length_of_its_properties_is_refused(missing: int) -> None:
+    """At the end of a buffer there is nothing left to read either."""
+    data = bytearray(encode_record(dataclasses.replace(V4, properties="")))[:-missing]
+    data[:4] = len(data).to_bytes(4, "big")
+    with pytest.raises(RemoteProtocolError):
+        read_head(data)
+    with pytest.raises(RemoteProtocolError):
+        read_head(data + b"\0\0")
 
 
 def test_empty_record_has_91_bytes() -> None:

@@ -169,6 +169,14 @@ def test_deep_and_long_texts_are_refused(condition: str) -> None:
         compile_expression(condition)
 
 
+def test_parentheses_nest_as_deep_as_is_said() -> None:
+    assert compile_expression("(" * 64 + "a = 1" + ")" * 64).matches({"a": "1"})
+    with pytest.raises(SubscriptionError, match="nested 64 levels deep"):
+        compile_expression("(" * 65 + "a = 1" + ")" * 65)
+    beside = " AND ".join("(" * 60 + "a = 1" + ")" * 60 for _ in range(5))
+    assert compile_expression(beside).matches({"a": "1"})
+
+
 def test_long_but_flat_conditions_are_taken() -> None:
     """AND and OR do not nest, however many parts they join; neither do long lists."""
     many = " OR ".join(f"a = '{number}'" for number in range(2_000))
