@@ -144,6 +144,10 @@ class Runner:
         until = time.monotonic() + 60 * self._words.minutes if self._words.minutes else math.inf
         for index, answer in forks.run([job(at) for at in wanted], self._words.processes, until):
             answers[wanted[index]] = answer
+            if answer == SURVIVED:
+                change = chosen[wanted[index]]
+                # The table comes at the end, which may be an hour away.
+                sys.stderr.write(f"{change.module}:{change.line} {change.old} -> {change.new}\n")
         blind = self._blind(
             {answer for answer in answers if answer.startswith("failed tests/")}, items
         )
