@@ -236,3 +236,18 @@ def test_what_may_still_grow_is_not_settled() -> None:
     governor.start(0, 0, 0, awake=2)
     assert tick(governor, 1, awake=2, calling=2) == 4
     assert not governor.is_settled
+
+
+def test_some_worker_is_always_wanted() -> None:
+    """When all are parked, and when there is hardly anything to do."""
+    governor = Governor(8)
+    for awake, wanted in ((0, 1), (1, 1), (3, 3)):
+        governor.start(0.0, 0.0, 0, awake)
+        assert governor.target == wanted
+    governor.start(0.0, 0.0, 0, 0)
+    assert governor.tick(10.0, 0.0, 0, waiting=0, awake=0, calling=0) == 1
+    assert governor.tick(20.0, 0.0, 0, waiting=1, awake=0, calling=0) == 1
+    governor.start(0.0, 0.0, 0, 1)
+    for tick in range(1, 20):
+        target = governor.tick(10.0 * tick, 10.0 * tick, 0, waiting=1, awake=1, calling=0)
+        assert target == 1

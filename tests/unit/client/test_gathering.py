@@ -293,3 +293,10 @@ def test_only_what_was_refused_for_good_is_sent_one_by_one(
 ) -> None:
     """Never what may be stored, nor what would fail alike: a busy broker is not asked more."""
     assert each_alone(error) is one_by_one
+
+
+@pytest.mark.parametrize(
+    ("flag", "fits"), [(2**31 - 1, True), (2**31, False), (-(2**31), True), (-(2**31) - 1, False)]
+)
+def test_a_flag_of_32_bits_can_be_gathered(flag: int, fits: bool) -> None:
+    assert may_be_gathered({}, flag) is fits

@@ -281,3 +281,16 @@ TestLiteCacheModel.settings = settings(
     max_examples=100, stateful_step_count=50, deadline=None, derandomize=True
 )
 TestLiteCacheModel.__doc__ = "Covers C-508, C-513 to C-519 and apache/rocketmq 1470, 2732."
+
+
+def test_the_span_is_from_the_first_message_left_to_the_last() -> None:
+    """Over all pulls, and less by what was handed out."""
+    cache, a = cache_with()
+    assert a.span == 0
+    cache.arrived(a, 0, fakes(0, 1), 2)
+    cache.arrived(a, 0, fakes(2, 5, 9), 10)
+    assert a.span == 9
+    cache.take(1)
+    assert a.span == 8
+    cache.take(9)
+    assert a.span == 7

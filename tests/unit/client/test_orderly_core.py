@@ -156,3 +156,14 @@ def test_the_counts_of_a_fallback_are_those_of_its_properties() -> None:
     )
     assert (sent.reconsume_times, sent.max_reconsume_times) == (2, 17)
     assert sent.properties["DELAY"] == "4"
+
+
+def test_a_cleared_queue_holds_nothing(ledger: OrderlyProcessQueue) -> None:
+    """Covers C-247: neither what waits, nor what was taken, nor their sizes."""
+    ledger.put(msgs(0, 1, 2), 3)
+    ledger.take(1)
+    ledger.clear()
+    assert (ledger.message_count, ledger.body_bytes, ledger.min_offset) == (0, 0, -1)
+    assert ledger.take(9) == []
+    ledger.rollback()
+    assert ledger.take(9) == []

@@ -255,3 +255,34 @@ def test_marks_follow_their_queues() -> None:
         C: Mark(3, 3),
         A: Mark(4, 4),
     }
+
+
+@pytest.mark.parametrize(
+    ("first", "hint", "asked"), [(11, 10, [10, 11]), (10, 10, [10, 9]), (13, 10, [10, 11, 13, 12])]
+)
+def test_the_nearest_offsets_are_asked_about_first(first: int, hint: int, asked: list[int]) -> None:
+    """Each question is a pull: where the hint is right, two must do."""
+    questions: list[int] = []
+
+    def reached(offset: int) -> bool:
+        questions.append(offset)
+        return offset >= first
+
+    assert first_at(0, 100, hint, reached) == first
+    assert questions == asked
+
+
+def test_the_starving_are_fed_by_whoever_has_most_at_that_moment() -> None:
+    """Two queues that have much give in turn, so that neither pays for all."""
+    queues = [MessageQueue("T", "b", number) for number in range(6)]
+    ends = dict(zip(queues, [500, 500, 1, 1, 1, 1], strict=True))
+    admitted = admit(dict.fromkeys(queues, 0), ends, 20)
+    assert list(admitted.values()) == [8, 8, 1, 1, 1, 1]
+
+
+def test_one_partition_is_enough_for_one_row() -> None:
+    span = QueueRange(A, 0, 1)
+    assert partition_count([span], cores=8, minimum=4) == 1
+    assert partition_count([span], cores=8, minimum=1) == 1
+    assert partition_count([span], cores=8, minimum=None) == 1
+    assert partition_count([span, QueueRange(A, 3, 4)], cores=8, minimum=2) == 2

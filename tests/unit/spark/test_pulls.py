@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from rocketstream.model import MessageQueue
 from rocketstream.protocol.record import encode_batch
-from rocketstream.spark.driver.pulls import head_at
+from rocketstream.spark.driver.pulls import head_at, pull_one
+from rocketstream.spark.options import read_options
 from tests.unit.spark.records import record
 from tests.unit.spark.test_unwrap import THREE, batch
 
@@ -45,3 +47,15 @@ def test_a_batch_that_does_not_say_how_many_it_holds_is_one(told: object) -> Non
     body = batch(5, told=told, body=encode_batch(THREE))
     assert head_at(body, 5) is not None
     assert head_at(body, 6) is None
+
+
+@pytest.mark.parametrize(("hold_ms", "flags"), [(0, 4), (1, 6)])
+def test_one_message_is_asked_for_and_nothing_else_said(hold_ms: int, flags: int) -> None:
+    """A pull may commit an offset, which this one must never do."""
+    options = read_options({"nameServer": "h:1", "topic": "T"}, "stream")
+    asked = pull_one(options, MessageQueue("T", "b", 3), 7, hold_ms).ext_fields
+    assert asked is not None
+    told = {"queueId": "3", "queueOffset": "7", "maxMsgNums": "1", "commitOffset": "0"}
+    assert {name: asked[name] for name in told} == told
+    assert (asked["sysFlag"], asked["subVersion"]) == (str(flags), "0")
+    assert asked["suspendTimeoutMillis"] == str(hold_ms)

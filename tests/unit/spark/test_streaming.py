@@ -12,7 +12,7 @@ import pytest
 from rocketstream.errors import ConnectError, DataLossError, RouteNotFoundError
 from rocketstream.model import MessageQueue
 from rocketstream.spark.driver.cluster import Cluster
-from rocketstream.spark.driver.offsets import StreamOffset
+from rocketstream.spark.driver.offsets import Mark, StreamOffset
 from rocketstream.spark.patience import Patience
 from rocketstream.spark.scan import QueueRange
 from tests.unit.spark.fake_cluster import A, B, C, FakeCluster, pause
@@ -303,3 +303,22 @@ def test_a_name_server_that_is_away_does_not_stop_a_running_stream() -> None:
     cluster.queues = away  # type: ignore[method-assign]
     cluster.table[A][1] = 110
     assert cluster.latest(end).ends == {A: 110, B: 50}
+
+
+def test_the_text_of_a_checkpoint_is_what_earlier_versions_read() -> None:
+    """Its numbers too: a query goes on with the text another version wrote."""
+    told = StreamOffset({A: 1}, base={A: 0}, initial=True, marks={A: Mark(5, 9)}).to_json()
+    assert told == {
+        "v": 2,
+        "q": {"T": {"broker": {"0": 1}}},
+        "base": {"T": {"broker": {"0": 0}}},
+        "init": 1,
+        "at": {"T": {"broker": {"0": [5, 9]}}},
+    }
+
+
+def test_the_only_row_of_a_queue_is_remembered_too() -> None:
+    """By it the queue is known again; an empty one has none."""
+    cluster = FakeCluster()
+    cluster.table = {A: [0, 1], B: [0, 0]}
+    assert set(cluster.start().marks) == {A}
