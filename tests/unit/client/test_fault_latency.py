@@ -102,6 +102,7 @@ def test_when_all_are_in_trouble_the_better_half_serves() -> None:
     turn = turns()
     assert [table.least_bad(QUEUES, turn, 1) for _ in range(3)] == [QUEUES[2], QUEUES[3], QUEUES[2]]
     assert table.least_bad([MessageQueue("T", "d", 0)], turn, 1) is None
+    assert table.least_bad(QUEUES[4:], turns(), 1) == QUEUES[4]
     assert FaultTable().least_bad(QUEUES, turn, 1) is None
 
 

@@ -399,8 +399,9 @@ def test_messages_that_had_their_last_try_are_given_up_and_only_they(
     scene = Scene()
     batch = scene.taken(3)
     batch[0].reconsume_times = batch[1].reconsume_times = 1
-    _, what = scene.turns.answered(scene.queue, batch, SUSPEND, commits, 20, 0)
-    assert what == GiveUp(batch[:2], batch[2:], 20, commits)
+    done = scene.turns.answered(scene.queue, batch, SUSPEND, commits, 20, 0)
+    what = GiveUp(batch[:2], batch[2:], 20, commits)
+    assert done == (-1, what)
     assert scene.queue.in_hand
     then = scene.turns.given_up(scene.queue, what, batch[:1], batch[1:2], 0)
     assert then == (offset, Resume(20))

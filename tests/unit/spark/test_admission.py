@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
 from rocketstream.errors import ConfigurationError
+from rocketstream.model import MessageQueue
+from rocketstream.spark.driver.admission import SAMPLED_AT, Admission
 from rocketstream.spark.driver.offsets import StreamOffset
 from rocketstream.spark.options import TriggerLimits, read_options
+from rocketstream.testing.clock import ManualClock
 from tests.unit.spark.fake_cluster import A, B, FakeCluster
 
 
@@ -146,3 +151,32 @@ def test_least_and_most_of_a_batch_go_together() -> None:
     assert (rows(second), waited < 4_000) == (40, True)
     third, waited = wait(second)
     assert (rows(third), waited >= 4_000) == (52, True)
+
+
+def test_only_rows_that_are_there_are_counted_and_held_back() -> None:
+    """Neither a queue without news nor one that ends before it was read makes a row."""
+    admission = Admission(TriggerLimits(rows_min=5), lambda rows: {}, ManualClock())
+    admission.triggered()
+    begins = {A: 100, B: 50}
+    assert admission.admitted(begins, {A: 104, B: 50}, final=False) == begins
+    assert admission.holds_back
+    assert admission.admitted(begins, {A: 104, B: 40}, final=False) == begins
+    assert admission.admitted(begins, {A: 105, B: 50}, final=False) == {A: 105, B: 50}
+    assert admission.admitted(begins, dict(begins), final=False) == begins
+    assert not admission.holds_back
+
+
+def test_rows_are_weighed_at_places_where_some_wait() -> None:
+    """From the first to the last of each queue, and of no queue without any."""
+    asked: list[tuple[MessageQueue, int]] = []
+
+    def sample(rows: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
+        asked.extend(rows.items())
+        return dict.fromkeys(rows, 10)
+
+    admission = Admission(TriggerLimits(bytes_max=500), sample, ManualClock())
+    admitted = admission.admitted({A: 100, B: 50}, {A: 201, B: 50}, final=False)
+    assert admitted == {A: 150, B: 50}
+    assert {queue for queue, _ in asked} == {A}
+    assert [at for _, at in asked] == [100 + int(100 * part) for part in SAMPLED_AT]
+    assert all(100 <= at <= 200 for _, at in asked)

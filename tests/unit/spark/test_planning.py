@@ -258,7 +258,13 @@ def test_marks_follow_their_queues() -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "hint", "asked"), [(11, 10, [10, 11]), (10, 10, [10, 9]), (13, 10, [10, 11, 13, 12])]
+    ("first", "hint", "asked"),
+    [
+        (11, 10, [10, 11]),
+        (10, 10, [10, 9]),
+        (13, 10, [10, 11, 13, 12]),
+        (5, 10, [10, 9, 7, 3, 5, 4]),
+    ],
 )
 def test_the_nearest_offsets_are_asked_about_first(first: int, hint: int, asked: list[int]) -> None:
     """Each question is a pull: where the hint is right, two must do."""
@@ -272,12 +278,17 @@ def test_the_nearest_offsets_are_asked_about_first(first: int, hint: int, asked:
     assert questions == asked
 
 
-def test_the_starving_are_fed_by_whoever_has_most_at_that_moment() -> None:
-    """Two queues that have much give in turn, so that neither pays for all."""
-    queues = [MessageQueue("T", "b", number) for number in range(6)]
-    ends = dict(zip(queues, [500, 500, 1, 1, 1, 1], strict=True))
-    admitted = admit(dict.fromkeys(queues, 0), ends, 20)
-    assert list(admitted.values()) == [8, 8, 1, 1, 1, 1]
+@pytest.mark.parametrize(
+    ("waiting", "granted"),
+    [([500, 500, 1, 1, 1, 1], [8, 8, 1, 1, 1, 1]), ([100, 900, 1, 1, 1], [2, 15, 1, 1, 1])],
+)
+def test_the_starving_are_fed_by_whoever_has_most_at_that_moment(
+    waiting: list[int], granted: list[int]
+) -> None:
+    """Two queues that have much give in turn, and one of two rows nothing."""
+    queues = [MessageQueue("T", "b", number) for number in range(len(waiting))]
+    ends = dict(zip(queues, waiting, strict=True))
+    assert list(admit(dict.fromkeys(queues, 0), ends, 20).values()) == granted
 
 
 def test_one_partition_is_enough_for_one_row() -> None:
@@ -285,4 +296,6 @@ def test_one_partition_is_enough_for_one_row() -> None:
     assert partition_count([span], cores=8, minimum=4) == 1
     assert partition_count([span], cores=8, minimum=1) == 1
     assert partition_count([span], cores=8, minimum=None) == 1
+    assert partition_count([], cores=8, minimum=4) == 1
+    assert partition_count([], cores=8, minimum=None) == 1
     assert partition_count([span, QueueRange(A, 3, 4)], cores=8, minimum=2) == 2

@@ -59,3 +59,5 @@ def test_one_message_is_asked_for_and_nothing_else_said(hold_ms: int, flags: int
     assert {name: asked[name] for name in told} == told
     assert (asked["sysFlag"], asked["subVersion"]) == (str(flags), "0")
     assert asked["suspendTimeoutMillis"] == str(hold_ms)
+    if not hold_ms:
+        assert pull_one(options, MessageQueue("T", "b", 3), 7).ext_fields == asked
