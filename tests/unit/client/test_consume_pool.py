@@ -13,6 +13,7 @@ import pytest
 
 from rocketstream import MessageExt
 from rocketstream.client.consumer.consume import pool
+from rocketstream.client.consumer.consume.base import ConcurrentParts
 from rocketstream.client.consumer.consume.calls import CallWatch
 from rocketstream.client.consumer.consume.concurrently import (
     ConsumeMessageConcurrentlyService,
@@ -251,7 +252,14 @@ def test_what_a_blocked_run_has_finished_is_entered_when_a_call_returns(hand: Ha
     settler: Any = None
     watch = CallWatch("G", ConsumeHooks(), ConsumerStats(clock), clock, 15)
     service = ConsumeMessageConcurrentlyService(
-        listener_of(listener, orderly=False), book, settler, watch, batch_size=1, threads_max=1
+        ConcurrentParts(
+            listener_of(listener, orderly=False),
+            book,
+            settler,
+            watch,
+            batch_size=1,
+            calls_max=1,
+        )
     )
     request = PullRequest(ProcessQueue(message().message_queue, 1, 0), 0)
     service.submit(request, [message() for _ in range(4)])

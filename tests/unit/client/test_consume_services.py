@@ -22,6 +22,7 @@ from rocketstream import (
     PushConsumer,
 )
 from rocketstream._util.clock import SYSTEM_CLOCK
+from rocketstream.client.consumer.consume.base import ConcurrentParts
 from rocketstream.client.consumer.consume.calls import (
     CallWatch,
     checked_status,
@@ -400,12 +401,14 @@ def test_runs_done_behind_one_that_is_not_are_forgotten() -> None:
         book: Any = SimpleNamespace(flush=entered.append)
         settler: Any = None
         service = ConsumeMessageConcurrentlyService(
-            listener_of(lambda _: SUCCESS, orderly=False),
-            book,
-            settler,
-            watch,
-            batch_size=1,
-            threads_max=3,
+            ConcurrentParts(
+                listener_of(lambda _: SUCCESS, orderly=False),
+                book,
+                settler,
+                watch,
+                batch_size=1,
+                calls_max=3,
+            )
         )
         request = PullRequest(ProcessQueue(message().message_queue, 1, 0), 0)
         first = ConsumeRun(request, [message()] * 9, 1)
@@ -451,7 +454,14 @@ def test_a_result_for_a_queue_given_up_meanwhile_counts_for_nothing(answer: obje
             return answer
 
         service = ConsumeMessageConcurrentlyService(
-            listener_of(listener, orderly=False), book, settler, watch, batch_size=1, threads_max=1
+            ConcurrentParts(
+                listener_of(listener, orderly=False),
+                book,
+                settler,
+                watch,
+                batch_size=1,
+                calls_max=1,
+            )
         )
         request = PullRequest(ProcessQueue(message().message_queue, 1, 0), 0)
         service.work(Worker(), ConsumeRun(request, [message(), message()], 1))

@@ -10,26 +10,21 @@ import itertools
 from collections import deque
 from typing import Any
 
+from rocketstream.client.consumer.consume.base import ConcurrentParts, ConcurrentService
 from rocketstream.client.consumer.consume.calls import (
-    CallWatch,
     checked_status,
-    consume_directly,
     tell_failed,
 )
 from rocketstream.client.consumer.consume.pool import Worker, WorkerPool
 from rocketstream.client.consumer.consume.runs import (
     FLUSH_INTERVAL_MS,
-    ConsumeBook,
     ConsumeRun,
     PullRequest,
-    Settler,
-    UnlockedService,
     note_start,
 )
-from rocketstream.client.consumer.listener import ConsumeConcurrentlyContext, Listener
+from rocketstream.client.consumer.listener import ConsumeConcurrentlyContext
 from rocketstream.client.hooks import ConsumeMessageContext
 from rocketstream.model import ConsumeConcurrentlyStatus, MessageQueue
-from rocketstream.protocol.bodies import ConsumeMessageDirectlyResult
 from rocketstream.protocol.message_ext import MessageExt
 
 _Around = tuple[ConsumeConcurrentlyContext | None, ConsumeMessageContext | None]
@@ -38,7 +33,7 @@ _SUCCESS = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
 _LATER = ConsumeConcurrentlyStatus.RECONSUME_LATER
 
 
-class ConsumeMessageConcurrentlyService(UnlockedService):
+class ConsumeMessageConcurrentlyService(ConcurrentService):
     """Consumes runs on worker threads.
 
     One worker takes a whole run, chunk after chunk, so that a fast listener costs no hand-over
@@ -46,27 +41,15 @@ class ConsumeMessageConcurrentlyService(UnlockedService):
     are entered per run, or every few milliseconds of a slow one.
     """
 
-    def __init__(
-        self,
-        listener: Listener,
-        book: ConsumeBook,
-        settler: Settler,
-        watch: CallWatch,
-        *,
-        batch_size: int,
-        threads_max: int,
-    ) -> None:
-        self._listener = listener
-        self._book = book
-        self._settler = settler
-        self._watch = watch
-        self._clock = watch.clock
-        self._batch_size = batch_size
+    def __init__(self, parts: ConcurrentParts) -> None:
+        super().__init__(parts)
         self._runs: deque[ConsumeRun] = deque()
         self._open: deque[ConsumeRun] = deque()
         """Oldest first; what is done leaves from the front, or when there is much of it."""
         self._open_max = _OPEN_RUNS
-        self._pool: WorkerPool[ConsumeRun] = WorkerPool(watch.group, self, self._clock, threads_max)
+        self._pool: WorkerPool[ConsumeRun] = WorkerPool(
+            self.watch.group, self, self._clock, parts.calls_max
+        )
 
     # --- on the loop ------------------------------------------------------------------------------
 
@@ -99,21 +82,6 @@ class ConsumeMessageConcurrentlyService(UnlockedService):
         await self._pool.shutdown(await_ms, caller)
         for run in list(self._open):
             self._book.flush(run)
-
-    @property
-    def core_pool_size(self) -> int:
-        """Most worker threads at once."""
-        return self._pool.core_pool_size
-
-    def update_core_pool_size(self, size: int) -> bool:
-        """Have at most ``size`` workers; tell whether that is between 1 and the setting (C-255)."""
-        return self._pool.update_core_pool_size(size)
-
-    async def consume_directly(
-        self, message: MessageExt, broker_name: str | None
-    ) -> ConsumeMessageDirectlyResult:
-        """Call the listener with a message an operator chose; nothing is committed (C-269)."""
-        return await consume_directly(self._listener, message, broker_name, self._watch)
 
     # --- the pool's source ------------------------------------------------------------------------
 
@@ -159,11 +127,11 @@ class ConsumeMessageConcurrentlyService(UnlockedService):
     def work(self, worker: Worker, job: ConsumeRun) -> None:
         """Take chunks of a run until none is left."""
         run = job
-        queue, pool, watch = run.request.process_queue, self._pool, self._watch
+        queue, pool, watch = run.request.process_queue, self._pool, self.watch
         messages, size, claims, finished = run.messages, self._batch_size, run.claims, run.finished
         chunks = run.chunks
-        call, now_ms = self._listener.call, self._clock.now_ms
-        plain = not (self._listener.takes_context or watch.hooks)
+        call, now_ms = self.listener.call, self._clock.now_ms
+        plain = not (self.listener.takes_context or watch.hooks)
         began_ms = flushed_ms = now_ms()
         calls_before = worker.calls
         done = failed = 0
@@ -228,6 +196,6 @@ class ConsumeMessageConcurrentlyService(UnlockedService):
     def _before(self, batch: list[MessageExt], mq: MessageQueue) -> _Around:
         """Return the listener's context and the hooks', each only where it is wanted."""
         context = None
-        if self._listener.takes_context:
-            context = ConsumeConcurrentlyContext(self._watch.seen_queue(mq))
-        return context, self._watch.before(batch, mq) if self._watch.hooks else None
+        if self.listener.takes_context:
+            context = ConsumeConcurrentlyContext(self.watch.seen_queue(mq))
+        return context, self.watch.before(batch, mq) if self.watch.hooks else None

@@ -9,57 +9,38 @@ import asyncio
 from collections import deque
 from typing import Any
 
+from rocketstream.client.consumer.consume.base import ConcurrentParts, ConcurrentService
 from rocketstream.client.consumer.consume.calls import (
-    CallWatch,
     checked_status,
-    consume_directly,
     is_being_cancelled,
     tell_failed,
 )
 from rocketstream.client.consumer.consume.runs import (
     FLUSH_INTERVAL_MS,
-    ConsumeBook,
     ConsumeRun,
     PullRequest,
-    Settler,
-    UnlockedService,
     mark_started,
 )
 from rocketstream.client.consumer.consume.tasks import TaskPool
-from rocketstream.client.consumer.listener import ConsumeConcurrentlyContext, Listener
+from rocketstream.client.consumer.listener import ConsumeConcurrentlyContext
 from rocketstream.model import ConsumeConcurrentlyStatus
-from rocketstream.protocol.bodies import ConsumeMessageDirectlyResult
 from rocketstream.protocol.message_ext import MessageExt
 
 _SUCCESS = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
 _LATER = ConsumeConcurrentlyStatus.RECONSUME_LATER
 
 
-class AsyncConsumeService(UnlockedService):
-    """Consumes runs with at most ``tasks_max`` listener calls awaited at once.
+class AsyncConsumeService(ConcurrentService):
+    """Consumes runs with at most ``calls_max`` listener calls awaited at once.
 
     A task that takes a chunk starts one more if another waits, so a listener that never suspends
     is called from one task, chunk after chunk, and a waiting one gets its parallelism at once.
     """
 
-    def __init__(
-        self,
-        listener: Listener,
-        book: ConsumeBook,
-        settler: Settler,
-        watch: CallWatch,
-        *,
-        batch_size: int,
-        tasks_max: int,
-    ) -> None:
-        self._listener = listener
-        self._book = book
-        self._settler = settler
-        self._watch = watch
-        self._clock = watch.clock
-        self._batch_size = batch_size
+    def __init__(self, parts: ConcurrentParts) -> None:
+        super().__init__(parts)
         self._runs: deque[ConsumeRun] = deque()
-        self._pool = TaskPool(self._work, tasks_max, watch.group)
+        self._pool: TaskPool = TaskPool(self._work, parts.calls_max, self.watch.group)
 
     def submit(self, request: PullRequest, messages: list[MessageExt]) -> None:
         """Hand a run out."""
@@ -82,21 +63,6 @@ class AsyncConsumeService(UnlockedService):
         await self._pool.shutdown(await_ms)
         self._runs.clear()
 
-    @property
-    def core_pool_size(self) -> int:
-        """Most listener calls awaited at once."""
-        return self._pool.core_pool_size
-
-    def update_core_pool_size(self, size: int) -> bool:
-        """Await at most ``size`` calls; tell whether that is between 1 and the setting (C-255)."""
-        return self._pool.update_core_pool_size(size)
-
-    async def consume_directly(
-        self, message: MessageExt, broker_name: str | None
-    ) -> ConsumeMessageDirectlyResult:
-        """Call the listener with a message an operator chose; nothing is committed (C-269)."""
-        return await consume_directly(self._listener, message, broker_name, self._watch)
-
     async def _work(self) -> None:
         while self._runs and self._pool.may_go_on():
             run = self._runs[0]
@@ -107,9 +73,9 @@ class AsyncConsumeService(UnlockedService):
             await asyncio.sleep(0)
 
     async def _consume(self, run: ConsumeRun) -> None:
-        queue, watch, pool = run.request.process_queue, self._watch, self._pool
+        queue, watch, pool = run.request.process_queue, self.watch, self._pool
         mq = queue.message_queue
-        call, takes_context = self._listener.call, self._listener.takes_context
+        call, takes_context = self.listener.call, self.listener.takes_context
         plain = not (takes_context or watch.hooks)
         began_ms = flushed_ms = self._clock.now_ms()
         calls = done = failed = 0

@@ -113,15 +113,6 @@ class ConsumeMessageOrderlyService(OrderlyService):
             self.watch.group, self, self.watch.clock, parts.settings.consume_thread_max
         )
 
-    @property
-    def core_pool_size(self) -> int:
-        """Most worker threads at once."""
-        return self._pool.core_pool_size
-
-    def update_core_pool_size(self, size: int) -> bool:
-        """Have at most ``size`` workers; tell whether that is between 1 and the setting (C-255)."""
-        return self._pool.update_core_pool_size(size)
-
     def _start(self, request: PullRequest) -> None:
         with self._pool.mutex:
             self._ready.append(request)
@@ -203,16 +194,9 @@ class AsyncOrderlyService(OrderlyService):
         super().__init__(parts)
         self._callers: dict[MessageQueue, asyncio.Task[Any] | None] = {}
         self._caller: asyncio.Task[Any] | None = None
-        self._pool = TaskPool(self._work, parts.settings.consume_thread_max, self.watch.group)
-
-    @property
-    def core_pool_size(self) -> int:
-        """Most listener calls awaited at once."""
-        return self._pool.core_pool_size
-
-    def update_core_pool_size(self, size: int) -> bool:
-        """Await at most ``size`` calls; tell whether that is between 1 and the setting (C-255)."""
-        return self._pool.update_core_pool_size(size)
+        self._pool: TaskPool = TaskPool(
+            self._work, parts.settings.consume_thread_max, self.watch.group
+        )
 
     def _start(self, request: PullRequest) -> None:
         self._ready.append(request)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
@@ -129,20 +128,6 @@ class QueueKeeper(Protocol):
     def connection_made(self, address: str) -> None:
         """The broker at ``address`` can be asked again."""
         ...
-
-
-class UnlockedService(ABC):
-    """The part of a concurrent service that has nothing to lock and never waits."""
-
-    async def release(self, requests: Sequence[PullRequest]) -> Collection[MessageQueue]:
-        """Enter what is finished of each queue; what is not is consumed again elsewhere."""
-        for request in requests:
-            self.flush(request)
-        return [request.process_queue.message_queue for request in requests]
-
-    @abstractmethod
-    def flush(self, request: PullRequest) -> None:
-        """Enter what is finished of a queue into its ledger now."""
 
 
 class ConsumeBook:

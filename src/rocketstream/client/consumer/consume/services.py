@@ -10,6 +10,7 @@ from typing import Protocol
 
 from rocketstream._util.clock import Clock
 from rocketstream.client.consumer.blame import Blame
+from rocketstream.client.consumer.consume.base import ConcurrentParts
 from rocketstream.client.consumer.consume.calls import CallWatch
 from rocketstream.client.consumer.consume.concurrently import (
     ConsumeMessageConcurrentlyService,
@@ -108,13 +109,16 @@ def make_service(consumer: Consuming, listener: Listener) -> ConsumeService:
             )
         )
     settler = Settler(consumer.send_back.submit)
-    size, most = settings.consume_message_batch_max_size, settings.consume_thread_max
-    if listener.is_async:
-        return AsyncConsumeService(
-            listener, consumer.book, settler, watch, batch_size=size, tasks_max=most
+    concurrent = AsyncConsumeService if listener.is_async else ConsumeMessageConcurrentlyService
+    return concurrent(
+        ConcurrentParts(
+            listener,
+            consumer.book,
+            settler,
+            watch,
+            settings.consume_message_batch_max_size,
+            settings.consume_thread_max,
         )
-    return ConsumeMessageConcurrentlyService(
-        listener, consumer.book, settler, watch, batch_size=size, threads_max=most
     )
 
 

@@ -18,7 +18,8 @@ from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from rocketstream.client.consumer.consume.calls import CallWatch, consume_directly
+from rocketstream.client.consumer.consume.base import ListenerService
+from rocketstream.client.consumer.consume.calls import CallWatch
 from rocketstream.client.consumer.consume.runs import ConsumeBook, PullRequest
 from rocketstream.client.consumer.listener import ConsumeOrderlyContext, Listener
 from rocketstream.client.consumer.push.send_back import SendBack
@@ -41,7 +42,6 @@ from rocketstream.client.core.orderly_turn import (
 from rocketstream.client.core.settings import PushConsumerSettings
 from rocketstream.errors import RocketMQError
 from rocketstream.model import ConsumeOrderlyStatus, MessageQueue
-from rocketstream.protocol.bodies import ConsumeMessageDirectlyResult
 from rocketstream.protocol.message_ext import MessageExt
 
 logger = logging.getLogger("rocketstream.client")
@@ -76,13 +76,12 @@ class OrderlyParts:
     times: OrderlyTimes
 
 
-class OrderlyService(ABC):
+class OrderlyService(ListenerService, ABC):
     """Everything of an orderly consume service but the calls themselves."""
 
     def __init__(self, parts: OrderlyParts) -> None:
         settings = parts.settings
-        self.listener = parts.listener
-        self.watch = parts.watch
+        super().__init__(parts.listener, parts.watch)
         self._book = parts.book
         self._send_back = parts.send_back
         self._decide = OrderlyTurns(
@@ -354,7 +353,7 @@ class OrderlyService(ABC):
         if begins:
             self._begin(request)
 
-    def flush(self, request: PullRequest) -> None:  # noqa: B027 - not abstract
+    def flush(self, request: PullRequest) -> None:
         """Nothing to enter: every batch is settled at once."""
 
     def _begin(self, request: PullRequest) -> None:
@@ -522,12 +521,6 @@ class OrderlyService(ABC):
             self._renewal.cancel()
             await asyncio.gather(self._renewal, return_exceptions=True)
         await self._unlock_unused()
-
-    async def consume_directly(
-        self, message: MessageExt, broker_name: str | None
-    ) -> ConsumeMessageDirectlyResult:
-        """Call the listener with a message an operator chose; nothing is committed (C-295)."""
-        return await consume_directly(self.listener, message, broker_name, self.watch)
 
 
 def ledger_of(request: PullRequest) -> OrderlyProcessQueue:
