@@ -61,6 +61,8 @@ class AsyncConsumeService(ConcurrentService):
         A listener that awaits this itself is neither waited for nor cancelled.
         """
         await self._pool.shutdown(await_ms)
+        for run in self._runs:  # of calls that were cut off, or that are the caller
+            self._book.flush(run)
         self._runs.clear()
 
     async def _work(self) -> None:

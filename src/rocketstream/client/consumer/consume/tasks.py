@@ -43,6 +43,7 @@ class TaskPool:
         if not 0 < size <= min(CORE_POOL_SIZE_MAX, self._tasks_max):
             return False
         self._size = size
+        self.start_one()  # which starts others, as long as there is work for them
         return True
 
     def start_one(self) -> None:
