@@ -1,6 +1,7 @@
 """Fixtures of the behaviour suite: the same cases against every backend.
 
-Law: a backend is one line in ``BACKENDS``; cases ask for ``cluster`` and ``names``.
+Law: a backend is one line in ``BACKENDS``; cases ask for ``cluster`` and ``names``, and run on both
+faces of the clients (``faces``), on asyncio's with the embedded server only.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.behaviour.cluster import Cluster, apache, embedded
+from tests.behaviour.faces import ASYNCIO, ONE_FACE, THREADS, running_on
 from tests.interop.referee import REFEREES
 
 BACKENDS: dict[str, Callable[[Path], AbstractContextManager[Cluster]]] = {
@@ -29,6 +31,35 @@ BACKEND_PARAMS = [
 ]
 
 _numbers = itertools.count(1)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Make two cases of each, one a face; those that ``ONE_FACE`` names run once."""
+    name = f"{metafunc.module.__name__.rpartition('.')[2]}.{metafunc.function.__name__}"
+    if name not in ONE_FACE:
+        metafunc.parametrize("face", [THREADS, ASYNCIO], indirect=True)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave Apache's servers to the clients for threads: what differs is on our side."""
+    left = [item for item in items if is_left_out(item)]
+    if left:
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if not is_left_out(item)]
+
+
+def is_left_out(item: pytest.Item) -> bool:
+    """Whether this is a case of the asyncio face with Apache's servers."""
+    face = getattr(item, "callspec", None) and item.callspec.params.get("face")  # type: ignore[attr-defined]
+    return face == ASYNCIO and item.get_closest_marker("interop") is not None
+
+
+@pytest.fixture(autouse=True)
+def face(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Return the name of the face whose clients ``faces`` makes in this case."""
+    name: str = getattr(request, "param", THREADS)
+    with running_on(name):
+        yield name
 
 
 @pytest.fixture(scope="session", params=BACKEND_PARAMS)

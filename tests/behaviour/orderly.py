@@ -9,13 +9,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from rocketstream import (
-    ConsumeFromWhere,
-    ConsumeOrderlyContext,
-    ConsumeOrderlyStatus,
-    MessageExt,
-    PushConsumer,
-)
+from rocketstream import ConsumeFromWhere, ConsumeOrderlyContext, ConsumeOrderlyStatus, MessageExt
+from tests.behaviour.faces import PushConsumer
 from tests.behaviour.support import WAIT_S
 
 SUCCESS = ConsumeOrderlyStatus.SUCCESS

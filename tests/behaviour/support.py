@@ -16,11 +16,11 @@ from rocketstream import (
     MessageExt,
     MessageQueue,
     Producer,
-    PushConsumer,
 )
 from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.protocol.names import AUTO_CREATE_TOPIC
 from tests.behaviour.cluster import Cluster
+from tests.behaviour.faces import PushConsumer
 from tests.plugins.waiting import wait_until
 
 SUCCESS = ConsumeConcurrentlyStatus.CONSUME_SUCCESS

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 
 import pytest
 
-from rocketstream import Message, MessageExt, MessageQueue, Producer, SendResult, aio
+from rocketstream import Message, MessageExt, MessageQueue, SendResult
 from rocketstream.errors import SendError, SendOutcome
 from tests.behaviour.cluster import Cluster
 from tests.behaviour.conftest import Names
+from tests.behaviour.faces import Producer
 from tests.behaviour.support import WAIT_S, Seen, consumer_of
 
 COUNT = 400
@@ -74,23 +74,6 @@ def test_gathered_messages_arrive_as_they_were_sent(cluster: Cluster, names: Nam
     check_each(messages, results, seen)
 
 
-def test_asyncio_too(cluster: Cluster, names: Names) -> None:
-    cluster.create_topic(names.topic, 3)
-    messages = of_all_kinds(names.topic)
-
-    async def send() -> list[SendResult]:
-        async with aio.Producer(
-            "pg", namesrv_addr=cluster.namesrv_addr, auto_batch=True
-        ) as producer:
-            return await asyncio.gather(*map(producer.send, messages))
-
-    results = asyncio.run(send())
-    seen = Seen()
-    with consumer_of(cluster.namesrv_addr, names.group, names.topic, seen):
-        seen.wait_consumed(COUNT)
-    check_each(messages, results, seen)
-
-
 def test_threads_that_wait_share_batches(cluster: Cluster, names: Names) -> None:
     """Each ``send`` returns its own place; the messages of one key stay in order."""
     cluster.create_topic(names.topic, 3)
@@ -133,12 +116,12 @@ def test_messages_for_one_queue_keep_their_order(cluster: Cluster, names: Names)
 
 
 def test_errors_are_those_of_a_send_alone(cluster: Cluster, names: Names) -> None:
-    """What cannot be sent is refused at once; a queue that is not there, by its broker."""
+    """What cannot be sent is refused; a queue that is not there, by its broker."""
     cluster.create_topic(names.topic, 1)
     with Producer("pg", namesrv_addr=cluster.namesrv_addr, auto_batch=True) as producer:
         (queue,) = producer.fetch_publish_message_queues(names.topic)
         with pytest.raises(SendError, match="body length is zero"):
-            producer.send_async(Message(names.topic, b""))
+            producer.send_async(Message(names.topic, b"")).result(WAIT_S)
         far = MessageQueue(names.topic, queue.broker_name, 99)
         futures = [
             producer.send_async(Message(names.topic, b"x"), message_queue=far) for _ in range(20)

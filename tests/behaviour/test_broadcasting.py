@@ -15,7 +15,6 @@ from rocketstream import (
     MessageExt,
     MessageModel,
     MessageQueue,
-    PushConsumer,
 )
 from rocketstream.client.consumer.offsets.local_store import offsets_path
 from rocketstream.errors import ClientStateError
@@ -23,6 +22,7 @@ from rocketstream.protocol.bodies import OffsetSerializeWrapper
 from rocketstream.protocol.names import retry_topic
 from tests.behaviour.cluster import Cluster
 from tests.behaviour.conftest import Names
+from tests.behaviour.faces import PushConsumer
 from tests.behaviour.support import (
     LATER,
     SUCCESS,

@@ -15,13 +15,13 @@ from rocketstream import (
     ConsumeFromWhere,
     Message,
     MessageExt,
-    Producer,
-    PushConsumer,
 )
 from rocketstream.admin import Admin
+from rocketstream.client.consumer.consume import concurrently, coroutines
 from rocketstream.errors import ClientStateError, ConnectError, RocketMQError
 from tests.behaviour.cluster import Cluster
 from tests.behaviour.conftest import Names
+from tests.behaviour.faces import Producer, PushConsumer
 from tests.behaviour.support import (
     LATER,
     SUCCESS,
@@ -285,8 +285,12 @@ def test_shutdown_lets_running_listeners_finish(cluster: Cluster, names: Names) 
     assert rest.bodies == [str(n) for n in range(finished, 20)], "nothing finished is repeated"
 
 
-def test_a_listener_may_shut_its_own_consumer_down(cluster: Cluster, names: Names) -> None:
+def test_a_listener_may_shut_its_own_consumer_down(
+    cluster: Cluster, names: Names, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Covers C-119: it does not wait for itself; its own batch is the next owner's."""
+    for service in (concurrently, coroutines):  # nothing is entered before the end
+        monkeypatch.setattr(service, "FLUSH_INTERVAL_MS", 60_000)
     cluster.create_topic(names.topic, 1)
     with Producer("pg", namesrv_addr=cluster.namesrv_addr) as producer:
         producer.send(numbered(names.topic, range(10)))

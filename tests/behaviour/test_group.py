@@ -6,9 +6,10 @@ import contextlib
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from rocketstream import MessageQueue, Producer, PushConsumer
+from rocketstream import MessageQueue
 from tests.behaviour.cluster import Cluster
 from tests.behaviour.conftest import Names
+from tests.behaviour.faces import Producer, PushConsumer
 from tests.behaviour.support import Gate, Seen, consumer_of, numbered, send_all
 from tests.plugins.waiting import wait_until
 
@@ -120,6 +121,7 @@ def test_the_retry_queue_has_one_owner(cluster: Cluster, names: Names) -> None:
         retry = f"%RETRY%{names.group}"
         low, high = in_order(one, two)
         wait_until(owned((low, [0]), (high, []), topic=retry), "one owner of the retry queue")
+        wait_until(owned((low, [0]), (high, [1]), topic=names.topic), "one owner of each queue")
         mqs: list[MessageQueue] = [*low.assigned_queues(), *high.assigned_queues()]
         assert len(mqs) == len(set(mqs))
 

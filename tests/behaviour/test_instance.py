@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import http.server
 import threading
 from collections.abc import Iterator
@@ -18,10 +17,6 @@ from rocketstream import (
     Message,
     MessageExt,
     MessageQueue,
-    Producer,
-    PullConsumer,
-    PushConsumer,
-    aio,
 )
 from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.client.instance.service_state import ServiceState
@@ -44,6 +39,7 @@ from rocketstream.protocol.headers import (
 )
 from tests.behaviour.cluster import Cluster
 from tests.behaviour.conftest import Names
+from tests.behaviour.faces import Producer, PullConsumer, PushConsumer
 from tests.behaviour.support import LATER, SUCCESS, Gate, Seen, consumer_of, numbered, send_all
 from tests.plugins.waiting import wait_until
 
@@ -138,7 +134,10 @@ def test_an_operator_has_one_message_consumed_again(cluster: Cluster, names: Nam
         consumed.set()
         return next(turns)
 
-    with consumer_of(cluster.namesrv_addr, names.group, names.topic, listener) as consumer:
+    with consumer_of(
+        cluster.namesrv_addr, names.group, names.topic, listener,
+        persist_consumer_offset_interval_ms=50,
+    ) as consumer:  # fmt: skip
         with Producer("senders", namesrv_addr=cluster.namesrv_addr) as producer:
             sent = producer.send(Message(names.topic, b"again"))
         assert consumed.wait(30)
@@ -162,7 +161,10 @@ def test_an_orderly_listener_answers_on_request(cluster: Cluster, names: Names) 
         consumed.set()
         return ConsumeOrderlyStatus.SUCCESS
 
-    consumer = consumer_of(cluster.namesrv_addr, names.group, names.topic, Seen())
+    consumer = consumer_of(
+        cluster.namesrv_addr, names.group, names.topic, Seen(),
+        persist_consumer_offset_interval_ms=50,
+    )  # fmt: skip
     consumer.register_message_listener(listener, orderly=True)
     with consumer:
         with Producer("senders", namesrv_addr=cluster.namesrv_addr) as producer:
@@ -230,7 +232,10 @@ def test_a_reset_of_an_orderly_group_keeps_the_order(cluster: Cluster, names: Na
     with Producer("senders", namesrv_addr=cluster.namesrv_addr) as producer:
         for message in numbered(names.topic, range(20)):
             producer.send(message)
-    consumer = consumer_of(cluster.namesrv_addr, names.group, names.topic, Seen())
+    consumer = consumer_of(
+        cluster.namesrv_addr, names.group, names.topic, Seen(),
+        persist_consumer_offset_interval_ms=50,
+    )  # fmt: skip
     consumer.register_message_listener(listener, orderly=True)
     with consumer:
         assert entered.wait(60)
@@ -373,37 +378,6 @@ def test_who_leaves_at_once_is_no_member_any_more(cluster: Cluster, names: Names
             (mq,) = consumer.fetch_subscribe_message_queues(names.topic)
             consumer.pull(mq, None, 0, 1)
     assert [group for group in groups if connection_of(cluster, names.topic, group)] == []
-
-
-def test_the_asyncio_clients_of_a_loop_share_an_instance(cluster: Cluster, names: Names) -> None:
-    """Covers C-127 for ``rocketstream.aio``."""
-    cluster.create_topic(names.topic, 1)
-    seen: list[bytes] = []
-
-    async def run() -> None:
-        arrived = asyncio.Event()
-
-        async def listener(messages: list[MessageExt]) -> Any:
-            seen.extend(message.body for message in messages)
-            arrived.set()
-            return SUCCESS
-
-        config = ClientConfig(namesrv_addr=cluster.namesrv_addr, instance_name=names.topic)
-        consumer = aio.PushConsumer(
-            names.group,
-            config=config,
-            listener=listener,
-            consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
-        )
-        await consumer.subscribe(names.topic)
-        async with consumer, aio.Producer("p", config=config) as producer:
-            assert producer.client_id == consumer.client_id
-            await producer.send(Message(names.topic, b"x"))
-            async with asyncio.timeout(30):
-                await arrived.wait()
-
-    asyncio.run(run())
-    assert seen == [b"x"]
 
 
 def test_a_broker_that_refuses_a_condition_refuses_the_start(

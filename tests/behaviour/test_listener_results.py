@@ -21,12 +21,10 @@ from rocketstream import (
     ConsumeFromWhere,
     ConsumeOrderlyStatus,
     MessageExt,
-    PushConsumer,
-    aio,
 )
-from rocketstream._util.loops import LoopThread
 from tests.behaviour.cluster import Cluster
 from tests.behaviour.conftest import Names
+from tests.behaviour.faces import PushConsumer
 from tests.behaviour.support import WAIT_S, numbered, send_all
 from tests.plugins.waiting import wait_until
 
@@ -42,11 +40,9 @@ class Kind:
     """A kind of listener."""
 
     orderly: bool
-    is_async: bool
 
     def __str__(self) -> str:
-        order = "orderly" if self.orderly else "concurrent"
-        return f"{order}-{'async' if self.is_async else 'sync'}"
+        return "orderly" if self.orderly else "concurrent"
 
     @property
     def success(self) -> Any:
@@ -61,7 +57,7 @@ class Kind:
         return ConsumeConcurrentlyStatus.RECONSUME_LATER
 
 
-KINDS = [Kind(orderly, is_async) for orderly in (False, True) for is_async in (False, True)]
+KINDS = [Kind(False), Kind(True)]
 Fault = Callable[[list[MessageExt]], object]
 
 
@@ -91,28 +87,11 @@ class Listening:
             "consume_from_where": ConsumeFromWhere.FIRST_OFFSET,
             "suspend_current_queue_time_ms": 20,
         }
-        if not self.kind.is_async:
-            plain = PushConsumer(names.group, **settings)
-            plain.register_message_listener(self.handle, orderly=self.kind.orderly)  # type: ignore[call-overload]
-            plain.subscribe(names.topic)
-            with plain:
-                yield
-            return
-
-        async def listener(messages: list[MessageExt]) -> object:
-            await asyncio.sleep(0)
-            answer = self.handle(messages)
-            return await answer if asyncio.iscoroutine(answer) else answer
-
-        with LoopThread("listener-results") as thread:
-            consumer = aio.PushConsumer(names.group, **settings)
-            consumer.register_message_listener(listener, orderly=self.kind.orderly)  # type: ignore[call-overload]
-            thread.run(consumer.subscribe(names.topic))
-            thread.run(consumer.start())
-            try:
-                yield
-            finally:
-                thread.run(consumer.shutdown())
+        consumer = PushConsumer(names.group, **settings)
+        consumer.register_message_listener(self.handle, orderly=self.kind.orderly)  # type: ignore[call-overload]
+        consumer.subscribe(names.topic)
+        with consumer:
+            yield
 
 
 def raising(error: BaseException) -> Fault:
@@ -206,18 +185,9 @@ def test_a_listener_that_hangs_holds_up_only_its_own(
 
     def hang(messages: list[MessageExt]) -> object:
         entered.set()
-        if kind.is_async:
-            return wait_async(messages)
         opened.wait(WAIT_S)
-        return finish(messages)
-
-    def finish(messages: list[MessageExt]) -> object:
         listening.consumed.update(m.body for m in messages)
         return kind.success
-
-    async def wait_async(messages: list[MessageExt]) -> object:
-        await asyncio.to_thread(opened.wait, WAIT_S)
-        return finish(messages)
 
     listening = Listening(kind, hang)
     with listening.consuming(cluster, names):
@@ -252,8 +222,6 @@ def test_a_shutdown_does_not_wait_for_a_listener_that_hangs(
 
     def hang(messages: list[MessageExt]) -> object:
         entered.set()
-        if kind.is_async:
-            return asyncio.sleep(WAIT_S)
         opened.wait(WAIT_S)
         return kind.success
 

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+import rocketstream
 from rocketstream import (
     ClientConfig,
     ConsumeFromWhere,
-    LitePullConsumer,
     Message,
     MessageExt,
     MessageModel,
     MessageQueue,
     MessageSelector,
-    aio,
 )
 from rocketstream.errors import ClientStateError, ConfigurationError, RocketMQError
 from tests.behaviour.cluster import Cluster
 from tests.behaviour.conftest import Names
+from tests.behaviour.faces import LitePullConsumer
 from tests.behaviour.support import WAIT_S, fill, numbered, send_all
 from tests.plugins.waiting import wait_until
 
@@ -52,6 +51,12 @@ def poll_all(consumer: LitePullConsumer, count: int) -> list[MessageExt]:
         assert messages, f"{len(got)} of {count} messages came"
         got += messages
     return got
+
+
+def is_waiting(consumer: Any) -> bool:
+    """Whether a poll or an iteration waits for messages, on either face."""
+    waiters = "_waiting" if isinstance(consumer, rocketstream.LitePullConsumer) else "_waiters"
+    return bool(getattr(consumer, waiters))
 
 
 def bodies(messages: list[MessageExt]) -> list[int]:
@@ -209,7 +214,7 @@ def test_shutdown_ends_a_waiting_poll(cluster: Cluster, names: Names) -> None:
     got: list[list[MessageExt]] = []
     thread = threading.Thread(target=lambda: got.append(consumer.poll(WAIT_MS)))
     thread.start()
-    wait_until(lambda: consumer._waiting, "the waiting poll")
+    wait_until(lambda: is_waiting(consumer), "the waiting poll")
     consumer.shutdown()
     thread.join(WAIT_S)
     assert got == [[]]
@@ -243,7 +248,7 @@ def test_iteration_ends_when_the_consumer_is_shut_down(cluster: Cluster, names: 
     got: list[MessageExt] = []
     thread = threading.Thread(target=lambda: got.extend(consumer))
     thread.start()
-    wait_until(lambda: len(got) == 20 and consumer._waiting, "all messages")
+    wait_until(lambda: len(got) == 20 and is_waiting(consumer), "all messages")
     consumer.shutdown()
     thread.join(WAIT_S)
     assert bodies(got) == list(range(20))
@@ -252,24 +257,13 @@ def test_iteration_ends_when_the_consumer_is_shut_down(cluster: Cluster, names: 
 
 
 def test_the_body_of_an_iteration_may_end_it(cluster: Cluster, names: Names) -> None:
-    """Covers C-126: by shutting the consumer down, in both faces."""
+    """Covers C-126: by shutting the consumer down."""
     fill(cluster, names.topic, numbered(names.topic, range(20)), 1)
     consumer = subscribed(cluster, names)
     for message in consumer:
         if message.queue_offset == 3:
             consumer.shutdown()
     assert cluster.committed(names.group, names.topic, 1) == [3]
-
-    async def scenario() -> None:
-        consumer = aio.LitePullConsumer(names.group, namesrv_addr=cluster.namesrv_addr)
-        await consumer.subscribe(names.topic)
-        await consumer.start()
-        async for message in consumer:
-            if message.queue_offset == 7:
-                await consumer.shutdown()
-
-    asyncio.run(scenario())
-    assert cluster.committed(names.group, names.topic, 1) == [7]
 
 
 def test_polls_and_iteration_may_alternate(cluster: Cluster, names: Names) -> None:
@@ -650,62 +644,3 @@ def test_a_second_member_in_one_client_is_refused(cluster: Cluster, names: Names
         two.start()
     with two:
         pass
-
-
-# --- asyncio ------------------------------------------------------------------------------------
-
-
-def test_the_asyncio_face_does_the_same(cluster: Cluster, names: Names) -> None:
-    """Covers C-514 to C-517, C-519, C-520: polls, ``async for``, commits, seeks, the end."""
-    fill(cluster, names.topic, numbered(names.topic, range(50)), 2)
-
-    async def scenario() -> None:
-        async with aio.LitePullConsumer(
-            names.group, namesrv_addr=cluster.namesrv_addr, consume_from_where=FIRST
-        ) as consumer:
-            await consumer.subscribe(names.topic)
-            got: list[MessageExt] = []
-            while len(got) < 20:
-                got += await consumer.poll(WAIT_MS)
-            async for message in consumer:
-                got.append(message)
-                if len(got) == 50:
-                    break
-            assert bodies(got) == list(range(50))
-            await consumer.commit_sync()
-            assert cluster.committed(names.group, names.topic, 2) == cluster.ends(names.topic, 2)
-            assert await consumer.poll(0) == []
-            mq = consumer.assignment()[0]
-            consumer.pause([mq])
-            await consumer.seek_to_begin(mq)
-            assert await consumer.poll(50) == []
-            consumer.resume([mq])
-            assert (await consumer.poll(WAIT_MS))[0].queue_offset == 0
-            await consumer.seek_to_end(mq)
-            waiting = asyncio.create_task(consumer.poll(WAIT_MS))
-            await asyncio.sleep(0)
-            await consumer.shutdown()
-            assert await waiting == []
-            assert [message async for message in consumer] == []
-
-    asyncio.run(scenario())
-
-
-def test_assigning_in_asyncio(cluster: Cluster, names: Names) -> None:
-    """Covers C-504, C-506, C-521."""
-    fill(cluster, names.topic, numbered(names.topic, range(20)), 2)
-
-    async def scenario() -> None:
-        async with aio.LitePullConsumer(
-            names.group, namesrv_addr=cluster.namesrv_addr, consume_from_where=FIRST
-        ) as consumer:
-            queues = await consumer.fetch_message_queues(names.topic)
-            await consumer.assign(queues)
-            got: list[MessageExt] = []
-            while len(got) < 20:
-                got += await consumer.poll(WAIT_MS)
-            assert bodies(got) == list(range(20))
-            with pytest.raises(ClientStateError, match="mutually exclusive"):
-                await consumer.subscribe(names.topic)
-
-    asyncio.run(scenario())

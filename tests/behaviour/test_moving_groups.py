@@ -56,7 +56,13 @@ def test_connected_members_go_back_and_consume_again(
 ) -> None:
     """Covers C-531, C-532, C-535: told through the broker, they pause and begin anew."""
     seen = Seen()
-    with consumer_of(cluster.namesrv_addr, filled.group, filled.topic, seen):
+    with consumer_of(
+        cluster.namesrv_addr,
+        filled.group,
+        filled.topic,
+        seen,
+        persist_consumer_offset_interval_ms=50,
+    ):
         seen.wait_consumed(COUNT)
         wait_until(lambda: is_consumed(admin, filled), "the offsets of everything")
         plan = admin.reset_plan(filled.group, filled.topic, ResetTarget.earliest())
@@ -101,7 +107,13 @@ def test_a_copy_begins_where_its_source_is(cluster: Cluster, admin: Admin, fille
 def test_members_tell_what_they_do(cluster: Cluster, admin: Admin, filled: Names) -> None:
     """Covers C-528, C-530, C-538, C-540: connections, running info with stacks, owners, status."""
     seen = Seen()
-    with consumer_of(cluster.namesrv_addr, filled.group, filled.topic, seen) as consumer:
+    with consumer_of(
+        cluster.namesrv_addr,
+        filled.group,
+        filled.topic,
+        seen,
+        persist_consumer_offset_interval_ms=50,
+    ) as consumer:
         seen.wait_consumed(COUNT)
         wait_until(lambda: is_consumed(admin, filled), "the offsets of everything")
         connection = admin.group_connections(filled.group)
@@ -128,7 +140,13 @@ def test_one_message_is_consumed_on_request(cluster: Cluster, admin: Admin, fill
         return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
 
     seen = Seen(verdict)
-    with consumer_of(cluster.namesrv_addr, filled.group, filled.topic, seen) as consumer:
+    with consumer_of(
+        cluster.namesrv_addr,
+        filled.group,
+        filled.topic,
+        seen,
+        persist_consumer_offset_interval_ms=50,
+    ) as consumer:
         seen.wait_consumed(COUNT)
         wait_until(lambda: is_consumed(admin, filled), "the offsets of everything")
         found = wait_until(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import threading
 from pathlib import Path
@@ -10,14 +9,11 @@ from pathlib import Path
 import pytest
 
 from rocketstream import (
-    ConsumeFromWhere,
     ConsumeOrderlyContext,
     ConsumeOrderlyStatus,
     MessageExt,
     MessageListenerOrderly,
     MessageModel,
-    PushConsumer,
-    aio,
 )
 from rocketstream.client.admin.blocking import BlockingAdminClient
 from rocketstream.protocol.bodies import GetConsumerListByGroupResponseBody
@@ -26,6 +22,7 @@ from rocketstream.protocol.command import RemotingCommand
 from rocketstream.protocol.headers import GetConsumerListByGroupRequestHeader
 from tests.behaviour.cluster import Cluster
 from tests.behaviour.conftest import Names
+from tests.behaviour.faces import PushConsumer
 from tests.behaviour.orderly import (
     COMMIT,
     ROLLBACK,
@@ -292,49 +289,3 @@ def test_a_listener_object_says_by_its_class_that_it_is_orderly(
         listener.seen.wait_consumed(20)
     assert listener.seen.offsets(0) == list(range(20))
     assert not listener.seen.overlaps
-
-
-def test_a_coroutine_listener_consumes_in_order(cluster: Cluster, names: Names) -> None:
-    """Covers C-281, C-285: one awaited call per queue at a time, suspending included."""
-    cluster.create_topic(names.topic, 3)
-    send_all(cluster.namesrv_addr, numbered(names.topic, range(90)))
-
-    async def scenario() -> dict[int, list[int]]:
-        consumed: dict[int, list[int]] = {0: [], 1: [], 2: []}
-        running: set[int] = set()
-        refused: set[int] = set()
-        done = asyncio.Event()
-
-        async def listener(
-            messages: list[MessageExt], context: ConsumeOrderlyContext
-        ) -> ConsumeOrderlyStatus:
-            (message,) = messages
-            queue = message.queue_id
-            assert queue not in running
-            running.add(queue)
-            await asyncio.sleep(0)
-            running.discard(queue)
-            if message.queue_offset == 2 and queue not in refused:
-                refused.add(queue)
-                return SUSPEND
-            consumed[queue].append(message.queue_offset)
-            if sum(map(len, consumed.values())) == 90:
-                done.set()
-            return SUCCESS
-
-        consumer = aio.PushConsumer(
-            names.group,
-            namesrv_addr=cluster.namesrv_addr,
-            consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
-            suspend_current_queue_time_ms=10,
-        )
-        consumer.register_message_listener(listener, orderly=True)
-        await consumer.subscribe(names.topic)
-        async with consumer, asyncio.timeout(WAIT_S):
-            await done.wait()
-        return consumed
-
-    consumed = asyncio.run(scenario())
-    ends = cluster.ends(names.topic, 3)
-    assert consumed == {queue: list(range(end)) for queue, end in enumerate(ends)}
-    assert cluster.committed(names.group, names.topic, 3) == ends

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rocketstream import Message, Producer, PushConsumer
+from rocketstream import Message
 from rocketstream.errors import SendError
 from rocketstream.server.embedded import SMALL_STORE, EmbeddedCluster
+from tests.behaviour.faces import Producer, PushConsumer
 from tests.behaviour.orderly import Ordered, orderly_consumer
 from tests.behaviour.support import numbered
 from tests.behaviour.test_group import own

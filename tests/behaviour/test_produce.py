@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rocketstream import Message, MessageQueue, Producer, SendResult, SendStatus
+from rocketstream import Message, MessageQueue, SendResult, SendStatus
 from rocketstream.errors import (
     ConfigurationError,
     ConnectError,
@@ -20,6 +20,7 @@ from rocketstream.errors import (
 )
 from tests.behaviour.cluster import Cluster
 from tests.behaviour.conftest import Names
+from tests.behaviour.faces import Producer
 from tests.behaviour.support import WAIT_S, Seen, consumer_of, numbered
 from tests.plugins.waiting import wait_until
 

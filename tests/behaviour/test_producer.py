@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 
 import pytest
@@ -10,15 +9,14 @@ import pytest
 from rocketstream import (
     Message,
     MessageQueue,
-    Producer,
     SelectMessageQueueByHash,
     SelectMessageQueueByRandom,
     SendMessageContext,
-    aio,
 )
 from rocketstream.errors import ConfigurationError, OffsetNotFoundError, RouteNotFoundError
 from tests.behaviour.cluster import Cluster
 from tests.behaviour.conftest import Names
+from tests.behaviour.faces import Producer
 from tests.behaviour.support import WAIT_S, Seen, consumer_of, numbered
 from tests.plugins.waiting import wait_until
 
@@ -45,18 +43,8 @@ def test_a_topic_is_created_where_the_key_topic_is(cluster: Cluster, names: Name
 
 
 def test_offsets_of_a_queue_are_told(cluster: Cluster, names: Names) -> None:
-    """maxOffset, minOffset, searchOffset, earliestMsgStoreTime; in both faces."""
+    """maxOffset, minOffset, searchOffset, earliestMsgStoreTime."""
     cluster.create_topic(names.topic, 1)
-
-    async def ask(mq: MessageQueue) -> list[int]:
-        async with aio.Producer("pg", namesrv_addr=cluster.namesrv_addr) as producer:
-            return [
-                await producer.max_offset(mq),
-                await producer.min_offset(mq),
-                await producer.search_offset(mq, 0),
-                await producer.earliest_msg_store_time(mq),
-            ]
-
     with Producer("pg", namesrv_addr=cluster.namesrv_addr) as producer:
         (mq,) = producer.fetch_publish_message_queues(names.topic)
         assert (producer.max_offset(mq), producer.min_offset(mq)) == (0, 0)
@@ -68,7 +56,6 @@ def test_offsets_of_a_queue_are_told(cluster: Cluster, names: Names) -> None:
         assert producer.search_offset(mq, 0) == 0
         stored = producer.earliest_msg_store_time(mq)
         assert abs(time.time() * 1000 - stored) < 600_000
-        assert asyncio.run(ask(mq)) == [5, 0, 0, stored]
         with pytest.raises(RouteNotFoundError, match=r"broker\[nobody\] not exist"):
             producer.max_offset(MessageQueue(names.topic, "nobody", 0))
 
@@ -76,11 +63,6 @@ def test_offsets_of_a_queue_are_told(cluster: Cluster, names: Names) -> None:
 def test_a_message_is_found_by_both_ids_and_by_key(cluster: Cluster, names: Names) -> None:
     """Covers C-449, C-450: viewMessage by offset id and by UNIQ_KEY, queryMessage by key."""
     cluster.create_topic(names.topic, 1)
-
-    async def view(msg_id: str) -> bytes:
-        async with aio.Producer("pg", namesrv_addr=cluster.namesrv_addr) as producer:
-            return (await producer.view_message(names.topic, msg_id)).body
-
     with Producer("pg", namesrv_addr=cluster.namesrv_addr) as producer:
         results = [
             producer.send(Message(names.topic, str(n), keys=["all", f"key{n}"])) for n in range(3)
@@ -92,7 +74,6 @@ def test_a_message_is_found_by_both_ids_and_by_key(cluster: Cluster, names: Name
             "the index of keys",
         )
         assert producer.view_message(names.topic, wanted.msg_id).body == b"1"
-        assert asyncio.run(view(wanted.msg_id)) == b"1"
         (found,) = producer.query_message(names.topic, "key2", 32, 0, FOREVER_MS)
         assert (found.body, found.topic, found.msg_id) == (b"2", names.topic, results[2].msg_id)
         assert len(producer.query_message(names.topic, "all", 2, 0, FOREVER_MS)) == 2
@@ -136,28 +117,16 @@ def test_delay_levels_hold_messages_back(cluster: Cluster, names: Names) -> None
     assert got.get_property("REAL_TOPIC") == names.topic
 
 
-@pytest.mark.parametrize("face", ["sync", "aio"])
 def test_slow_and_failing_brokers_are_noted_only_when_asked_for(
-    cluster: Cluster, names: Names, face: str
+    cluster: Cluster, names: Names
 ) -> None:
     """Covers C-88, C-466: with one healthy broker it changes nothing; all queues get their turn."""
     cluster.create_topic(names.topic, 4)
-
-    async def send() -> set[int]:
-        async with aio.Producer(
-            "pg", namesrv_addr=cluster.namesrv_addr, send_latency_fault_enable=True
-        ) as producer:
-            results = [await producer.send(m) for m in numbered(names.topic, range(16))]
-            return {result.message_queue.queue_id for result in results}
-
-    if face == "aio":
-        queues = asyncio.run(send())
-    else:
-        with Producer(
-            "pg", namesrv_addr=cluster.namesrv_addr, send_latency_fault_enable=True
-        ) as producer:
-            results = [producer.send(m) for m in numbered(names.topic, range(16))]
-            queues = {result.message_queue.queue_id for result in results}
+    with Producer(
+        "pg", namesrv_addr=cluster.namesrv_addr, send_latency_fault_enable=True
+    ) as producer:
+        results = [producer.send(m) for m in numbered(names.topic, range(16))]
+    queues = {result.message_queue.queue_id for result in results}
     assert queues == {0, 1, 2, 3}
 
 

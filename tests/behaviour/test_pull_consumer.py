@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from concurrent.futures import Future
 from typing import Any
@@ -15,11 +14,8 @@ from rocketstream import (
     MessageExt,
     MessageQueue,
     MessageSelector,
-    Producer,
-    PullConsumer,
     PullResult,
     PullStatus,
-    aio,
 )
 from rocketstream.errors import (
     BrokerError,
@@ -30,6 +26,7 @@ from rocketstream.errors import (
 )
 from tests.behaviour.cluster import Cluster
 from tests.behaviour.conftest import Names
+from tests.behaviour.faces import Producer, PullConsumer
 from tests.behaviour.support import WAIT_S, fill, numbered, send_all
 from tests.plugins.waiting import wait_until
 
@@ -147,6 +144,15 @@ def test_futures_and_callbacks(cluster: Cluster, names: Names) -> None:
     assert issubclass(seen[2], BrokerError)
 
 
+def test_what_cannot_be_called_back_is_refused(cluster: Cluster, names: Names) -> None:
+    """Covers C-492."""
+    mq = MessageQueue(names.topic, "broker-a", 0)
+    with puller(cluster, names) as consumer:
+        for method in (consumer.pull_async, consumer.pull_block_if_not_found_async):
+            with pytest.raises(ConfigurationError, match="callback must be a function"):
+                method(mq, None, 0, 32, None)
+
+
 def _no_queue(mq: MessageQueue) -> MessageQueue:
     return mq._replace(queue_id=99)
 
@@ -164,10 +170,6 @@ def test_wrong_arguments_are_named(cluster: Cluster, names: Names) -> None:
             consumer.pull(mq, None, 0, 0)
         with pytest.raises(SubscriptionError, match=r"^parse subscription error"):
             consumer.pull(mq, "||", 0, 32)
-        with pytest.raises(ConfigurationError, match="callback must be a function"):
-            consumer.pull_async(mq, None, 0, 32, None)
-        with pytest.raises(ConfigurationError, match="callback must be a function"):
-            consumer.pull_block_if_not_found_async(mq, None, 0, 32, None)
     with pytest.raises(ClientStateError, match="The consumer service state not OK, SHUTDOWN"):
         consumer.pull(mq, None, 0, 32)
 
@@ -330,43 +332,6 @@ def _queues(consumer: PullConsumer, topic: str) -> list[MessageQueue]:
         return consumer.fetch_subscribe_message_queues(topic)
     except RouteNotFoundError:
         return []
-
-
-# --- asyncio ------------------------------------------------------------------------------------
-
-
-def test_the_asyncio_face_does_the_same(cluster: Cluster, names: Names) -> None:
-    """Covers C-490 to C-492, C-497: coroutines with the same arguments and errors."""
-    fill(cluster, names.topic, numbered(names.topic, range(20)), 2)
-
-    async def scenario() -> list[str]:
-        seen: list[str] = []
-        heard = asyncio.Event()
-
-        async def listener(topic: str, every: object, mine: object) -> None:
-            heard.set()
-
-        async with aio.PullConsumer(names.group, namesrv_addr=cluster.namesrv_addr) as consumer:
-            queues = await consumer.fetch_subscribe_message_queues(names.topic)
-            with pytest.raises(ConfigurationError, match="offset must be a whole number from 0 on"):
-                await consumer.pull(queues[0], None, -1, 32)
-            for mq in queues:
-                result = await consumer.pull(mq, "*", 0, 32)
-                seen += bodies(result.msg_found_list)
-                assert await consumer.max_offset(mq) == result.next_begin_offset
-                consumer.update_consume_offset(mq, result.next_begin_offset)
-            held = asyncio.create_task(
-                consumer.pull_block_if_not_found(queues[0], None, result.max_offset, 32)
-            )
-            await consumer.register_message_queue_listener(names.topic, listener)
-            async with asyncio.timeout(WAIT_S):
-                await heard.wait()
-            assert consumer.fetch_message_queues_in_balance(names.topic) == queues
-            held.cancel()
-        return seen
-
-    assert sorted(map(int, asyncio.run(scenario()))) == list(range(20))
-    assert cluster.committed(names.group, names.topic, 2) == cluster.ends(names.topic, 2)
 
 
 def test_a_namespace_is_put_on_and_taken_off(cluster: Cluster, names: Names) -> None:

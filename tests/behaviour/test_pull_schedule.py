@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from typing import Any
 
 import pytest
 
-from rocketstream import (
-    MessageQueue,
-    MQPullConsumerScheduleService,
-    PullConsumer,
-    PullTaskContext,
-    aio,
-)
+from rocketstream import MessageQueue, PullTaskContext
 from rocketstream.errors import ConfigurationError
 from tests.behaviour.cluster import Cluster
 from tests.behaviour.conftest import Names
+from tests.behaviour.faces import MQPullConsumerScheduleService, PullConsumer
 from tests.behaviour.support import WAIT_S, numbered, send_all
 from tests.plugins.waiting import wait_until
 
@@ -64,7 +58,6 @@ def test_a_task_per_queue_is_called_again_and_again(cluster: Cluster, names: Nam
     send_all(cluster.namesrv_addr, numbered(names.topic, range(60)))
     task = Draining()
     with service_of(cluster, names) as service:
-        assert service.pull_thread_nums == 20
         service.register_pull_task_callback(names.topic, task)
         task.wait(60)
         assert len(task.calls) == 3
@@ -108,7 +101,7 @@ def test_a_task_that_raises_is_called_again_later(
         called.release()
         raise LookupError("no")
 
-    with service_of(cluster, names, pull_thread_nums=1) as service:
+    with service_of(cluster, names) as service:
         service.register_pull_task_callback(names.topic, task)
         assert called.acquire(timeout=WAIT_S)
         assert called.acquire(timeout=WAIT_S)
@@ -120,36 +113,11 @@ def test_what_cannot_be_a_task_is_refused(cluster: Cluster, names: Names) -> Non
     service = service_of(cluster, names)
     with pytest.raises(ConfigurationError, match="is no pull task"):
         service.register_pull_task_callback(names.topic, 7)
+
+
+def test_tasks_run_on_as_many_threads_as_are_asked_for(cluster: Cluster, names: Names) -> None:
+    """Covers C-500."""
+    assert service_of(cluster, names).pull_thread_nums == 20
+    assert service_of(cluster, names, pull_thread_nums=1).pull_thread_nums == 1
     with pytest.raises(ConfigurationError, match="pull_thread_nums must be 1 or more"):
         service_of(cluster, names, pull_thread_nums=0)
-
-
-def test_coroutine_tasks(cluster: Cluster, names: Names) -> None:
-    """Covers C-500 to C-503: the same on the caller's loop."""
-    cluster.create_topic(names.topic, 2)
-    send_all(cluster.namesrv_addr, numbered(names.topic, range(40)))
-
-    async def scenario() -> list[int]:
-        bodies: list[int] = []
-        every = asyncio.Event()
-
-        async def task(mq: MessageQueue, context: PullTaskContext) -> None:
-            consumer: aio.PullConsumer = context.pull_consumer
-            offset = max(await consumer.fetch_consume_offset(mq), 0)
-            result = await consumer.pull(mq, None, offset, 32)
-            consumer.update_consume_offset(mq, result.next_begin_offset)
-            bodies.extend(int(message.body) for message in result.msg_found_list)
-            if len(bodies) >= 40:
-                every.set()
-            context.pull_next_delay_ms = 1
-
-        async with aio.MQPullConsumerScheduleService(
-            names.group, namesrv_addr=cluster.namesrv_addr
-        ) as service:
-            await service.register_pull_task_callback(names.topic, task)
-            async with asyncio.timeout(WAIT_S):
-                await every.wait()
-        return bodies
-
-    assert sorted(asyncio.run(scenario())) == list(range(40))
-    assert cluster.committed(names.group, names.topic, 2) == cluster.ends(names.topic, 2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -12,17 +11,12 @@ import pytest
 from rocketstream import (
     AllocateMessageQueueAveragelyByCircle,
     AllocateMessageQueueByConfig,
-    ConsumeConcurrentlyStatus,
-    ConsumeFromWhere,
     Message,
     MessageExt,
     MessageQueue,
     OffsetStore,
-    PushConsumer,
     ReadOffsetType,
 )
-from rocketstream.aio import PushConsumer as AsyncPushConsumer
-from rocketstream.client.consumer.offsets.view import AsyncOffsetStoreView
 from rocketstream.client.hooks import FilterMessageContext
 from rocketstream.errors import (
     ClientStateError,
@@ -32,6 +26,7 @@ from rocketstream.errors import (
 )
 from tests.behaviour.cluster import Cluster
 from tests.behaviour.conftest import Names
+from tests.behaviour.faces import PushConsumer
 from tests.behaviour.support import (
     LATER,
     SUCCESS,
@@ -291,6 +286,7 @@ def test_the_pool_can_be_resized_while_running(cluster: Cluster, names: Names) -
         assert consumer.update_core_pool_size(4)
         gate.arrived.wait_deliveries(4)
         assert len(gate.arrived.deliveries) == 4
+        assert gate.seen.deliveries == [], "they came because others had ended"
         assert not consumer.update_core_pool_size(0)
         assert not consumer.update_core_pool_size(9)
         assert consumer.core_pool_size() == 4
@@ -451,53 +447,6 @@ def test_a_running_consumer_shows_its_offsets(cluster: Cluster, names: Names) ->
         store.remove_offset(mq)
         store.update_consume_offset_to_broker(mq, 2)
         assert cluster.committed(names.group, names.topic, 1) == [2]
-
-
-def test_the_asyncio_face_answers_the_same(cluster: Cluster, names: Names) -> None:
-    """Covers C-15, C-273, C-299: every question, awaited."""
-    cluster.create_topic(names.topic, 1)
-    send_all(cluster.namesrv_addr, [Message(names.topic, "x", keys="k1")])
-
-    async def ask() -> None:
-        got: asyncio.Queue[MessageExt] = asyncio.Queue()
-
-        async def listener(messages: list[MessageExt]) -> ConsumeConcurrentlyStatus:
-            for message in messages:
-                await got.put(message)
-            return SUCCESS
-
-        async with AsyncPushConsumer(
-            names.group,
-            namesrv_addr=cluster.namesrv_addr,
-            listener=listener,
-            subscription={names.topic: "*"},
-            consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
-        ) as consumer:
-            message = await asyncio.wait_for(got.get(), 30)
-            (mq,) = await consumer.fetch_subscribe_message_queues(names.topic)
-            assert await consumer.max_offset(mq) == 1
-            assert await consumer.min_offset(mq) == 0
-            assert await consumer.search_offset(mq, 0) == 0
-            assert await consumer.earliest_msg_store_time(mq) == message.store_timestamp
-            found = await consumer.view_message(names.topic, message.offset_msg_id)
-            assert found.body == b"x"
-            assert await consumer.query_message(names.topic, "none", 5, 0, 2**62) == []
-            await consumer.create_topic("TBW102", names.topic + "-new", 2)
-            assert await consumer.core_pool_size() == 20
-            assert await consumer.update_core_pool_size(5)
-            consumer.pull_batch_size = 3
-            await consumer.send_message_back(message, 1)
-            again = await asyncio.wait_for(got.get(), 30)
-            assert (again.topic, again.reconsume_times) == (names.topic, 1)
-            store = consumer.offset_store
-            assert isinstance(store, AsyncOffsetStoreView)
-            await store.persist(mq)
-            assert await store.read_offset(mq, ReadOffsetType.READ_FROM_STORE) in (0, 1)
-            consumer.suspend()
-            consumer.resume()
-            await consumer.unsubscribe(names.topic)
-
-    asyncio.run(ask())
 
 
 def test_a_listener_may_send_a_message_back_itself(cluster: Cluster, names: Names) -> None:

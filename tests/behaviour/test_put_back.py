@@ -6,10 +6,11 @@ from contextlib import ExitStack
 
 import pytest
 
-from rocketstream import ClientConfig, ConsumeFromWhere, LitePullConsumer, MessageQueue
+from rocketstream import ClientConfig, ConsumeFromWhere, MessageQueue
 from rocketstream.client.admin.blocking import BlockingAdminClient
 from tests.behaviour.cluster import Cluster
 from tests.behaviour.conftest import Names
+from tests.behaviour.faces import LitePullConsumer
 from tests.behaviour.support import WAIT_S, Seen, broker_name, consumer_of, numbered, send_all
 from tests.plugins.waiting import wait_until
 

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from rocketstream import ClientConfig, Message, Producer
+from rocketstream import ClientConfig, Message
 from rocketstream.errors import SendError
 from rocketstream.server.embedded import SMALL_STORE, EmbeddedCluster
+from tests.behaviour.faces import Producer
 from tests.behaviour.support import Seen, consumer_of, numbered
 from tests.plugins.waiting import wait_until
 

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from rocketstream import (
-    ConsumeConcurrentlyStatus,
     ConsumeFromWhere,
-    LitePullConsumer,
     LocalTransactionState,
     Message,
     MessageExt,
-    Producer,
-    PullConsumer,
-    PushConsumer,
     TransactionListener,
-    TransactionProducer,
-    aio,
 )
 from rocketstream.errors import ClientStateError, RocketMQError
 from rocketstream.protocol.trace import (
@@ -34,7 +26,14 @@ from rocketstream.protocol.trace import (
 )
 from tests.behaviour.cluster import Cluster
 from tests.behaviour.conftest import Names
-from tests.behaviour.support import LATER, SUCCESS, Seen, numbered, send_all
+from tests.behaviour.faces import (
+    LitePullConsumer,
+    Producer,
+    PullConsumer,
+    PushConsumer,
+    TransactionProducer,
+)
+from tests.behaviour.support import LATER, SUCCESS, Seen, consumer_of, numbered, send_all
 from tests.plugins.waiting import wait_until
 
 FIRST = ConsumeFromWhere.FIRST_OFFSET
@@ -266,30 +265,17 @@ def test_polls_are_traced_as_successes(cluster: Cluster, names: Names) -> None:
     assert (after.success, after.context_code) == (True, 0)
 
 
-def test_the_asyncio_face_traces_too(cluster: Cluster, names: Names) -> None:
+def test_traces_go_to_the_systems_topic(cluster: Cluster, names: Names) -> None:
     """Covers C-541, C-543: to RMQ_SYS_TRACE_TOPIC unless told otherwise."""
     cluster.create_topic(names.topic, 1)
-    before = Seen()
-
-    async def work() -> str:
-        consumed = asyncio.Event()
-
-        async def listener(messages: list[MessageExt]) -> ConsumeConcurrentlyStatus:
-            before(messages)
-            consumed.set()
-            return SUCCESS
-
-        settings: dict[str, Any] = {"namesrv_addr": cluster.namesrv_addr, "enable_msg_trace": True}
-        consumer = aio.PushConsumer(
-            names.group, listener=listener, consume_from_where=FIRST, **settings
-        )
-        await consumer.subscribe(names.topic)
-        async with consumer, aio.Producer(f"{names.group}-p", **settings) as producer:
-            result = await producer.send(Message(names.topic, b"x"))
-            await consumed.wait()
-        return result.msg_id
-
-    msg_id = asyncio.run(work())
+    settings: dict[str, Any] = {"namesrv_addr": cluster.namesrv_addr, "enable_msg_trace": True}
+    seen = Seen()
+    with (
+        consumer_of(cluster.namesrv_addr, names.group, names.topic, seen, enable_msg_trace=True),
+        Producer(f"{names.group}-p", **settings) as producer,
+    ):
+        msg_id = producer.send(Message(names.topic, b"x")).msg_id
+        seen.wait_consumed(1)
 
     def of_message(found: list[TraceRecord]) -> list[str]:
         return sorted(record.NAME for record in found if record.msg_id == msg_id)

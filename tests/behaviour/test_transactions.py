@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -15,12 +14,11 @@ from rocketstream import (
     MessageExt,
     SendStatus,
     TransactionListener,
-    TransactionProducer,
-    aio,
 )
 from rocketstream.protocol.message_id import decode_offset_msg_id
 from tests.behaviour.cluster import QUICK_CHECKS, Cluster, apache, embedded
 from tests.behaviour.conftest import BACKEND_PARAMS, Names
+from tests.behaviour.faces import TransactionProducer
 from tests.behaviour.support import WAIT_S, Seen, consumer_of, send_all
 
 COMMIT = LocalTransactionState.COMMIT_MESSAGE
@@ -167,39 +165,3 @@ def test_another_producer_of_the_group_can_be_asked(cluster: Cluster, names: Nam
     ):
         seen = consumed_after_marker(cluster, names, 1)
     assert sorted(seen.bodies) == ["marker", "orphan"]
-
-
-def test_the_asyncio_face_does_all_of_it(cluster: Cluster, names: Names) -> None:
-    """Covers C-484, C-485: coroutines as listener methods, executed and asked."""
-    cluster.create_topic(names.topic, 1)
-
-    class Coroutines(TransactionListener):
-        def __init__(self) -> None:
-            self.asked = asyncio.Event()
-
-        async def execute_local_transaction(
-            self, message: Message, arg: Any
-        ) -> LocalTransactionState:
-            await asyncio.sleep(0)
-            state: LocalTransactionState = arg
-            return state
-
-        async def check_local_transaction(self, message: MessageExt) -> LocalTransactionState:
-            self.asked.set()
-            return COMMIT
-
-    async def scenario() -> None:
-        listener = Coroutines()
-        async with aio.TransactionProducer(
-            f"{names.group}-p", namesrv_addr=cluster.namesrv_addr, transaction_listener=listener
-        ) as producer:
-            for state in (COMMIT, ROLLBACK, UNKNOW):
-                message = Message(names.topic, state.value)
-                result = await producer.send_message_in_transaction(message, state)
-                assert result.local_transaction_state is state
-            async with asyncio.timeout(WAIT_S):
-                await listener.asked.wait()
-            seen = await asyncio.to_thread(consumed_after_marker, cluster, names, 2)
-            assert sorted(seen.bodies) == ["COMMIT_MESSAGE", "UNKNOW", "marker"]
-
-    asyncio.run(scenario())

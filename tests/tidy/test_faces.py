@@ -1,0 +1,75 @@
+"""Every behaviour is tested on both faces, or named with the reason why it is not."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.behaviour.faces import CLIENTS, ONE_FACE
+
+FOLDER = Path(__file__).resolve().parents[1] / "behaviour"
+MODULES = {path.stem: ast.parse(path.read_text("utf-8")) for path in FOLDER.glob("test_*.py")}
+
+
+CASES = {
+    f"{name}.{part.name}"
+    for name, tree in MODULES.items()
+    for part in tree.body
+    if isinstance(part, ast.FunctionDef) and part.name.startswith("test_")
+}
+"""``module.test`` of every behaviour test."""
+
+
+def strays(tree: ast.Module, once: Collection[str]) -> Iterator[str]:
+    """Yield what takes a client from elsewhere than ``faces``, outside the tests that run once."""
+    for part in tree.body:
+        if getattr(part, "name", None) in once:
+            continue
+        for node in ast.walk(part):
+            if isinstance(node, ast.ImportFrom) and not (node.module or "").startswith("tests."):
+                for alias in node.names:
+                    if alias.name in CLIENTS:
+                        yield f"line {node.lineno} imports {alias.name} of {node.module}"
+            elif (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and isinstance(node.func.value, ast.Name)
+                and node.func.value.id in ("aio", "rocketstream")
+                and node.func.attr in CLIENTS
+            ):
+                yield f"line {node.lineno} makes {node.func.value.id}.{node.func.attr}"
+
+
+def test_every_exception_names_a_test_and_says_why() -> None:
+    assert set(ONE_FACE) <= CASES
+    assert all(len(reason.split()) > 4 for reason in ONE_FACE.values())
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_clients_of_cases_are_those_of_their_face(name: str) -> None:
+    """What is made of another class would be tested twice on one face."""
+    own = {case.partition(".")[2] for case in CASES if case.startswith(f"{name}.")}
+    once = {case.partition(".")[2] for case in ONE_FACE if case.startswith(f"{name}.")}
+    if own != once:
+        assert list(strays(MODULES[name], once)) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from rocketstream import Message, Producer",
+        "from rocketstream.aio import PushConsumer as AsyncPushConsumer",
+        "def test_b():\n    with rocketstream.Producer('g'): pass",
+        "async def helper():\n    async with aio.Producer('g'): pass",
+    ],
+)
+def test_a_client_from_elsewhere_is_found(text: str) -> None:
+    assert list(strays(ast.parse(text), ["test_a"])) != []
+
+
+def test_a_test_that_runs_once_may_make_what_it_likes() -> None:
+    text = "def test_a():\n    aio.Producer('g')\nfrom tests.behaviour.faces import Producer"
+    assert list(strays(ast.parse(text), ["test_a"])) == []
