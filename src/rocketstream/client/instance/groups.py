@@ -83,6 +83,19 @@ class ConsumerInner(Protocol):
         ...
 
 
+class CallsNoListener:
+    """What a consumer answers whose caller takes the messages: it has nobody to give one to."""
+
+    def connection_made(self, address: str) -> None:
+        """Nothing waits for a connection."""
+
+    async def consume_directly(
+        self, message: MessageExt, broker_name: str
+    ) -> ConsumeMessageDirectlyResult | None:
+        """Return None: there is no listener to be called (309)."""
+        return None
+
+
 class ProducerInner(Protocol):
     """What the instance needs of a producer; names are those the servers know."""
 

@@ -25,18 +25,17 @@ from rocketstream.client.core.lite_plan import LitePlan, Subscribed
 from rocketstream.client.core.lite_pull import LiteBounds, LiteCache, LiteQueue
 from rocketstream.client.core.pull_settings import LitePullConsumerSettings
 from rocketstream.client.hooks import FilterHooks
+from rocketstream.client.instance.groups import CallsNoListener
 from rocketstream.client.instance.mq_client import MQClientInstance
 from rocketstream.errors import ConfigurationError, RocketMQError, RouteNotFoundError
 from rocketstream.model import MessageQueue
 from rocketstream.protocol.bodies import (
-    ConsumeMessageDirectlyResult,
     ConsumerData,
     ConsumerRunningInfo,
     ProcessQueueInfo,
     SubscriptionData,
 )
 from rocketstream.protocol.bodies.client import CONSUME_ACTIVELY
-from rocketstream.protocol.message_ext import MessageExt
 
 logger = logging.getLogger("rocketstream.client")
 
@@ -45,7 +44,7 @@ START_RETRY_MS = 3_000
 _MIB = 1024 * 1024
 
 
-class LitePullConsumerImpl:
+class LitePullConsumerImpl(CallsNoListener):
     """One lite pull consumer; implements the instance's ``ConsumerInner``."""
 
     consume_type = CONSUME_ACTIVELY
@@ -203,9 +202,6 @@ class LitePullConsumerImpl:
         self._stored.clear()
         self.store.connection_lost(address)
 
-    def connection_made(self, address: str) -> None:
-        """Nothing waits for a connection."""
-
     async def running_info(self) -> ConsumerRunningInfo:
         """Return what this consumer is and has (307)."""
         with self.lock:
@@ -229,12 +225,6 @@ class LitePullConsumerImpl:
             droped=queue.dropped,
             last_pull_timestamp=int(self.instance.clock.now_ms() - age_ms),
         )
-
-    async def consume_directly(
-        self, message: MessageExt, broker_name: str
-    ) -> ConsumeMessageDirectlyResult | None:
-        """There is no listener to call."""
-        return None
 
     async def _go_on_at(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Leave out what somebody else has consumed, unless the caller is further already."""

@@ -26,6 +26,7 @@ from rocketstream.client.hooks import (
     ConsumeMessageContext,
     FilterHooks,
 )
+from rocketstream.client.instance.groups import CallsNoListener
 from rocketstream.client.instance.mq_client import MQClientInstance
 from rocketstream.errors import (
     MessageInvalidError,
@@ -35,7 +36,6 @@ from rocketstream.errors import (
 )
 from rocketstream.model import ConsumeFromWhere, MessageQueue
 from rocketstream.protocol.bodies import (
-    ConsumeMessageDirectlyResult,
     ConsumerData,
     ConsumerRunningInfo,
     ProcessQueueInfo,
@@ -47,7 +47,7 @@ from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.protocol.subscription import build_subscription
 
 
-class PullConsumerImpl:
+class PullConsumerImpl(CallsNoListener):
     """One pull consumer; implements the instance's ``ConsumerInner``."""
 
     consume_type = CONSUME_ACTIVELY
@@ -174,9 +174,6 @@ class PullConsumerImpl:
         """A broker may have lost offsets it had not written yet: they are sent again."""
         self.store.connection_lost(address)
 
-    def connection_made(self, address: str) -> None:
-        """Nothing waits for a connection."""
-
     async def running_info(self) -> ConsumerRunningInfo:
         """Return what this consumer is and has (307)."""
         queues = {
@@ -185,12 +182,6 @@ class PullConsumerImpl:
         }
         subscriptions = self.heartbeat_data().subscription_data_set
         return running_info(self._settings, subscriptions, self._started_ms, queues)
-
-    async def consume_directly(
-        self, message: MessageExt, broker_name: str
-    ) -> ConsumeMessageDirectlyResult | None:
-        """There is no listener to call."""
-        return None
 
     async def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
         """Note and store the offsets; where to pull is the caller's business."""
