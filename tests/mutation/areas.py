@@ -59,6 +59,7 @@ AREAS = (
             "unit/client/test_names.py",
             "unit/client/test_namespace.py",
             "unit/client/test_trace.py",
+            "unit/admin/test_message_cores.py",
             "server/test_send.py",
             "server/test_sql92.py",
         ),

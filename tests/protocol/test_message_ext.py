@@ -80,6 +80,10 @@ def test_a_message_may_have_one_host_of_each_kind(
     assert message.born_host == "{}:{}".format(*born)
     assert message.store_host == "{}:{}".format(*store)
     assert copy.copy(message).offset_msg_id == message.offset_msg_id
+    packed, bits = compress(vectors.X200)
+    data = record(born_host=born, store_host=store, body=packed, sys_flag=bits)
+    (message,) = decode_messages(data, check_crc=check_crc)
+    assert message.body == vectors.X200
 
 
 def test_ids_of_a_message() -> None:

@@ -250,9 +250,14 @@ def test_stop_ends_a_wait() -> None:
     """Also a wait that is under way."""
     cluster = FakeCluster()
     end = cluster.start()
-    cluster.source.stop()
     assert cluster.latest(end) is end
+    before = cluster.clock.monotonic_ms()
     assert cluster.source.latest(end, False) is end
+    assert cluster.clock.monotonic_ms() > before
+    cluster.source.stop()
+    before = cluster.clock.monotonic_ms()
+    assert cluster.source.latest(end, False) is end
+    assert cluster.clock.monotonic_ms() == before
 
 
 def test_spark_40_tells_no_start_and_seeds_by_partitions() -> None:
