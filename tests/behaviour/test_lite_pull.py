@@ -324,7 +324,7 @@ def test_assigned_topics_may_have_an_expression(cluster: Cluster, names: Names) 
             consumer.set_sub_expression_for_assign(names.topic, " ")
         consumer.set_sub_expression_for_assign(names.topic, "B")
         consumer.assign(consumer.fetch_message_queues(names.topic))
-        with pytest.raises(ClientStateError, match=r"is called before assign\(\)"):
+        with pytest.raises(ClientStateError, match=r"before assign\(\); queues are assigned"):
             consumer.set_sub_expression_for_assign(names.topic, "A")
         assert bodies(poll_all(consumer, 10)) == list(range(1, 20, 2))
 

@@ -111,7 +111,7 @@ def test_a_task_that_raises_is_called_again_later(
 def test_what_cannot_be_a_task_is_refused(cluster: Cluster, names: Names) -> None:
     """Covers C-500."""
     service = service_of(cluster, names)
-    with pytest.raises(ConfigurationError, match="is no pull task"):
+    with pytest.raises(ConfigurationError, match="is not a pull task"):
         service.register_pull_task_callback(names.topic, 7)
 
 

@@ -235,7 +235,9 @@ def test_bounds_can_be_changed_while_running(cluster: Cluster, names: Names) -> 
             ConfigurationError, match="pull_threshold_for_queue must be a whole number from 1"
         ):
             consumer.pull_threshold_for_queue = 0
-        with pytest.raises(ClientStateError, match="consume_thread_max is set before start"):
+        with pytest.raises(
+            ClientStateError, match="consume_thread_max can be set only before start"
+        ):
             consumer.consume_thread_max = 2
         consumer.pull_batch_size = 32
         consumer.pull_threshold_for_queue = 20

@@ -182,7 +182,7 @@ class ClientConfig:
         text = self._namesrv_text()
         if text or not self.namesrv_domain:
             return text or None
-        return f"as {self.namesrv_domain} tells"
+        return f"as {self.namesrv_domain} says"
 
     def address_server_url(self) -> str | None:
         """Return where to ask for name server addresses when none is given (C-130)."""
@@ -279,8 +279,8 @@ class ClientConfig:
         for hook in self.rpc_hooks():
             if not all(callable(getattr(hook, name, None)) for name in _HOOK_METHODS):
                 raise ConfigurationError(
-                    f"rpc_hook must have the methods {' and '.join(_HOOK_METHODS)}; "
-                    f"{hook!r} has not"
+                    f"rpc_hook must have the methods {' and '.join(_HOOK_METHODS)}; {hook!r} "
+                    "lacks one"
                 )
         if self.access_channel not in (LOCAL, CLOUD):
             raise ConfigurationError(

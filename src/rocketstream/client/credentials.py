@@ -81,7 +81,7 @@ def read_credentials(path: str | os.PathLike[str]) -> Credentials:
         with open(name, "rb") as file:
             text = file.read(FILE_BYTES_MAX).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise ConfigurationError(
             f"the key file {name!r} cannot be read: {why}", file=name
         ) from None

@@ -181,7 +181,7 @@ def test_of_very_many_tasks_those_of_listeners_are_told_first() -> None:
     text = asyncio.run(tell())
     assert len(busy_listeners(threads_of(text), GROUP)) == 1
     assert text.count('" asyncio task') == TASKS_TOLD_MAX
-    assert "21 asyncio tasks more are not shown" in text
+    assert "21 more asyncio tasks are not shown" in text
 
 
 def test_text_that_is_no_stack_is_no_thread() -> None:

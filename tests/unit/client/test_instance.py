@@ -339,7 +339,7 @@ def test_until_the_address_server_answers_sends_say_so(address_server: AddressSe
     address_server.status = 404
     with (
         Producer("p", namesrv_domain=address_server.domain) as producer,
-        pytest.raises(ConnectError, match="address server has not told any yet"),
+        pytest.raises(ConnectError, match="address server has not named any name server yet"),
     ):
         producer.send(Message(TOPIC, b"x"), timeout_ms=500)
 

@@ -409,7 +409,7 @@ def test_unreadable_is_an_error_not_an_offset(answer: object) -> None:
         def read_offset(self, mq: MessageQueue, read_type: ReadOffsetType) -> int:
             return answer  # type: ignore[return-value]
 
-    with pytest.raises(ClientStateError, match="the offset store answers"):
+    with pytest.raises(ClientStateError, match="of the offset store returned"):
         asyncio.run(UserOffsets(Silent()).read_store(mq(0)))
 
 
@@ -439,7 +439,7 @@ def test_what_a_store_raises_is_one_kind_of_error(caplog: pytest.LogCaptureFixtu
         await offsets.settle([mq(0)])
 
     asyncio.run(use())
-    assert "could not keep the offsets" in caplog.text
+    assert "failed to persist the offsets" in caplog.text
 
 
 def test_a_store_may_be_written_with_coroutines() -> None:
@@ -470,7 +470,7 @@ def test_what_a_consumer_is_given_as_store_is_what_it_uses() -> None:
     store = Dict()
     assert checked_store(store) is store
     assert checked_store(None) is None
-    with pytest.raises(ConfigurationError, match="subclass it"):
+    with pytest.raises(ConfigurationError, match="an instance of a subclass"):
         checked_store({})
 
 

@@ -295,7 +295,9 @@ def test_a_broker_of_5_takes_timed_messages(broker: FakeBroker, send: Send) -> N
 def test_brokers_that_say_nothing_get_no_timed_message(broker: FakeBroker) -> None:
     broker.on[RequestCode.HEART_BEAT] = refusal(1)
     with Producer("pg", namesrv_addr=broker.address) as producer:
-        with pytest.raises(MessageInvalidError, match="no broker of the topic said") as raised:
+        with pytest.raises(
+            MessageInvalidError, match="no broker of the topic told its version"
+        ) as raised:
             producer.send(Message(TOPIC, b"x", deliver_time_ms=1_900_000_000_000))
         assert raised.value.retriable
     with pytest.raises(ValueError, match="delayed messages are not supported in a batch"):

@@ -136,7 +136,7 @@ def test_an_unknown_setting_is_named_with_those_there_are(kind: type[Any]) -> No
             -1,
             r"^max_reconsume_times must be .*, not -1 \(Java: maxReconsumeTimes\)$",
         ),
-        ("message_queue_listener", 5, "no message queue listener"),
+        ("message_queue_listener", 5, "not a message queue listener"),
         (
             "broker_suspend_max_time_ms",
             0,
@@ -190,7 +190,7 @@ def test_what_a_pull_consumer_refuses(name: str, value: object, text: str) -> No
         ),
         ("consume_from_where", "LAST", "^consume_from_where must be a ConsumeFromWhere"),
         ("consume_timestamp", "yesterday", "^consume_timestamp must be a local time"),
-        ("message_queue_listener", 5, "no message queue listener"),
+        ("message_queue_listener", 5, "not a message queue listener"),
     ],
 )
 def test_what_a_lite_pull_consumer_refuses(name: str, value: object, text: str) -> None:

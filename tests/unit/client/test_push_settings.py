@@ -131,7 +131,10 @@ def test_start_checks_everything_in_upstreams_order() -> None:
             r"a method allocate\(consumer_group.*, not 'AVG'",
         ),
         ({"pull_batch_size": True}, "pull_batch_size must be a whole number from "),
-        ({"offset_store": object()}, "offset_store must be a rocketstream.OffsetStore"),
+        (
+            {"offset_store": object()},
+            "offset_store must be an instance of a subclass of rocketstream.OffsetStore",
+        ),
     ],
 )
 def test_values_of_another_kind_are_refused(settings: dict[str, Any], text: str) -> None:

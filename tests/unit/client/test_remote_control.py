@@ -258,7 +258,7 @@ def test_an_unreadable_message_is_refused(setting: Setting, body: bytes) -> None
     header = ConsumeMessageDirectlyResultRequestHeader("ns%g", "id", "m", "broker-a")
     (answer,) = setting.broker.ask_clients(RequestCode.CONSUME_MESSAGE_DIRECTLY, header, body)
     assert answer.code == ResponseCode.SYSTEM_ERROR
-    assert "no readable message" in (answer.remark or "")
+    assert "a message that cannot be read" in (answer.remark or "")
 
 
 def test_a_request_without_its_header_is_refused(setting: Setting) -> None:
@@ -308,7 +308,7 @@ def test_a_reset_of_an_unknown_group_is_passed_over(
     setting.broker.ask_clients(code, header, ResetOffsetBody({MQ: 3}).encode(), oneway=True)
     ask_running_info(setting, "ns%g", jstack=False)  # comes after it
     assert not setting.consumer.resets
-    assert "group nobody cannot be reset: it is not here" in caplog.text
+    assert "group nobody cannot be reset: it has no consumer in this client" in caplog.text
 
 
 # --- 39, and what nobody serves -------------------------------------------------------------------

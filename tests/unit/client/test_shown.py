@@ -111,7 +111,7 @@ def test_without_a_name_server_there_is_none_to_show(monkeypatch: pytest.MonkeyP
     """Its start says what to do; the look at it only looks."""
     monkeypatch.delenv("NAMESRV_ADDR", raising=False)
     assert "namesrv_addr=None" in repr(Producer("p"))
-    assert "'as ns.example tells'" in repr(Producer("p", namesrv_domain="ns.example"))
+    assert "'as ns.example says'" in repr(Producer("p", namesrv_domain="ns.example"))
     monkeypatch.setenv("NAMESRV_ADDR", "10.0.0.7:9876")
     assert "'10.0.0.7:9876'" in repr(Producer("p"))
 

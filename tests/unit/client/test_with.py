@@ -286,7 +286,7 @@ def test_a_lite_consumer_may_look_for_the_queues_it_assigns(broker: FakeBroker, 
             await done(client.assign(queues))
             assert client.assignment() == [MessageQueue(TOPIC, "broker-a", 0)]
             assert client._plan.subscription(TOPIC).sub_string == "A"
-            with pytest.raises(ClientStateError, match=r"is called before assign\(\)"):
+            with pytest.raises(ClientStateError, match=r"before assign\(\); queues are assigned"):
                 client.set_sub_expression_for_assign(TOPIC, "B")
 
     asyncio.run(run())

@@ -297,7 +297,8 @@ class BlockingAdminClient:
         table = self._table_of(broker_name, refresh)
         if MASTER_ID not in table:
             raise RouteNotFoundError(
-                f"broker {broker_name!r} has no master at the moment, only {table}",
+                f"broker {broker_name!r} has no master at the moment; it is registered with "
+                f"{table} alone: try again when its master is back",
                 broker_name=broker_name,
             )
         return table[MASTER_ID]

@@ -172,8 +172,8 @@ def listener_of(given: object, *, orderly: bool = False) -> Listener:
     call = getattr(given, "consume_message", given)
     if not callable(call):
         raise ConfigurationError(
-            "listener must be a function of (messages) or (messages, context), or have "
-            f"such a method consume_message; {given!r} is neither"
+            "listener must be a function of (messages) or (messages, context), or an object "
+            f"with such a method consume_message; {given!r} is neither"
         )
     return Listener(call, _takes_context(call), _is_async(call), orderly)
 

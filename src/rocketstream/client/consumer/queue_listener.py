@@ -45,8 +45,8 @@ def listener_function(listener: Any) -> Callable[..., Any]:
     method = getattr(listener, "message_queue_changed", listener)
     if not callable(method):
         raise ConfigurationError(
-            f"{listener!r} is no message queue listener: give a function of topic and queues, or "
-            "an object with a method message_queue_changed"
+            f"{listener!r} is not a message queue listener: give a function of topic and queues, "
+            "or an object with a method message_queue_changed"
         )
     return method  # type: ignore[no-any-return]
 

@@ -92,7 +92,7 @@ def check_sizes(topic: str, route: TopicRouteData) -> None:
         if least < 0 or most > limits.TOPIC_QUEUES_MAX:
             raise RemoteProtocolError(
                 f"the route of topic {topic!r} names {least} to {most} queues on broker "
-                f"{data.broker_name!r}; 0 to {limits.TOPIC_QUEUES_MAX} can be"
+                f"{data.broker_name!r}; 0 to {limits.TOPIC_QUEUES_MAX} are accepted"
             )
 
 

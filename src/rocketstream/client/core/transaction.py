@@ -81,7 +81,7 @@ def mark_half(message: Message, group: str) -> None:
         MessageInvalidError: it is to be delivered at a time of its own, or to a lite topic.
     """
     if not isinstance(message, Message):
-        raise MessageInvalidError(f"a rocketstream.Message is sent, not {message!r}")
+        raise MessageInvalidError(f"message must be a rocketstream.Message, not {message!r}")
     if message.is_timed:
         raise MessageInvalidError(
             "a message of a transaction is delivered when it is committed; it cannot have a "

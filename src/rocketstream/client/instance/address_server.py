@@ -42,5 +42,5 @@ def fetch_name_servers(url: str, timeout_ms: int = FETCH_TIMEOUT_MS) -> list[str
     try:
         return parse_addresses(lines[0]) if lines else []
     except ConfigurationError as error:
-        logger.warning("address server %s told no addresses: %s", url, error)
+        logger.warning("address server %s named no addresses: %s", url, error)
         return []

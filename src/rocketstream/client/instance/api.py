@@ -155,8 +155,8 @@ class MQClientAPI:
             )
         if not servers:
             raise ConnectError(
-                f"no name server is known to ask for the route of topic {topic!r}: the address "
-                "server has not told any yet",
+                f"the route of topic {topic!r} cannot be asked for: the address server has not "
+                "named any name server yet",
                 topic=topic,
             )
         raise ConnectError(

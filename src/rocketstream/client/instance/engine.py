@@ -58,7 +58,9 @@ class Engine:
         """
         if self.thread is None:
             coro.close()
-            raise TypeError("an asyncio client is awaited, not waited for")
+            raise TypeError(
+                "an asyncio client cannot be called from other threads: await it on its loop"
+            )
         return self.thread.run(coro)
 
     def call_soon(self, function: Callable[..., object], *args: object) -> None:
@@ -87,7 +89,9 @@ class Engine:
         """
         if self.thread is None:
             coro.close()
-            raise TypeError("an asyncio client is awaited, not waited for")
+            raise TypeError(
+                "an asyncio client cannot be called from other threads: await it on its loop"
+            )
         return self.thread.submit(coro)
 
     def release(self) -> bool:

@@ -110,7 +110,8 @@ def _check_transaction(instance: Served, connection: Connection, command: Remoti
     producer = instance.producer(group) if group else None
     if producer is None:
         logger.warning(
-            "a broker asks for the state of transaction %s of producer group %s, which is not here",
+            "a broker asks for the state of transaction %s of producer group %s, which has no "
+            "producer in this client",
             header.transaction_id,
             group,
         )
@@ -127,7 +128,9 @@ def _reset_offset(instance: Served, connection: Connection, command: RemotingCom
     )  # fmt: skip
     consumer = instance.consumer(header.group)
     if consumer is None:
-        logger.warning("offsets of group %s cannot be reset: it is not here", header.group)
+        logger.warning(
+            "offsets of group %s cannot be reset: it has no consumer in this client", header.group
+        )
         return
     offsets = {mq: offset for mq, offset in table.items() if mq.topic == header.topic}
     instance.run_soon(consumer.reset_offsets(header.topic, offsets))
@@ -236,7 +239,7 @@ def _message_of(
         message = decode_message(command.body, broker_name)
     except RemoteProtocolError as error:
         raise RemoteProtocolError(
-            f"request {command.code} carries no readable message: {error}"
+            f"request {command.code} carries a message that cannot be read: {error}"
         ) from error
     if unwrap:
         namespace = instance.config.effective_namespace()

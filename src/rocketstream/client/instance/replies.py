@@ -49,7 +49,11 @@ class AwaitedReplies:
         correlation_id = message.get_property(PROPERTY_CORRELATION_ID)
         reply = self._waiting.get(correlation_id or "")
         if reply is None or reply.done():
-            logger.warning("a reply came too late, or to nobody: correlation id %s", correlation_id)
+            logger.warning(
+                "no request waits for a reply: it came too late, or to the wrong client; "
+                "correlation id %s",
+                correlation_id,
+            )
         else:
             reply.set_result(message)
 

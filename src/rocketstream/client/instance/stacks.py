@@ -37,7 +37,7 @@ def all_stacks() -> str:
         stack = traceback.StackSummary.extract(_frames_of(task))
         parts.append(_stack_text(f'"{task.get_name()}" asyncio task', stack))
     if len(tasks) > TASKS_TOLD_MAX:
-        parts.append(f"{len(tasks) - TASKS_TOLD_MAX} asyncio tasks more are not shown")
+        parts.append(f"{len(tasks) - TASKS_TOLD_MAX} more asyncio tasks are not shown")
     return "\n\n".join(parts) + "\n"
 
 

@@ -210,7 +210,9 @@ class _Sending(StoredSink):
             connection = await sender.connection(address, left_ms)
             left_ms = until_ms - sender.now()
             if left_ms <= 0:
-                raise ConnectError(f"connected to {address} when it was too late to send")
+                raise ConnectError(
+                    f"connected to {address} only after the timeout of the send; nothing was sent"
+                )
             connection.request_callback(self._prepared.command(self._queue), left_ms, self)
         except Exception as error:  # as above
             self._ended(error)
@@ -226,7 +228,9 @@ class _Sending(StoredSink):
     def __call__(self, answer: RemotingCommand | None, error: Exception | None) -> None:
         """Take any other answer, or the error that kept it from coming."""
         if answer is None:
-            self._ended(error or InternalError("a request ended without answer and error"))
+            self._ended(
+                error or InternalError("a request ended with neither an answer nor an error")
+            )
             return
         try:
             end: SendResult | RocketMQError = self._prepared.result(

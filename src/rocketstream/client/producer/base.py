@@ -113,7 +113,7 @@ class ProducerBase(StaysHere):
         kind = type(self).__name__.removeprefix("Async")
         if wrong[0] in _OF_TRANSACTIONS:
             raise ConfigurationError(
-                f"{kind} has no setting {wrong[0]!r}; that is for a TransactionProducer",
+                f"{kind} has no setting {wrong[0]!r}; only a TransactionProducer has it",
                 setting=wrong[0],
             )
         raise unknown_setting(kind, wrong[0], self._settings_classes, _NAMED)
@@ -294,7 +294,7 @@ def target_of(
         if not isinstance(queue, MessageQueue):
             raise ConfigurationError(
                 f"message_queue must be a MessageQueue, not {queue!r}; "
-                "fetch_publish_message_queues(topic) has them"
+                "fetch_publish_message_queues(topic) returns those of a topic"
             )
         if queue.topic != message.topic:
             raise MessageInvalidError(

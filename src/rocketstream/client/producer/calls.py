@@ -80,7 +80,8 @@ class ProducerCalls:
             )
         if not any(versions.values()):
             raise MessageInvalidError(
-                "no broker of the topic said whether it can hold a timed message back",
+                "no broker of the topic told its version, so it is not known whether they can "
+                "hold a timed message back; try again",
                 topic=topic,
             ).with_retriable(True)
 

@@ -303,4 +303,6 @@ def _target(batch: Batch[Held]) -> SendTarget:
 def _outcome(result: SendResult | None, error: SendError | None) -> SendResult | SendError:
     if result is not None:
         return result
-    return error or SendError("a send ended without result and error", SendOutcome.UNKNOWN)
+    return error or SendError(
+        "a send ended with neither a result nor an error", SendOutcome.UNKNOWN
+    )

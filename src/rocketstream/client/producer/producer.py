@@ -391,7 +391,9 @@ class Producer(SyncQueries, WithBlock):
         outbox = self._open_outbox()
         assert self._engine is not None
         if threading.get_ident() == self._engine.loop_thread_id:
-            raise ClientStateError("flush() would wait for the network thread it was called on")
+            raise ClientStateError(
+                "flush() would block the network thread it was called on; call it on another thread"
+            )
         left = outbox.flush(timeout)
         if left:
             raise not_flushed(left, timeout)

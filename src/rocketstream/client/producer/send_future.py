@@ -196,7 +196,7 @@ class SendFuture(concurrent.futures.Future[SendResult]):
 
     def _end(self, result: SendResult | None, error: BaseException | None) -> None:
         if self._state is _FINISHED:
-            raise concurrent.futures.InvalidStateError("the future has ended before")
+            raise concurrent.futures.InvalidStateError("the future has its result or error already")
         self._result, self._exception = result, error
         self._state = _FINISHED
 

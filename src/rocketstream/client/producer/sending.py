@@ -453,9 +453,9 @@ def several(messages: object) -> list[Message]:
 
 def no_message(given: object) -> MessageInvalidError:
     """Return the error about something that is no message."""
-    received = "; a received one is sent on as Message(m.topic, m.body, ...)"
+    received = "; to send a received message m on, send Message(m.topic, m.body, ...)"
     hint = received if hasattr(given, "queue_offset") else ""
-    return MessageInvalidError(f"a rocketstream.Message is sent, not {given!r}{hint}")
+    return MessageInvalidError(f"message must be a rocketstream.Message, not {given!r}{hint}")
 
 
 def _too_large(size: int, bytes_max: int) -> MessageInvalidError:

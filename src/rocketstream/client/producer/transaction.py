@@ -121,8 +121,8 @@ class TransactionChecks:
             return
         if self._held >= self._hold_max:
             logger.warning(
-                "%d questions for transactions of group %s wait already; one of %s is dropped, "
-                "it will be asked again", self._held, self._group, address,
+                "%d questions about transactions of group %s wait already; one from %s is "
+                "dropped, the broker will ask again", self._held, self._group, address,
             )  # fmt: skip
             return
         self._held += 1

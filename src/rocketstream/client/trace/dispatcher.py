@@ -174,7 +174,7 @@ class AsyncTraceDispatcher:
         try:
             self.flush()
         except Exception as error:
-            logger.info("trace: what is left is not sent: %s", error)
+            logger.info("trace: the records that are left are not sent: %s", error)
 
     # --- collecting -------------------------------------------------------------------------------
 
@@ -210,7 +210,9 @@ class AsyncTraceDispatcher:
 
     def _drop(self, records: int) -> None:
         if self.dropped == 0:
-            logger.warning("trace of group %s: no room, records are dropped", self.group)
+            logger.warning(
+                "trace of group %s: too many records wait, further ones are dropped", self.group
+            )
         self.dropped += records
 
     def _drain(self) -> None:
@@ -259,7 +261,7 @@ class AsyncTraceDispatcher:
         try:
             prepared = self._preparer.one(message)
         except RocketMQError as error:
-            logger.warning("trace of %d records is lost: %s", len(segment.texts), error)
+            logger.warning("trace: %d records are lost: %s", len(segment.texts), error)
             return
         self._on_way += 1
         sender.send(prepared, ANY_QUEUE, SEND_TIMEOUT_MS, self._answered)

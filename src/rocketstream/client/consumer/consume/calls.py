@@ -195,9 +195,13 @@ def checked_status(
             type(error).__name__, instead.name, where, exc_info=error,
         )  # fmt: skip
     else:
-        hint = "; is it to be registered with orderly=True?" if _is_other(answer, instead) else ""
+        hint = (
+            "; register the listener with orderly=True to consume in order"
+            if _is_other(answer, instead)
+            else ""
+        )
         logger.warning(
-            "listener returned %r, which is no %s%s; counts as %s: %s",
+            "listener returned %r, which is not a %s%s; counts as %s: %s",
             answer, type(instead).__name__, hint, instead.name, where,
         )  # fmt: skip
     return instead
@@ -251,7 +255,7 @@ async def consume_directly(
     else:
         result.consume_result = "CR_RETURN_NULL"
         if answer is not None:
-            result.remark = f"the listener returned {answer!r}, which is no status"
+            result.remark = f"the listener returned {answer!r}, which is not a status"
     if isinstance(context, ConsumeOrderlyContext):
         result.auto_commit = context.auto_commit
     result.spent_time_mills = int(watch.clock.monotonic_ms() - began_ms)

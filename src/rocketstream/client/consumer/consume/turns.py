@@ -312,7 +312,7 @@ class OrderlyService(ListenerService, ABC):
             queue = self._ledgers.get(mq)
             if queue is not None and queue.lease is not None and not queue.dropped:
                 # Somebody else has consumed it meanwhile: what is cached here may be done there.
-                logger.warning("%s was locked by somebody else; it has to be taken anew", mq)
+                logger.warning("%s was locked by another member; it has to be taken anew", mq)
                 queue.lease.lose()
                 queue.drop()
                 self._rebalance_soon()
@@ -324,10 +324,12 @@ class OrderlyService(ListenerService, ABC):
         try:
             overtaken = await self._book.is_overtaken(mq)
         except RocketMQError as error:
-            logger.debug("whether somebody else had %s is not known yet: %s", mq, error)
+            logger.debug(
+                "it is not known yet whether another member consumed %s meanwhile: %s", mq, error
+            )
             return False
         if overtaken and not queue.dropped:
-            logger.warning("%s was consumed by somebody else meanwhile; it is taken anew", mq)
+            logger.warning("%s was consumed by another member meanwhile; it is taken anew", mq)
             queue.drop()
             self._rebalance_soon()
         return not overtaken

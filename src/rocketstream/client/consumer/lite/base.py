@@ -124,7 +124,9 @@ class LitePullConsumerBase(Startable[LitePullConsumerImpl]):
             raise ConfigurationError("expression must not be empty (Java: subExpression)")
         subscription = self._subscription(topic, expression)
         if self.state is not ServiceState.CREATE_JUST and self._plan.assigned is not None:
-            raise ClientStateError("set_sub_expression_for_assign() is called before assign()")
+            raise ClientStateError(
+                "call set_sub_expression_for_assign() before assign(); queues are assigned already"
+            )
         self._check_process()
         self._plan.set_expression(subscription)
 
@@ -175,8 +177,8 @@ class LitePullConsumerBase(Startable[LitePullConsumerImpl]):
         function = getattr(listener, "on_changed", listener)
         if not callable(function):
             raise ConfigurationError(
-                f"{listener!r} is no listener: give a function of topic and queues, or an object "
-                "with a method on_changed"
+                f"{listener!r} is not a listener: give a function of topic and queues, or an "
+                "object with a method on_changed"
             )
         self._check_process()
         name = self.config.with_namespace(topic)
@@ -237,7 +239,9 @@ class LitePullConsumerBase(Startable[LitePullConsumerImpl]):
 
     def _insides(self, mqs: Collection[MessageQueue]) -> list[MessageQueue]:
         if isinstance(mqs, MessageQueue | str) or not isinstance(mqs, Collection):
-            raise ConfigurationError(f"several queues are expected, as a list or set, not {mqs!r}")
+            raise ConfigurationError(
+                f"message_queues must be a list or set of MessageQueue, not {mqs!r}"
+            )
         return [self._inside(mq) for mq in mqs]
 
     def _noted(

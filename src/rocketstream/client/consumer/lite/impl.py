@@ -421,7 +421,12 @@ class LitePullConsumerImpl(CallsNoListener):
                     self._note({mq: offset})
                     taken.append(mq)
                 else:
-                    logger.warning("offset %d of %s not committed: not ours", offset, mq)
+                    logger.warning(
+                        "offset %d of %s was not committed: the queue is not assigned to "
+                        "this consumer",
+                        offset,
+                        mq,
+                    )
         return taken
 
     async def persist(self, mqs: Sequence[MessageQueue]) -> None:

@@ -134,7 +134,7 @@ class LitePullService:
                 return
             try:
                 if answer is None:
-                    raise error or InternalError("a pull ended without answer")
+                    raise error or InternalError("a pull ended with neither an answer nor an error")
                 if self._instance.outages:
                     self._instance.outages.answered(address)
                 result = self._kernel.result(

@@ -159,7 +159,7 @@ class LocalFileOffsetStore(OffsetStore):
             # Its offsets are newer than the backup's, and may be there again in a moment.
             raise ConfigurationError(
                 f"readLocalOffset Exception: {self.path} cannot be read ({error}); start again "
-                f"when the disk gives it, or move it away to go on with {self.backup_path}, which "
+                f"when it can be read, or move it away to go on with {self.backup_path}, which "
                 "is older",
                 path=str(self.path),
             ) from error
@@ -181,8 +181,8 @@ class LocalFileOffsetStore(OffsetStore):
         foreign = [mq for mq in mine if mq in self._written and table.get(mq) != self._written[mq]]
         if foreign:
             logger.warning(
-                "%s was changed by somebody else (%s); consumers with one client id overwrite each "
-                "other's offsets, give each process an instance_name of its own",
+                "%s was changed by another process (%s); consumers with one client id overwrite "
+                "each other's offsets, give each process an instance_name of its own",
                 self.path, foreign[0],
             )  # fmt: skip
 

@@ -35,7 +35,7 @@ def checked_store(store: object) -> OffsetStore | None:
     if store is None or isinstance(store, OffsetStore):
         return store
     raise ConfigurationError(
-        f"offset_store must be a rocketstream.OffsetStore, subclass it; {store!r} is none"
+        f"offset_store must be an instance of a subclass of rocketstream.OffsetStore, not {store!r}"
     )
 
 
@@ -55,14 +55,14 @@ class UserOffsets:
         try:
             self.store.update_offset(mq, offset, increase_only)
         except Exception:
-            logger.exception("the offset store could not note %d for %s", offset, mq)
+            logger.exception("the offset store failed to take offset %d of %s", offset, mq)
 
     def read_memory(self, mq: MessageQueue) -> int | None:
         """Return what is noted, None when nothing is."""
         try:
             offset = self.store.read_offset(mq, ReadOffsetType.READ_FROM_MEMORY)
         except Exception:
-            logger.exception("the offset store could not say what it noted for %s", mq)
+            logger.exception("the offset store failed to tell the offset it has of %s", mq)
             return None
         return offset if isinstance(offset, int) and offset >= 0 else None
 
@@ -81,7 +81,10 @@ class UserOffsets:
         if offset == NO_OFFSET:
             return None
         if not isinstance(offset, int) or offset < 0:
-            raise ClientStateError(f"the offset store answers {offset!r} for {mq}")
+            raise ClientStateError(
+                f"read_offset() of the offset store returned {offset!r} for {mq}; it must "
+                "return an offset from 0 on, or -1 for none"
+            )
         return offset
 
     async def persist(self, mqs: Iterable[MessageQueue]) -> None:
@@ -93,7 +96,7 @@ class UserOffsets:
             try:
                 await _waiting(self.store.persist_all, queues)
             except Exception:
-                logger.exception("the offset store could not keep the offsets of %s", queues)
+                logger.exception("the offset store failed to persist the offsets of %s", queues)
 
     async def settle(self, mqs: Iterable[MessageQueue]) -> None:
         """Have offsets kept."""
@@ -118,7 +121,7 @@ class UserOffsets:
         try:
             self.store.remove_offset(mq)
         except Exception:
-            logger.exception("the offset store could not forget %s", mq)
+            logger.exception("the offset store failed to remove the offset of %s", mq)
 
     def connection_lost(self, address: str) -> None:
         """No broker keeps these."""

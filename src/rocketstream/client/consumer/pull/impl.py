@@ -364,6 +364,8 @@ class PullConsumerImpl(CallsNoListener):
     ) -> None:
         """Have a message delivered to a group's retry topic later (C-498)."""
         if not isinstance(message, MessageExt):
-            raise MessageInvalidError(f"a message that was pulled is sent back, not {message!r}")
+            raise MessageInvalidError(
+                f"only a message that was pulled can be sent back, not {message!r}"
+            )
         topic = self.instance.config.with_namespace(message.topic)
         await self._back.send(message, topic, group or self.group, delay_level, broker_name)

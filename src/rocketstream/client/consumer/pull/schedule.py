@@ -71,7 +71,7 @@ class _Schedule:
         method = getattr(callback, "do_pull_task", callback)
         if not callable(method):
             raise ConfigurationError(
-                f"{callback!r} is no pull task: give a function of queue and context, or an "
+                f"{callback!r} is not a pull task: give a function of queue and context, or an "
                 "object with a method do_pull_task"
             )
         return method  # type: ignore[no-any-return]
@@ -110,7 +110,11 @@ class _Schedule:
     def _task_of(self, mq: MessageQueue) -> PullTaskCallback | None:
         callback = self._callbacks.get(mq.topic)
         if callback is None:
-            logger.warning("no pull task is registered for topic %s; its queue %s ends", *mq[:2])
+            logger.warning(
+                "no pull task is registered for topic %s; its queue at broker %s is no "
+                "longer pulled",
+                *mq[:2],
+            )
         return callback
 
 

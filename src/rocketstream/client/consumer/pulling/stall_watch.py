@@ -34,9 +34,9 @@ class StallWatch:
         if stall.answers == STALLS_TOLD and status is not PullStatus.NO_NEW_MSG:
             self._outages.began(
                 ("progress of", mq),
-                f"{mq} stands at {offset}: {address} answers {status.name} and leads nowhere; it "
-                f"is pulled every {STALL_MS_MAX} ms. Look at the broker's log, or have the group "
-                "go on elsewhere (rocketstream group reset)",
+                f"{mq} stays at offset {offset}: {address} answers {status.name} and names no "
+                f"other offset; it is pulled every {STALL_MS_MAX} ms. Look at the broker's log, "
+                "or move the group to another offset (rocketstream group reset)",
             )
         return pause_ms
 

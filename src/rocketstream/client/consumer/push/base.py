@@ -174,7 +174,7 @@ class PushConsumerBase(StartedByWith, Startable[PushConsumerImpl]):
 
     def _set_listener(self, listener: object, orderly: bool) -> None:
         if self.state is not ServiceState.CREATE_JUST:
-            raise ClientStateError("the listener is set before start()")
+            raise ClientStateError("the listener can be set only before start()")
         self._listener = listener_of(listener, orderly=orderly)
 
     def register_consume_message_hook(self, hook: ConsumeMessageHook) -> None:
@@ -199,7 +199,7 @@ class PushConsumerBase(StartedByWith, Startable[PushConsumerImpl]):
         if self.state is ServiceState.RUNNING:
             if name not in CHANGEABLE:
                 raise ClientStateError(
-                    f"{name} is set before start(); while running only "
+                    f"{name} can be set only before start(); while running only "
                     f"{', '.join(sorted(CHANGEABLE))} can be changed"
                 )
             changed.check()

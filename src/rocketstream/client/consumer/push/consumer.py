@@ -187,7 +187,10 @@ class PushConsumer(PushConsumerBase, SyncAdmin, WithBlock):
         if self.state is not ServiceState.SHUTDOWN_ALREADY:
             engine = self._running()[0]
             if threading.get_ident() == engine.loop_thread_id:
-                raise ClientStateError("wait() would hold up the network thread it was called on")
+                raise ClientStateError(
+                    "wait() would block the network thread it was called on; call it on "
+                    "another thread"
+                )
         return self._ended.wait(timeout_ms)
 
     def subscribe(

@@ -158,7 +158,9 @@ class PullService:
                 return  # a late answer, for a ledger that no longer counts
             try:
                 if answer is None:
-                    raise error or RouteNotFoundError("a pull ended without answer")
+                    raise error or RouteNotFoundError(
+                        "a pull ended with neither an answer nor an error"
+                    )
                 self._answered(request, subscription, answer, offset, sent_ms, broker.address)
             except RocketMQError as failure:
                 self._failed(request, failure)
@@ -293,8 +295,8 @@ class PullService:
     def _tell_earlier(self, mq: MessageQueue, asked: int, first: int) -> None:
         self._instance.outages.began(
             ("answers for", mq),
-            f"{mq} was asked for {asked} and answers from {first} on; what lies before is left "
-            "out, it was consumed here already",
+            f"{mq} was pulled from offset {asked} and answers from offset {first}; messages "
+            f"before {asked} are left out, they were consumed here already",
         )
 
     def _wanted(self, messages: list[MessageExt], mq: MessageQueue) -> list[MessageExt]:
@@ -315,7 +317,10 @@ class PullService:
             self._consume().submit(request, added)
         except Exception:
             # Cached and handed to nobody they would hold the offset back for ever (C-231).
-            logger.exception("messages of %s could not be handed out, pulled again", added[0])
+            logger.exception(
+                "the messages from %s on could not be handed to listeners; they are pulled again",
+                added[0],
+            )
             self._owner.repair_soon(request, request.process_queue.min_offset)
 
     def _note_passed(self, queue: ProcessQueue, next_offset: int) -> None:
@@ -418,4 +423,4 @@ class PullService:
         hits = self._flow_hits[is_span]
         self._flow_hits[is_span] = hits + 1
         if hits % _FLOW_LOG_EVERY == 0:
-            logger.info("pull of %s waits for %s to fall (time %d)", mq, held.value, hits + 1)
+            logger.info("pull of %s pauses until its %s falls (pause %d)", mq, held.value, hits + 1)

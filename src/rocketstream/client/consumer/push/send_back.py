@@ -259,7 +259,9 @@ class SendBack:
 
 
 def _no_answer(message: MessageExt) -> SendError:
-    text = f"{message.msg_id} could not be sent back: the client was shut down before an answer"
+    text = (
+        f"{message.msg_id} could not be sent back: the client was shut down before an answer came"
+    )
     return SendError(text, SendOutcome.UNKNOWN)
 
 
@@ -291,7 +293,11 @@ class Returning:
             try:
                 prepared = self._owner.anew(self._message, self._level)
             except Exception as bad:
-                logger.info("%s goes back without its cause: %r", self._message.msg_id, bad)
+                logger.info(
+                    "%s is sent back without the cause of its failure: %r",
+                    self._message.msg_id,
+                    bad,
+                )
             else:
                 self._owner._sender.send(prepared, ANY_QUEUE, FALLBACK_TIMEOUT_MS, self._told)
                 return
@@ -301,7 +307,9 @@ class Returning:
         if result is not None:
             self._stored()
             return
-        logger.info("%s goes back without its cause: %s", self._message.msg_id, error)
+        logger.info(
+            "%s is sent back without the cause of its failure: %s", self._message.msg_id, error
+        )
         self._send_back()
 
     def _send_back(self) -> None:
