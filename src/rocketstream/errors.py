@@ -373,9 +373,9 @@ _DENIALS: tuple[tuple[str, str, bool], ...] = (
         "the broker has no account of this access key",
         False,
     ),
-    (r"[Cc]heck signature failed", "the secret key is another one", False),
+    (r"[Cc]heck signature failed", "the secret key does not match the access key", False),
     (r"User:.* is disabled", "whoever keeps the broker's accounts can enable it", False),
-    (r"Authentication failed", "the broker takes the keys for those of no account", False),
+    (r"Authentication failed", "the broker knows no account with these keys", False),
     (r"Need admin permission", "only an administrator's account may do this", True),
     (r"", "the account lacks this right; whoever keeps the broker's accounts can give it", True),
 )

@@ -302,7 +302,7 @@ def test_a_message_that_would_go_nowhere_is_refused(cluster: Cluster, topic: str
     ("declared", "reason"),
     [
         (kombu.Exchange("all", type="fanout"), "is a fanout exchange"),
-        (kombu.Queue("replies", expires=10), "a queue that expires"),
+        (kombu.Queue("replies", expires=10), "a queue cannot expire"),
         (kombu.Queue("mine", exclusive=True), "cannot be exclusive"),
     ],
 )

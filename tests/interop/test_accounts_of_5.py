@@ -42,7 +42,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "wrong secret": (
         {"access_key": "operator", "secret_key": "wrong-secret"},
-        "check signature failed .*the secret key is another one",
+        "check signature failed .*the secret key does not match the access key",
     ),
 }
 

@@ -51,7 +51,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "wrong secret": (
         {"access_key": "operator", "secret_key": "wrong-secret"},
-        "Check signature failed for accessKey=operator .*the secret key is another one",
+        "Check signature failed for accessKey=operator .*the secret key does not match",
     ),
 }
 

@@ -163,7 +163,7 @@ def test_accounts_change_with_their_file_and_a_broken_one_changes_nothing(
 
     file.write_text("accounts:\n- accessKey: [secret-of-sales\n")
     wait_until(lambda: "ACL_FILE_UNUSABLE" in caplog.text, "the broken file to be told")
-    assert f"{file}: it is no YAML in line 3" in caplog.text
+    assert f"{file}: it is not YAML in line 3" in caplog.text
     assert "secret-of" not in caplog.text
     assert is_let_in(cluster, "prices", SALES)
 
@@ -266,7 +266,7 @@ def test_white_addresses_are_set_by_request_in_files_of_accounts_only(guarded: G
     elsewhere = file.parent / "other.yml"
     elsewhere.write_text("{}")
     code = RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG
-    with pytest.raises(BrokerError, match="is none of the files of accounts"):
+    with pytest.raises(BrokerError, match="is not one of the files of accounts"):
         ask(cluster, code, UpdateGlobalWhiteAddrsConfigRequestHeader("*", str(elsewhere)))
     assert elsewhere.read_text() == "{}"
 

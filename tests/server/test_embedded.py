@@ -185,7 +185,7 @@ def test_open_address_needs_permission() -> None:
         ({"flushDiskType": "SYNC_FLUSH"}, "no setting 'flushDiskType'; did you mean 'flush'?"),
         ({"retention": "3d"}, "retention must be a RetentionConfig or None, not '3d'"),
         ({"namesrv_addrs": ("nowhere",)}, "'nowhere'"),
-        ({"namesrv_addrs": ("127.0.0.1:9876",), "brokers": 0}, "leave nothing to start"),
+        ({"namesrv_addrs": ("127.0.0.1:9876",), "brokers": 0}, "there is nothing to start"),
     ],
 )
 def test_wrong_settings_are_named(given: dict[str, Any], text: str) -> None:

@@ -252,7 +252,7 @@ def test_full_disk_keeps_nobody_from_a_queue_and_a_restart_keeps_it_for_its_hold
             running(tmp_path, clock=clock, files=disk) as cluster,
             Peer(cluster.broker_addr) as peer,
         ):
-            assert "who holds which queue is not known" in caplog.text
+            assert "it is not known who holds which queue" in caplog.text
             assert lock(peer, "c1", 0, 1, 2) == []
             clock.advance(30_000)
             assert lock(peer, "c1", 0, 1, 2) == []

@@ -31,8 +31,7 @@ def expanded(path: Path) -> Path:
         return path.expanduser()
     except RuntimeError as error:
         raise ConfigurationError(
-            f"this user has no home directory, and {path} is to be in it; set HOME, or name "
-            "another place"
+            f"this user has no home directory for {path}; set HOME, or give another path"
         ) from error
 
 

@@ -104,11 +104,11 @@ class Intake:
     ) -> None:
         if not 1 <= unacked_max <= UNACKED_MAX:
             raise ConfigurationError(
-                f"at most {UNACKED_MAX} messages may be unacknowledged, not {unacked_max!r}"
+                f"unacked_max must be from 1 to {UNACKED_MAX}, not {unacked_max!r}"
             )
         if unacked_limit_s <= 0:
             raise ConfigurationError(
-                f"the limit for an acknowledgement is more than 0 s, not {unacked_limit_s!r}"
+                f"unacked_limit_s must be more than 0 s, not {unacked_limit_s!r}"
             )
         self._take = take
         self._limit_s = unacked_limit_s

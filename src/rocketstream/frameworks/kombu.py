@@ -268,12 +268,12 @@ class TopicChannel(virtual.Channel):  # type: ignore[misc]
             ChannelError: it is to expire, as queues of replies and of remote control are.
         """
         if kwargs.get("expires") is not None:
-            raise ChannelError("a queue that expires cannot be had: topics stay until deleted")
+            raise ChannelError("a queue cannot expire: topics stay until they are deleted")
         return super().prepare_queue_arguments(arguments, **kwargs)
 
     def _new_queue(self, queue: str, **kwargs: Any) -> None:
         if kwargs.get("exclusive"):
-            raise ChannelError(f"queue {queue!r} cannot be exclusive: a topic is for all")
+            raise ChannelError(f"queue {queue!r} cannot be exclusive: every client can use a topic")
 
     def queue_declare(self, queue: str | None = None, passive: bool = False, **kwargs: Any) -> Any:
         """Declare a queue; its size is looked up if it is declared ``passive``, else told as 0."""

@@ -412,7 +412,9 @@ def decode_pulled(
     body: bytes | None = None
     while position < size:
         if size - position < RECORD_BYTES_MIN:
-            raise RemoteProtocolError(f"{size - position} bytes at {position} are no whole record")
+            raise RemoteProtocolError(
+                f"{size - position} bytes at {position} are not a whole record"
+            )
         total, magic, crc, offset, flags, times, body_bytes = _unpack_needed(data, position)
         head, body_start = None, position + _HEAD_V4_BYTES
         if flags & 0xF0:

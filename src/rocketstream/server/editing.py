@@ -25,7 +25,7 @@ def parse_properties(text: str) -> dict[str, str]:
         name, separator, value = stripped.partition("=")
         if not separator:
             raise BrokerError(
-                ResponseCode.SYSTEM_ERROR, f"{stripped!r} is no setting: give name=value"
+                ResponseCode.SYSTEM_ERROR, f"{stripped!r} is not a setting: give name=value"
             )
         found[name.strip()] = value.strip()
     return found
@@ -41,6 +41,6 @@ def refuse_others(given: Mapping[str, str], allowed: Mapping[str, object], of: s
     if others:
         raise BrokerError(
             ResponseCode.NO_PERMISSION,
-            f"{', '.join(others)} cannot be changed while {of} runs, and nothing was: restart it "
-            f"with others, or change {', '.join(sorted(allowed))}",
+            f"{', '.join(others)} cannot be changed while {of} runs, so nothing was changed: "
+            f"restart it with other values, or change only {', '.join(sorted(allowed))}",
         )

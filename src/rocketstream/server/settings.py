@@ -71,8 +71,8 @@ class EmbeddedSettings(BrokerConfig):
         BrokerConfig.check(self)
         if self.namesrv_addrs and not self.brokers:
             raise ConfigurationError(
-                "namesrv_addrs and brokers=0 leave nothing to start: a name server that is joined "
-                "is somebody else's",
+                "with namesrv_addrs and brokers=0 there is nothing to start: namesrv_addrs names "
+                "a name server that runs already",
                 namesrv_addrs=self.namesrv_addrs,
             )
         for address in self.namesrv_addrs:

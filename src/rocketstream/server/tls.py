@@ -58,8 +58,8 @@ class ServerTls:
             )
         if self.client_ca_file is not None and self.client_auth == "none":
             raise ConfigurationError(
-                "certificates to check clients against are given, and no client is asked for one: "
-                "say client_auth='require' or 'optional' (--tls-client-auth)"
+                "client_ca_file is given, but no client is asked for a certificate: give "
+                "client_auth='require' or 'optional' (--tls-client-auth)"
             )
 
     def context(self) -> ssl.SSLContext:

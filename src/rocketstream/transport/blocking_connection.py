@@ -380,7 +380,7 @@ class BlockingConnection:
         kind = MalformedFrameError if 0 <= length < _FRAME_LENGTH_MIN else FrameTooLargeError
         reason = f"frame length {length} is not from {_FRAME_LENGTH_MIN} to {_FRAME_LENGTH_MAX}"
         self._break(reason)
-        raise kind(f"{self.address} sent something else than frames: {reason}")
+        raise kind(f"{self.address} sent something other than frames: {reason}")
 
     def _take_frame(self, length: int) -> RemotingCommand:
         begin = self._start + _PREFIX_BYTES

@@ -278,7 +278,7 @@ def test_an_address_that_means_nothing_is_refused_with_what_is_accepted(text: st
         ({"accounts": [SALES | {"secretKey": 1.5e9}]}, "put it in quotes"),
         ({"accounts": [SALES | {"admin": "perhaps"}]}, "give true or false"),
         ({"accounts": [SALES | {"topicPerms": ["orders"]}]}, "write NAME=PUB|SUB"),
-        ({"accounts": [SALES | {"topicPerms": "orders=PUB"}]}, "a list is wanted"),
+        ({"accounts": [SALES | {"topicPerms": "orders=PUB"}]}, "give a list"),
         ({"accounts": [SALES | {"whiteRemoteAddress": "somewhere"}]}, "'somewhere' is not"),
         ({"globalWhiteRemoteAddresses": ["somewhere"]}, "'somewhere' is not"),
         ({"dataVersion": [{"counter": "x"}]}, "whole numbers"),
@@ -301,11 +301,11 @@ def test_what_counts_for_less_than_it_may_mean_is_a_warning() -> None:
     account = SALES | {"defaultTopicPerm": "ALL", "topicPerm": [], "topicPerms": ["a=pub"]}
     document = parse_document({"accounts": [account, SALES], "account": []})
     text = "\n".join(document.warnings)
-    assert "'account' is none of its names" in text
-    assert "'topicPerm' of account 'salesdesk' is none" in text
-    assert "'ALL' is none of PUB" in text
-    assert "a: 'pub' is none of" in text
-    assert "'salesdesk' is there twice" in text
+    assert "'account' is unknown" in text
+    assert "'topicPerm' of account 'salesdesk' is unknown" in text
+    assert "'ALL' is not one of PUB" in text
+    assert "a: 'pub' is not one of" in text
+    assert "'salesdesk' is given twice" in text
     assert document.accounts[0].default_topic_perm & (PUB | SUB) == 0
 
 

@@ -116,7 +116,11 @@ ACL = "org.apache.rocketmq.acl.common.AclException: {}, org.apache.rocketmq.acl.
     [
         ("No accessKey is configured", "ROCKETMQ_ACCESS_KEY and ROCKETMQ_SECRET_KEY", False),
         ("No acl config for desk", "no account of this access key", False),
-        ("Check signature failed for accessKey=desk", "the secret key is another one", False),
+        (
+            "Check signature failed for accessKey=desk",
+            "the secret key does not match the access key",
+            False,
+        ),
         ("No default permission for topic:orders", "the account lacks this right", True),
         (
             "Need admin permission for request code=17, but accessKey=desk is not",
@@ -147,7 +151,7 @@ def test_what_access_control_misses_is_said_and_not_where_in_its_code(
         ("User:desk is not found", "no account of this access key", False),
         ("User:desk not found", "no account of this access key", False),
         ("User:desk is disabled", "can enable it", False),
-        ("check signature failed", "the secret key is another one", False),
+        ("check signature failed", "the secret key does not match the access key", False),
         (
             "User:desk has no permission to access Topic:orders from 10.0.0.7, no matched policies",
             "the account lacks this right",

@@ -230,7 +230,7 @@ def test_made_certificates_are_kept_while_they_are_good_for_the_hosts(tmp_path: 
     ("settings", "said"),
     [
         ({"mode": "sometimes"}, "give one of disabled, permissive, enforcing"),
-        ({"client_ca_file": "ca.pem"}, "no client is asked for one"),
+        ({"client_ca_file": "ca.pem"}, "no client is asked for a certificate"),
         ({"client_auth": "perhaps"}, "give one of none, optional, require"),
     ],
 )

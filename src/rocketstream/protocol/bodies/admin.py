@@ -427,7 +427,7 @@ def read_queue_entries(data: bytes) -> QueueEntries:
             entries.codes[i] = fastjson.loads(listed[i]["extendDataJson"])["tagsCode"]
         numbers = entries.physical + entries.sizes + entries.codes
         if not all(type(number) is int for number in numbers):
-            raise TypeError("a field is no whole number")
+            raise TypeError("a field is not a whole number")
     except (TypeError, KeyError, AttributeError) as error:
         raise RemoteProtocolError(
             f"the entries of a consume queue cannot be read: {error!r}"

@@ -252,7 +252,11 @@ class Broker:
             if topic.startswith(OWN_TOPIC_PREFIXES) and controller.topics.get(topic) is None:
                 queues = self.store.queue_ids(topic)[-1] + 1
                 controller.topics.ensure(topic, queues, controller.now_ms())
-                logger.info("topic %s was not written down, and is known again", topic)
+                logger.info(
+                    "topic %s has queues but was missing in the file of topics; it is taken "
+                    "in again",
+                    topic,
+                )
 
     def _build(self) -> None:
         controller = self.controller

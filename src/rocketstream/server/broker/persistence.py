@@ -157,8 +157,8 @@ class Persistence:
         controller.edits = kept
         controller.reconfigure(config)
         logger.warning(
-            "settings changed while the broker ran count instead of those given: %s; delete %s "
-            "to undo them",
+            "settings changed while the broker ran override the given ones: %s; delete %s to "
+            "undo them",
             ", ".join(f"{name}={value}" for name, value in kept.values.items()),
             self._edits.path,
         )
@@ -189,8 +189,8 @@ class Persistence:
             return True
         self._controller.locks.wait_out(now_ms)
         logger.warning(
-            "%s %s: who holds which queue is not known; queues consumed in order are given to"
-            " nobody for %d s",
+            "%s %s: it is not known who holds which queue; queues consumed in order are given to "
+            "nobody for %d s",
             self._locks.path, why, LOCK_GRACE_MS // 1000,
         )  # fmt: skip
         return False

@@ -89,7 +89,11 @@ class ScheduleService:
             self._deliver_due(level)
         except StoreError as error:
             if not self._is_waiting:
-                logger.warning("delay level %d waits, the store refuses: %s", level, error)
+                logger.warning(
+                    "delivery of delay level %d waits, the store takes no messages: %s",
+                    level,
+                    error,
+                )
             self._is_waiting = True
             self._later(level, FAILURE_PAUSE_S)
         except Exception:
@@ -128,12 +132,14 @@ class ScheduleService:
         """
         record = self._store.read(entry.physical_offset)
         if record is None:
-            logger.warning("delayed message at %d is gone", entry.physical_offset)
+            logger.warning("the delayed message at log offset %d is gone", entry.physical_offset)
             return
         try:
             stored = read_stored(record)
         except RemoteProtocolError as error:
-            logger.error("delayed message at %d is skipped: %s", entry.physical_offset, error)
+            logger.error(
+                "the delayed message at log offset %d is skipped: %s", entry.physical_offset, error
+            )
             return
         topic = stored.properties.get(PROPERTY_REAL_TOPIC, "")
         queue = stored.properties.get(PROPERTY_REAL_QID, "0")
@@ -188,7 +194,7 @@ class ScheduleService:
 def _problem(topic: str, queue: str) -> str | None:
     """Return why a message cannot have this target; None when it can."""
     if not topic or topic in _REFUSED_TARGETS:
-        return f"{topic!r} is no target for a delayed message"
+        return f"{topic!r} cannot be the target of a delayed message"
     if not queue.isascii() or not queue.isdigit():
-        return f"{queue!r} is no queue"
+        return f"{queue!r} is not a queue"
     return names.storage_problem(topic)

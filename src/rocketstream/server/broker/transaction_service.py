@@ -253,7 +253,7 @@ class TransactionService:
         try:
             await self._check_round()
         except StoreError as error:
-            logger.warning("the check of transactions ends, the store refuses: %s", error)
+            logger.warning("the check of transactions ends, the store takes no messages: %s", error)
         finally:
             self._is_checking = False
             self._commit_offsets()

@@ -277,7 +277,7 @@ class CommitLog:
                 if low and self._active is active and self._reserved_end < file_end:
                     self._reserve(active, self._reserved_end)
         except StoreError as error:
-            _log.warning("commit log not prepared ahead: %s", error)
+            _log.warning("space for the commit log could not be prepared ahead: %s", error)
 
     # --- reading ------------------------------------------------------------------------------
 

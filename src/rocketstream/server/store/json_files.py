@@ -152,6 +152,4 @@ class ConfigFile:
             way_out = "move it away to start without"
         elif path == self.backup_path:
             way_out = "move both away to start empty"
-        return StoreError(
-            f"{text}: start again when the disk gives it, or {way_out}", path=str(path)
-        )
+        return StoreError(f"{text}: start again when it can be read, or {way_out}", path=str(path))

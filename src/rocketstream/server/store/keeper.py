@@ -119,7 +119,7 @@ class Keeper:
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE):
                 # No failed sync, no false claim: the next round tries again.
-                _log.warning("queues not synced now: %s", error)
+                _log.warning("queues could not be synced now: %s", error)
                 return
             raise self._flusher.fail(error) from error
 

@@ -206,8 +206,8 @@ def cannot_open(root: Path, error: OSError) -> StoreError:
             path=error.filename,
         )
     return StoreError(
-        f"cannot open the store {root}: {where}: check that disk and the rights of what is named, "
-        "then start again; what stays unreadable has to come from a copy",
+        f"cannot open the store {root}: {where}: check that disk and the access rights of that "
+        "path, then start again; restore from a copy what stays unreadable",
         directory=str(root),
         path=error.filename,
     )

@@ -55,7 +55,7 @@ class RetentionClock:
         try:
             kept = self._file.load(_parse)
         except StoreDamagedError as error:
-            _log.warning("retention begins anew: %s", error)
+            _log.warning("what the retention clock had kept is lost, it begins anew: %s", error)
             kept = None
         if kept is not None:
             known_ms, self.held_ms, self._left_ms = kept
@@ -75,8 +75,8 @@ class RetentionClock:
                 self.held_ms = 0
         if abs(leap) >= LEAP_MS_MIN:
             _log.warning(
-                "condition=CLOCK_LEAP the clock went %+.0f s beyond the time that passed; messages "
-                "live on as if it had not",
+                "condition=CLOCK_LEAP the clock went %+.0f s beyond the time that passed; "
+                "messages are kept as if it had not",
                 leap / 1000,
             )
             self._leapt(int(leap))

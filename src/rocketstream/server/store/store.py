@@ -677,7 +677,7 @@ def _is_topic(name: str) -> bool:
 def _log_report(root: Path, report: RecoveryReport) -> None:
     if report.torn_flushed:
         _log.error(
-            "condition=FLUSHED_TAIL_TORN store=%s %d bytes that had been flushed were no whole "
+            "condition=FLUSHED_TAIL_TORN store=%s %d bytes that had been flushed were not whole "
             "records and were cut off: check the disk",
             root,
             report.torn_bytes,

@@ -199,7 +199,7 @@ class AclFiles:
         known = self._known.get(path)
         if known is None or known.problem is not None:
             problem = known.problem if known else "is not there"
-            raise ConfigurationError(f"{path}: {problem}: mend it first")
+            raise ConfigurationError(f"{path}: {problem}; mend the file first")
         document = change(known.document)
         parse_document(document)
         text = _dump(document)
@@ -236,7 +236,9 @@ class AclFiles:
 
 def _tell(path: Path, problem: str) -> None:
     logger.error(
-        "broker: condition=ACL_FILE_UNUSABLE %s: %s; what it said before stays", path, problem
+        "broker: condition=ACL_FILE_UNUSABLE %s: %s; the accounts read before stay in force",
+        path,
+        problem,
     )
 
 
@@ -259,9 +261,9 @@ def _load(data: bytes) -> object:
         mark = getattr(error, "problem_mark", None)
         where = f" in line {mark.line + 1}" if mark is not None else ""
         # Not the error's own text: it quotes the text it failed on, secrets included.
-        raise ConfigurationError(f"it is no YAML{where}") from None
+        raise ConfigurationError(f"it is not YAML{where}") from None
     except (UnicodeDecodeError, RecursionError, ValueError):
-        raise ConfigurationError("it is no YAML in UTF-8") from None
+        raise ConfigurationError("it is not YAML in UTF-8") from None
 
 
 def _dump(document: dict[str, Any]) -> str:

@@ -102,7 +102,7 @@ class AclHandlers:
         if str(path) not in known:
             text = (
                 f"The globalWhiteAddresses[{header.global_white_addrs}] has been updated failed: "
-                f"{given!r} is none of the files of accounts, {', '.join(known)}"
+                f"{given!r} is not one of the files of accounts, {', '.join(known)}"
             )
             raise refusal(failed, text)
         wanted = _split(header.global_white_addrs) or []

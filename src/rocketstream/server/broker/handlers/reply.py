@@ -178,7 +178,7 @@ class ReplyHandlers:
         try:
             result = self._writer.put(message)
         except (StoreError, LocalProtocolError) as error:
-            logger.warning("a reply to topic %s is not stored: %s", header.topic, error)
+            logger.warning("a reply to topic %s could not be stored: %s", header.topic, error)
             return None
         controller.put_count.total += 1
         offset = result.physical_offset

@@ -91,13 +91,13 @@ def parse_document(document: object) -> AclDocument:
     if document is None:
         return AclDocument()
     table = _table(document, "the file")
-    warnings = [f"{name!r} is none of its names" for name in table if name not in _TOP_NAMES]
+    warnings = [f"{name!r} is unknown and ignored" for name in table if name not in _TOP_NAMES]
     white = tuple(_texts(table.get(WHITE), WHITE))
     accounts: dict[str, Account] = {}
     for place, entry in enumerate(_list(table.get(ACCOUNTS), ACCOUNTS)):
         account = _account(entry, f"account {place + 1}", warnings)
         if account.access_key in accounts:
-            warnings.append(f"accessKey {account.access_key!r} is there twice; the first counts")
+            warnings.append(f"accessKey {account.access_key!r} is given twice; the first counts")
         else:
             accounts[account.access_key] = account
     counter, timestamp = _version(table.get(VERSION))
@@ -130,7 +130,7 @@ def _account(entry: object, where: str, warnings: list[str]) -> Account:
         )
     for name in table:
         if name not in _ACCOUNT_NAMES:
-            warnings.append(f"{name!r} of {where} is none of the names of an account")
+            warnings.append(f"{name!r} of {where} is unknown and ignored")
     settings: dict[str, Any] = {"accessKey": access_key, "secretKey": secret_key}
     for name in ("whiteRemoteAddress", "defaultTopicPerm", "defaultGroupPerm"):
         settings[name] = _text(table.get(name), f"{name} of {where}")
@@ -167,7 +167,7 @@ def _resource_perm(line: str, where: str) -> tuple[str, str]:
 
 def _check_perm(perm: str | None, where: str, warnings: list[str]) -> None:
     if perm and perm.strip() not in _PERMS:
-        warnings.append(f"{where}: {perm!r} is none of {', '.join(_PERMS)}, and counts as DENY")
+        warnings.append(f"{where}: {perm!r} is not one of {', '.join(_PERMS)}, and counts as DENY")
 
 
 def _version(value: object) -> tuple[int, int]:
@@ -183,7 +183,7 @@ def _version(value: object) -> tuple[int, int]:
 
 def _table(value: object, where: str) -> dict[str, Any]:
     if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
-        raise ConfigurationError(f"{where} is {type(value).__name__}: a table of names is wanted")
+        raise ConfigurationError(f"{where} is {type(value).__name__}: give a table of names")
     return value
 
 
@@ -191,7 +191,7 @@ def _list(value: object, where: str) -> list[Any]:
     if value is None:
         return []
     if not isinstance(value, list):
-        raise ConfigurationError(f"{where} is {type(value).__name__}: a list is wanted")
+        raise ConfigurationError(f"{where} is {type(value).__name__}: give a list")
     return value
 
 
