@@ -28,4 +28,4 @@ def test_a_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     path = tmp_path / "alerts.toml"
     assert str(path) in Quick()("alerts", "--config", str(path)).failed()
     path.write_text("[[webhook]")
-    assert "is no TOML" in Quick()("alerts", "-c", str(path)).failed()
+    assert "is not TOML" in Quick()("alerts", "-c", str(path)).failed()

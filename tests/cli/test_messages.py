@@ -57,7 +57,9 @@ def test_search_pages_and_filters(quick: Quick, topic: str) -> None:
     assert "1 message of" in quick("message", "search", topic, "--key", "k3").worked().out
     assert "0 messages of 0" in quick("message", "search", topic, "--until", "2h").worked().out
     assert "has no queue 7" in quick("message", "search", topic, "--queue", "7").failed()
-    assert "no place a search" in quick("message", "search", topic, "--resume", "x").failed()
+    assert (
+        "not a place where a search" in quick("message", "search", topic, "--resume", "x").failed()
+    )
 
 
 @pytest.fixture

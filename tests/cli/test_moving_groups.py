@@ -94,7 +94,7 @@ def test_changes_are_written_down(quick: Quick, names: Names, tmp_path: Path) ->
         ("begin", "command line"), ("done", "command line"),
     ]  # fmt: skip
     refused = quick(*command, "--audit-file", str(audit / "below"))
-    assert "nothing is changed that is not written down" in refused.err
+    assert "no change is made that cannot be recorded" in refused.err
     assert refused.code == 1
     assert committed(quick, names) == 3
 

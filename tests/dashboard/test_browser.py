@@ -390,7 +390,7 @@ def test_who_may_what_is_seen_and_kept(
             page = visit.open("/group?name=billing")
             page.get_by_label("Your token").fill("wrong")
             page.get_by_role("button", name="Log in").click()
-            expect(page.get_by_role("alert")).to_have_text("This token is nobody's.")
+            expect(page.get_by_role("alert")).to_have_text("This token is not known.")
             visit.complaints.clear()  # the browser notes each refusal
             page.get_by_label("Your token").fill(look)
             page.get_by_role("button", name="Log in").click()

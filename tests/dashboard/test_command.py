@@ -34,7 +34,7 @@ def test_a_token_is_made_and_shown_once(tmp_path: Path) -> None:
         (("--host", "0.0.0.0"), "no TLS (--tls-cert and --tls-key) and no login"),
         (("--host", "0.0.0.0", "--insecure", "--write"), "name who may with --tokens"),
         (("--tokens", "/nothing/there.json"), "rocketstream dashboard token"),
-        (("--host", "no.such.host.invalid", "--insecure"), "is no address of this machine"),
+        (("--host", "no.such.host.invalid", "--insecure"), "is not an address of this machine"),
         (("--mask", "/nothing/there.toml"), "/nothing/there.toml"),
     ],
 )

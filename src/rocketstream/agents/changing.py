@@ -138,7 +138,7 @@ class Changing:
                 return ResetTarget.time(moment_ms(value, self._clock.now_ms()))
             number = int(value)
         except ValueError:
-            raise ConfigurationError(f"value {value!r} is none for to={to}") from None
+            raise ConfigurationError(f"value {value!r} cannot be used with to={to}") from None
         return ResetTarget.offset(number) if to == "offset" else ResetTarget.shift(number)
 
     # --- dead letters ----------------------------------------------------------------------------
@@ -324,7 +324,7 @@ class Changing:
         try:
             return moment_ms(text, self._clock.now_ms())
         except ValueError:
-            raise ConfigurationError(f"{what} is {text!r}, which is no time") from None
+            raise ConfigurationError(f"{what} is {text!r}, which is not a time") from None
 
 
 def _begins(plan: RedrivePlan) -> dict[object, int]:

@@ -129,9 +129,11 @@ def _listening_socket(listening: Listening) -> socket.socket:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         return socket.create_server(address[:2], family=family, backlog=128)
     except socket.gaierror as error:
-        raise ConfigurationError(f"host {host!r} is no address of this machine: {error}") from error
+        raise ConfigurationError(
+            f"host {host!r} is not an address of this machine: {error}"
+        ) from error
     except OSError as error:
         raise PortInUseError(
-            f"{host}:{port} cannot be listened on: {error.strerror or error}; another program may "
-            "use it: --port takes another, 0 any that is free"
+            f"cannot listen on {host}:{port}: {error.strerror or error}; another program may use "
+            "the port: give another with --port, 0 takes a free one"
         ) from error

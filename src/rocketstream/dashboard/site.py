@@ -202,7 +202,7 @@ async def _answered(ask: Ask, handler: Handler, role: Role) -> Response:
                 403, "this dashboard only shows: start it with --write to change things"
             )
         if not ask.may(role):
-            raise PageError(403, f"your token has not the role {role.value!r}")
+            raise PageError(403, f"your token does not have the role {role.value!r}")
         return await handler(ask)
     except (RocketMQError, OSError) as error:
         return _failed(ask, error)

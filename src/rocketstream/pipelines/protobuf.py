@@ -111,7 +111,7 @@ def columns(content: bytes, message: str | None, source: str = "descriptor") -> 
         cause = None
     if not files:
         raise ConfigurationError(
-            f"{source!r} is no Protobuf descriptor set; make one with {_HOW}", path=source
+            f"{source!r} is not a Protobuf descriptor set; make one with {_HOW}", path=source
         ) from cause
     known = sorted(_messages(files))
     if message not in known:

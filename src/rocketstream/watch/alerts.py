@@ -39,7 +39,7 @@ def load_config(path: str | Path) -> AlertConfig:
     except OSError as error:
         raise ConfigurationError(f"alerts: {path}: {error.strerror or error}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"alerts: {path} is no TOML: {error}") from error
+        raise ConfigurationError(f"alerts: {path} is not TOML: {error}") from error
     return read_config(document, os.environ)
 
 

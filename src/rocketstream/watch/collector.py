@@ -168,8 +168,7 @@ class Collector:
     ) -> None:
         if not interval_s >= INTERVAL_S_MIN:
             raise ConfigurationError(
-                f"interval_s={interval_s}: a sweep every {INTERVAL_S_MIN:g} s is the most there "
-                "is; give a number of seconds from there on",
+                f"interval_s={interval_s}: give {INTERVAL_S_MIN:g} s or more",
                 interval_s=interval_s,
             )
         self._factory = admin_factory

@@ -334,8 +334,8 @@ class History:
         """
         if until_ms <= since_ms or not 1 <= points <= POINTS_MAX:
             raise ConfigurationError(
-                f"since_ms={since_ms}, until_ms={until_ms}, points={points}: the end must "
-                f"lie behind the begin, and points between 1 and {POINTS_MAX}",
+                f"since_ms={since_ms}, until_ms={until_ms}, points={points}: the end must be "
+                f"later than the beginning, and points between 1 and {POINTS_MAX}",
                 since_ms=since_ms,
                 until_ms=until_ms,
                 points=points,

@@ -118,7 +118,7 @@ def test_file_that_cannot_be_written_keeps_the_change_from_being_made(tmp_path: 
         with gate(audit).open("topic.delete", {}):
             made.append(1)
 
-    with pytest.raises(ClientStateError, match="nothing is changed that is not written down"):
+    with pytest.raises(ClientStateError, match="no change is made that cannot be recorded"):
         delete()
     assert made == []
 

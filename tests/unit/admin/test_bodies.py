@@ -136,7 +136,7 @@ def test_avro_is_read_by_its_schema_with_the_headers_it_may_have(
 def test_what_is_no_such_record_is_shown_as_bytes(avro: BodyFormat, body: bytes) -> None:
     found = decode_body(body, avro)
     assert (found.kind, found.is_hex) == ("undecodable", True)
-    assert str(found.problem).startswith("it is no such avro value: ")
+    assert str(found.problem).startswith("it is not a value of the avro schema: ")
 
 
 def test_schemas_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
@@ -146,11 +146,11 @@ def test_schemas_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
             BodyFormat.parse("avro", str(tmp_path / "x.avsc"), *arguments)
         return error.value.message
 
-    assert "is no Avro schema" in parse("{")
-    assert "is no Avro schema" in parse('{"type": "record"}')
+    assert "is not an Avro schema" in parse("{")
+    assert "is not an Avro schema" in parse('{"type": "record"}')
     # Three bytes of a body could say that a trillion of these follow.
     assert "take no bytes" in parse('{"type": "array", "items": "null"}')
-    assert "not for avro" in parse('"string"', "shop.Order")
+    assert "leave it out for avro" in parse('"string"', "shop.Order")
     with pytest.raises(ConfigurationError, match="needs a schema"):
         BodyFormat.parse("avro")
     with pytest.raises(ConfigurationError, match="cannot be read"):
@@ -198,7 +198,7 @@ def test_a_descriptor_that_cannot_be_used_is_refused(protobuf_file: str, tmp_pat
         with pytest.raises(ConfigurationError, match=said):
             BodyFormat.parse("protobuf", protobuf_file, message)
     (tmp_path / "bad").write_bytes(b"no")
-    with pytest.raises(ConfigurationError, match="no Protobuf descriptor set"):
+    with pytest.raises(ConfigurationError, match="not a Protobuf descriptor set"):
         BodyFormat.parse("protobuf", str(tmp_path / "bad"), "x")
 
 

@@ -364,7 +364,7 @@ def test_a_lock_nobody_among_the_members_holds_is_named(owned: bool) -> None:
         scene.members["c1"][at(0)] = still(1_000, 0, locked=False)
     cause = only(scene)
     assert cause.kind is CauseKind.DEAD_LOCK_OWNER
-    said(cause, "1 queue consumed in order", "orders queue 0", "no member holds it")
+    said(cause, "1 queue consumed in order", "orders queue 0", "not a member holds it")
 
 
 def test_more_members_than_queues_are_named_where_help_is_needed() -> None:
@@ -545,7 +545,7 @@ def test_members_tell_what_two_states_are_too_few_for() -> None:
 def test_a_queue_a_member_holds_nothing_of_has_no_first_message() -> None:
     """Its offsets are told as zeros."""
     info = ConsumerRunningInfo(
-        properties={"consumeMessageBatchMaxSize": "8", "pullThresholdForQueue": "no number"},
+        properties={"consumeMessageBatchMaxSize": "8", "pullThresholdForQueue": "not a number"},
         mq_table={
             at(0): ProcessQueueInfo(commit_offset=7),
             at(1): ProcessQueueInfo(

@@ -201,13 +201,13 @@ def test_keys_in_trace_records_are_masked_whosever_they_are() -> None:
         ({"rule": [{"json": "a", "property": "P"}]}, "rule 1 takes one of json"),
         ({"rule": [{"json": "a", "jsn": "b"}]}, "jsn is not known"),
         ({"rule": [{"json": "a", "how": "blur"}]}, "how is 'blur'"),
-        ({"rule": [{"json": "a", "how": "last"}]}, "keep = N goes with"),
-        ({"rule": [{"json": "a", "keep": 4}]}, "keep = N goes with"),
+        ({"rule": [{"json": "a", "how": "last"}]}, "keep = N is for how"),
+        ({"rule": [{"json": "a", "keep": 4}]}, "keep = N is for how"),
         ({"rule": [{"json": "a", "how": "last", "keep": 0}]}, "keep is 0"),
         ({"rule": [{"json": ""}]}, "json is empty"),
         ({"rule": [{"json": "a[0].b"}]}, "it takes names joined by dots"),
-        ({"rule": [{"json": "a.**"}]}, "behind ** there must be a name"),
-        ({"rule": [{"pattern": "("}]}, "no regular expression"),
+        ({"rule": [{"json": "a.**"}]}, "a name must follow **"),
+        ({"rule": [{"pattern": "("}]}, "not a regular expression"),
         ({"rule": [{"pattern": 5}]}, "pattern is 5"),
         ({"rule": [{"topic": 5, "json": "a"}]}, "topic is 5"),
     ],
@@ -225,10 +225,10 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
         Masking.from_file(str(tmp_path / "no.toml"))
     bad = tmp_path / "bad.toml"
     bad.write_text("[[rule]\n")
-    with pytest.raises(ConfigurationError, match="no TOML"):
+    with pytest.raises(ConfigurationError, match="not TOML"):
         Masking.from_file(str(bad))
     bad.write_bytes(b"\xff")
-    with pytest.raises(ConfigurationError, match="no TOML"):
+    with pytest.raises(ConfigurationError, match="not TOML"):
         Masking.from_file(str(bad))
 
 

@@ -113,14 +113,14 @@ def test_a_queue_that_cannot_be_read_is_left_for_the_next_page() -> None:
 
 @pytest.mark.parametrize("word", ["", "x", "!!", "WzFd", "bnVsbA", "W" * 5_000])
 def test_a_place_that_is_none_is_refused(word: str) -> None:
-    with pytest.raises(ConfigurationError, match="no place a search ended at"):
+    with pytest.raises(ConfigurationError, match="not a place where a search ended"):
         SearchPlace.of_word(word, "t")
 
 
 def test_a_place_is_of_its_topic_and_keeps_the_times() -> None:
     place = SearchPlace(True, 5, None, {MessageQueue("t", "b", 1): (2, 9)})
     assert SearchPlace.of_word(place.word("t"), "t") == place
-    with pytest.raises(ConfigurationError, match="is of topic 't', not of 'u'"):
+    with pytest.raises(ConfigurationError, match="is of a search in topic 't', not in 'u'"):
         SearchPlace.of_word(place.word("t"), "u")
     assert [place.side(at) for at in (4, 5)] == ["behind", None]
     assert SearchPlace(False, 5, 9, {}).side(4) == "before"

@@ -390,7 +390,7 @@ def test_a_place_beyond_the_end_is_that_of_a_topic_deleted_since(
     [
         ({"rate": 0}, "rate is 0"),
         ({"limit": 0}, "limit is 0"),
-        ({"to": DEAD}, "where the dead letters are"),
+        ({"to": DEAD}, "the topic the dead letters are in"),
         ({"progress": "bad name!"}, "illegal characters"),
     ],
 )

@@ -121,7 +121,7 @@ def test_a_reset_that_makes_no_sense_gets_no_token(
             assert "nothing would move" in shown["problems"][0]
             for arguments, why in [
                 ({"to": "time"}, "to=time takes a value"),
-                ({"to": "shift", "value": "many"}, "'many' is none for to=shift"),
+                ({"to": "shift", "value": "many"}, "'many' cannot be used with to=shift"),
                 ({"to": "latest", "value": "1"}, "takes no value"),
             ]:
                 assert why in await call.refused(

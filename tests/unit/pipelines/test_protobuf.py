@@ -158,8 +158,8 @@ PARTIAL = descriptor_set(file_of("order.proto", ORDER, "proto3"))
 @pytest.mark.parametrize(
     ("content", "message", "text"),
     [
-        (b"syntax = 'proto3';", "shop.Order", "is no Protobuf descriptor set; make one with"),
-        (b"", "shop.Order", "is no Protobuf descriptor set"),
+        (b"syntax = 'proto3';", "shop.Order", "is not a Protobuf descriptor set; make one with"),
+        (b"", "shop.Order", "is not a Protobuf descriptor set"),
         (CASES, None, r"no message is named; .* has shop.Node, shop.None, shop.Taken, shop.Twice"),
         (CASES, "Node", "message 'Node' is not there"),
         (CASES, "shop.Node", "contains itself .shop.Node → shop.Node."),

@@ -192,8 +192,8 @@ def test_without_rules_everybody_is_told_of_everything_bad() -> None:
         ({"webhook": [{**WEBHOOK, "kind": "teams"}]}, "'teams'; accepted are generic, slack"),
         ({"webhook": [{**WEBHOOK, "uri": ""}]}, "'uri'"),
         ({"webhook": [{"name": "x"}]}, "needs a name, and url"),
-        ({"webhook": [{**WEBHOOK, "url": "file:///etc/SECRET"}]}, "no http:// or https://"),
-        ({"webhook": [{**WEBHOOK, "url": "http://x/ SECRET"}]}, "no http:// or https://"),
+        ({"webhook": [{**WEBHOOK, "url": "file:///etc/SECRET"}]}, "not an http:// or https://"),
+        ({"webhook": [{**WEBHOOK, "url": "http://x/ SECRET"}]}, "not an http:// or https://"),
         ({"webhook": [{"name": "x", "url_env": "NOT_THERE"}]}, "NOT_THERE, which is not set"),
         ({"webhook": [{**WEBHOOK, "url_env": "X"}]}, "both url and url_env"),
         ({"webhook": [{**WEBHOOK, "headers": {"a": "b\r\nSECRET: 1"}}]}, "headers"),
@@ -201,9 +201,9 @@ def test_without_rules_everybody_is_told_of_everything_bad() -> None:
         ({"webhook": [WEBHOOK], "rule": [{"verdicts": ["BAD"]}]}, "'BAD'; accepted are"),
         ({"webhook": [WEBHOOK], "rule": [{"webhooks": ["x"]}]}, "not all in the file"),
         ({"webhook": [WEBHOOK], "rule": [{"hold_s": -1}]}, "hold_s of rule 1 is -1"),
-        ({"webhook": [WEBHOOK], "rule": [{"groups": "a"}]}, 'no list like ["billing-*"]'),
+        ({"webhook": [WEBHOOK], "rule": [{"groups": "a"}]}, 'must be a list like ["billing-*"]'),
         ({"webhook": [WEBHOOK], "rule": [{"recovered": 1}]}, "true or false"),
-        ({"webhook": [WEBHOOK], "cluster": 5}, "cluster of the file is no text"),
+        ({"webhook": [WEBHOOK], "cluster": 5}, "cluster of the file must be a text"),
     ],
 )
 def test_a_mistake_is_named_with_its_place_and_no_secret(

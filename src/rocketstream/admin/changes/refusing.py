@@ -23,7 +23,7 @@ def refuse_problems(refused: str, problems: Sequence[str], **about: str) -> None
     """
     if problems:
         told = "; ".join(problems)
-        raise ClientStateError(f"{refused}: {told}. Force it if that is meant", **about)
+        raise ClientStateError(f"{refused}: {told}. Force it if you want it all the same", **about)
 
 
 def refuse_changed(refused: str, changed: Sequence[str], **about: str) -> None:

@@ -195,7 +195,7 @@ class ResetAdmin(ResetFactsAdmin):
         if never:
             warnings.append(
                 f"{len(never)} queues had nothing stored before: they stay where they are, since "
-                "brokers forget single offsets of no group"
+                "brokers cannot delete single offsets of a group"
             )
         here = ";".join(self._client.name_servers)
         if plan.skipped:
@@ -395,7 +395,7 @@ def _left_out(
     what = (
         f"group {target.group} has nothing stored there"
         if target.kind is ResetKind.COPY
-        else "nothing is stored there to shift from"
+        else "no offset is stored there to shift from"
     )
     return [f"{', '.join(_place(queue) for queue in left)}: left as it is, {what}"]
 
@@ -404,8 +404,9 @@ def _others_told(plan: ResetPlan) -> list[str]:
     if not any(row.by is ResetBy.MEMBERS for row in plan.rows):
         return []
     return [
-        "members are told of all queues of the topic: in the others they begin again at their last "
-        "commit, and repeat what they consumed since, some seconds' worth"
+        "members are told offsets of all queues of the topic: in the queues that are not moved "
+        "they begin again at their last commit, and repeat what they consumed since then, some "
+        "seconds' worth"
     ]
 
 
@@ -433,7 +434,7 @@ def _pulling(members: Iterable[GroupMember], by: Iterable[ResetBy]) -> list[str]
         return []
     return [
         "members that pull by themselves get the new offset with their next pull; a program on "
-        "the plain pull API decides itself what it makes of it"
+        "the plain pull API decides for itself whether it uses it"
     ]
 
 

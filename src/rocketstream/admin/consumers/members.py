@@ -189,11 +189,10 @@ class MemberAdmin(MessageAdmin):
 
 
 def _nobody(group: str, client_id: str | None = None) -> BrokerError:
-    who = "nobody" if client_id is None else f"client {client_id!r} is not one who"
-    return ConsumerNotOnlineError(
-        int(ResponseCode.CONSUMER_NOT_ONLINE),
-        f"{who} is connected of consumer group {group!r}",
-    )
+    text = f"no member of consumer group {group!r} is connected"
+    if client_id is not None:
+        text = f"client {client_id!r} is not connected as a member of consumer group {group!r}"
+    return ConsumerNotOnlineError(int(ResponseCode.CONSUMER_NOT_ONLINE), text)
 
 
 def _subscriptions(found: Iterable[SubscriptionData]) -> tuple[SubscriptionRow, ...]:

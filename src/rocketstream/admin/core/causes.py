@@ -234,8 +234,9 @@ def _locked_out(evidence: Evidence, queues: list[MessageQueue]) -> Cause:
     return Cause(
         CauseKind.DEAD_LOCK_OWNER,
         f"No member has the lock of {plural(len(queues), 'queue')} consumed in order "
-        f"({first.topic} queue {first.queue_id} at {first.broker_name}"
-        f"{' and others' if len(queues) > 1 else ''}): somebody who is no member holds it.",
+        f"({first.topic} queue {first.queue_id} at "
+        f"{first.broker_name}{' and others' if len(queues) > 1 else ''}): a client that is not a "
+        "member holds it.",
         (
             f"the {plural(len(evidence.members), 'member')} of {group} told which queues they have "
             "locked; none has these",
@@ -414,7 +415,7 @@ def _condition_cause(topic: str, seen: FilterSeen, idle: str) -> Cause:
             idle,
         ),
         "compare the condition with the properties senders set: names match exactly, case too; a "
-        "comparison with a property that is missing, or is no number, never holds",
+        "comparison with a property that is missing, or is not a number, never holds",
     )
 
 

@@ -156,10 +156,9 @@ class SearchPlace:
             times = [None if at is None else int(at) for at in (since_ms, until_ms)]
         except (ValueError, TypeError, binascii.Error, RecursionError):
             raise ConfigurationError(
-                f"{word[:40]!r} is no place a search ended at: hand back the whole word it gave"
+                f"{word[:40]!r} is not a place where a search ended: give the whole word of its "
+                "answer"
             ) from None
         if of != topic:
-            raise ConfigurationError(
-                f"the search to go on with is of topic {of!r}, not of {topic!r}"
-            )
+            raise ConfigurationError(f"this place is of a search in topic {of!r}, not in {topic!r}")
         return cls(newest_first, times[0], times[1], ranges)

@@ -309,7 +309,9 @@ class RedriveAdmin(MessageAdmin):
         names.check_consumer_group(keeper)
         topic = names.dlq_topic(group)
         if to == topic:
-            raise ConfigurationError(f"to is {to!r}, where the dead letters are: name another")
+            raise ConfigurationError(
+                f"to is {to!r}, the topic the dead letters are in: name another"
+            )
         try:
             queues = self._client.subscribe_queues(topic, refresh=True)
         except RouteNotFoundError:

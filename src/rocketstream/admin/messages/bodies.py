@@ -113,7 +113,7 @@ class BodyFormat:
             return cls(name)
         if name == "avro":
             if message is not None:
-                raise ConfigurationError("a message is named for protobuf, not for avro")
+                raise ConfigurationError("a message name is for protobuf; leave it out for avro")
             return cls(name, _avro_decoder(schema))
         return cls(name, _protobuf_decoder(schema, message))
 
@@ -152,7 +152,9 @@ class BodyFormat:
             return _hex(body, most, UNDECODABLE, "it is nested too deeply")
         except Exception as error:  # the libraries raise whatever error occurs to them
             why = " ".join(str(error).split())[:200] or type(error).__name__
-            return _hex(body, most, UNDECODABLE, f"it is no such {self.name} value: {why}")
+            return _hex(
+                body, most, UNDECODABLE, f"it is not a value of the {self.name} schema: {why}"
+            )
         return _cut(self.name, text, len(body), most, value)
 
 
@@ -266,7 +268,7 @@ def _avro_decoder(path: str | None) -> Decoder:
         raise
     except Exception as error:  # fastavro raises KeyError and others beside its own errors
         raise ConfigurationError(
-            f"{path!r} is no Avro schema: {type(error).__name__}: {error}", path=path
+            f"{path!r} is not an Avro schema: {type(error).__name__}: {error}", path=path
         ) from error
 
     def value_of(data: bytes) -> Any:
@@ -330,7 +332,7 @@ def _protobuf_decoder(path: str | None, message: str | None) -> Decoder:
             raise ValueError("it holds no message")
     except Exception as error:  # protobuf raises errors of several kinds for bytes that are none
         raise ConfigurationError(
-            f"{path!r} is no Protobuf descriptor set ({error}); make one with {_DESCRIPTOR_HOW}",
+            f"{path!r} is not a Protobuf descriptor set ({error}); make one with {_DESCRIPTOR_HOW}",
             path=path,
         ) from error
     try:

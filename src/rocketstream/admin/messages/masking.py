@@ -126,7 +126,7 @@ class Masking:
             ) from error
         except ValueError as error:
             raise ConfigurationError(
-                f"masking rules {path!r} are no TOML: {error}", path=path
+                f"masking rules {path!r} are not TOML: {error}", path=path
             ) from error
         return cls.from_mapping(tree, path)
 
@@ -203,7 +203,7 @@ def _rule(number: int, tree: Any, source: str) -> Rule:
         raise ConfigurationError(f"{what}: how is {how!r}; accepted are {', '.join(WAYS)}")
     keep = tree.get("keep")
     if (how == "last") != (keep is not None):
-        raise ConfigurationError(f"{what}: keep = N goes with how = 'last', and it needs it")
+        raise ConfigurationError(f"{what}: keep = N is for how = 'last', which needs it")
     if keep is not None and (type(keep) is not int or not 1 <= keep <= 64):
         raise ConfigurationError(f"{what}: keep is {keep!r}; it takes 1 to 64 characters")
     target = _words(tree, targets[0], "", what)
@@ -218,7 +218,7 @@ def _rule(number: int, tree: Any, source: str) -> Rule:
         return dataclasses.replace(rule, pattern=re.compile(target))
     except re.error as error:
         raise ConfigurationError(
-            f"{what}: pattern {target!r} is no regular expression: {error}"
+            f"{what}: pattern {target!r} is not a regular expression: {error}"
         ) from None
 
 
@@ -241,7 +241,7 @@ def _path(text: str, what: str) -> tuple[str, ...]:
             )
         found.append(match["name"])
     if found[-1] == "**":
-        raise ConfigurationError(f"{what}: json is {text!r}; behind ** there must be a name")
+        raise ConfigurationError(f"{what}: json is {text!r}; a name must follow **")
     return tuple(found)
 
 

@@ -78,7 +78,8 @@ class TailAdmin(MessageAdmin):
         test = (wanted or MessageFilter()).compiled()
         if behind_max < 1 or not 0 <= last <= behind_max:
             raise ConfigurationError(
-                f"a tail takes behind_max from 1 and last from 0 to {behind_max}; last is {last}"
+                "behind_max must be 1 or more and last from 0 to behind_max; they are "
+                f"{behind_max} and {last}"
             )
         problems: list[str] = []
         spans = self._tail_spans(topic, problems)

@@ -123,7 +123,7 @@ class _Looked:
 
     def _problem(self) -> str | None:
         if self._id is None:
-            return "it has no id of its sender's to find copies by"
+            return "it has no id from its sender by which copies could be found"
         mine = _place(self.message)
         if all(_place(each) != mine for each in self._siblings):
             return "the key index of its broker does not know it"

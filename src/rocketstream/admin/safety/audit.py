@@ -104,9 +104,8 @@ class AuditLog:
         except OSError as error:
             done = " The change itself was made." if line["phase"] == "done" else ""
             raise ClientStateError(
-                f"the audit file {self.path} cannot be written ({error.strerror}): "
-                "nothing is changed that is not written down; name another one, or make "
-                f"room.{done}",
+                f"the audit file {self.path} cannot be written ({error.strerror}): no change is "
+                f"made that cannot be recorded there; give another file, or free space.{done}",
                 path=str(self.path),
             ) from error
 

@@ -40,15 +40,19 @@ def read_document(path: str | os.PathLike[str], kind: DocumentKind) -> dict[str,
     try:
         if os.path.getsize(path) > kind.bytes_max:
             raise ConfigurationError(
-                f"{path} has more than {kind.bytes_max} bytes: no {kind.called}"
+                f"{path} has more than {kind.bytes_max} bytes: it is not an {kind.called}"
             )
         value = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from error
     except ValueError as error:
-        raise ConfigurationError(f"{path} is no {kind.called}: it is not JSON ({error})") from error
+        raise ConfigurationError(
+            f"{path} is not an {kind.called}: it is not JSON ({error})"
+        ) from error
     if not isinstance(value, dict) or value.get("format") != kind.format:
-        raise ConfigurationError(f'{path} is no {kind.called}: it has no "format": "{kind.format}"')
+        raise ConfigurationError(
+            f'{path} is not an {kind.called}: it has no "format": "{kind.format}"'
+        )
     if value.get("version") != kind.version:
         raise ConfigurationError(
             f"{path} is an {kind.called} of version {value.get('version')}; this release reads "

@@ -122,7 +122,7 @@ class Asking:
             try:
                 note(place, questions[place].read(answer))
             except (RemoteProtocolError, ValueError) as error:
-                why[place] = f"it answered what cannot be read: {error}"
+                why[place] = f"its answer cannot be read: {error}"
 
         try:
             self._ask(questions, read)

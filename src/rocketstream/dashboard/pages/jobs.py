@@ -18,7 +18,9 @@ from rocketstream.dashboard.site import Ask, PageError, get, post
 def _job(ask: Ask, job_id: str) -> Job:
     job = ask.jobs.find(job_id)
     if job is None:
-        raise PageError(404, "this change is forgotten, or of a dashboard that ended since")
+        raise PageError(
+            404, "this change is no longer known, or belongs to a dashboard that has ended"
+        )
     return job
 
 

@@ -50,7 +50,7 @@ async def login(request: Request) -> Response:
     entry = site.settings.tokens.find(given.strip() if isinstance(given, str) else "")
     if entry is None:
         site.sessions.failed(address)
-        problem = "This token is nobody's."
+        problem = "This token is not known."
         return ask.show("login.html", 401, title="Log in", back=back, problem=problem)
     answer = RedirectResponse(back, 303)
     cookie = set_cookie(request.scope, site.settings, site.sessions.begin(entry))

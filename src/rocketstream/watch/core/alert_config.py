@@ -111,12 +111,12 @@ def _webhook(table: Mapping[str, Any], place: str, environment: Mapping[str, str
         raise ConfigurationError(f"alerts: {place} needs a name, and url or url_env")
     if not url.startswith(("https://", "http://")) or any(c <= " " or c > "~" for c in url):
         # Not shown in the error: the address gives access to the chat.
-        raise ConfigurationError(f"alerts: url of {place} is no http:// or https:// address")
+        raise ConfigurationError(f"alerts: url of {place} is not an http:// or https:// address")
     headers = dict(_mapping(table, "headers", place))
     for header, variable in _mapping(table, "headers_env", place).items():
         headers[header] = _from_environment(variable, f"headers_env of {place}", environment)
     if any(c < " " or c > "~" for each in headers.items() for part in each for c in part):
-        raise ConfigurationError(f"alerts: headers of {place} have a character that is no ASCII")
+        raise ConfigurationError(f"alerts: headers of {place} have a character that is not ASCII")
     return Webhook(name, Kind(kind), url, _secret(table, "secret", place, environment), headers)
 
 
@@ -132,7 +132,9 @@ def _rule(table: Mapping[str, Any], place: str, everyone: tuple[str, ...]) -> Ru
             )
     recovered = table.get("recovered", True)
     if not isinstance(recovered, bool):
-        raise ConfigurationError(f"alerts: recovered of {place} is {recovered!r}; true or false")
+        raise ConfigurationError(
+            f"alerts: recovered of {place} is {recovered!r}; give true or false"
+        )
     webhooks = table.get("webhooks")
     return Rule(
         everyone if webhooks is None else _names(webhooks, everyone),
@@ -163,7 +165,7 @@ def _tables(document: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
 def _text(table: Mapping[str, Any], name: str, place: str) -> str | None:
     value = table.get(name)
     if value is not None and not isinstance(value, str):
-        raise ConfigurationError(f"alerts: {name} of {place} is no text in quotes")
+        raise ConfigurationError(f"alerts: {name} of {place} must be a text in quotes")
     return value
 
 
@@ -174,14 +176,14 @@ def _texts(
     if value is None:
         return default
     if not isinstance(value, list) or not value or not all(isinstance(v, str) for v in value):
-        raise ConfigurationError(f'alerts: {name} of {place} is no list like ["billing-*"]')
+        raise ConfigurationError(f'alerts: {name} of {place} must be a list like ["billing-*"]')
     return tuple(value)
 
 
 def _mapping(table: Mapping[str, Any], name: str, place: str) -> Mapping[str, str]:
     value = table.get(name, {})
     if not isinstance(value, Mapping) or not all(isinstance(v, str) for v in value.values()):
-        raise ConfigurationError(f"alerts: {name} of {place} is no table of texts")
+        raise ConfigurationError(f"alerts: {name} of {place} must be a table of texts")
     return value
 
 
@@ -198,7 +200,7 @@ def _milliseconds(table: Mapping[str, Any], name: str, place: str, default: int)
     if value is None:
         return default
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9:
-        raise ConfigurationError(f"alerts: {name} of {place} is {value!r}; seconds, 0 or more")
+        raise ConfigurationError(f"alerts: {name} of {place} is {value!r}; give seconds, 0 or more")
     return round(value * 1000)
 
 
