@@ -49,7 +49,7 @@ def test_a_store_lands_without_a_broker_and_not_twice(cli: Cli, tmp_path: Path) 
         (("--schema", "id INT", "--partition-by", "town"), "cannot partition by town"),
         (("--format", "yaml"), "format 'yaml' is not known"),
         (("--until", "someday"), "--until is 'someday'"),
-        (("--until", "{"), "--until is no JSON"),
+        (("--until", "{"), "--until is not JSON"),
         (("--conf", "nothing"), "--conf is 'nothing'"),
         (("--package", "delta"), "--package is 'delta'"),
         (("--option", "tag=a"), "did you mean 'tags'"),

@@ -65,7 +65,7 @@ def test_reset_shows_the_plan_before_it_is_done(quick: Quick, names: Names) -> N
     assert "dry run: nothing was changed" in text
     refused = quick(*command)
     assert (refused.code, committed(quick, names)) == (2, 4)
-    assert "--yes does it; nothing was changed" in refused.err
+    assert "nothing was changed: there is no terminal to ask on; give --yes" in refused.err
     done = quick(*command, "--yes").worked()
     assert "4 messages again" in done.err
     assert "1 of 1 queue read back there" in done.out

@@ -117,4 +117,4 @@ def test_why_says_how_a_group_does_and_refuses_one_nobody_knows(quick: Quick) ->
     told = quick("group", "why", "asker", "--watch-for", "300ms", "--json").worked().json
     assert (told["group"], told["verdict"]["verdict"], told["causes"]) == ("asker", "OK", [])
     assert "did you mean 'asker'?" in quick("group", "why", "askr").failed()
-    assert "is no span of time" in quick("group", "why", "asker", "--watch-for", "soon").err
+    assert "is not a span of time" in quick("group", "why", "asker", "--watch-for", "soon").err

@@ -1,6 +1,6 @@
 """``rocketstream alerts``: webhooks told of groups whose verdict changes.
 
-Law: options in; what is told, and when, is the watch's to decide.
+Law: options in; ``rocketstream.watch`` decides what is told, and when.
 """
 
 from __future__ import annotations

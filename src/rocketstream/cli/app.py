@@ -76,7 +76,7 @@ def _options(
             "--namesrv",
             "-n",
             metavar="HOST:PORT",
-            help="Name server for the command; may also stand behind it.",
+            help="Name server for the command; may also be given after the command.",
         ),
     ] = "",
     key_file: Annotated[
@@ -84,9 +84,9 @@ def _options(
         Option(
             reach.KEY_FILE_OPTION,
             metavar="FILE",
-            help="File with accessKey and secretKey of a cluster with access control; without it "
-            f"the variables {KEY_FILE_VARIABLE}, or {ACCESS_KEY_VARIABLE} and "
-            f"{SECRET_KEY_VARIABLE}. May also stand behind the command.",
+            help="File with accessKey and secretKey of a cluster with access control; "
+            f"without it the variables {KEY_FILE_VARIABLE}, or {ACCESS_KEY_VARIABLE} and "
+            f"{SECRET_KEY_VARIABLE}. May also be given after the command.",
         ),
     ] = "",
 ) -> None:
@@ -110,7 +110,7 @@ app.view = viewing.add_views
 
 
 def _as_text(word: str) -> str:
-    """Return an argument as the UTF-8 it is, whatever the locale took its bytes for."""
+    """Return an argument with its bytes read as UTF-8, whatever the locale read them as."""
     try:
         return os.fsencode(word).decode() if not word.isascii() else word
     except UnicodeEncodeError:

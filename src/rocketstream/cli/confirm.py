@@ -33,8 +33,8 @@ def confirm(what: Sequence[str], yes: bool) -> None:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise BadParameter(
-            "this changes something and there is no terminal to ask on; --yes does it; nothing "
-            "was changed"
+            "nothing was changed: there is no terminal to ask on; give --yes to change it "
+            "without being asked"
         )
     sys.stderr.write("Do it? [y/N] ")
     sys.stderr.flush()

@@ -61,7 +61,7 @@ def consume(
     ] = None,
     idle_s: Annotated[
         float | None,
-        Option("--idle", metavar="SECONDS", min=0.1, help="End after so long without a message."),
+        Option("--idle", metavar="SECONDS", min=0.1, help="End after this time without a message."),
     ] = None,
     namesrv: Namesrv = DEFAULT_NAMESRV,
     as_json: JsonLines = False,

@@ -36,7 +36,7 @@ _NEEDED = {
 Port = Annotated[int, Option(min=0, max=65535, help="Port; 0 takes a free one.")]
 Write = Annotated[
     bool,
-    Option("--write", help="Let groups be changed from it; without, it only shows."),
+    Option("--write", help="Let groups be changed from it; without this option it only shows."),
 ]
 Tokens = Annotated[
     Path | None,
@@ -74,7 +74,7 @@ AllowHost = Annotated[
     Option(
         "--allow-host",
         metavar="NAME",
-        help="A name browsers may know it by, besides its address; may be given again.",
+        help="A name by which browsers may open it, besides its address; repeatable.",
     ),
 ]
 Mask = Annotated[
@@ -84,14 +84,14 @@ Mask = Annotated[
         dir_okay=False,
         metavar="FILE",
         envvar="ROCKETSTREAM_MASK",
-        help="Masking rules (TOML): what of a message nobody is to see.",
+        help="Masking rules (TOML): which parts of messages nobody is to see.",
     ),
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What a dashboard was asked to be; see the options of the command."""
+    """How a dashboard is to be served; see the options of the command."""
 
     namesrv: str
     host: str = "127.0.0.1"
@@ -176,11 +176,11 @@ def dashboard(
 def token(
     name: Annotated[str, Argument(metavar="NAME", help="Who the token is for.")],
     tokens: Annotated[
-        Path, Option(dir_okay=False, metavar="FILE", help="The file; made where it is not.")
+        Path, Option(dir_okay=False, metavar="FILE", help="The file; created if there is none.")
     ],
     role: Annotated[
         str,
-        Option(metavar="look|act|export", help="What it allows; several with commas."),
+        Option(metavar="look|act|export", help="What it allows; several separated by commas."),
     ] = "look",
 ) -> None:
     """Make a token, write its hash to the file, and print it: this once.

@@ -255,7 +255,7 @@ def _is_choice(kind: Any) -> bool:
 
 
 def _default(default: Any) -> dict[str, Any]:
-    """Return click's ``default``: none at all where there is none."""
+    """Return click's ``default`` as a keyword, or no keyword for a parameter without a default."""
     if default is _ABSENT:
         return {}
     return {"default": default.value if isinstance(default, enum.Enum) else default}

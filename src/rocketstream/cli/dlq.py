@@ -65,7 +65,11 @@ Cause = Annotated[
 ]
 Where = Annotated[
     str | None,
-    Option("--where", metavar="PLACE", help="Only of what rose there: file, or file:line."),
+    Option(
+        "--where",
+        metavar="PLACE",
+        help="Only letters whose exception was raised there: FILE or FILE:LINE.",
+    ),
 ]
 Group = Annotated[str, Argument(metavar="GROUP", help="The consumer group that gave them up.")]
 
@@ -238,7 +242,7 @@ def redrive(
         bool,
         Option(
             "--to-group",
-            help="Have this group alone consume them again, through its retry topic; other groups "
+            help="Only this group consumes them again, through its retry topic; other groups "
             "of the origin see nothing.",
         ),
     ] = False,
@@ -250,19 +254,20 @@ def redrive(
     tag: LetterTag = None,
     key: LetterKey = None,
     limit: Annotated[
-        int | None, Option("--limit", "-m", min=1, help="At most so many letters.")
+        int | None, Option("--limit", "-m", min=1, help="Send this many letters at most.")
     ] = None,
     rate: Annotated[
         float | None,
-        Option("--rate", metavar="N", help="At most so many messages a second."),
+        Option("--rate", metavar="N", help="Send this many messages a second at most."),
     ] = None,
     progress: Annotated[
         str | None,
         Option(
             "--progress",
             metavar="NAME",
-            help="Group whose offsets keep the place, and that sends what other redrives have sent "
-            "too; one made from the filters when left out.",
+            help="Group whose offsets keep the place of this redrive. With a group of your "
+            "own, letters that other redrives have sent are sent again too. Default: one "
+            "made from the filters.",
         ),
     ] = None,
     mask: Mask = None,

@@ -154,7 +154,7 @@ def _failed(error: Exception) -> int:
 
 
 def _flush() -> None:
-    """Write what is left now, where a failure still has a name and an exit code."""
+    """Flush the output now, while a failure to write it can still be told, with an exit code."""
     if sys.stdout is not None and not sys.stdout.closed:
         sys.stdout.flush()
 

@@ -128,7 +128,7 @@ def print_states(states: Sequence[GroupState], *, named: bool) -> None:
 
 
 def _owned(queues: Sequence[QueueState]) -> str:
-    """Return who the one owner is: told once it fits where a column of it does not."""
+    """Return who owns the queues, if it is one member: a sentence fits where a column does not."""
     owner = next((queue.client_id for queue in queues if queue.client_id), "")
     owned = sum(queue.client_id is not None for queue in queues)
     which = "all queues" if owned == len(queues) else f"{owned} of {plural(len(queues), 'queue')}"
@@ -232,6 +232,6 @@ def _judge(states: Iterable[GroupState], max_: int | None, max_age_ms: int | Non
         say(f"exceeded: {shown(line)}")
     if not exceeded and unknown:
         names = ", ".join(dict.fromkeys(unknown))
-        say(f"error: what the bound is for is not known of {shown(names)}")
+        say(f"error: whether the bound is exceeded is not known for {shown(names)}")
     if exceeded or unknown:
         raise Exit(EXIT_EXCEEDED if exceeded else EXIT_FAILED)

@@ -153,7 +153,7 @@ def _print_running(row: RunningInfoRow, lags: Lags, settings: bool) -> None:
 
 
 def _held(queues: tuple[RunningQueueRow, ...]) -> str:
-    """What is in its memory and not done: where it is stuck, if it is."""
+    """Say what a member holds and has not finished: a member that is stuck is stuck there."""
     holding = [queue for queue in queues if queue.cached]
     if not holding:
         return f"holds no message; owns {plural(len(queues), 'queue')}"

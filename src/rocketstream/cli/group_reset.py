@@ -35,13 +35,13 @@ Force = Annotated[
     bool,
     Option(
         "--force",
-        help="Also where it is refused otherwise: messages that would never be consumed, members "
-        "that cannot be told, a group that moved since it was shown.",
+        help="Do it even where it would be refused: messages that would never be consumed, "
+        "members that cannot be told, a group that moved since it was shown.",
     ),
 ]
 NewGroup = Annotated[
     bool,
-    Option("--new-group", help="No broker knows the group, on purpose: make it."),
+    Option("--new-group", help="Create the group if no broker knows it."),
 ]
 NoWait = Annotated[
     bool, Option("--no-wait", help="Do not wait until connected members have moved.")
@@ -96,7 +96,8 @@ def reset(
             "--queue",
             "-q",
             metavar="[BROKER:]ID",
-            help="Only this queue; may be given several times. Without a broker: on all.",
+            help="Only this queue; repeatable. Without a broker: the queue of this id on "
+            "every broker.",
         ),
     ] = None,
     new_group: NewGroup = False,
@@ -235,7 +236,10 @@ def _finish(
     from rocketstream.admin.changes.resets import WAIT_MS
 
     if plan.is_online and not no_wait and not refused:
-        say("waiting until its members have moved; --no-wait does not, Ctrl-C ends the wait alone")
+        say(
+            "waiting until its members have moved; Ctrl-C ends only the wait, --no-wait "
+            "leaves it out"
+        )
     done = admin.reset_apply(plan, force=force, wait_ms=0 if no_wait else WAIT_MS)
     _show_done(done, as_json_, waited=not (no_wait and plan.is_online))
     if done.differing:

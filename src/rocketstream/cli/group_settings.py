@@ -14,14 +14,14 @@ from rocketstream.cli.output import Column, print_json, print_line, print_table
 from rocketstream.cli.planned import finish, setting_text, split_pair
 
 Group = Annotated[str, Argument(metavar="GROUP", help="The consumer group.")]
-Force = Annotated[bool, Option("--force", help="Also where it is refused otherwise.")]
+Force = Annotated[bool, Option("--force", help="Do it even where it would be refused.")]
 Settings = Annotated[
     list[str],
     Option(
         "--set",
         "-s",
         metavar="NAME=VALUE",
-        help="A setting by RocketMQ's name, `retryMaxTimes=5`; may be given several times.",
+        help="A setting by RocketMQ's name, `retryMaxTimes=5`; repeatable.",
     ),
 ]
 

@@ -149,7 +149,7 @@ def _land(plan: IngestPlan, master: str, config: dict[str, str], as_json: bool) 
 
 
 def _say_continuing(plan: IngestPlan) -> None:
-    """Tell that a table is gone on with."""
+    """Tell the user that the table is continued from its checkpoint."""
     say(f"continuing {plan.target} from its checkpoint (--from is not used)")
 
 
@@ -208,7 +208,7 @@ def _source(
 
 
 def _limit(rows_per_batch: int | None) -> dict[str, str]:
-    """Return the option that bounds a micro-batch, none where this Spark has no such thing."""
+    """Return the option that bounds a micro-batch; empty where this Spark has no such option."""
     from rocketstream.pipelines.installed import limits_batches, spark_version
 
     version = spark_version()

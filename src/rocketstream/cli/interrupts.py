@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing import Any, Final
 
 PATIENCE_S: Final = 1.5
-"""What ends at Ctrl-C may put its things in order so long, such as telling brokers it is gone."""
+"""How long a command may take to end after Ctrl-C, such as to tell brokers that it is gone."""
 INTERRUPTED: Final = 130
 _AGAIN_S: Final = 0.01
 
@@ -48,7 +48,7 @@ def end_at_once() -> None:
 def end_in_order() -> None:
     """Have Ctrl-C raise KeyboardInterrupt in the main thread, once; the next one ends at once.
 
-    What does not end within ``PATIENCE_S`` is ended, a thread that waits for a broker say.
+    What has not ended within ``PATIENCE_S``, such as a thread that waits for a broker, is ended.
     """
     _Now.is_ours = True
     sys.unraisablehook = _raise_again
@@ -61,16 +61,16 @@ def take_your_time() -> None:
 
 
 def do_last(act: Callable[[], None] | None) -> None:
-    """Have something done before a process ends without order: a screen given back, say.
+    """Have ``act`` called if the process is ended at once, such as to give the screen back.
 
     Args:
-        act: what is done, on any thread, possibly amid anything else; None for nothing again.
+        act: called on any thread, whatever else is under way; None to have nothing called.
     """
     _Now.last_act = act
 
 
 def is_ending() -> None:
-    """Somebody else has taken Ctrl-C and is ending in order: bound it, and end at the next one."""
+    """Bound an end in order that other code began at Ctrl-C; the next Ctrl-C ends at once."""
     if _Now.is_ours:
         if _Now.last_act is None:
             end_at_once()

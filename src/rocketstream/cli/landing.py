@@ -28,7 +28,8 @@ Format = Annotated[
     Option(
         "--format",
         metavar="json|variant|csv|avro|protobuf|text",
-        help="What bodies are; json with a schema, protobuf with a descriptor, else text.",
+        help="Format of the bodies. Default: json with a schema, protobuf with a descriptor, "
+        "else text.",
     ),
 ]
 FormatOptions = Annotated[
@@ -42,8 +43,8 @@ Descriptor = Annotated[
     Option(
         "--descriptor",
         metavar="FILE",
-        help="Protobuf descriptor set with the message bodies are, made by "
-        "`protoc --include_imports --descriptor_set_out=FILE`.",
+        help="Protobuf descriptor set that has the message the bodies hold, made by `protoc "
+        "--include_imports --descriptor_set_out=FILE`.",
     ),
 ]
 MessageName = Annotated[
@@ -56,7 +57,11 @@ Sql = Annotated[
 ]
 PartitionBy = Annotated[
     list[str] | None,
-    Option("--partition-by", metavar="COLUMN", help="Directory per value; repeatable."),
+    Option(
+        "--partition-by",
+        metavar="COLUMN",
+        help="Write a directory for each value of this column; repeatable.",
+    ),
 ]
 
 
@@ -119,7 +124,8 @@ DedupKeys = Annotated[
     Option(
         "--dedup-keys",
         metavar="A,B",
-        help="Columns that tell a message sent twice; repeats within the watermark are left out.",
+        help="Columns by which a message sent twice is recognized; repeats within the "
+        "watermark are left out.",
     ),
 ]
 DeadLetters = Annotated[
@@ -131,14 +137,17 @@ DeadLetters = Annotated[
         "table's column `_malformed`.",
     ),
 ]
-Once = Annotated[bool, Option("--once/--continuous", help="Land what is there and end, or go on.")]
+Once = Annotated[
+    bool,
+    Option("--once/--continuous", help="Land what is there and end, or go on with what arrives."),
+]
 RowsPerBatch = Annotated[
     int | None,
     Option(
         "--rows-per-batch",
         min=1,
-        help="Most messages per micro-batch, 200000 unless given; before PySpark 4.2 a micro-batch "
-        "is all there is.",
+        help="Most messages per micro-batch, 200000 unless given; before PySpark 4.2 a "
+        "micro-batch takes all that waits.",
     ),
 ]
 Checkpoint = Annotated[
@@ -229,5 +238,5 @@ def offsets_json(option: str, text: str) -> str | None:
     try:
         json.loads(word)
     except ValueError as error:
-        raise ConfigurationError(f"{option} is no JSON: {error}", value=text) from error
+        raise ConfigurationError(f"{option} is not JSON: {error}", value=text) from error
     return word

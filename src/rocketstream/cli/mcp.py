@@ -43,11 +43,11 @@ def mcp(
             dir_okay=False,
             metavar="FILE",
             envvar="ROCKETSTREAM_MASK",
-            help="Rules of what no agent is to see of messages.",
+            help="Masking rules (TOML): which parts of messages no agent is to see.",
         ),
     ] = None,
     interval: Annotated[
-        float, Option(min=1, metavar="SECONDS", help="Between two sweeps of the cluster.")
+        float, Option(min=1, metavar="SECONDS", help="From one sweep of the cluster to the next.")
     ] = 10.0,
     audit_file: AuditFile = None,
 ) -> None:

@@ -112,7 +112,7 @@ def view(
 def query(
     topic: Topic,
     key: Annotated[str, Argument(metavar="KEY", help="One key of the messages.")],
-    most: Annotated[int, Option("--max", min=1, max=1_000, help="Show that many.")] = 32,
+    most: Annotated[int, Option("--max", min=1, max=1_000, help="Show this many at most.")] = 32,
     mask: Mask = None,
     namesrv: Namesrv = DEFAULT_NAMESRV,
     as_json_: Json = False,
@@ -140,10 +140,20 @@ def query(
 def search(
     topic: Topic,
     msg_id: Annotated[
-        str | None, Option("--id", metavar="ID", help="With this id: looked up.")
+        str | None,
+        Option(
+            "--id",
+            metavar="ID",
+            help="The message with this id; it is looked up, not searched for.",
+        ),
     ] = None,
     key: Annotated[
-        str | None, Option("--key", metavar="KEY", help="With this key: looked up.")
+        str | None,
+        Option(
+            "--key",
+            metavar="KEY",
+            help="Messages with this key; they are looked up, not searched for.",
+        ),
     ] = None,
     since: SinceTime = None,
     until: UntilTime = None,
@@ -163,9 +173,11 @@ def search(
     oldest_first: Annotated[
         bool, Option("--oldest-first", help="The oldest first, not the newest.")
     ] = False,
-    most: Annotated[int, Option("--max", "-m", min=1, max=1_000, help="Show that many.")] = 32,
+    most: Annotated[
+        int, Option("--max", "-m", min=1, max=1_000, help="Show this many at most.")
+    ] = 32,
     examined: Annotated[
-        int, Option("--examine", metavar="N", min=1, help="Look at no more than so many.")
+        int, Option("--examine", metavar="N", min=1, help="Look at this many messages at most.")
     ] = 10_000,
     resume: Annotated[
         str | None,

@@ -25,8 +25,8 @@ Mask = Annotated[
         "--mask",
         metavar="FILE",
         envvar="ROCKETSTREAM_MASK",
-        help="Rules of what is not to be seen, as TOML; where one cannot be applied nothing of the "
-        "body is shown.",
+        help="Masking rules (TOML): which parts of messages are not to be seen. Where a rule "
+        "cannot be applied nothing of the body is shown.",
     ),
 ]
 Format = Annotated[

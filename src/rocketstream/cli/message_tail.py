@@ -45,14 +45,16 @@ def tail(
     grep: Grep = None,
     last: Annotated[
         int,
-        Option("--last", min=0, max=1_000, help="Begin so many before each queue's end."),
+        Option(
+            "--last", min=0, max=1_000, help="Begin this many messages before each queue's end."
+        ),
     ] = 0,
     limit: Annotated[
         int | None, Option("--max", "-m", min=1, help="End after this many messages.")
     ] = None,
     idle_s: Annotated[
         float | None,
-        Option("--idle", metavar="SECONDS", min=0.1, help="End after so long without any."),
+        Option("--idle", metavar="SECONDS", min=0.1, help="End after this time without a message."),
     ] = None,
     format_: Format = None,
     schema: Schema = None,

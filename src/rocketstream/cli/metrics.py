@@ -1,6 +1,6 @@
 """``rocketstream metrics``: figures for Prometheus, printed once or served.
 
-Law: options in; the figures are the watch's.
+Law: options in; ``rocketstream.watch`` has the figures.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ HistoryFile = Annotated[
 AlertsFile = Annotated[
     Path | None,
     Option(
-        "--alerts", metavar="FILE", help="Also tell webhooks of verdicts that change, as it says."
+        "--alerts",
+        metavar="FILE",
+        help="Alerts (TOML): also tell its webhooks of verdicts that change.",
     ),
 ]
 
@@ -70,12 +72,12 @@ def metrics(
 ) -> None:
     """Show metrics in Prometheus' format: rocketmq-exporter's names, a 5.x broker's, and ours.
 
-    Served, they are those of the last sweep: a scrape asks no broker.
+    With --listen they are those of the last sweep: a scrape asks no broker.
     """
     if listen is None:
         for name, given in (("--history", history), ("--alerts", alerts)):
             if given is not None:
-                raise BadParameter(f"{name} needs --listen: one look shows no change")
+                raise BadParameter(f"{name} needs --listen: printing once shows no change")
         _print_once(namesrv, per_queue)
         return
     _serve(namesrv, listen, interval, per_queue, history, alerts, insecure)

@@ -89,7 +89,9 @@ def send(
     delay_level: Annotated[
         int,
         Option(
-            "--delay-level", min=0, help="Deliver later: 1 to as many levels as the broker has, 18."
+            "--delay-level",
+            min=0,
+            help="Deliver after the delay of this level: 1 to the broker's last level, usually 18.",
         ),
     ] = 0,
     count: Annotated[int, Option("--count", min=1, help="Send BODY this many times.")] = 1,
@@ -192,7 +194,7 @@ def _find_queue(producer: Producer, topic: str, text: str) -> MessageQueue:
     if len(found) == 1:
         return found[0]
     there = ", ".join(f"{q.broker_name}:{q.queue_id}" for q in queues)
-    problem = "is on several brokers" if found else "is no queue of the topic"
+    problem = "is on several brokers" if found else "is not a queue of the topic"
     raise BadParameter(f"--queue {text} {problem}; {topic} has {there}")
 
 

@@ -1,4 +1,4 @@
-"""What ``rocketstream serve`` may be told.
+"""The options of ``rocketstream serve``.
 
 Law: declarations; what becomes of them is ``serve``'s.
 """
@@ -78,7 +78,7 @@ TlsKey = Annotated[
         exists=True,
         dir_okay=False,
         metavar="FILE",
-        help="Key of --tls-cert, when it is not in there; its password in "
+        help="Key of --tls-cert, when it is in a file of its own; its password in "
         "ROCKETSTREAM_TLS_KEY_PASSWORD.",
     ),
 ]
@@ -93,7 +93,7 @@ TlsClientCa = Annotated[
         exists=True,
         dir_okay=False,
         metavar="FILE",
-        help="Whom clients' certificates must be signed by; PEM file.",
+        help="Certificates of those who must have signed clients' certificates; PEM file.",
     ),
 ]
 TlsTestCertificate = Annotated[
@@ -151,14 +151,18 @@ TransactionTimeout = Annotated[
 ]
 TransactionCheckInterval = Annotated[
     float,
-    Option(min=0.1, metavar="SECONDS", help="How often producers are asked about them."),
+    Option(
+        min=0.1,
+        metavar="SECONDS",
+        help="How often producers are asked about undecided transactions.",
+    ),
 ]
 OffsetInterval = Annotated[
     float,
     Option(
         min=0.001,
         metavar="SECONDS",
-        help="How long offsets that groups commit wait at most to be written to disk.",
+        help="How long committed offsets wait at most to be written to disk.",
     ),
 ]
 Retention = Annotated[
@@ -195,7 +199,10 @@ Advertise = Annotated[
 ]
 Dashboard = Annotated[
     bool,
-    Option("--dashboard", help="Also serve the dashboard of this cluster, on loopback; see there."),
+    Option(
+        "--dashboard",
+        help="Also serve the dashboard of this cluster, on loopback; see `rocketstream dashboard`.",
+    ),
 ]
 DashboardPort = Annotated[
     int, Option(min=0, max=65535, help="Port of --dashboard; 0 takes a free one.")

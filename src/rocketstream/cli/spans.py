@@ -17,4 +17,4 @@ def parse_span(text: str) -> int:
     """Return a span like ``90s``, ``5m``, ``2h30m``, ``1d`` in ms."""
     if text.strip() and not _SPAN.sub("", text).strip():
         return sum(int(count) * _UNITS_MS[unit] for count, unit in _SPAN.findall(text))
-    raise BadParameter(f"{text!r} is no span of time; give one like 500ms, 90s, 5m, 2h, 1d")
+    raise BadParameter(f"{text!r} is not a span of time; give one like 500ms, 90s, 5m, 2h, 1d")

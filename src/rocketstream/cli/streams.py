@@ -50,7 +50,7 @@ def _text(stream: io.BufferedReader | io.BufferedWriter) -> io.TextIOWrapper:
 
 
 def give_up_unwritten() -> None:
-    """Drop what cannot be written to stdout, which is told by now: Python would tell it once more.
+    """Drop what cannot be written to stdout; that was told, and Python would tell it again.
 
     What is shown of a failure is said where it happens; at its end the interpreter tries again,
     complains in its own words and changes the exit code.

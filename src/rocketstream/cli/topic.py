@@ -38,7 +38,7 @@ Attributes = Annotated[
         help="An attribute of 5.x, `message.type=FIFO`; `NAME=` removes one.",
     ),
 ]
-Force = Annotated[bool, Option("--force", help="Also where it is refused otherwise.")]
+Force = Annotated[bool, Option("--force", help="Do it even where it would be refused.")]
 _PERMISSIONS = {"rw": 6, "r": 4, "w": 2}
 
 

@@ -28,11 +28,11 @@ def export(
     file: Annotated[str, Argument(metavar="FILE", help="Where to write it; `-` prints it.")],
     topics: Annotated[
         list[str],
-        Option("--topic", "-t", metavar="TOPIC", help="Only this; may be repeated."),
+        Option("--topic", "-t", metavar="TOPIC", help="Only this one; repeatable."),
     ] = [],  # noqa: B006 - click reads it, nobody changes it
     groups: Annotated[
         list[str],
-        Option("--group", "-g", metavar="GROUP", help="Only this; may be repeated."),
+        Option("--group", "-g", metavar="GROUP", help="Only this one; repeatable."),
     ] = [],  # noqa: B006 - click reads it, nobody changes it
     namesrv: Namesrv = DEFAULT_NAMESRV,
 ) -> None:
@@ -77,12 +77,12 @@ def import_(
         Option(
             "--broker",
             metavar="FILE=CLUSTER",
-            help="A broker of the file stands for one of the cluster; may be repeated.",
+            help="Which broker of the cluster a broker of the file stands for; repeatable.",
         ),
     ] = [],  # noqa: B006 - click reads it, nobody changes it
     dry_run: DryRun = False,
     yes: Yes = False,
-    force: Annotated[bool, Option("--force", help="Also where it is refused.")] = False,
+    force: Annotated[bool, Option("--force", help="Do it even where it would be refused.")] = False,
     audit_file: AuditFile = None,
     namesrv: Namesrv = DEFAULT_NAMESRV,
     as_json_: Json = False,
