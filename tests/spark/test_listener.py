@@ -64,7 +64,7 @@ def test_a_listener_is_told_of_each_batch_and_of_warnings(
     assert sum(record.bytes or 0 for record in records) == 11 * 3
     assert all(record.age_ms is not None and record.rows_per_second for record in records)
     (warning,) = [text for record in later for text in record.warnings]
-    assert "in the checkpoint, but not" in warning
+    assert "these queues of the checkpoint" in warning
     assert repr(left) in warning
     assert f"landing: {warning}" in [record.getMessage() for record in caplog.records]
     assert len(lines) == 3

@@ -330,7 +330,7 @@ def test_a_queue_taken_away_with_unread_rows_is_a_loss(
     ("options", "text"),
     [
         ({"endingOffsets": "latest"}, "'endingOffsets' is for batch reads"),
-        ({"startingOffsets": '{"other":{"b":{"0":1}}}'}, "queues of what is read"),
+        ({"startingOffsets": '{"other":{"b":{"0":1}}}'}, "only for queues that are read"),
         ({"startingOffsets": '{"TOPIC":{"broker-a":{"7":1}}}'}, "queues that do not exist"),
     ],
 )

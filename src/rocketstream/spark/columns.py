@@ -103,7 +103,7 @@ def choose(fields: Sequence[tuple[str, str] | Wish]) -> tuple[Column, ...]:
         elif name == ERROR and not wish.nullable:
             wrong.append(f"{label!r} is null where a record was decoded, so it cannot be NOT NULL")
         elif any(name == column.name for column in chosen):
-            wrong.append(f"{label!r} is named twice")
+            wrong.append(f"{label!r} is given twice")
         else:
             chosen.append(Column(name, label, wish.nullable, wish.values_nullable))
     if wrong or not chosen:

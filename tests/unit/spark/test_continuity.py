@@ -423,7 +423,12 @@ def test_a_topic_taken_out_of_the_options_is_left_where_it_is(
         again.table[A][1] = 120
         again.latest(further)
     assert further.ends == {A: 110, B: 50, other: 40}
-    assert caplog.text.count("not among what the options say to read (T), are topic 'U'") == 1
+    assert (
+        caplog.text.count(
+            "no longer select (they select T) these queues of the checkpoint: topic 'U'"
+        )
+        == 1
+    )
     assert again.source.ranges(end, logged) == [QueueRange(other, 0, 40)]
 
 

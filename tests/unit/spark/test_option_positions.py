@@ -57,7 +57,7 @@ def test_a_pattern_matches_whole_names() -> None:
         ({"assign": '{"A":[0]}'}, "give queues as"),
         (
             {"assign": '{"A":{"b":[0]}}', "startingOffsets": '{"A":{"b":{"1":5}}}'},
-            "for queues of what is read",
+            "only for queues that are read",
         ),
     ],
 )

@@ -114,7 +114,7 @@ def test_an_expression_that_is_wrong_is_named_with_its_option() -> None:
         ({"startingOffsets": '{"T":{"b":{"0":true}}}'}, "-2 earliest"),
         ({"startingOffsets": '{"T":{"b":{"x":1}}}'}, "-2 earliest"),
         ({"startingOffsets": '{"T":{"b":[1]}}'}, "-2 earliest"),
-        ({"startingOffsets": '{"T2":{"b":{"0":1}}}'}, r"queues of what is read \(T\)"),
+        ({"startingOffsets": '{"T2":{"b":{"0":1}}}'}, r"only for queues that are read \(T\)"),
     ],
 )
 def test_a_mistake_is_named_with_what_is_accepted(given: dict[str, str], text: str) -> None:
@@ -262,7 +262,7 @@ def test_all_mistakes_of_a_schema_are_named_at_once() -> None:
     with pytest.raises(ConfigurationError) as caught:
         choose([("value", "string"), ("body", "string"), ("tags", "string"), ("TAGS", "string")])
     text = str(caught.value)
-    assert "no column 'value'; 'body' is binary, not string; 'TAGS' is named twice" in text
+    assert "no column 'value'; 'body' is binary, not string; 'TAGS' is given twice" in text
     assert "properties map<string,string>" in text
     with pytest.raises(ConfigurationError, match="no column at all"):
         choose([])

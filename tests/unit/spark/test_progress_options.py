@@ -80,7 +80,7 @@ def test_a_schema_chooses_columns_in_any_order_and_case() -> None:
     [
         (("lagg", "bigint", True), "no column 'lagg'"),
         (("lag", "int", True), "'lag' is bigint, not int"),
-        (("lag", "bigint", False), "'lag' may be null"),
+        (("lag", "bigint", False), "'lag' cannot be NOT NULL"),
     ],
 )
 def test_a_schema_that_is_not_ours_is_refused(field: tuple[str, str, bool], said: str) -> None:

@@ -319,7 +319,7 @@ def test_an_empty_topic_gives_no_plan(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "kind", "text"),
     [
-        ({"storePath": "/nowhere"}, ConfigurationError, "'/nowhere', which is no directory"),
+        ({"storePath": "/nowhere"}, ConfigurationError, "'/nowhere', which is not a directory"),
         ({"storePath": "s3a://b/s"}, ConfigurationError, "path of a directory"),
         ({"topic": "T9"}, ConfigurationError, "holds no topic 'T9'; it holds T1, T2"),
         ({"nameServer": "h:1"}, ConfigurationError, "'nameServer' is for reading through brokers"),
@@ -344,7 +344,7 @@ def test_a_directory_that_is_no_store_is_told_from_a_kind_not_read(tmp_path: Pat
     with pytest.raises(ConfigurationError, match="holds some but no 'consumequeue'"):
         ranges_of(tmp_path)
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigurationError, match="/file', which is no directory here"):
+    with pytest.raises(ConfigurationError, match="/file', which is not a directory here"):
         ranges_of(tmp_path / "file")
     (tmp_path / "consumequeue_rocksdb").mkdir()
     with pytest.raises(NotSupportedError, match="RocksDB"):

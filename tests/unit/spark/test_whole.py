@@ -57,9 +57,9 @@ def test_gaps_are_normal_where_nobody_asks(way: str) -> None:
     ("stray", "text"),
     [
         (record(9), r"asked from offset 10, answered offset 9"),
-        (record(10, queue_id=4), r"answered a message of queue 4"),
-        (record(10, topic=b"T2"), r"answered a message of topic 'T2'"),
-        (record(10, topic=b"T10"), r"answered a message of topic 'T10'"),
+        (record(10, queue_id=4), r"answered with a message of queue 4"),
+        (record(10, topic=b"T2"), r"answered with a message of topic 'T2'"),
+        (record(10, topic=b"T10"), r"answered with a message of topic 'T10'"),
     ],
 )
 def test_a_row_of_another_place_is_refused(way: str, stray: bytes, text: str) -> None:

@@ -113,8 +113,8 @@ def inner_batch(queue: MessageQueue, offset: int) -> NotSupportedError:
     """Return the error for a batch stored as one record without a description of its form."""
     return NotSupportedError(
         f"the record at offset {offset} of {described(queue)} is marked as a batch stored as one "
-        "(sysFlag 0x80), but not as one its reader takes apart (0x40), so what is in it is not "
-        "known",
+        "(sysFlag 0x80), but not as one its reader takes apart (0x40), so it cannot be taken "
+        "apart",
         queue=tuple(queue),
         offset=offset,
     )
@@ -166,8 +166,8 @@ def _place(layout: Layout, pieces: Sequence[Piece], which: Array) -> tuple[Messa
 
 def _stranger(queue: MessageQueue, offset: int, what: str) -> RemoteProtocolError:
     return RemoteProtocolError(
-        f"a pull of {described(queue)}, was answered a message of {what} at offset {offset}; the "
-        "broker's queue files are damaged, or what answers is no RocketMQ broker",
+        f"a pull of {described(queue)} was answered with a message of {what} at offset {offset}; "
+        "the broker's queue files are damaged, or the peer is not a RocketMQ broker",
         queue=tuple(queue),
         offset=offset,
     )

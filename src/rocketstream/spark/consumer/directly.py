@@ -54,7 +54,7 @@ def _hanging(options: ConsumeOptions) -> ConsumeMessageDirectlyResult:
     return ConsumeMessageDirectlyResult(
         order=options.orderly,
         consume_result="CR_THROW_EXCEPTION",
-        remark=f"the listener took longer than consumeTimeout "
-        f"({options.timeout_ms / _MS_PER_MINUTE:g} min) and is left behind",
+        remark="the listener took longer than consumeTimeout "
+        f"({options.timeout_ms / _MS_PER_MINUTE:g} min) and still runs",
         spent_time_mills=int(options.timeout_ms),
     )

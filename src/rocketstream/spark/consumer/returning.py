@@ -180,7 +180,9 @@ class SendBack:
             }
             stored.properties.update(told)
         except RocketMQError as error:
-            logger.info("%s goes back without its cause: %s", message.msg_id, error)
+            logger.info(
+                "%s is sent back without the cause of its failure: %s", message.msg_id, error
+            )
             return None
         stored.topic, stored.broker_name = message.topic, message.broker_name
         stored.reconsume_times = message.reconsume_times

@@ -125,8 +125,8 @@ class Continuity:
         if left_out:
             self._left_out.update(left_out)
             logger.warning(
-                "in the checkpoint, but not among what the options say to read (%s), are %s: "
-                "nothing more of them is read, and they keep their places",
+                "the options no longer select (they select %s) these queues of the checkpoint: "
+                "%s; they are read no further, and their offsets are kept",
                 choice.text,
                 "; ".join(map(described, left_out)),
             )
@@ -237,7 +237,7 @@ class Continuity:
             if mark == start.marks[queue]:
                 del self._restarts[queue]
                 logger.warning(
-                    "%s holds the last row read again: it is read on from offset %s",
+                    "%s has the last row read once more: reading goes on from offset %s",
                     described(queue),
                     start.ends[queue],
                 )

@@ -51,8 +51,8 @@ def known(given: Mapping[str, str], accepted: Sequence[str]) -> dict[str, str]:
         elif lower in PATH_OPTIONS:
             if value.strip():
                 raise ConfigurationError(
-                    f"a path is given, {value!r}, but this is no format of files: say what is "
-                    f"meant by an option. Accepted: {', '.join(accepted)}",
+                    f"a path is given, {value!r}, but this format reads no files: give options "
+                    f"instead. Accepted: {', '.join(accepted)}",
                     option=key,
                 )
         elif lower not in IGNORED_OPTIONS and not lower.startswith("spark."):

@@ -196,7 +196,7 @@ def _table(
         if asked and broker is not None and queue_id is not None:
             asked = topics.wants(MessageQueue(topic, broker, queue_id))
         if not asked:
-            raise bad(name, text, f"values for queues of what is read ({topics.text}) alone")
+            raise bad(name, text, f"values only for queues that are read ({topics.text})")
     return QueueTable(values)
 
 

@@ -73,7 +73,7 @@ def choose(columns: Mapping[str, str], fields: Sequence[tuple[str, str, bool]]) 
         elif kind != columns[name]:
             wrong.append(f"{label!r} is {columns[name]}, not {kind}")
         elif not nullable:
-            wrong.append(f"{label!r} may be null: what is not known is")
+            wrong.append(f"{label!r} cannot be NOT NULL: it is null where the value is not known")
         else:
             chosen.append((label, name))
     if wrong or not chosen:

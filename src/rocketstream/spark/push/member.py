@@ -156,8 +156,9 @@ class SparkMember:
         if read and retry not in read and not self._warned:
             self._warned = True
             logger.warning(
-                "the query of group %s does not read topic %s: what the listener fails is stored "
-                "there, and nobody consumes it again. Let the stream read it besides its topics",
+                "the query of group %s does not read topic %s: messages the listener fails are "
+                "stored there, and nobody consumes them again. Let the stream read that topic "
+                "besides its own",
                 self.group, retry,
             )  # fmt: skip
         news = read - set(self.subscribed_topics())
@@ -224,8 +225,9 @@ class SparkMember:
     async def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
         """Answer that the checkpoint decides."""
         logger.warning(
-            "somebody asks to reset group %s, topic %s: a query goes on where its checkpoint is. "
-            "Shut it down, reset the group, and start it on a new checkpoint directory",
+            "a reset of group %s, topic %s is asked for, but a query goes on where its "
+            "checkpoint is. Shut it down, reset the group, and start it on a new checkpoint "
+            "directory",
             self.group, topic,
         )  # fmt: skip
 

@@ -144,7 +144,7 @@ class SparkPushConsumer(StaysHere, WithBlock):
             ConfigurationError: the listener is not such a callable.
             ClientStateError: the consumer was started already.
         """
-        self._check_not_started("the listener is set")
+        self._check_not_started("the listener can be set only before start()")
         self._orderly = listener_of(listener, orderly=orderly).is_orderly
         self._listener = listener
 
@@ -166,7 +166,7 @@ class SparkPushConsumer(StaysHere, WithBlock):
             SubscriptionError: the expression has no tag, or the condition does not compile.
             ClientStateError: the consumer was started already.
         """
-        self._check_not_started("topics are subscribed")
+        self._check_not_started("topics can be subscribed only before start()")
         check_topic(topic)
         given = MessageSelector.of(expression)
         now_ms = self._clock.now_ms()
@@ -175,7 +175,7 @@ class SparkPushConsumer(StaysHere, WithBlock):
 
     def unsubscribe(self, topic: str) -> None:
         """Remove a subscription; call it before ``start``."""
-        self._check_not_started("topics are unsubscribed")
+        self._check_not_started("topics can be unsubscribed only before start()")
         self._subscriptions.pop(topic, None)
 
     # --- life -------------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ class SparkPushConsumer(StaysHere, WithBlock):
         if self._is_started_again():
             return
         with self._lock:
-            self._check_not_started("a consumer is started once,")
+            self._check_not_started("a consumer can be started only once")
             if self._listener is None:
                 raise ConfigurationError(f"{NO_LISTENER} (Java: messageListener is null)")
             if not self._subscriptions:
@@ -404,9 +404,7 @@ class SparkPushConsumer(StaysHere, WithBlock):
 
     def _check_not_started(self, what: str) -> None:
         if self.state is not ServiceState.CREATE_JUST:
-            raise ClientStateError(
-                f"{what} before start(); this consumer is {self.state.value}, create a new one"
-            )
+            raise ClientStateError(f"{what}; this consumer is {self.state.value}, create a new one")
 
     def _check_running(self) -> None:
         if self.state is not ServiceState.RUNNING:

@@ -40,7 +40,7 @@ def checked_settings(group: str, given: Mapping[str, Any]) -> PushConsumerSettin
                 "has no meaning on Spark, which paces and divides the reading itself (option "
                 "max_offsets_per_trigger)"
                 if name in every
-                else "is no setting"
+                else "is not a setting"
             )
             raise ConfigurationError(
                 f"{name!r} {why}; settings are {', '.join(sorted(_SETTINGS))}", setting=name

@@ -158,7 +158,7 @@ def _major(program: str) -> int:
     found = re.search(r'version "(\d+)(?:\.(\d+))?', said)
     if found is None:
         raise _UnfitError(
-            f"{program} -version says {' '.join(said.split())[:200]!r}, no Java version"
+            f"{program} -version says {' '.join(said.split())[:200]!r}, which is not a Java version"
         )
     major = int(found[1])
     # Java 8 called itself 1.8.

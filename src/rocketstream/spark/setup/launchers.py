@@ -53,7 +53,7 @@ def launcher(
         script = place / name / "bin" / program
         try:
             if not fits(place):
-                raise OSError(f"{place} is no fitting name")
+                raise OSError(f"{place} is not a name that can be used")
             place.mkdir(mode=0o755, parents=True, exist_ok=True)
             if place.stat().st_uid not in (os.getuid(), 0):
                 raise PermissionError(f"{place} belongs to another user")

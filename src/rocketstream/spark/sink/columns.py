@@ -53,7 +53,7 @@ def choose(fields: Sequence[tuple[str, str]], topic: str | None) -> dict[str, in
         elif _plain(kind) not in COLUMNS[name]:
             wrong.append(f"{label!r} is {' or '.join(COLUMNS[name])}, not {kind}")
         elif name in found:
-            wrong.append(f"{label!r} is there twice")
+            wrong.append(f"{label!r} is given twice")
         else:
             found[name] = place
     wrong += _missing(found, {_BY_LOWER_NAME.get(label.lower()) for label, _ in fields}, topic)

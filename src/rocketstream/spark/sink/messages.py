@@ -225,8 +225,8 @@ class _Columns:
         if marks.any():
             row = int(marks.argmax())
             raise MessageInvalidError(
-                f"row {self._first + row} of partition {self._partition} is no message: {why}. "
-                f"None of the {len(self._batch)} rows that came with it was sent"
+                f"row {self._first + row} of partition {self._partition} cannot be a message: "
+                f"{why}. None of the {len(self._batch)} rows that came with it was sent"
             )
 
     def texts(self, name: str) -> Any:

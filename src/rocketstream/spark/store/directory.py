@@ -115,8 +115,8 @@ def _ids_of(directory: Path) -> list[int]:
 def _refuse_directory(root: Path) -> None:
     if not root.is_dir():
         raise ConfigurationError(
-            f"option 'storePath' is {str(root)!r}, which is no directory here; give the broker's "
-            "storePathRootDir, under the same path on driver and executors",
+            f"option 'storePath' is {str(root)!r}, which is not a directory here; give the "
+            "broker's storePathRootDir, under the same path on driver and executors",
             option="storePath",
         )
     if any(root.glob("*rocksdb*")):

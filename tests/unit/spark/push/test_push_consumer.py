@@ -52,7 +52,7 @@ def test_settings_have_the_push_consumers_names_and_defaults() -> None:
         ({"message_model": MessageModel.BROADCASTING}, "has no meaning on Spark"),
         (
             {"batch_size": 5},
-            "is no setting; settings are await_termination_ms",
+            "is not a setting; settings are await_termination_ms",
         ),
         (
             {"consume_message_batch_max_size": 0},

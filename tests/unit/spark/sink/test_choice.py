@@ -79,7 +79,7 @@ def test_option_topic_wins_over_the_column() -> None:
         ([("value", "binary")], "T", ["no column 'value'", "column 'body' is missing"]),
         ([("body", "int")], "T", ["'body' is binary or string, not int"]),
         ([("body", "binary"), ("keys", "array<int>")], "T", ["'keys' is string or array<string>"]),
-        ([("body", "binary"), ("BODY", "binary")], "T", ["'BODY' is there twice"]),
+        ([("body", "binary"), ("BODY", "binary")], "T", ["'BODY' is given twice"]),
         ([("body", "binary")], None, ["neither option 'topic' nor a column 'topic'"]),
         ([("body", "binary"), ("topic", "int")], "T", ["'topic' is string, not int"]),
         ([("body", "binary"), ("brokerName", "string")], "T", ["'brokerName' needs 'queueId'"]),

@@ -202,7 +202,8 @@ def test_reserved_names_are_refused_or_left_out() -> None:
     }
     with pytest.raises(
         MessageInvalidError,
-        match=r"row 1 of partition 2 is no message: properties has the reserved name 'UNIQ_KEY'.*"
+        match=r"row 1 of partition 2 cannot be a message: properties has the reserved name "
+        r"'UNIQ_KEY'.*"
         r"reservedProperties=drop.*None of the 3 rows",
     ):
         block_of(columns)
@@ -214,7 +215,7 @@ def test_reserved_names_are_refused_or_left_out() -> None:
 @pytest.mark.parametrize(
     ("columns", "text"),
     [
-        ({"body": ([b"a", None],)}, "row 1 of partition 2 is no message: body is null"),
+        ({"body": ([b"a", None],)}, "row 1 of partition 2 cannot be a message: body is null"),
         ({"body": ([b"a", b""],)}, "row 1 .* body is empty"),
         ({"body": ([b"a", b"x" * 1_001],)}, r"row 1 .* larger than 1000 bytes \(option maxMessa"),
         ({"body": ([b"a"],), "topic": ([None], pa.string())}, "topic is null or empty"),
