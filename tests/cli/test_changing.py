@@ -91,4 +91,4 @@ def test_cluster_is_exported_and_imported(quick: Quick, topic: str, tmp_path: Pa
     assert "1 of 1 step read back" in quick("import", file, "--yes").worked().out
     assert "is so already" in quick("import", file).worked().out
     assert "it takes FILE=CLUSTER" in quick("import", file, "--broker", "x").failed(2)
-    assert "is no export" in quick("import", __file__, "--yes").failed()
+    assert "is not an export" in quick("import", __file__, "--yes").failed()

@@ -82,7 +82,7 @@ def test_reset_is_taken_back_by_its_undo_file(quick: Quick, names: Names) -> Non
     assert "had passed before the reset" in " ".join(shown.split())
     quick("group", "undo", undo, "--yes").worked()
     assert committed(quick, names) == 4
-    assert "is no undo file" in quick("group", "undo", __file__, "--yes").failed()
+    assert "is not an undo file" in quick("group", "undo", __file__, "--yes").failed()
 
 
 def test_changes_are_written_down(quick: Quick, names: Names, tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_members_are_shown_with_their_subscriptions(
     shown = quick("group", "members", names.group, "--json").worked().json
     assert shown["members"][0]["clientId"] == "client-1"
     assert shown["subscriptions"][0]["topic"] == names.topic
-    assert "nobody is connected" in quick("group", "members", "nobody").failed()
+    assert "no member of consumer group" in quick("group", "members", "nobody").failed()
 
 
 def test_running_info_is_shown(quick: Quick, names: Names, member: Peer, namesrv: str) -> None:

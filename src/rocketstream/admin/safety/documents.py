@@ -19,7 +19,7 @@ class DocumentKind:
     """The expected kind of a document.
 
     Attributes:
-        called: the kind in words, as in "no undo file".
+        called: the kind in words, as in "not an undo file".
         format: the value of its field ``format``.
         version: the version that this release reads.
         bytes_max: the largest size accepted.

@@ -166,7 +166,7 @@ class UpkeepHandlers:
         offset = decode_offset_msg_id(header.msg_id or "")[2]
         stored = self._transactions.read(offset)
         if stored is None or not {PROPERTY_PGROUP, PROPERTY_REAL_TOPIC} <= set(stored.properties):
-            text = f"{NOT_RESUMED} {header.msg_id} is no half message"
+            text = f"{NOT_RESUMED} {header.msg_id} is not a half message"
             raise refusal(ResponseCode.SYSTEM_ERROR, text)
         try:
             self._transactions.resume(stored)
