@@ -124,8 +124,8 @@ def test_brokers_are_matched_by_name_by_hand_or_as_the_only_ones() -> None:
 @pytest.mark.parametrize(
     ("value", "why"),
     [
-        ([], "no export"),
-        ({"format": "rocketstream-undo"}, "no export"),
+        ([], "not an export"),
+        ({"format": "rocketstream-undo"}, "not an export"),
         ({"format": "rocketstream-export", "version": 2}, "of version 2; this release reads"),
         ({"format": "rocketstream-export", "version": 1, "topics": [{}]}, "damaged: KeyError"),
     ],
