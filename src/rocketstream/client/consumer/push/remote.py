@@ -113,7 +113,7 @@ class PushRemote:
                 logger.warning("offset of %s could not be reset to %d: %s", mq, offset, error)
                 continue
             if done:
-                logger.info("group %s goes on at %d in %s, as told", consumer.group, offset, mq)
+                logger.info("group %s is reset to offset %d in %s", consumer.group, offset, mq)
         consumer.instance.rebalance_soon()
 
     def consumer_status(self, topic: str) -> dict[MessageQueue, int]:
