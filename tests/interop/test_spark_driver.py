@@ -12,8 +12,8 @@ from rocketstream.spark import worker
 from rocketstream.spark.columns import ALL_COLUMNS
 from rocketstream.spark.driver.batch import batch_ranges
 from rocketstream.spark.driver.cluster import Cluster
+from rocketstream.spark.driver.held_pulls import HeldPulls
 from rocketstream.spark.driver.streaming import StreamSource
-from rocketstream.spark.driver.watch import Watch
 from rocketstream.spark.executor.rows import read_rows
 from rocketstream.spark.options import Mode, read_options
 from rocketstream.spark.scan import PartitionPlan, new_scan
@@ -47,18 +47,18 @@ def test_a_broker_holds_pulls_and_answers_when_a_message_comes(
     apache_cluster: ApacheCluster, drive: Drive
 ) -> None:
     """An idle stream listens instead of asking; silence is silence."""
-    topic = apache_cluster.create_topic(apache_cluster.unique("watch"), queues=2)
+    topic = apache_cluster.create_topic(apache_cluster.unique("held"), queues=2)
     cluster = drive(topic=topic, startingOffsets="earliest")
     options = cluster._options
-    watch = Watch(options, cluster)
+    held_pulls = HeldPulls(options, cluster)
     ends = cluster.max_offsets(cluster.queues())
-    assert not watch.news(ends, 1_500)
-    assert len(watch._held) == 2, "answered instead of held"
-    source = StreamSource(options, cluster, watch=watch)
+    assert not held_pulls.news(ends, 1_500)
+    assert len(held_pulls._held) == 2, "answered instead of held"
+    source = StreamSource(options, cluster, held_pulls=held_pulls)
     start = source.initial()
     assert source.latest(start, False) is start
     send_many(apache_cluster.namesrv_addr, topic, 1)
-    assert watch.news(ends, LONG_MS)
+    assert held_pulls.news(ends, LONG_MS)
     wait_until(lambda: source.latest(start, False) is not start, "the message in an offset")
     source.stop()
 

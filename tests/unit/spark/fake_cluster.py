@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable, Mapping
 
 from rocketstream.model import MessageQueue
 from rocketstream.spark.driver.cluster import Cluster
+from rocketstream.spark.driver.held_pulls import HeldPulls
 from rocketstream.spark.driver.offsets import Mark, StreamOffset
 from rocketstream.spark.driver.streaming import StreamSource
-from rocketstream.spark.driver.watch import Watch
 from rocketstream.spark.options import read_options
 from rocketstream.spark.patience import Patience
 from rocketstream.testing.clock import ManualClock
@@ -23,7 +23,7 @@ def pause(patience: Patience) -> None:
     clock.advance(500)
 
 
-class FakeWatch(Watch):
+class FakeHeldPulls(HeldPulls):
     """Hears at once of what is new in the dictionaries; silence takes the time it is given."""
 
     def __init__(self, cluster: FakeCluster) -> None:
@@ -62,8 +62,8 @@ class FakeCluster(Cluster):
         given = {"nameServer": "h:1", "topic": "T", "startingOffsets": "earliest"} | options
         self._options = read_options(given, "stream")
         self._clock = self.clock
-        self.watch = FakeWatch(self)
-        self.source = StreamSource(self._options, self, self.clock, self.watch)
+        self.held_pulls = FakeHeldPulls(self)
+        self.source = StreamSource(self._options, self, self.clock, self.held_pulls)
 
     def queues(self, *, refresh: bool = False, held: Collection[str] = ()) -> list[MessageQueue]:
         return sorted(self.table)

@@ -210,7 +210,7 @@ def test_an_idle_stream_waits_inside_and_sees_news_at_once() -> None:
         cluster.table[A][1] += 1
         return True
 
-    cluster.watch.news = arrives  # type: ignore[method-assign]
+    cluster.held_pulls.news = arrives  # type: ignore[method-assign]
     assert cluster.source.latest(end, False).ends[A] == 101
 
 
@@ -236,12 +236,12 @@ def test_a_queue_that_appears_ends_the_quiet() -> None:
     assert seen[-1].ends == {A: 100, B: 50, C: 3}
 
 
-def test_what_is_new_counts_although_the_watch_hears_nothing() -> None:
+def test_what_is_new_counts_although_the_held_pulls_hear_nothing() -> None:
     """It is a hint: a broker that holds no pulls delays, and loses nothing."""
     cluster = FakeCluster()
     end = cluster.start()
     cluster.latest(end)
-    cluster.watch.news = lambda ends, timeout_ms: False  # type: ignore[method-assign]
+    cluster.held_pulls.news = lambda ends, timeout_ms: False  # type: ignore[method-assign]
     cluster.table[A][1] = 101
     assert [cluster.latest(end).ends[A] for _ in range(30)][-1] == 101
 

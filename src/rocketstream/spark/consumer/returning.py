@@ -68,7 +68,7 @@ class SendBack:
         self._options = options
         self._clock = clock
         self._client: BlockingAdminClient | None = None
-        self._turn = itertools.count()
+        self._rotation = itertools.count()
 
     def close(self) -> None:
         """Close the connections this object has made."""
@@ -238,7 +238,7 @@ class SendBack:
         except (TransportError, BrokerError, RouteNotFoundError) as error:
             return error
         tried: set[str] = set()
-        start = next(self._turn)
+        start = next(self._rotation)
         for step in range(len(queues)):
             queue = queues[(start + step) % len(queues)]
             if queue.broker_name in tried:

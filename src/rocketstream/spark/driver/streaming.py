@@ -16,11 +16,11 @@ from rocketstream.model import MessageQueue
 from rocketstream.spark.driver.admission import Admission
 from rocketstream.spark.driver.cluster import Cluster
 from rocketstream.spark.driver.continuity import Continuity, topics_of
+from rocketstream.spark.driver.held_pulls import HeldPulls
 from rocketstream.spark.driver.offsets import Mark, StreamOffset, following, ranges_between
 from rocketstream.spark.driver.queue_ends import QueueEnds
 from rocketstream.spark.driver.reporting import Reporter, check_group
 from rocketstream.spark.driver.resolving import Resolver
-from rocketstream.spark.driver.watch import Watch
 from rocketstream.spark.options import ReadOptions
 from rocketstream.spark.scan import QueueRange
 
@@ -45,7 +45,7 @@ class StreamSource:
         options: the options of the stream.
         cluster: the cluster to ask; also kept as attribute.
         clock: measures ages and waits.
-        watch: reports new messages while the stream is idle; None for one of its own.
+        held_pulls: reports new messages while the stream is idle; None for one of its own.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class StreamSource:
         options: ReadOptions,
         cluster: Cluster,
         clock: Clock = SYSTEM_CLOCK,
-        watch: Watch | None = None,
+        held_pulls: HeldPulls | None = None,
     ) -> None:
         self._options = options
         self.cluster = cluster
@@ -68,7 +68,7 @@ class StreamSource:
         self._reporter = Reporter(options, cluster, clock)
         self._idle_at = float("-inf")
         self._quiet_since: StreamOffset | None = None
-        self._watch = watch or Watch(options, cluster, clock)
+        self._held_pulls = held_pulls or HeldPulls(options, cluster, clock)
         self._stopped = threading.Event()
 
     # --- what Spark asks --------------------------------------------------------------------------
@@ -150,7 +150,7 @@ class StreamSource:
     def stop(self) -> None:
         """Stop waiting and close the connections."""
         self._stopped.set()
-        self._watch.close()
+        self._held_pulls.close()
         self.cluster.close()
 
     def _claim(self, start: StreamOffset) -> None:
@@ -211,10 +211,10 @@ class StreamSource:
         wait_ms = IDLE_WAIT_MS if lately and not self._stopped.is_set() else 0
         if self._admission.holds_back:
             # Each message would count as news, and none could go into a batch yet.
-            self._watch.rest(wait_ms)
+            self._held_pulls.rest(wait_ms)
             return start
         for _ in range(_LOOKS_MAX):
-            if not self._watch.news(self._ends.last, wait_ms):
+            if not self._held_pulls.news(self._ends.last, wait_ms):
                 return start
             self._ends.forget_ends()
             end = self._next(start, limited)

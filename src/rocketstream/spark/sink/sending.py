@@ -102,7 +102,7 @@ class Sender:
         self._pool = connections
         self._routes = routes
         self._clock = clock
-        self._turn = itertools.count(first_queue)
+        self._rotation = itertools.count(first_queue)
         self._connections: dict[str, tuple[BlockingConnection, ExitStack]] = {}
         self._flying: dict[tuple[str, int], _Flight] = {}
         self._messages_flying = 0
@@ -251,7 +251,7 @@ class Sender:
             return parcel.queue
         topic = parcel.prepared.topic
         queues = self._healthy(topic) or self._routes.queues(topic)
-        return choose_queue(queues, lambda: next(self._turn), parcel.last_broker)
+        return choose_queue(queues, lambda: next(self._rotation), parcel.last_broker)
 
     def _healthy(self, topic: str) -> Sequence[MessageQueue]:
         """Return a topic's queues at brokers that did not fail lately."""

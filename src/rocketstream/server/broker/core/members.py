@@ -134,7 +134,7 @@ class ProducerMembers:
     def __init__(self) -> None:
         self._groups: dict[str, dict[Hashable, Member]] = {}
         self._clients: dict[str, Hashable] = {}
-        self._turn = 0
+        self._rotation = 0
 
     def register(self, group: str, member: Member) -> None:
         """Take a heartbeat."""
@@ -180,8 +180,8 @@ class ProducerMembers:
         channels = [channel for channel in self._groups.get(group, {}) if is_usable(channel)]
         if not channels:
             return None
-        self._turn += 1
-        return channels[self._turn % len(channels)]
+        self._rotation += 1
+        return channels[self._rotation % len(channels)]
 
     def channel_of(self, client_id: str) -> Hashable | None:
         """Return the newest channel of a client, or None."""

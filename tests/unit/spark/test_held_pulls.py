@@ -12,8 +12,8 @@ from rocketstream.model import MessageQueue
 from rocketstream.protocol.command import RemotingCommand
 from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.spark.driver.cluster import Cluster
+from rocketstream.spark.driver.held_pulls import REST_MS, HeldPulls
 from rocketstream.spark.driver.streaming import StreamSource
-from rocketstream.spark.driver.watch import REST_MS, Watch
 from rocketstream.spark.options import ReadOptions, read_options
 from rocketstream.testing.clock import ManualClock
 from rocketstream.transport.blocking import BlockingConnection
@@ -45,10 +45,10 @@ def cluster(options: ReadOptions) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def watch(options: ReadOptions, cluster: Cluster) -> Iterator[Watch]:
-    watching = Watch(options, cluster)
-    yield watching
-    watching.close()
+def held_pulls(options: ReadOptions, cluster: Cluster) -> Iterator[HeldPulls]:
+    pulls = HeldPulls(options, cluster)
+    yield pulls
+    pulls.close()
 
 
 @pytest.fixture
@@ -66,49 +66,51 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def test_a_message_is_heard_and_silence_is_not(
-    embedded: EmbeddedCluster, watch: Watch, requests: list[int]
+    embedded: EmbeddedCluster, held_pulls: HeldPulls, requests: list[int]
 ) -> None:
     """One pull a queue is held, however often one listens; a message that came before counts."""
     ends = {A: 0, B: 0}
-    assert [watch.news(ends, 1) for _ in range(20)] == [False] * 20
+    assert [held_pulls.news(ends, 1) for _ in range(20)] == [False] * 20
     assert len(requests) == 3  # where the broker is, and a pull each
     send(embedded, "T", 1, numbered(0, 1))
-    assert watch.news(ends, LONG_MS)
-    assert not watch.news({A: 0, B: 1}, 1)
+    assert held_pulls.news(ends, LONG_MS)
+    assert not held_pulls.news({A: 0, B: 1}, 1)
     send(embedded, "T", 0, numbered(0, 1))
     send(embedded, "T", 1, numbered(0, 1))
-    assert watch.news({A: 0, B: 1}, LONG_MS)
+    assert held_pulls.news({A: 0, B: 1}, LONG_MS)
 
 
-def test_news_that_was_read_already_is_none(embedded: EmbeddedCluster, watch: Watch) -> None:
+def test_news_that_was_read_already_is_none(
+    embedded: EmbeddedCluster, held_pulls: HeldPulls
+) -> None:
     """The pull was held before the batch that read the message."""
-    assert not watch.news({A: 0}, 1)
+    assert not held_pulls.news({A: 0}, 1)
     send(embedded, "T", 0, numbered(0, 3))
-    assert not watch.news({A: 3}, 50)
+    assert not held_pulls.news({A: 3}, 50)
     send(embedded, "T", 0, numbered(0, 1))
-    assert watch.news({A: 3}, LONG_MS)
+    assert held_pulls.news({A: 3}, LONG_MS)
 
 
 def test_the_same_news_is_not_told_again_and_again(
-    embedded: EmbeddedCluster, watch: Watch, requests: list[int]
+    embedded: EmbeddedCluster, held_pulls: HeldPulls, requests: list[int]
 ) -> None:
     """Where the end does not follow the pulls, as at a slave that lags, the queue rests."""
     send(embedded, "T", 0, numbered(0, 1))
-    assert watch.news({A: 0}, LONG_MS)
+    assert held_pulls.news({A: 0}, LONG_MS)
     heard = len(requests)
-    assert [watch.news({A: 0}, 1) for _ in range(20)] == [False] * 20
+    assert [held_pulls.news({A: 0}, 1) for _ in range(20)] == [False] * 20
     assert len(requests) == heard
 
 
 def test_a_broker_that_is_away_is_asked_rather_than_believed(
-    embedded: EmbeddedCluster, watch: Watch
+    embedded: EmbeddedCluster, held_pulls: HeldPulls
 ) -> None:
     """Whoever asks for the ends then knows what to do; and it is found again."""
-    assert not watch.news({A: 0}, 1)
+    assert not held_pulls.news({A: 0}, 1)
     embedded.close()
-    assert watch.news({A: 0}, LONG_MS)
-    assert watch.news({A: 0}, LONG_MS), "nobody listens there now"
-    assert all(watch.news({A: 0}, 1) for _ in range(20))
+    assert held_pulls.news({A: 0}, LONG_MS)
+    assert held_pulls.news({A: 0}, LONG_MS), "nobody listens there now"
+    assert all(held_pulls.news({A: 0}, 1) for _ in range(20))
 
 
 def test_a_broker_that_restarts_is_listened_to_at_once(
@@ -116,16 +118,16 @@ def test_a_broker_that_restarts_is_listened_to_at_once(
 ) -> None:
     """Or a message of the first second after it would be seen late, and taken for none."""
     clock = ManualClock()
-    watch = Watch(options, cluster, clock)
+    held_pulls = HeldPulls(options, cluster, clock)
     try:
-        assert not watch.news({A: 0}, 0)
-        (line,) = watch._lines.values()
+        assert not held_pulls.news({A: 0}, 0)
+        (line,) = held_pulls._lines.values()
         line.connection._sock.shutdown(socket.SHUT_RDWR)  # type: ignore[union-attr]
-        assert watch.news({A: 0}, 0)
-        assert not watch.news({A: 0}, 0)
-        assert watch._held == {A}
+        assert held_pulls.news({A: 0}, 0)
+        assert not held_pulls.news({A: 0}, 0)
+        assert held_pulls._held == {A}
     finally:
-        watch.close()
+        held_pulls.close()
 
 
 def test_a_queue_that_rests_is_asked_about_once_a_second(
@@ -133,18 +135,18 @@ def test_a_queue_that_rests_is_asked_about_once_a_second(
 ) -> None:
     """Nobody would tell of a message there."""
     clock = ManualClock()
-    watch = Watch(options, cluster, clock)
+    held_pulls = HeldPulls(options, cluster, clock)
     send(embedded, "T", 0, numbered(0, 1))
     try:
-        assert not watch.news({A: 1}, 0)
-        watch._rests_until[B] = clock.monotonic_ms() + 10 * REST_MS
+        assert not held_pulls.news({A: 1}, 0)
+        held_pulls._rests_until[B] = clock.monotonic_ms() + 10 * REST_MS
         heard = []
         for _ in range(30):
             clock.advance(REST_MS / 10)
-            heard.append(watch.news({A: 1, B: 0}, 0))
+            heard.append(held_pulls.news({A: 1, B: 0}, 0))
         assert sum(heard) == 3
     finally:
-        watch.close()
+        held_pulls.close()
 
 
 def test_an_idle_stream_hardly_asks_a_real_broker(

@@ -55,7 +55,7 @@ class _Line:
     held: dict[int, _Held] = field(default_factory=dict)
 
 
-class Watch:
+class HeldPulls:
     """Waits for messages at the ends of queues; used by one thread; close it.
 
     Args:
@@ -140,7 +140,7 @@ class Watch:
                 self._cut_off.discard(broker_name)
             except (TransportError, BrokerError, RouteNotFoundError) as error:
                 self._cut_off.add(broker_name)
-                logger.info("cannot watch queues of broker=%s: %s", broker_name, error)
+                logger.info("cannot hold pulls at broker=%s: %s", broker_name, error)
                 self._hang_up(broker_name)
                 self._rests_until.update(dict.fromkeys(queues, now + REST_MS))
                 trouble = True
@@ -165,7 +165,7 @@ class Watch:
         try:
             answer = line.connection.receive(self._options.request_timeout_ms)
         except RocketMQError as error:
-            logger.info("lost the watch over broker=%s: %s", broker_name, error)
+            logger.info("lost the pulls held at broker=%s: %s", broker_name, error)
             self._hang_up(broker_name)
             return True
         queue, offset, since_ms = line.held.pop(answer.opaque)
