@@ -54,7 +54,7 @@ class OrderlyTimes:
 
 
 class Lease:
-    """The broker's promise that nobody else of the group consumes the queue (C-298)."""
+    """The broker's promise that no other member of the group consumes the queue (C-298)."""
 
     __slots__ = ("live_ms", "locked", "locked_ms")
 
@@ -64,18 +64,18 @@ class Lease:
         self.live_ms = live_ms
 
     def renew(self, asked_ms: float) -> None:
-        """The broker agreed; counted from when it was asked, which is before it noted so."""
+        """Count the lease from when the broker was asked, which is before it kept the lock."""
         self.locked = True
         self.locked_ms = max(self.locked_ms, asked_ms)
 
     def lose(self) -> None:
-        """The broker refused: somebody else has the queue."""
+        """End the lease: the broker refused, because another member has the queue."""
         self.locked = False
 
     def doubt(self) -> None:
-        """The broker may have forgotten its promise, by a restart: it has to give it anew.
+        """Trust the lease no longer: the broker may have lost the lock in a restart.
 
-        It may remember it too, so the lock is still given back in the end.
+        The broker may still have it, so the lock is given back in the end all the same.
         """
         self.locked_ms = -math.inf
 

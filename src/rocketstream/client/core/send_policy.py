@@ -243,7 +243,7 @@ def _found(end: End) -> Queues:
 
 
 def _error_of(end: End) -> Exception:
-    """Return what a try failed by.
+    """Return the error a try ended with.
 
     Raises:
         SendError: the end of the whole send, which no other try is to follow.

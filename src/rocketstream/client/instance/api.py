@@ -117,7 +117,7 @@ class MQClientAPI:
     async def route(self, topic: str) -> TopicRouteData:
         """Ask for a topic's route (105), each name server once until one answers.
 
-        An answer that makes no sense is passed over like none at all.
+        An answer that cannot be read counts as no answer: the next name server is asked.
 
         Raises:
             TopicNotExistError: the name server does not know the topic.

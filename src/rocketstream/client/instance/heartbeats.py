@@ -50,7 +50,7 @@ class Heartbeats:
         """Tell every known broker, one beat after the other (C-143).
 
         Args:
-            renewed: stands for what its group says of itself.
+            renewed: what a group is to say of itself in this beat, instead of its own data.
         """
         async with self._one_at_a_time:
             data = self._data(renewed)
@@ -127,7 +127,7 @@ class Heartbeats:
         await self.send()
 
     async def check_client_in_broker(self, consumer: ConsumerInner) -> None:
-        """Have a broker of each topic check the consumer's subscriptions that are no tags (C-118).
+        """Have a broker of each topic check the consumer's subscriptions but those by tags (C-118).
 
         Raises:
             BrokerError: a broker refuses a subscription, with code 23 when it cannot read it.

@@ -268,7 +268,7 @@ class MQClientInstance:
             self.run_soon(self._heartbeats.send_due())
 
     async def check_client_in_broker(self, consumer: ConsumerInner) -> None:
-        """Have a broker of each topic check the consumer's subscriptions that are no tags (C-118).
+        """Have a broker of each topic check the consumer's subscriptions but those by tags (C-118).
 
         Raises:
             BrokerError: a broker refuses a subscription, with code 23 when it cannot read it.

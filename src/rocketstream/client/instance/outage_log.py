@@ -33,7 +33,7 @@ class OutageLog:
         return bool(self._outages)
 
     def failed(self, what: What, error: Exception) -> None:
-        """Something that is tried again by and by has failed."""
+        """Tell that something has failed which is tried again every now and then."""
         server = _server_of(error)
         if server is None:
             self.began(what, f"{_text(what)} failed: {error}; it is tried again")
@@ -50,19 +50,19 @@ class OutageLog:
             logger.warning(line)  # as its own text: the command line spares lines of one kind
 
     def unsubscribed(self, group: str) -> None:
-        """A consumer runs that has nothing to consume."""
+        """Tell that a consumer runs and has nothing to consume."""
         self.began(
             (*NO_SUBSCRIPTION, group),
             f"group {group} subscribes no topic, so it gets nothing: call subscribe()",
         )
 
     def subscribed(self, group: str) -> None:
-        """It has something now."""
+        """Forget that a group subscribed no topic: it does now."""
         if self._outages:
             self.forget(*NO_SUBSCRIPTION, group)
 
     def worked(self, *what: object) -> None:
-        """Something has worked: if it failed before, say that it is over."""
+        """Tell that something works again, if it had failed."""
         outage = self._outages.worked(what)
         if outage is not None:
             seconds = (self._now() - outage.began_ms) / 1000
@@ -71,12 +71,12 @@ class OutageLog:
             )
 
     def answered(self, address: str) -> None:
-        """The server at ``address`` has answered."""
+        """Tell that the server at ``address`` answers again, if it had failed."""
         if self._outages:
             self.worked("server", address)
 
     def forget(self, *what: object) -> None:
-        """Nobody tries it any more."""
+        """Forget a failure: what failed is not tried any more."""
         self._outages.worked(what)
 
 

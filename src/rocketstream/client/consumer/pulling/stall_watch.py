@@ -14,7 +14,7 @@ QUICK_ANSWER_MS = 100
 
 
 class StallWatch:
-    """The queues of one consumer that stand still; false while there is none."""
+    """The queues of one consumer whose pulls get no further; false while all do."""
 
     def __init__(self, instance: MQClientInstance) -> None:
         self._outages = instance.outages
@@ -27,7 +27,7 @@ class StallWatch:
         return mq in self._stalls
 
     def stood(self, mq: MessageQueue, offset: int, status: PullStatus, address: str) -> int:
-        """An answer to a pull at ``offset`` led nowhere; return the pause before the next, ms."""
+        """Count an answer that named no other offset; return the pause before the next pull, ms."""
         stall = self._stalls.setdefault(mq, Stall())
         pause_ms = stall.stood(offset)
         # A broker that holds no pulls is asked less often, but nothing is wrong with its queue.
@@ -41,14 +41,14 @@ class StallWatch:
         return pause_ms
 
     def moved(self, mq: MessageQueue, offset: int | None = None) -> None:
-        """A queue got to ``offset``; without one, its broker holds the pull as it should."""
+        """End a stall: a pull got to ``offset``; None: its broker holds the pull."""
         stall = self._stalls.get(mq)
         if stall is not None and (offset is None or offset > stall.offset):
             del self._stalls[mq]
             self._outages.worked("progress of", mq)
 
     def forget(self, mq: MessageQueue) -> None:
-        """The queue is not pulled any more."""
+        """Forget a queue that is not pulled any more."""
         self._stalls.pop(mq, None)
         self._outages.forget("pull of", mq)
         self._outages.forget("progress of", mq)
