@@ -94,7 +94,7 @@ class LitePushConsumerBase(StartedByWith, Startable[LitePushConsumerImpl]):
         found = listener_of(listener)
         if found.is_orderly:
             raise ConfigurationError(
-                "a lite topic is consumed in order by any listener; give one that is no "
+                "a lite topic is consumed in order by any listener; give one that is not a "
                 "MessageListenerOrderly and returns ConsumeConcurrentlyStatus"
             )
         self._listener = found
