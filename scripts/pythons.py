@@ -1,18 +1,24 @@
 """Run the tests that need Python only on every supported Python that is installed here.
 
 Looks on the PATH, in pyenv's folder and at the programs given as arguments; each gets an
-environment of its own in ``.pythons/``. Says which Pythons are not here. Ends with 1 when tests
-failed, or when there was none to run them on; what fails on a free-threaded Python is told and
-fails nothing.
+environment of its own in ``.pythons/``. Ends with a table of what ran on which Python and how long
+it took, and of what is not here; with 1 when tests failed, on a free-threaded Python too, or when
+there was no supported Python to run them on. ``ONLY="3.13 3.14t"`` tries those alone, ``WORKERS``
+says how many processes run tests (2), ``LIMIT_MIN`` after how many minutes a folder of tests is
+ended as one that hangs (60).
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Iterable
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from time import monotonic
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 SUPPORTED = ("3.11", "3.12", "3.13", "3.14")
@@ -20,14 +26,50 @@ FREE_THREADED = ("3.13t", "3.14t")
 FOLDERS = ("tests/protocol", "tests/unit", "tests/behaviour")
 MARKS = "not interop and not long and not versions"
 ASKING = (
-    "import sys, sysconfig; print('%d.%d%s' % (*sys.version_info[:2],"
-    " 't' if sysconfig.get_config_var('Py_GIL_DISABLED') else ''))"
+    "import sys, sysconfig; of = sys.version_info; print('%d.%d%s %d.%d.%d' % (*of[:2],"
+    " 't' if sysconfig.get_config_var('Py_GIL_DISABLED') else '', *of[:3]))"
 )
-TESTING = ["pytest", "pytest-timeout", "pytest-xdist", "hypothesis"]
-# What a free-threaded Python may have no wheel for, such as orjson, is left out there.
-OPTIONAL = ["uvloop", "lz4", "zstandard", "cryptography", "pyyaml", "numpy", "protobuf", "click"]
-OPTIONAL += ["rich", "textual", "starlette", "uvicorn", "jinja2", "python-multipart", "httpx"]
-OPTIONAL += ["opentelemetry-api", "opentelemetry-sdk", "pexpect", "pyte", "pydantic"]
+TESTING = ["pytest", "pytest-timeout", "pytest-xdist", "hypothesis", "hatchling", "editables"]
+# What a free-threaded Python may have no wheel for is left out there, and tests of it are skipped:
+# the package and the module that is missing then.
+OPTIONAL = {
+    "orjson": "orjson",
+    "uvloop": "uvloop",
+    "lz4": "lz4",
+    "zstandard": "zstandard",
+    "cryptography": "cryptography",
+    "pyyaml": "yaml",
+    "numpy": "numpy",
+    "pyarrow": "pyarrow",
+    "fastavro": "fastavro",
+    "protobuf": "google",
+    "click": "click",
+    "rich": "rich",
+    "textual": "textual",
+    "starlette": "starlette",
+    "uvicorn": "uvicorn",
+    "jinja2": "jinja2",
+    "python-multipart": "python_multipart",
+    "httpx": "httpx",
+    "opentelemetry-api": "opentelemetry",
+    "opentelemetry-sdk": "opentelemetry",
+    "opentelemetry-instrumentation": "opentelemetry",
+    "pexpect": "pexpect",
+    "pyte": "pyte",
+    "pydantic": "pydantic",
+    "mcp": "mcp",
+    "taskiq": "taskiq",
+    "celery": "celery",
+}
+# 400 MB from source, and Spark's own Python workers are no free-threaded ones.
+NEVER = {"pyspark": "pyspark"}
+
+
+class Tried(NamedTuple):
+    """What became of one folder of tests on one Python."""
+
+    good: bool
+    said: str  # such as "1287 passed, 3 skipped, 24 s"
 
 
 def candidates(given: Iterable[str]) -> list[Path]:
@@ -41,49 +83,61 @@ def candidates(given: Iterable[str]) -> list[Path]:
     return [program for program in found if os.access(program, os.X_OK)]
 
 
-def tag_of(program: Path) -> str:
-    """Return what a program calls itself, such as ``3.13t``; nothing when it does not run."""
+def tag_of(program: Path) -> tuple[str, str]:
+    """Return what a program calls itself, such as ``3.13t``, and its version, or two nothings."""
     try:
         done = subprocess.run(
             [program, "-c", ASKING], capture_output=True, text=True, timeout=60, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
+        return "", ""
+    tag, _, version = done.stdout.strip().partition(" ")
+    return (tag, version) if done.returncode == 0 else ("", "")
 
 
-def installed(given: Iterable[str]) -> dict[str, Path]:
-    """Return the first program of each Python that is asked for here."""
-    found: dict[str, Path] = {}
+def installed(given: Iterable[str]) -> dict[str, tuple[Path, str]]:
+    """Return the first program of each Python that is asked for here, and its version."""
+    found: dict[str, tuple[Path, str]] = {}
     for program in candidates(given):
-        tag = tag_of(program)
+        tag, version = tag_of(program)
         if tag in SUPPORTED or tag in FREE_THREADED:
-            found.setdefault(tag, program)
+            found.setdefault(tag, (program, version))
     return {tag: found[tag] for tag in (*SUPPORTED, *FREE_THREADED) if tag in found}
 
 
-def run(*words: str | Path) -> bool:
-    """Run a program in the clone; return whether it succeeded."""
-    return subprocess.run([*words], cwd=ROOT, check=False).returncode == 0
+def run(*words: str | Path, lacks: str = "", limit_s: float | None = None) -> bool:
+    """Run a program in the clone, what it began ended with it; return whether it succeeded.
+
+    Args:
+        words: the program and its arguments.
+        lacks: modules its environment lacks: tests/plugins/lacking.py skips what needs them.
+        limit_s: when it is ended; None is never.
+    """
+    environ: Mapping[str, str] = {**os.environ, "ROCKETSTREAM_LACKS": lacks}
+    with subprocess.Popen([*words], cwd=ROOT, env=environ, start_new_session=True) as process:
+        try:
+            return process.wait(limit_s) == 0
+        except subprocess.TimeoutExpired:
+            return False
+        finally:
+            if process.returncode is None:
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 def make_free_threaded(program: Path, folder: Path) -> bool:
-    """Make an environment of what has wheels for such a Python; return whether it stands."""
+    """Make an environment of what has wheels for such a Python; return whether it stands.
+
+    What has none is noted in the file ``lacks`` of it.
+    """
     if not run(program, "-m", "venv", folder):
         return False
-    pip: list[str | Path] = [
-        folder / "bin" / "python",
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--disable-pip-version-check",
-    ]
-    if not run(*pip, *TESTING, "hatchling", "editables"):
+    pip: list[str | Path] = [folder / "bin" / "python", "-m", "pip", "install", "--quiet"]
+    pip += ["--disable-pip-version-check", "--only-binary", ":all:"]
+    if not run(*pip, *TESTING):
         return False
-    lacking = [each for each in OPTIONAL if not run(*pip, "--only-binary", ":all:", each)]
-    if lacking:
-        print(f"no wheel for this Python, left out: {', '.join(lacking)}", flush=True)
+    lacking = {name for name in OPTIONAL if not run(*pip, name)} | set(NEVER)
+    print(f"no wheel for this Python, left out: {', '.join(sorted(lacking))}", flush=True)
+    (folder / "lacks").write_text(" ".join(sorted(lacking)))
     return run(*pip, "--no-deps", "--no-build-isolation", "--editable", ROOT)
 
 
@@ -95,37 +149,83 @@ def make(tag: str, program: Path) -> bool:
     return run(program, ROOT / "scripts" / "setup_env.py", folder)
 
 
-def tried(tag: str, workers: str) -> dict[str, bool]:
-    """Run each folder of tests on a Python; return which succeeded."""
-    words = ["-m", "pytest", "-m", MARKS, "-q", "-n", workers, "--dist", "loadfile"]
-    if tag in FREE_THREADED:
-        words.append("--continue-on-collection-errors")
-    python = ROOT / ".pythons" / tag / "bin" / "python"
-    return {folder: run(python, *words, folder) for folder in FOLDERS}
+def lacks_of(tag: str) -> list[str]:
+    """Return the packages the environment of a Python was made without."""
+    noted = ROOT / ".pythons" / tag / "lacks"
+    return noted.read_text().split() if noted.exists() else []
+
+
+def counted(report: Path) -> str:
+    """Return what pytest's report counts; nothing when it wrote none."""
+    try:
+        suites = ElementTree.parse(report).getroot().iter("testsuite")
+    except (OSError, ElementTree.ParseError):
+        return ""
+    sums = dict.fromkeys(("tests", "failures", "errors", "skipped"), 0)
+    for suite in suites:
+        for name in sums:
+            sums[name] += int(suite.get(name, 0))
+    bad = sums["failures"] + sums["errors"]
+    shown = [f"{sums['tests'] - bad - sums['skipped']} passed"]
+    shown += [f"{sums['skipped']} skipped"] if sums["skipped"] else []
+    shown += [f"{bad} FAILED"] if bad else []
+    return ", ".join(shown)
+
+
+def tried(tag: str, folder: str) -> Tried:
+    """Run a folder of tests on a Python."""
+    home = ROOT / ".pythons" / tag
+    report = home / f"{Path(folder).name}.xml"
+    report.unlink(missing_ok=True)
+    words = ["-m", "pytest", "-m", MARKS, "-q", "-n", os.environ.get("WORKERS", "2")]
+    words += ["--dist", "loadfile", "--junitxml", str(report)]
+    modules = {**OPTIONAL, **NEVER}
+    lacks = " ".join(sorted({name for each in lacks_of(tag) for name in (each, modules[each])}))
+    limit_s = 60 * float(os.environ.get("LIMIT_MIN", "60"))
+    began_s = monotonic()
+    good = run(home / "bin" / "python", *words, folder, lacks=lacks, limit_s=limit_s)
+    took_s = monotonic() - began_s
+    counts = counted(report) or ("HUNG" if took_s >= limit_s else "DID NOT END WELL")
+    return Tried(good, f"{counts}, {took_s:.0f} s")
+
+
+def table(rows: Iterable[Iterable[str]]) -> str:
+    """Return rows of texts as lines whose columns stand under each other."""
+    lines = [list(row) for row in rows]
+    widths = [
+        max(len(row[at]) for row in lines if at < len(row)) for at in range(max(map(len, lines)))
+    ]
+    shown = ["  ".join(text.ljust(widths[at]) for at, text in enumerate(row)) for row in lines]
+    return "\n".join(line.rstrip() for line in shown)
 
 
 def main(given: list[str]) -> int:
     """Run it all and say what became of each; return the exit code."""
-    pythons = installed(given)
-    said = []
-    failed = not set(pythons) & set(SUPPORTED)
-    for tag in (*SUPPORTED, *FREE_THREADED):
+    only = os.environ.get("ONLY", "").split() or [*SUPPORTED, *FREE_THREADED]
+    pythons = {tag: found for tag, found in installed(given).items() if tag in only}
+    rows = [["Python", *FOLDERS, "environment"]]
+    lacks = []
+    failed = not pythons or ("ONLY" not in os.environ and not set(pythons) & set(SUPPORTED))
+    for tag in only:
         if tag not in pythons:
-            said.append(f"{tag:6} not here")
+            rows.append([tag, "not here"])
             continue
-        print(f"--- {tag}: {pythons[tag]}", flush=True)
-        if not make(tag, pythons[tag]):
-            outcome = "no environment could be made"
-        else:
-            bad = [
-                folder
-                for folder, good in tried(tag, os.environ.get("WORKERS", "2")).items()
-                if not good
-            ]
-            outcome = f"failed: {', '.join(bad)}" if bad else "passed"
-        said.append(f"{tag:6} {outcome}")
-        failed = failed or (outcome != "passed" and tag in SUPPORTED)
-    print("\n".join(said))
+        program, version = pythons[tag]
+        name = version + "t" * (tag in FREE_THREADED)
+        print(f"--- {name}: {program}", flush=True)
+        began_s = monotonic()
+        made = make(tag, program)
+        took = f"{monotonic() - began_s:.0f} s"
+        if not made:
+            rows.append([name, "NO ENVIRONMENT COULD BE MADE", "", "", took])
+            failed = True
+            continue
+        each = [tried(tag, folder) for folder in FOLDERS]
+        rows.append([name, *(one.said for one in each), took])
+        failed = failed or not all(one.good for one in each)
+        if lacks_of(tag):
+            lacks.append(f"{name} has no wheels of: {', '.join(lacks_of(tag))}")
+    print("\n".join([table(rows), *lacks, "FAILED" if failed else "passed"]))
     return 1 if failed else 0
 
 

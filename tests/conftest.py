@@ -3,4 +3,9 @@
 Law: names plugins only; fixtures live in them or next to their tests.
 """
 
-pytest_plugins = ["tests.plugins.hangs", "tests.plugins.leaks", "tests.plugins.state_dir"]
+pytest_plugins = [
+    "tests.plugins.hangs",
+    "tests.plugins.lacking",
+    "tests.plugins.leaks",
+    "tests.plugins.state_dir",
+]

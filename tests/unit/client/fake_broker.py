@@ -77,7 +77,7 @@ class FakeBroker:
         self._asked: list[Asked] = []
         self.on: dict[int, Handler] = {
             RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route,
-            RequestCode.HEART_BEAT: self._heartbeat,
+            RequestCode.HEART_BEAT: lambda _: ok(),
             RequestCode.UNREGISTER_CLIENT: lambda _: ok(),
             RequestCode.GET_CONSUMER_LIST_BY_GROUP: self._members,
             RequestCode.QUERY_CONSUMER_OFFSET: self._query_offset,
@@ -112,6 +112,9 @@ class FakeBroker:
 
     def _serve(self, connection: Connection, command: RemotingCommand) -> None:
         with self._changed:
+            # Whoever has waited for a heartbeat finds what it said.
+            if command.code == RequestCode.HEART_BEAT:
+                self.heartbeats.append(HeartbeatData.decode(bytes(command.body)))
             self._asked.append(Asked(command, connection))
             self._changed.notify_all()
         handler = self.on.get(command.code)
@@ -130,12 +133,6 @@ class FakeBroker:
             broker_datas=[BrokerData("c", b.name, {0: b.address}) for b in brokers],
         )
         return RemotingCommand.response(0, body=route.encode(standard=True))
-
-    def _heartbeat(self, command: RemotingCommand) -> RemotingCommand:
-        with self._changed:
-            self.heartbeats.append(HeartbeatData.decode(bytes(command.body)))
-            self._changed.notify_all()
-        return ok()
 
     def _members(self, command: RemotingCommand) -> RemotingCommand:
         members = self.members

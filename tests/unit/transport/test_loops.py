@@ -6,6 +6,7 @@ import asyncio
 import multiprocessing
 import os
 import threading
+from typing import Any
 
 import pytest
 
@@ -28,16 +29,26 @@ def test_result_and_error_of_a_coroutine_reach_the_caller() -> None:
             loop.run(_fail())
 
 
-def test_timeout_cancels_the_coroutine() -> None:
-    cancelled = threading.Event()
+def test_timeout_cancels_the_coroutine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its clean-up is run; one that had not begun by then has none."""
+    began, cancelled = threading.Event(), threading.Event()
 
     async def never() -> None:
         try:
+            began.set()
             await asyncio.Event().wait()
         finally:
             cancelled.set()
 
     with LoopThread() as loop:
+        submit = loop.submit
+
+        def submit_and_see_it_begin(coro: Any) -> Any:
+            future = submit(coro)
+            assert began.wait(5)
+            return future
+
+        monkeypatch.setattr(loop, "submit", submit_and_see_it_begin)
         with pytest.raises(TimeoutError):
             loop.run(never(), timeout_ms=10)
         assert cancelled.wait(5)
