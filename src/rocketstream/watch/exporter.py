@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import ipaddress
+import selectors
 import socket
 import socketserver
 import threading
@@ -25,8 +26,6 @@ REQUESTS_AT_ONCE_MAX: Final = 16
 """Most connections at once; further ones are closed unanswered."""
 SILENT_S: Final = 10.0
 """A scraper that sends nothing, or reads nothing, for this long is disconnected."""
-CLOSE_LOOK_S: Final = 0.05
-"""How often the server checks whether it is to end."""
 
 _PAGE: Final = b"rocketstream: the metrics are at /metrics\n"
 
@@ -84,10 +83,7 @@ class Exporter:
                 port=port,
             ) from error
         self._thread = threading.Thread(
-            target=self._server.serve_forever,
-            args=(CLOSE_LOOK_S,),
-            name="rocketstream-metrics",
-            daemon=True,
+            target=self._server.serve_forever, name="rocketstream-metrics", daemon=True
         )
         self._thread.start()
 
@@ -111,8 +107,8 @@ class Exporter:
     def close(self) -> None:
         """Stop listening and wait for the answers under way."""
         self._server.shutdown()
-        self._server.server_close()
         self._thread.join()
+        self._server.server_close()
 
     def body(self, *, zipped: bool) -> bytes:
         """Return the metrics of the last sweep, rendered once for all scrapers."""
@@ -140,10 +136,14 @@ def is_loopback(host: str) -> bool:
 
 
 class _Server(ThreadingHTTPServer):
+    """Sleeps until there is a connection, or the end, which a closed socket tells."""
+
     daemon_threads = False
     block_on_close = True
+    timeout = 0  # of handle_request, which is called once there is a connection
 
     def __init__(self, address: tuple[str, int], handler: Any) -> None:
+        self._goes_on, self._end = socket.socketpair()
         self._room = threading.BoundedSemaphore(REQUESTS_AT_ONCE_MAX)
         if ":" in address[0]:
             self.address_family = socket.AF_INET6
@@ -154,6 +154,21 @@ class _Server(ThreadingHTTPServer):
         socketserver.TCPServer.server_bind(self)
         host, port = self.server_address[:2]
         self.server_name, self.server_port = str(host), int(port)
+
+    def serve_forever(self, poll_interval: float = 0) -> None:
+        with selectors.DefaultSelector() as selector:
+            selector.register(self, selectors.EVENT_READ)
+            selector.register(self._end, selectors.EVENT_READ)
+            while self._end not in [key.fileobj for key, _ in selector.select()]:
+                self.handle_request()
+
+    def shutdown(self) -> None:
+        self._goes_on.close()
+
+    def server_close(self) -> None:
+        super().server_close()
+        self._goes_on.close()
+        self._end.close()
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self._room.acquire(blocking=False):

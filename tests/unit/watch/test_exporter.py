@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gzip
 import http.client
+import selectors
+import threading
 from collections.abc import Iterator
-from typing import cast
+from typing import Any, cast
 from unittest import mock
 
 import pytest
@@ -97,3 +99,25 @@ def test_a_taken_port_is_named(scraped: Scraped) -> None:
     port = scraped.exporter.address[1]
     with pytest.raises(PortInUseError, match=str(port)):
         Exporter(scraped.collector, port=port)
+
+
+def test_an_exporter_nobody_asks_sleeps_until_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It looked twenty times a second whether it was to end."""
+    waits: list[float | None] = []
+    for kind in {selectors.DefaultSelector, getattr(selectors, "PollSelector", None)} - {None}:
+
+        def watched(self: Any, timeout: float | None = None, plain: Any = kind.select) -> Any:
+            if threading.current_thread().name == "rocketstream-metrics":
+                waits.append(timeout)
+            return plain(self, timeout)
+
+        monkeypatch.setattr(kind, "select", watched)
+    exporter = Exporter(cast(Collector, mock.Mock(spec=Collector)), port=0)
+    connection = http.client.HTTPConnection(*exporter.address, timeout=10)
+    connection.request("GET", "/")
+    assert connection.getresponse().read().startswith(b"rocketstream")
+    connection.close()
+    exporter.close()
+    exporter.close()
+    assert waits
+    assert not any(waits)  # None is for ever, 0 a look
