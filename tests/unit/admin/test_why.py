@@ -183,11 +183,11 @@ def test_a_verdict_is_watched_for_as_long_as_was_asked(
 ) -> None:
     with member(cluster, "c1", "*", 0):
         peer.commit(G, T, 0, 0)
-        # Not from the first state's time: taking it counts, and takes long on a busy machine.
-        began_ms = time.time() * 1_000
+        # Not by when states were taken: taking one counts, and takes long on a busy machine.
+        began_s = time.monotonic()
         states = admin.watch_group(G, 0.3)
-        assert len(states) >= 3
-        assert states[-1].taken_ms - began_ms >= 290
+        assert time.monotonic() - began_s >= 0.299
+        assert len(states) >= 2
         assert admin.group_verdict(G, 0).verdict is Verdict.OK
         with pytest.raises(ConfigurationError, match="0 or more"):
             admin.group_verdict(G, -1)
