@@ -104,7 +104,8 @@ def test_a_taken_port_is_named(scraped: Scraped) -> None:
 def test_an_exporter_nobody_asks_sleeps_until_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """It looked twenty times a second whether it was to end."""
     waits: list[float | None] = []
-    for kind in {selectors.DefaultSelector, getattr(selectors, "PollSelector", None)} - {None}:
+    kinds: set[Any] = {selectors.DefaultSelector, getattr(selectors, "PollSelector", None)}
+    for kind in kinds - {None}:
 
         def watched(self: Any, timeout: float | None = None, plain: Any = kind.select) -> Any:
             if threading.current_thread().name == "rocketstream-metrics":
