@@ -111,12 +111,19 @@ def _act_last() -> None:
 
 
 def _raise_again(lost: Any) -> None:
-    """Python drops what is raised inside a finalizer; Ctrl-C is not to be dropped, nor printed."""
-    if issubclass(lost.exc_type, KeyboardInterrupt):
-        signal.signal(signal.SIGINT, _interrupt)
-        _thread.start_new_thread(_press_again, ())  # later: here it would be dropped too
-    else:
+    """Python drops what is raised inside a finalizer; Ctrl-C is not to be dropped, nor printed.
+
+    What a handler of the command's own has raised there names its signal in ``number``; the handler
+    stays, and gets that signal again.
+    """
+    if not issubclass(lost.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(lost)
+        return
+    number = getattr(lost.exc_value, "number", None)
+    if number is None:
+        number = signal.SIGINT
+        signal.signal(number, _interrupt)
+    _thread.start_new_thread(_press_again, (number,))  # later: here it would be dropped too
 
 
 def _wait(seconds: float) -> None:
@@ -126,6 +133,6 @@ def _wait(seconds: float) -> None:
     lock.acquire(timeout=seconds)
 
 
-def _press_again() -> None:
+def _press_again(number: int) -> None:
     _wait(_AGAIN_S)
-    os.kill(os.getpid(), signal.SIGINT)
+    os.kill(os.getpid(), number)
