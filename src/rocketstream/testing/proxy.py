@@ -180,6 +180,7 @@ class _Pair:
         self.client = _Side(self, "to_target")
         self.target = _Side(self, "to_client")
         self.client.other, self.target.other = self.target, self.client
+        self.is_cut = False
         self._connect: asyncio.Task[None] | None = None
 
     def connect(self) -> None:
@@ -194,6 +195,7 @@ class _Pair:
             self.check_ended()
 
     def reset(self) -> None:
+        self.is_cut = True
         self.client.reset()
         self.target.reset()
 
@@ -222,6 +224,9 @@ class _Side(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
+        if self.pair.is_cut:  # before the loop had made this side's transport
+            self.reset()
+            return
         if self is self.pair.client:
             self.pair.connect()
         self.adjust()

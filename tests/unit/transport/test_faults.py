@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 from collections.abc import Iterator
+from unittest import mock
 
 import pytest
 
@@ -29,6 +31,21 @@ def test_forwards_both_ways(proxy: FaultProxy) -> None:
     with BlockingConnection(proxy.address) as connection:
         assert connection.request(request(body=body), LONG_MS).body == body
         assert (proxy.connections_total, proxy.connections_open) == (1, 1)
+
+
+def test_cut_reaches_a_connection_that_is_just_being_accepted(proxy: FaultProxy) -> None:
+    """The loop asks for its handler first and gives it the socket later; close waited for ever."""
+    transport = mock.Mock(spec=asyncio.Transport)
+
+    async def cut_between() -> None:
+        handler = proxy._accepted()
+        proxy._cut()
+        handler.connection_made(transport)
+        handler.connection_lost(None)
+
+    proxy._thread.run(cut_between())
+    transport.abort.assert_called_once_with()
+    assert proxy.connections_open == 0
 
 
 def test_cut_resets_open_connections_and_takes_new_ones(proxy: FaultProxy) -> None:
