@@ -73,6 +73,8 @@ def test_deaf_network_times_out_and_delivers_later(proxy: FaultProxy) -> None:
 def test_refused_port_comes_back_the_same(proxy: FaultProxy) -> None:
     address = proxy.address
     with BlockingConnection(address) as connection:
+        # The system connects before the proxy accepts: refusing in between would lose this one.
+        connection.request(request(), LONG_MS)
         proxy.refuse()
         with pytest.raises(ConnectError, match="refused"):
             BlockingConnection(address)
