@@ -82,6 +82,13 @@ def send(cluster: EmbeddedCluster, topic: str, keys: tuple[str, str]) -> str:
         return producer.send(Message(topic, b"body")).offset_msg_id
 
 
+def replace(file: Path, text: str) -> None:
+    """Give a file another content at once: a reader never sees it empty or in part."""
+    fresh = file.with_suffix(".new")
+    fresh.write_text(text)
+    fresh.replace(file)
+
+
 def is_let_in(cluster: EmbeddedCluster, topic: str, keys: tuple[str, str]) -> bool:
     try:
         send(cluster, topic, keys)
@@ -157,11 +164,11 @@ def test_accounts_change_with_their_file_and_a_broken_one_changes_nothing(
     cluster, file = guarded
     assert not is_let_in(cluster, "prices", SALES)
 
-    file.write_text(ACCOUNTS.replace("orders=PUB|SUB", "prices=PUB"))
+    replace(file, ACCOUNTS.replace("orders=PUB|SUB", "prices=PUB"))
     wait_until(lambda: is_let_in(cluster, "prices", SALES), "the file to be read again")
     assert not is_let_in(cluster, "orders", SALES)
 
-    file.write_text("accounts:\n- accessKey: [secret-of-sales\n")
+    replace(file, "accounts:\n- accessKey: [secret-of-sales\n")
     wait_until(lambda: "ACL_FILE_UNUSABLE" in caplog.text, "the broken file to be told")
     assert f"{file}: it is not YAML in line 3" in caplog.text
     assert "secret-of" not in caplog.text
@@ -172,6 +179,18 @@ def test_accounts_change_with_their_file_and_a_broken_one_changes_nothing(
     assert is_let_in(cluster, "prices", SALES)
     told = [r for r in caplog.records if "ACL_FILE_UNUSABLE" in r.getMessage()]
     assert len(told) == 2, "once for each"
+
+
+def test_a_file_that_is_being_written_anew_shuts_nobody_out(
+    guarded: Guarded, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who writes it empties it first; no accounts at all are said in words."""
+    cluster, file = guarded
+    file.write_text("")
+    wait_until(lambda: "it is empty now" in caplog.text, "the empty file to be told")
+    assert is_let_in(cluster, "orders", SALES)
+    replace(file, "accounts: []\n")
+    wait_until(lambda: not is_let_in(cluster, "orders", SALES), "the accounts to go")
 
 
 def test_files_of_the_directory_beside_it_count_too(guarded: Guarded) -> None:

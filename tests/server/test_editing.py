@@ -61,7 +61,7 @@ def test_changes_count_at_once_and_after_a_restart(tmp_path: Path) -> None:
         (
             "brokerName=x\nautoCreateTopicEnable=true",
             16,
-            "change autoCreateSubscriptionGroup, auto",
+            "change only autoCreateSubscriptionGroup, auto",
         ),
         ("autoCreateTopicEnable=true\nfileReservedTime=-1", 1, "fileReservedTime=-1"),
         ("autoCreateTopicEnable=yes", 1, "give true or false"),

@@ -165,6 +165,7 @@ class LitePushConsumerImpl:
         Blocks for ``await_ms`` plus the timeouts of the last requests at most.
         """
         self.receiver.stopping = True
+        self.service.begin_no_more()  # at once: the brokers may be slow to answer
         try:
             await self.telling.everywhere(COMPLETE_REMOVE)
             await self.receiver.stop()

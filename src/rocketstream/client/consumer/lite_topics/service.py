@@ -155,6 +155,11 @@ class ThreadedLiteService(LiteService):
         pool.watch()
         return True
 
+    def begin_no_more(self) -> None:
+        """Let running calls be the last ones; ``shutdown`` waits for them."""
+        with self.mutex:
+            self._pool.stopping = True
+
     async def shutdown(self, await_ms: float, caller: int | None = None) -> None:
         """Begin no call any more; wait for running ones, at most ``await_ms``, not for ``caller``.
 
@@ -227,6 +232,10 @@ class AsyncLiteService(LiteService):
             self.ledger.add(run)
         self._pool.start_one()
         return True
+
+    def begin_no_more(self) -> None:
+        """Let running calls be the last ones; ``shutdown`` waits for them."""
+        self._pool.stopping = True
 
     async def shutdown(self, await_ms: float, caller: int | None = None) -> None:
         """Begin no call any more; wait for running ones, then cancel what is left."""

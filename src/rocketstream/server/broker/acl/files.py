@@ -144,6 +144,9 @@ class AclFiles:
             if known.data == data:
                 return False
         try:
+            if known is not None and known.document is not None and not data.strip():
+                # Whoever writes a file anew empties it first: nobody is to be shut out meanwhile.
+                raise ConfigurationError("it is empty now; `accounts: []` means no accounts")
             document = _load(data)
             parsed = parse_document(document)
         except ConfigurationError as error:
