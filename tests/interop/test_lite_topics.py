@@ -30,6 +30,8 @@ from tests.interop.cluster import ApacheCluster, ask
 from tests.plugins.apache import prepared
 from tests.plugins.waiting import wait_until
 
+pytestmark = [pytest.mark.interop]
+
 SUCCESS = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
 LATER = ConsumeConcurrentlyStatus.RECONSUME_LATER
 SETTINGS = {

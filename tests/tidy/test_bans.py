@@ -92,3 +92,13 @@ def test_tests_do_not_sleep() -> None:
             if isinstance(node, ast.Call) and ast.unparse(node.func) in {"time.sleep"}:
                 wrong.append(f"{path}:{node.lineno}")
     assert not wrong, "\n".join(wrong)
+
+
+def test_what_starts_apaches_servers_is_marked_as_interop() -> None:
+    """Unmarked, it is among the tests that need nothing but Python and Java, and fetches jars."""
+    starts = re.compile(r"\bApacheCluster\(|\bapache_cluster\b")
+    files = (ROOT / "tests" / "interop").glob("test_*.py")
+    texts = {file.name: file.read_text("utf-8") for file in files}
+    starting = {name: text for name, text in texts.items() if starts.search(text)}
+    assert "test_lite_topics.py" in starting
+    assert [name for name, text in starting.items() if "mark.interop" not in text] == []
