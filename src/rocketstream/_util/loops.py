@@ -127,9 +127,10 @@ class LoopThread:
         if os.getpid() != self._pid:
             return  # the thread and the right to stop the loop stayed in the parent
         with self._lock:
-            if not self._closed:
+            begins, self._closed = not self._closed, True
+            # Noted before: the loop may end, and those who wait ask why, within this call.
+            if begins:
                 self.loop.call_soon_threadsafe(self.loop.stop)
-            self._closed = True
         if threading.current_thread() is not self._thread:
             self._thread.join()
 

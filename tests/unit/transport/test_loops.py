@@ -6,6 +6,8 @@ import asyncio
 import multiprocessing
 import os
 import threading
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -78,6 +80,39 @@ def test_close_cancels_what_runs_and_fails_who_waits() -> None:
     assert not thread.is_alive()
     assert len(errors) == 1
     assert loop.loop.is_closed()
+
+
+def test_who_waits_is_told_of_a_close_that_has_not_returned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The loop may be gone, and its calls with it, before ``close`` comes to its next line."""
+    started = threading.Event()
+    told: list[type[BaseException]] = []
+
+    async def never() -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    def caller() -> None:
+        try:
+            loop.run(never())
+        except BaseException as error:  # on another thread it would only be printed
+            told.append(type(error))
+
+    loop = LoopThread()
+    thread = threading.Thread(target=caller)
+    call_soon = loop.loop.call_soon_threadsafe
+
+    def call_soon_and_see_the_loop_end(callback: Callable[[], object]) -> None:
+        call_soon(callback)
+        thread.join(5)
+
+    slow = SimpleNamespace(stop=loop.loop.stop, call_soon_threadsafe=call_soon_and_see_the_loop_end)
+    thread.start()
+    assert started.wait(5)
+    monkeypatch.setattr(loop, "loop", slow)
+    loop.close()
+    assert told == [ClientStateError]
 
 
 def test_closed_loop_refuses_and_leaves_no_coroutine_behind() -> None:
