@@ -1,4 +1,4 @@
-"""Who is told that the queues of a topic, or a member's share of them, changed.
+"""Listeners for changes of a topic's queues, or of a member's share of them, and their calls.
 
 Law: calls user code where it may block, one call after the other; what it raises is logged.
 """
@@ -51,7 +51,7 @@ def listener_function(listener: Any) -> Callable[..., Any]:
     return method  # type: ignore[no-any-return]
 
 
-class Teller:
+class QueueChangeNotifier:
     """Calls listeners in order: on the callback threads, or on the loop in the asyncio face."""
 
     def __init__(self, instance: MQClientInstance, *, threaded: bool) -> None:
@@ -59,11 +59,11 @@ class Teller:
         self._threaded = threaded
         self._lock = asyncio.Lock()
 
-    def tell(self, listener: Any, *args: object) -> None:
+    def notify(self, listener: Any, *args: object) -> None:
         """Have a listener called soon."""
-        self._instance.run_soon(self._tell(listener_function(listener), args))
+        self._instance.run_soon(self._call(listener_function(listener), args))
 
-    async def _tell(self, function: Callable[..., Any], args: tuple[object, ...]) -> None:
+    async def _call(self, function: Callable[..., Any], args: tuple[object, ...]) -> None:
         async with self._lock:
             try:
                 if self._threaded:

@@ -135,9 +135,9 @@ class AsyncLitePullConsumer(LitePullConsumerBase, AsyncWithBlock):
         self, topic: str, listener: Callable[[str, list[MessageQueue]], object] | Any
     ) -> None:
         """Have ``listener(topic, queues)`` called when a topic's queues change."""
-        name = self._watch(topic, listener)
+        name = self._keep_topic_listener(topic, listener)
         if self.is_running:
-            await self._machine.watch.register(name, self._watched[name])
+            await self._machine.topic_changes.register(name, self._topic_listeners[name])
 
     # --- messages ---------------------------------------------------------------------------------
 

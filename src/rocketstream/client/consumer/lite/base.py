@@ -80,7 +80,7 @@ class LitePullConsumerBase(Startable[LitePullConsumerImpl]):
         self._tracing.watch_consumption(self.consume_hooks)
         self._batch = self.settings.pull_batch_size
         self._plan = LitePlan()
-        self._watched: dict[str, Any] = {}
+        self._topic_listeners: dict[str, Any] = {}
         self._poller: object = None
         """Who polled last, a thread or task; None when the last message came by iteration."""
         for topic, expression in (subscription or {}).items():
@@ -168,7 +168,7 @@ class LitePullConsumerBase(Startable[LitePullConsumerImpl]):
         self._check_process()
         self._plan.assign([self._inside(mq) for mq in mqs or ()])
 
-    def _watch(self, topic: str, listener: Any) -> str:
+    def _keep_topic_listener(self, topic: str, listener: Any) -> str:
         if not topic:
             raise ConfigurationError("Topic can not be null or empty.")
         check_topic(topic)
@@ -182,7 +182,7 @@ class LitePullConsumerBase(Startable[LitePullConsumerImpl]):
             )
         self._check_process()
         name = self.config.with_namespace(topic)
-        self._watched[name] = function
+        self._topic_listeners[name] = function
         return name
 
     def _begin_start(self) -> None:
@@ -207,8 +207,8 @@ class LitePullConsumerBase(Startable[LitePullConsumerImpl]):
         self._before_start(impl)
         await impl.start()
         self._tracing.start()
-        for topic, listener in self._watched.items():
-            await impl.watch.register(topic, listener)
+        for topic, listener in self._topic_listeners.items():
+            await impl.topic_changes.register(topic, listener)
         return impl
 
     async def _close(

@@ -204,9 +204,9 @@ class LitePullConsumer(LitePullConsumerBase, WithBlock):
         Raises:
             ConfigurationError: a bad topic name or listener.
         """
-        name = self._watch(topic, listener)
+        name = self._keep_topic_listener(topic, listener)
         if self.is_running:
-            self._call(lambda impl: impl.watch.register(name, self._watched[name]))
+            self._call(lambda impl: impl.topic_changes.register(name, self._topic_listeners[name]))
 
     # --- messages ---------------------------------------------------------------------------------
 

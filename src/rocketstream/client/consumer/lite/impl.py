@@ -14,11 +14,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from rocketstream.client.admin.requests import MQAdmin
 from rocketstream.client.consumer.consume.runs import PullRequest
 from rocketstream.client.consumer.lite.pull_service import LitePullService
-from rocketstream.client.consumer.lite.topic_watch import TopicWatch
+from rocketstream.client.consumer.lite.topic_changes import TopicChanges
 from rocketstream.client.consumer.offsets.store import Offsets, RemoteBrokerOffsetStore
 from rocketstream.client.consumer.pull.running import running_info
 from rocketstream.client.consumer.pulling.kernel import PullKernel
-from rocketstream.client.consumer.queue_listener import Teller
+from rocketstream.client.consumer.queue_listener import QueueChangeNotifier
 from rocketstream.client.consumer.queue_places import QueuePlaces
 from rocketstream.client.consumer.rebalance_impl import RebalanceImpl, RebalanceSettings
 from rocketstream.client.core.lite_plan import LitePlan, Subscribed
@@ -84,8 +84,10 @@ class LitePullConsumerImpl(CallsNoListener):
         kernel = PullKernel(instance, group, filter_hooks, unit_mode=self._unit_mode)
         self._kernel = kernel
         self.pulls = LitePullService(self, instance, settings, kernel)
-        self._teller = Teller(instance, threaded=threaded)
-        self.watch = TopicWatch(instance, self._teller, settings.topic_metadata_check_interval_ms)
+        self._notifier = QueueChangeNotifier(instance, threaded=threaded)
+        self.topic_changes = TopicChanges(
+            instance, self._notifier, settings.topic_metadata_check_interval_ms
+        )
         self._started_ms = instance.clock.now_ms()
         self._commit_due_ms = instance.clock.monotonic_ms() + settings.auto_commit_interval_ms
         self._assigning = asyncio.Lock()
@@ -128,7 +130,7 @@ class LitePullConsumerImpl(CallsNoListener):
             await self.instance.heartbeat()
             await self.instance.check_client_in_broker(self)
             self.running = True
-            self.watch.start()
+            self.topic_changes.start()
             await self.apply_assignment()
         except BaseException:
             await self.shutdown(commit=False)
@@ -148,7 +150,7 @@ class LitePullConsumerImpl(CallsNoListener):
         self.running = False
         self.queues.stop()
         self.pulls.stop()
-        await self.watch.stop()
+        await self.topic_changes.stop()
         with self.lock:
             if commit:
                 self.cache.settle()
@@ -271,11 +273,11 @@ class LitePullConsumerImpl(CallsNoListener):
     async def queues_changed(
         self, topic: str, all_queues: Sequence[MessageQueue], mine: Sequence[MessageQueue]
     ) -> None:
-        """Tell the topic's listener, once the new queues are taken (C-507)."""
+        """Notify the topic's listener, once the new queues are taken (C-507)."""
         listener = self._plan.listeners.get(topic) or self._settings.message_queue_listener
         if listener is not None:
             config = self.instance.config
-            self._teller.tell(
+            self._notifier.notify(
                 listener,
                 config.without_namespace(topic),
                 [config.queue_without_namespace(mq) for mq in all_queues],

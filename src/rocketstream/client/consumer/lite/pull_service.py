@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from rocketstream.client.consumer.pulling.kernel import PullKernel, active_version
-from rocketstream.client.consumer.pulling.stall_watch import QUICK_ANSWER_MS, StallWatch
+from rocketstream.client.consumer.pulling.stalled_queues import QUICK_ANSWER_MS, StalledQueues
 from rocketstream.client.core.lite_pull import LiteCache, LiteQueue
 from rocketstream.client.core.pull_decision import (
     AfterFailure,
@@ -72,7 +72,7 @@ class LitePullService:
         self._namespace = instance.config.effective_namespace()
         self._loop = asyncio.get_running_loop()
         self._now = instance.clock.monotonic_ms
-        self._stalls = StallWatch(instance)
+        self._stalls = StalledQueues(instance)
         self._timers: set[asyncio.TimerHandle] = set()
         self._stopped = False
         self._refreshing: set[str] = set()

@@ -15,7 +15,7 @@ from rocketstream.client.consumer.offsets.store import Offsets, RemoteBrokerOffs
 from rocketstream.client.consumer.pull.running import running_info
 from rocketstream.client.consumer.pull.send_back import SingleSendBack
 from rocketstream.client.consumer.pulling.kernel import PullKernel, active_version
-from rocketstream.client.consumer.queue_listener import QueueListener, Teller
+from rocketstream.client.consumer.queue_listener import QueueChangeNotifier, QueueListener
 from rocketstream.client.consumer.rebalance_impl import RebalanceImpl, RebalanceSettings
 from rocketstream.client.core.kinds import check_offset
 from rocketstream.client.core.pull_decision import not_before
@@ -77,7 +77,7 @@ class PullConsumerImpl(CallsNoListener):
         self._consume_hooks = consume_hooks
         self._unit_mode = settings.unit_mode or instance.config.unit_mode
         self._kernel = PullKernel(instance, group, filter_hooks, unit_mode=self._unit_mode)
-        self._teller = Teller(instance, threaded=threaded)
+        self._notifier = QueueChangeNotifier(instance, threaded=threaded)
         self._back = SingleSendBack(
             instance, unit_mode=self._unit_mode, max_times=settings.max_reconsume_times
         )
@@ -215,7 +215,7 @@ class PullConsumerImpl(CallsNoListener):
         listener = self._listeners.get(topic) or self._settings.message_queue_listener
         if listener is not None:
             outside = self.instance.config.queue_without_namespace
-            self._teller.tell(
+            self._notifier.notify(
                 listener,
                 self.instance.config.without_namespace(topic),
                 [outside(mq) for mq in all_queues],

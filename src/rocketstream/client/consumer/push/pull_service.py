@@ -15,8 +15,8 @@ from typing import Protocol
 from rocketstream.client.consumer.consume.runs import ConsumeService, PullRequest
 from rocketstream.client.consumer.offsets.store import Offsets
 from rocketstream.client.consumer.pulling.kernel import PullKernel
-from rocketstream.client.consumer.pulling.stall_watch import QUICK_ANSWER_MS, StallWatch
-from rocketstream.client.consumer.push.subscription_watch import SubscriptionWatch
+from rocketstream.client.consumer.pulling.stalled_queues import QUICK_ANSWER_MS, StalledQueues
+from rocketstream.client.consumer.push.subscription_check import SubscriptionCheck
 from rocketstream.client.core.flow_control import FlowControl, Thresholds, flow_control
 from rocketstream.client.core.process_queue import ProcessQueue
 from rocketstream.client.core.pull_decision import (
@@ -81,11 +81,11 @@ class PullService:
         self._exception_delay_ms = instance.config.pull_time_delay_ms_when_exception
         self._loop = asyncio.get_running_loop()
         self._now = instance.clock.monotonic_ms
-        self._watch = SubscriptionWatch(instance, owner.group)
+        self._subscription_check = SubscriptionCheck(instance, owner.group)
         self._kernel = PullKernel(
             instance, owner.group, owner.filter_hooks, unit_mode=instance.config.unit_mode
         )
-        self._stalls = StallWatch(instance)
+        self._stalls = StalledQueues(instance)
         self._timers: set[asyncio.TimerHandle] = set()
         # Count and size share one counter, as upstream has it (C-205).
         self._flow_hits = {True: 0, False: 0}
@@ -383,17 +383,17 @@ class PullService:
             self._instance.outages.failed(("pull of", mq), error)
         if retry.after is AfterFailure.HEARTBEAT:
             self._instance.heartbeat_soon()
-            self._doubt(mq, error)
+            self._check_subscription(mq, error)
         elif retry.after is AfterFailure.ROUTE:
             self._kernel.forget(mq)  # a slave that is gone: the master may be there
             self._refresh_route_soon(mq.topic)
         self._later(request, retry.delay_ms)
 
-    def _doubt(self, mq: MessageQueue, error: Exception) -> None:
+    def _check_subscription(self, mq: MessageQueue, error: Exception) -> None:
         subscription = self._owner.subscriptions.get(mq.topic)
         address = getattr(error, "address", None)
         if subscription is not None and address:
-            self._watch.doubt(subscription, address)
+            self._subscription_check.compare_soon(subscription, address)
 
     def _refresh_route_soon(self, topic: str) -> None:
         # A broker that is gone fails the pulls of all its queues; one look-up does for them.

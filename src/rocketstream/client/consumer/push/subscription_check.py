@@ -1,4 +1,4 @@
-"""Whether the members of a group subscribe alike: looked at when a broker does not know what we do.
+"""Compares the subscriptions of a group's members when a broker does not know one of ours.
 
 Law: asks and logs; changes nothing. Members that subscribe differently overwrite each other's
 subscriptions at the broker, and messages go to nobody (C-340, C-552).
@@ -18,28 +18,28 @@ from rocketstream.protocol.headers import GetConsumerConnectionListRequestHeader
 logger = logging.getLogger("rocketstream.client")
 
 ASKED_EVERY_MS = 60_000
-"""A topic is looked at no more often than this."""
+"""A topic is compared no more often than this."""
 CONNECTIONS_TIMEOUT_MS = 3_000
 
 
-class SubscriptionWatch:
+class SubscriptionCheck:
     """Compares one consumer's subscriptions with what a broker has of its group."""
 
     def __init__(self, instance: MQClientInstance, group: str) -> None:
         self._instance = instance
         self._group = group
-        self._looked: dict[str, float] = {}
+        self._compared_ms: dict[str, float] = {}
 
-    def doubt(self, ours: SubscriptionData, address: str) -> None:
-        """Look soon; a broker has just said that it does not know a subscription of ours."""
+    def compare_soon(self, ours: SubscriptionData, address: str) -> None:
+        """Compare soon: the broker at ``address`` does not know a subscription of ours."""
         now_ms = self._instance.clock.monotonic_ms()
-        last_ms = self._looked.get(ours.topic)
+        last_ms = self._compared_ms.get(ours.topic)
         if last_ms is None or now_ms - last_ms >= ASKED_EVERY_MS:
-            self._looked[ours.topic] = now_ms
+            self._compared_ms[ours.topic] = now_ms
             self._instance.run_soon(self._compare(ours, address))
 
     async def _compare(self, ours: SubscriptionData, address: str) -> None:
-        # Told once more, ours must be there; if it is not, another member has overwritten it.
+        # After one more heartbeat ours must be there, unless another member has overwritten it.
         await self._instance.heartbeat()
         api = self._instance.api
         header = GetConsumerConnectionListRequestHeader(self._group)

@@ -1,6 +1,6 @@
-"""Queues whose pulls are answered and lead nowhere: asked less and less often, and told once.
+"""Queues whose pulls are answered without getting further: pulled ever less often, logged once.
 
-Law: on the loop; how long to wait is ``core.pull_decision``'s.
+Law: on the loop; ``core.pull_decision`` decides how long to wait.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ QUICK_ANSWER_MS = 100
 """A broker with nothing to tell holds a pull for seconds; one that answers sooner does not hold."""
 
 
-class StallWatch:
-    """The queues of one consumer whose pulls get no further; false while all do."""
+class StalledQueues:
+    """The queues of one consumer whose pulls get no further; false when there is none."""
 
     def __init__(self, instance: MQClientInstance) -> None:
         self._outages = instance.outages
