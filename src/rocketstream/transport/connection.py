@@ -78,7 +78,7 @@ def refuse_request(connection: Connection, request: RemotingCommand) -> None:
 class Connection(asyncio.BaseProtocol):
     """One TCP or TLS connection; both peers may send requests.
 
-    Each peer matches answers to its own requests only. Everything sent within one turn of the loop
+    Each peer matches answers to its own requests only. Everything sent within one pass of the loop
     leaves in one write. After a protocol error, a lost connection or ``close`` it stays closed.
 
     Attributes:
@@ -168,7 +168,7 @@ class Connection(asyncio.BaseProtocol):
         return self._paused and not self._closed
 
     def owe(self, answer: Callable[[], None]) -> None:
-        """Call ``answer``, for which the peer waits, in the next turn of the loop."""
+        """Call ``answer``, for which the peer waits, in the next pass of the loop."""
         self._loop.call_soon(answer)
 
     def when_drained(self, callback: Callable[[], None]) -> None:
@@ -345,7 +345,7 @@ class Connection(asyncio.BaseProtocol):
         """Return all queued bytes.
 
         Joined here, since asyncio's writelines() of 3.12 and 3.13 never pauses the writer, and so
-        that no caller's buffer is held beyond this turn.
+        that no caller's buffer is held beyond this pass.
         """
         out, self._out = self._out, deque()
         self._out_bytes = 0

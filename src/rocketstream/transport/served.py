@@ -303,7 +303,7 @@ class ServedConnection(Connection, asyncio.BufferedProtocol):
             given += len(piece)
             transport.write(piece)
         if self._out and not self._paused and not self._flush_due:
-            self._flush_due = True  # the rest is sent in the next turn of the loop
+            self._flush_due = True  # the rest is sent in the next pass of the loop
             self._loop.call_soon(self._flush)
         self._check_write_bound()
 

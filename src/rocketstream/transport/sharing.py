@@ -87,8 +87,8 @@ class Sharing:
 
     A connection works at once while it and the others have used little time. Work left after a
     slice, and all work of connections that use much, waits in a line that gets one slice in each
-    turn of the loop. Used time decays at a fifth of the rate at which time passes. Connections that
-    used little go first, but one slice of each turn is left to the others, so that they go on
+    pass of the loop. Used time decays at a fifth of the rate at which time passes. Connections that
+    used little go first, but one slice of each pass is left to the others, so that they go on
     however many go first.
     """
 
@@ -134,9 +134,9 @@ class Sharing:
         sharer.used_at_ms += used_ms
         self._spent_ms += used_ms
         if self._spent_ms * 4 >= limits.WORK_TURN_MS and not self._is_reset_due:
-            # The next turn of the loop starts its count from zero.
+            # The next pass of the loop starts its count from zero.
             self._is_reset_due = True
-            self._loop.call_soon(self._new_turn)
+            self._loop.call_soon(self._new_pass)
         if more:
             self.again(sharer)
         return more
@@ -154,7 +154,7 @@ class Sharing:
         if self._slice(job, self._now_ms())[0]:
             self._wait(job, self._used)
 
-    def _new_turn(self) -> None:
+    def _new_pass(self) -> None:
         self._spent_ms = 0.0
         self._is_reset_due = False
 
@@ -162,7 +162,7 @@ class Sharing:
         line.append(worker)
         if not self._is_due:
             self._is_due = True
-            self._loop.call_soon(self._turn)
+            self._loop.call_soon(self._pass)
 
     def _next(self, line: deque[Sharer | _Job]) -> Sharer | _Job:
         worker = line.popleft()
@@ -178,8 +178,8 @@ class Sharing:
     def _is_slice_over(self) -> bool:
         return self._now_ms() >= self._slice_end_ms
 
-    def _turn(self) -> None:
-        """Let those in line work, one after another, until the turn's time is used."""
+    def _pass(self) -> None:
+        """Let those in line work, one after another, until the time of this pass is used."""
         self._is_due = False
         began_ms = now_ms = self._now_ms()
         for number in range(len(self._fresh) + len(self._used)):
@@ -199,7 +199,7 @@ class Sharing:
                 break
         if (self._fresh or self._used) and not self._is_due:
             self._is_due = True
-            self._loop.call_soon(self._turn)
+            self._loop.call_soon(self._pass)
 
     # --- memory -----------------------------------------------------------------------------------
 

@@ -29,7 +29,7 @@ SEND = RequestCode.SEND_MESSAGE_V2
 QUEUES = tuple(MessageQueue("T", name, i) for name in ("a", "b", "c") for i in range(2))
 
 
-def turns(start: int = 0) -> Any:
+def indexes(start: int = 0) -> Any:
     return itertools.count(start).__next__
 
 
@@ -85,10 +85,10 @@ def test_queues_of_available_brokers_come_in_turn() -> None:
     """Covers C-466."""
     table = FaultTable()
     table.note("b", 700, 0)
-    turn = turns()
-    chosen = [table.choose(QUEUES, turn, 1) for _ in range(4)]
+    next_index = indexes()
+    chosen = [table.choose(QUEUES, next_index, 1) for _ in range(4)]
     assert chosen == [QUEUES[0], QUEUES[1], QUEUES[4], QUEUES[5]]
-    assert table.choose(QUEUES[2:4], turn, 1) is None
+    assert table.choose(QUEUES[2:4], next_index, 1) is None
 
 
 def test_when_all_are_in_trouble_the_better_half_serves() -> None:
@@ -98,12 +98,16 @@ def test_when_all_are_in_trouble_the_better_half_serves() -> None:
     table.note("b", 600, 0)
     table.note("c", 10, 0, isolate=True, reachable=False)
     assert table.ranked(1) == ["b", "a", "c"]
-    assert table.choose(QUEUES, turns(), 1) is None
-    turn = turns()
-    assert [table.least_bad(QUEUES, turn, 1) for _ in range(3)] == [QUEUES[2], QUEUES[3], QUEUES[2]]
-    assert table.least_bad([MessageQueue("T", "d", 0)], turn, 1) is None
-    assert table.least_bad(QUEUES[4:], turns(), 1) == QUEUES[4]
-    assert FaultTable().least_bad(QUEUES, turn, 1) is None
+    assert table.choose(QUEUES, indexes(), 1) is None
+    next_index = indexes()
+    assert [table.least_bad(QUEUES, next_index, 1) for _ in range(3)] == [
+        QUEUES[2],
+        QUEUES[3],
+        QUEUES[2],
+    ]
+    assert table.least_bad([MessageQueue("T", "d", 0)], next_index, 1) is None
+    assert table.least_bad(QUEUES[4:], indexes(), 1) == QUEUES[4]
+    assert FaultTable().least_bad(QUEUES, next_index, 1) is None
 
 
 EVENTS = st.lists(
@@ -139,11 +143,11 @@ def test_no_broker_is_avoided_for_longer_than_it_should_be(
             assert until[broker] <= now + 30_000
         free = {name for name in "abc" if until.get(name, 0) <= now}
         assert {name for name in "abc" if table.is_available(name, now)} == free
-        chosen = table.choose(QUEUES, turns(number), now)
+        chosen = table.choose(QUEUES, indexes(number), now)
         assert (chosen is None) == (not free)
         assert chosen is None or chosen.broker_name in free
         if not free:
-            assert table.least_bad(QUEUES, turns(number), now) in QUEUES
+            assert table.least_bad(QUEUES, indexes(number), now) in QUEUES
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from rocketstream._util.clock import SYSTEM_CLOCK
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.core.gathering import may_be_gathered
 from rocketstream.client.core.producer_settings import ProducerSettings
-from rocketstream.client.core.queue_turn import QueueTurn
+from rocketstream.client.core.queue_rotation import QueueRotation
 from rocketstream.client.core.transaction import mark_half
 from rocketstream.client.producer.base import target_of
 from rocketstream.client.producer.namespaced import NamespacedPreparer
@@ -43,7 +43,7 @@ def test_the_queue_is_named_after_the_parent_as_servers_know_it() -> None:
 def test_a_lite_topic_goes_to_the_queue_its_name_belongs_to() -> None:
     """Elsewhere its broker would not take it for its own, and no consumer be told of it."""
     target = target_of(lite(), None, None, None, None)
-    chosen = {QueueTurn(start).choose(QUEUES, target, None) for start in range(3)}
+    chosen = {QueueRotation(start).choose(QUEUES, target, None) for start in range(3)}
     assert chosen == {QUEUES[7]}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from rocketstream.client.core.producer_settings import ProducerSettings
-from rocketstream.client.core.queue_turn import SendTarget
+from rocketstream.client.core.queue_rotation import SendTarget
 from rocketstream.client.instance.engine import Engine
 from rocketstream.client.producer.async_sender import AsyncSender, SendDone
 from rocketstream.client.producer.outbox import Outbox

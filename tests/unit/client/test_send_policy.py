@@ -10,7 +10,12 @@ import pytest
 
 from rocketstream.client.core.fault_latency import FaultTable
 from rocketstream.client.core.producer_settings import ProducerSettings
-from rocketstream.client.core.queue_turn import ANY_QUEUE, FaultTurn, QueueTurn, SendTarget
+from rocketstream.client.core.queue_rotation import (
+    ANY_QUEUE,
+    FaultAvoidingRotation,
+    QueueRotation,
+    SendTarget,
+)
 from rocketstream.client.core.routes import RouteTable
 from rocketstream.client.core.send_policy import End, SendPolicy, Steps, Try, Wanted
 from rocketstream.errors import (
@@ -55,7 +60,10 @@ class Play:
         if self.routed:
             self.routes.apply("T", route())
         self.policy = SendPolicy(
-            self.routes, ProducerSettings("pg", **self.settings), QueueTurn(0), lambda: self.now_ms
+            self.routes,
+            ProducerSettings("pg", **self.settings),
+            QueueRotation(0),
+            lambda: self.now_ms,
         )
 
     def send(
@@ -82,7 +90,7 @@ def tried(wanted: Wanted) -> Try:
 
 
 def test_a_send_that_is_stored_takes_one_try() -> None:
-    """Covers C-457, C-460: the next queue in turn, at its master, with all the time there is."""
+    """Covers C-457, C-460: the next queue of the rotation, at its master, with all the time there is."""
     steps = Play().send()
     assert next(steps) == (QUEUES[0], "a:10911", 3000)
     result = stored()
@@ -138,7 +146,11 @@ def test_the_fast_port_is_asked_for_where_it_is_wished() -> None:
     """Covers C-13."""
     play = Play()
     play.policy = SendPolicy(
-        play.routes, ProducerSettings("pg"), QueueTurn(0), lambda: 0, lambda address: address + "!"
+        play.routes,
+        ProducerSettings("pg"),
+        QueueRotation(0),
+        lambda: 0,
+        lambda address: address + "!",
     )
     assert tried(next(play.send()))[1] == "a:10911!"
 
@@ -376,7 +388,7 @@ def test_brokers_in_trouble_are_passed_over() -> None:
     play = Play()
     table = FaultTable()
     table.note("broker-a", 20, 0, isolate=True)
-    play.policy.turn = FaultTurn(0, table, lambda: play.now_ms)
+    play.policy.rotation = FaultAvoidingRotation(0, table, lambda: play.now_ms)
     assert {tried(next(play.send()))[0].broker_name for _ in range(4)} == {"broker-b"}
     play.now_ms = 60_000
     assert {tried(next(play.send()))[0].broker_name for _ in range(4)} == {"broker-a", "broker-b"}

@@ -126,7 +126,7 @@ class FaultTable:
         names = [name for name in self.ranked(now_ms) if name in of_broker]
         if not names:
             return None
-        turn = next_index()
+        index = next_index()
         better = names[: max(1, len(names) // 2)]
-        mine = of_broker[better[turn % len(better)]]
-        return mine[turn // len(better) % len(mine)]
+        mine = of_broker[better[index % len(better)]]
+        return mine[index // len(better) % len(mine)]

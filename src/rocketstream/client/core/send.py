@@ -40,7 +40,7 @@ RETRY_RESPONSE_CODES = frozenset(
 def choose_queue(
     queues: Sequence[MessageQueue], next_index: Callable[[], int], last_broker: str | None
 ) -> MessageQueue:
-    """Return the next queue in turn, after a failure one of another broker (C-460)."""
+    """Return the next queue of the rotation, after a failure one of another broker (C-460)."""
     for _ in queues:
         queue = queues[next_index() % len(queues)]
         if queue.broker_name != last_broker:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Generator, Sequence
 from typing import TypeVar
 
 from rocketstream.client.core.producer_settings import ProducerSettings
-from rocketstream.client.core.queue_turn import QueueTurn, SendTarget
+from rocketstream.client.core.queue_rotation import QueueRotation, SendTarget
 from rocketstream.client.core.routes import RouteTable
 from rocketstream.client.core.send import outcome_of
 from rocketstream.errors import (
@@ -60,7 +60,7 @@ class SendPolicy:
     Args:
         routes: the queues of topics, and where brokers are.
         settings: how often to try, and after what; may be replaced by others.
-        turn: whose turn it is; may be replaced too.
+        rotation: chooses the queue of each try; may be replaced too.
         now: returns monotonic milliseconds.
         port_of: makes of a broker's address the one to send to; None: it is the same.
     """
@@ -69,12 +69,12 @@ class SendPolicy:
         self,
         routes: RouteTable,
         settings: ProducerSettings,
-        turn: QueueTurn,
+        rotation: QueueRotation,
         now: Callable[[], float],
         port_of: Callable[[str], str] | None = None,
     ) -> None:
         self.settings = settings
-        self.turn = turn
+        self.rotation = rotation
         self.now = now
         self._routes = routes
         self._port_of = port_of
@@ -90,7 +90,7 @@ class SendPolicy:
         info = self._routes.publish_info(topic)
         if info is None or timeout_ms <= 0 or target.pick is not None:
             return None
-        queue = self.turn.choose(info.queues, target, None)
+        queue = self.rotation.choose(info.queues, target, None)
         address = self._address(queue.broker_name)
         return None if address is None else (queue, address, timeout_ms)
 
@@ -136,7 +136,7 @@ class SendPolicy:
                         left_ms = timeout_ms - (self.now() - started_ms)
                     if left_ms <= 0:
                         raise self._error(topic, failed, timeout_ms, left_ms, "timed out")
-                    queue = self.turn.choose(queues, target, last_broker)
+                    queue = self.rotation.choose(queues, target, last_broker)
                     broker_name = queue.broker_name
                     address = self._address(broker_name)
                     end = _gone(broker_name) if address is None else (yield queue, address, left_ms)
@@ -192,7 +192,7 @@ class SendPolicy:
         """
         info = self._routes.publish_info(topic)
         queues = info.queues if info is not None else _found((yield None))
-        return self.turn.choose(queues, target, None)
+        return self.rotation.choose(queues, target, None)
 
     def _address(self, broker_name: str) -> str | None:
         address = self._routes.master(broker_name)

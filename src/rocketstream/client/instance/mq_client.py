@@ -291,7 +291,7 @@ class MQClientInstance:
     # --- rebalance and offsets --------------------------------------------------------------------
 
     def rebalance_soon(self) -> None:
-        """Rebalance now instead of at the next turn (C-150)."""
+        """Rebalance now instead of at the next round (C-150)."""
         self._rebalance_wanted.set()
 
     async def _rebalance_forever(self) -> None:

@@ -14,7 +14,7 @@ from rocketstream import limits
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.config import ClientConfig
 from rocketstream.client.core.begun import Begun
-from rocketstream.client.core.queue_turn import SendTarget
+from rocketstream.client.core.queue_rotation import SendTarget
 from rocketstream.client.core.send import queue_of_key
 from rocketstream.client.core.send_policy import End, Steps, Try
 from rocketstream.client.instance.engine import loop_engine
@@ -286,9 +286,9 @@ class AsyncProducer(AsyncQueries, AsyncWithBlock):
         try:
             async with asyncio.timeout(None if timeout is None else timeout / 1000):
                 while begun.left(flush):
-                    turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-                    self._flushing.append(turn)
-                    await turn
+                    waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+                    self._flushing.append(waiter)
+                    await waiter
         except TimeoutError:
             raise not_flushed(begun.left(flush), timeout) from None
 
@@ -380,13 +380,13 @@ class AsyncProducer(AsyncQueries, AsyncWithBlock):
     async def _room(self) -> None:
         """Wait until there is room for one message more."""
         while self._is_full():
-            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.append(turn)
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(waiter)
             try:
-                await turn
+                await waiter
             except asyncio.CancelledError:
-                if turn.done() and not turn.cancelled():
-                    self._wake_next()  # the turn was given and is not used
+                if waiter.done() and not waiter.cancelled():
+                    self._wake_next()  # the room was given and is not used
                 raise
 
     def _begin(self) -> int:
@@ -398,9 +398,9 @@ class AsyncProducer(AsyncQueries, AsyncWithBlock):
         self._under_way -= 1
         if self._begun.waits and self._begun.ended(begun):
             flushing, self._flushing = self._flushing, []
-            for turn in flushing:
-                if not turn.done():
-                    turn.set_result(None)
+            for waiter in flushing:
+                if not waiter.done():
+                    waiter.set_result(None)
 
     async def _or_end(self, begun: int, step: Coroutine[Any, Any, None]) -> None:
         """Await a step of a send, which ends with it if it fails."""
@@ -423,9 +423,9 @@ class AsyncProducer(AsyncQueries, AsyncWithBlock):
 
     def _wake_next(self) -> None:
         while self._waiting:
-            turn = self._waiting.popleft()
-            if not turn.done():
-                turn.set_result(None)
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
                 break
 
     def _running(self) -> AsyncSender:

@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable
 
 from rocketstream.client.core.producer_settings import ProducerSettings
-from rocketstream.client.core.queue_turn import QueueTurn, SendTarget
+from rocketstream.client.core.queue_rotation import QueueRotation, SendTarget
 from rocketstream.client.core.send_policy import Began, End, Queues, SendPolicy, Steps, Try
 from rocketstream.client.instance.api import vip_address
 from rocketstream.client.instance.mq_client import MQClientInstance
@@ -44,7 +44,7 @@ class AsyncSender:
         self.policy = SendPolicy(
             instance.routes,
             settings,
-            QueueTurn(random.randrange(1 << 16)),
+            QueueRotation(random.randrange(1 << 16)),
             self.now,
             vip_address if instance.config.vip_channel_enabled else None,
         )

@@ -14,7 +14,7 @@ from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.config import ClientConfig, client_config
 from rocketstream.client.core.kinds import check_time
 from rocketstream.client.core.producer_settings import ProducerSettings
-from rocketstream.client.core.queue_turn import ANY_QUEUE, SendTarget
+from rocketstream.client.core.queue_rotation import ANY_QUEUE, SendTarget
 from rocketstream.client.core.send import queue_of_key
 from rocketstream.client.core.transaction import TransactionSettings
 from rocketstream.client.hooks import (
@@ -183,7 +183,7 @@ class ProducerBase(StaysHere):
         sender = AsyncSender(instance, settings)
         if settings.send_latency_fault_enable:
             self._faults = FaultStrategy(settings, instance, engine.loop)
-            sender.policy.turn = self._faults.turn()
+            sender.policy.rotation = self._faults.rotation()
             if self._watch is not None:
                 self._watch.faults = self._faults
             self._watch_tries()

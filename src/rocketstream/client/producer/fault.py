@@ -12,7 +12,7 @@ import random
 
 from rocketstream.client.core.fault_latency import FaultTable
 from rocketstream.client.core.producer_settings import ProducerSettings
-from rocketstream.client.core.queue_turn import FaultTurn
+from rocketstream.client.core.queue_rotation import FaultAvoidingRotation
 from rocketstream.client.instance.mq_client import MQClientInstance
 from rocketstream.errors import BrokerError, RocketMQError, TooManyRequestsError, TransportError
 from rocketstream.protocol.codes import RequestCode
@@ -39,9 +39,9 @@ class FaultStrategy:
         self._detecting: asyncio.Task[None] | None = None
         self._closed = False
 
-    def turn(self) -> FaultTurn:
-        """Return a turn of queues that avoids the brokers in trouble."""
-        return FaultTurn(random.randrange(1 << 16), self.table, self._now)
+    def rotation(self) -> FaultAvoidingRotation:
+        """Return a rotation of queues that avoids the brokers in trouble."""
+        return FaultAvoidingRotation(random.randrange(1 << 16), self.table, self._now)
 
     def note(
         self, broker_name: str, latency_ms: float, now_ms: float, error: BaseException | None

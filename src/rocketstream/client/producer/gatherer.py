@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, cast
 
 from rocketstream.client.core.gathering import Batch, Gathering, each_alone, may_be_gathered
-from rocketstream.client.core.queue_turn import ANY_QUEUE, SendTarget
+from rocketstream.client.core.queue_rotation import ANY_QUEUE, SendTarget
 from rocketstream.client.producer.async_sender import AsyncSender
 from rocketstream.client.producer.gathered import GatheredSend, Unwrap, errors_of
 from rocketstream.client.producer.sending import PreparedSend
@@ -258,7 +258,7 @@ class Gatherer:
             may_leave = self._gathering.done(batch)
         if may_leave and not self._due:
             self._due = True
-            # Not now: other answers of this turn may let more go, and sends that fail at once
+            # Not now: other answers of this pass of the loop may let more go, and sends that fail at once
             # would pile up on the stack.
             self._loop.call_soon(self._look)
 

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from rocketstream import limits
-from rocketstream.client.core.queue_turn import SendTarget
+from rocketstream.client.core.queue_rotation import SendTarget
 from rocketstream.client.instance.engine import Engine
 from rocketstream.client.producer.async_sender import AsyncSender, SendDone
 from rocketstream.client.producer.base import joined

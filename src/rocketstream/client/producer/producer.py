@@ -15,7 +15,7 @@ from typing import Any, TypeVar, Unpack, cast
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.around_requests import after_response_of, before_request_of
 from rocketstream.client.config import ClientConfig
-from rocketstream.client.core.queue_turn import SendTarget
+from rocketstream.client.core.queue_rotation import SendTarget
 from rocketstream.client.core.send import queue_of_key
 from rocketstream.client.core.send_policy import End, Queues, SendPolicy, Steps, Try
 from rocketstream.client.instance.engine import Engine, threaded_engine

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 
 from rocketstream.client.config import new_uuid
-from rocketstream.client.core.queue_turn import SendTarget
+from rocketstream.client.core.queue_rotation import SendTarget
 from rocketstream.client.instance.callbacks import CallbackExecutor
 from rocketstream.client.producer.async_sender import AsyncSender
 from rocketstream.client.producer.sending import PreparedSend

@@ -32,7 +32,7 @@ Call = tuple[Callable[[Any], object], "SendFuture"]
 class CallbackThread:
     """Runs user callbacks off the network thread; started when first needed.
 
-    What is handed over within one turn of the loop goes over as one item, so that a burst of
+    What is handed over within one pass of the loop goes over as one item, so that a burst of
     answers wakes the thread once.
     """
 

@@ -117,7 +117,7 @@ class TransactionBase(ProducerBase):
         return listener, prepared
 
     def _half_stored(self, engine: Engine, result: SendResult) -> None:
-        # The broker may ask before the next turn of heartbeats.
+        # The broker may ask before the next round of heartbeats.
         instance = engine.instance
         address = instance.routes.master(result.message_queue.broker_name)
         if address is not None and not instance.broker_version(address):

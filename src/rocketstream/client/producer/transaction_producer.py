@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rocketstream.client.core.queue_turn import ANY_QUEUE
+from rocketstream.client.core.queue_rotation import ANY_QUEUE
 from rocketstream.client.core.transaction import NOT_STORED_OK, LocalOutcome, may_execute
 from rocketstream.client.producer.producer import Producer
 from rocketstream.client.producer.transaction import (

@@ -18,7 +18,7 @@ from rocketstream import limits
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.config import CLOUD, ClientConfig
 from rocketstream.client.core.producer_settings import ProducerSettings
-from rocketstream.client.core.queue_turn import ANY_QUEUE
+from rocketstream.client.core.queue_rotation import ANY_QUEUE
 from rocketstream.client.instance.engine import Engine, threaded_engine
 from rocketstream.client.producer.async_sender import AsyncSender
 from rocketstream.client.producer.sending import MessagePreparer

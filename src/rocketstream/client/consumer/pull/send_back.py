@@ -13,7 +13,7 @@ from rocketstream.client.consumer.send_back_form import (
     SendBackForm,
     stored_at,
 )
-from rocketstream.client.core.queue_turn import ANY_QUEUE
+from rocketstream.client.core.queue_rotation import ANY_QUEUE
 from rocketstream.client.instance.mq_client import MQClientInstance
 from rocketstream.client.producer.async_sender import AsyncSender
 from rocketstream.errors import RocketMQError, SendError

@@ -20,7 +20,7 @@ from rocketstream.client.consumer.send_back_form import (
     stored_at,
 )
 from rocketstream.client.core.orderly import orderly_max_reconsume_times
-from rocketstream.client.core.queue_turn import ANY_QUEUE
+from rocketstream.client.core.queue_rotation import ANY_QUEUE
 from rocketstream.client.core.retry import (
     EXPIRED_DELAY_LEVEL,
     max_reconsume_times,

@@ -1,4 +1,4 @@
-"""Which queue a try goes to: the one given, the one picked, or the next in turn.
+"""Which queue a try of a send goes to: the one given, the one picked, or the next of the rotation.
 
 Law: pure; chance and time are handed in (C-460, C-466, C-469, C-470).
 """
@@ -19,7 +19,7 @@ QueueChoice = Callable[[tuple[MessageQueue, ...]], MessageQueue]
 
 @dataclass(slots=True)
 class SendTarget:
-    """Where a message goes: one fixed queue, one picked from all, or the next in turn."""
+    """Where a message goes: one fixed queue, one picked from all, or the next of the rotation."""
 
     queue: MessageQueue | None = None
     pick: QueueChoice | None = None
@@ -33,8 +33,8 @@ class SendTarget:
 ANY_QUEUE = SendTarget()
 
 
-class QueueTurn:
-    """Takes queues in turn (C-460). Thread safe.
+class QueueRotation:
+    """Chooses one queue after the other, round and round (C-460). Thread safe.
 
     Args:
         start: where to begin; any number, a random one so that producers do not move in step.
@@ -73,11 +73,11 @@ class QueueTurn:
         return choose_queue(queues, self._counter.__next__, last_broker)
 
 
-class FaultTurn(QueueTurn):
-    """Queues in turn, without those of brokers in trouble while there are others (C-466).
+class FaultAvoidingRotation(QueueRotation):
+    """A rotation that leaves out brokers in trouble while there are others (C-466).
 
     Args:
-        start: as for ``QueueTurn``.
+        start: as for ``QueueRotation``.
         table: the brokers in trouble.
         now: returns monotonic milliseconds.
     """
@@ -92,13 +92,13 @@ class FaultTurn(QueueTurn):
     def choose(
         self, queues: tuple[MessageQueue, ...], target: SendTarget, last_broker: str | None
     ) -> MessageQueue:
-        """Return the queue of the next try; raises as ``QueueTurn.choose``."""
+        """Return the queue of the next try; raises as ``QueueRotation.choose``."""
         if target.is_fixed:
             return super().choose(queues, target, last_broker)
         now = self._now()
-        turn = self._counter.__next__
+        next_index = self._counter.__next__
         return (
-            self._table.choose(queues, turn, now)
-            or self._table.least_bad(queues, turn, now)
-            or choose_queue(queues, turn, last_broker)
+            self._table.choose(queues, next_index, now)
+            or self._table.least_bad(queues, next_index, now)
+            or choose_queue(queues, next_index, last_broker)
         )
