@@ -90,7 +90,7 @@ def tried(wanted: Wanted) -> Try:
 
 
 def test_a_send_that_is_stored_takes_one_try() -> None:
-    """Covers C-457, C-460: the next queue of the rotation, at its master, with all the time there is."""
+    """Covers C-457, C-460: the next queue, at its master, with all the time there is."""
     steps = Play().send()
     assert next(steps) == (QUEUES[0], "a:10911", 3000)
     result = stored()

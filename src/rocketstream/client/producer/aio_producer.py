@@ -34,7 +34,7 @@ from rocketstream.client.producer.base import (
 from rocketstream.client.producer.gatherer import Ended, Gatherer, Held
 from rocketstream.client.producer.queries import AsyncQueries
 from rocketstream.client.producer.sending import PreparedSend, several
-from rocketstream.client.producer.try_watch import ONEWAY, Trial
+from rocketstream.client.producer.try_observer import ONEWAY, ObservedTry
 from rocketstream.errors import SendError
 from rocketstream.model import Message, MessageQueue, SendResult
 from rocketstream.protocol.message_ext import MessageExt
@@ -130,7 +130,7 @@ class AsyncProducer(AsyncQueries, AsyncWithBlock):
             prepared = self._preparer.one(message)
             timeout = self._timeout(timeout_ms)
             begun = self._begin()
-            if self._watch is not None or TIMER_MARK in prepared.properties:
+            if self._observer is not None or TIMER_MARK in prepared.properties:
                 await self._or_end(begun, self._special(prepared, message, target))
             if self.settings.auto_batch:
                 return await self._gather(prepared, message, target, timeout, begun)
@@ -201,7 +201,7 @@ class AsyncProducer(AsyncQueries, AsyncWithBlock):
         sender = self._running()
         target = target_of(message, message_queue, selector, arg, sharding_key, self._unwrap)
         prepared = self._preparer.one(message)
-        if self._watch is not None or TIMER_MARK in prepared.properties:
+        if self._observer is not None or TIMER_MARK in prepared.properties:
             await self._special(prepared, message, target)
         await self._drive(sender, sender.policy.oneway(prepared.topic, target), prepared)
 
@@ -220,24 +220,24 @@ class AsyncProducer(AsyncQueries, AsyncWithBlock):
 
     async def _write(self, sender: AsyncSender, prepared: PreparedSend, wanted: Try) -> End:
         queue, address, left_ms = wanted
-        trial: Trial | None = None
+        observed: ObservedTry | None = None
         try:
-            if self._watch is not None:
-                trial = self._watch.begin(prepared, queue, address, ONEWAY)
+            if self._observer is not None:
+                observed = self._observer.begin(prepared, queue, address, ONEWAY)
             connection = await sender.connection(address, left_ms)
             connection.oneway(prepared.command(queue))
         except BaseException as error:
-            if trial is not None:
-                trial.ended(None, error)
+            if observed is not None:
+                observed.ended(None, error)
             if isinstance(error, Exception):
                 return error
             raise
-        if trial is not None:
-            trial.ended(None, None)
+        if observed is not None:
+            observed.ended(None, None)
         return None
 
     async def _special(self, prepared: PreparedSend, message: Message, target: SendTarget) -> None:
-        """Do what only watched and timed messages need."""
+        """Do what only observed and timed messages need."""
         prepared.message = message
         if is_timed(prepared, message):
             await self._open_calls()[1].require_timers(prepared.topic, target.queue)

@@ -16,7 +16,7 @@ from rocketstream.client.core.send_policy import Began, End, Queues, SendPolicy,
 from rocketstream.client.instance.api import vip_address
 from rocketstream.client.instance.mq_client import MQClientInstance
 from rocketstream.client.producer.sending import PreparedSend
-from rocketstream.client.producer.try_watch import ASYNC, Trial, TryWatch
+from rocketstream.client.producer.try_observer import ASYNC, ObservedTry, TryObserver
 from rocketstream.errors import (
     ConnectError,
     InternalError,
@@ -48,7 +48,7 @@ class AsyncSender:
             self.now,
             vip_address if instance.config.vip_channel_enabled else None,
         )
-        self.watch: TryWatch | None = None
+        self.observer: TryObserver | None = None
 
     @property
     def settings(self) -> ProducerSettings:
@@ -122,8 +122,16 @@ class _Sending(StoredSink):
     """One message on its way: has what the policy wants done, and tells it how it went."""
 
     __slots__ = (
-        "_address", "_on_done", "_prepared", "_queue", "_sender", "_started_ms", "_steps",
-        "_target", "_timeout_ms", "_trial",
+        "_address",
+        "_observed",
+        "_on_done",
+        "_prepared",
+        "_queue",
+        "_sender",
+        "_started_ms",
+        "_steps",
+        "_target",
+        "_timeout_ms",
     )  # fmt: skip
     _queue: MessageQueue
     _address: str
@@ -143,7 +151,7 @@ class _Sending(StoredSink):
         self._on_done = on_done
         self._started_ms = sender.now()
         self._steps: Steps[SendResult] | None = None
-        self._trial: Trial | None = None
+        self._observed: ObservedTry | None = None
 
     def begin(self) -> None:
         wanted = self._sender.policy.first(self._prepared.topic, self._target, self._timeout_ms)
@@ -180,8 +188,8 @@ class _Sending(StoredSink):
         queue, address, left_ms = wanted
         self._queue, self._address = queue, address
         try:
-            if sender.watch is not None:
-                self._trial = sender.watch.begin(prepared, queue, address, ASYNC)
+            if sender.observer is not None:
+                self._observed = sender.observer.begin(prepared, queue, address, ASYNC)
             connection = sender.instance.remoting.connected(address)
             if connection is None:
                 sender.instance.run_soon(self._connect(left_ms), self._dropped)
@@ -220,9 +228,9 @@ class _Sending(StoredSink):
     def stored(self, form: StoredForm, values: StoredValues) -> None:
         """Take the usual answer: stored as wished, which ends every send."""
         result = self._prepared.stored(form, values, self._queue)
-        if self._trial is not None:
-            self._trial.ended(result, None)
-            self._trial = None
+        if self._observed is not None:
+            self._observed.ended(result, None)
+            self._observed = None
         self._on_done(result, None)
 
     def __call__(self, answer: RemotingCommand | None, error: Exception | None) -> None:
@@ -241,13 +249,13 @@ class _Sending(StoredSink):
         self._ended(end)
 
     def _ended(self, end: SendResult | Exception) -> None:
-        """Tell whoever watches, and the policy, how a try ended."""
-        if self._trial is not None:
+        """Tell the observer and the policy how a try ended."""
+        if self._observed is not None:
             if isinstance(end, Exception):
-                self._trial.ended(None, end)
+                self._observed.ended(None, end)
             else:
-                self._trial.ended(end, None)
-            self._trial = None
+                self._observed.ended(end, None)
+            self._observed = None
         self._went(end)
 
     def _dropped(self) -> None:

@@ -33,7 +33,7 @@ from rocketstream.client.producer.fault import FaultStrategy
 from rocketstream.client.producer.namespaced import NamespacedPreparer
 from rocketstream.client.producer.request_reply import Requests
 from rocketstream.client.producer.sending import MessagePreparer, PreparedSend
-from rocketstream.client.producer.try_watch import TryWatch
+from rocketstream.client.producer.try_observer import TryObserver
 from rocketstream.client.trace.dispatcher import PRODUCE
 from rocketstream.client.trace.of_client import TRACE_SETTINGS, tracing_of
 from rocketstream.errors import (
@@ -97,7 +97,7 @@ class ProducerBase(StaysHere):
         self._calls: ProducerCalls | None = None
         self._requests: Requests | None = None
         self._faults: FaultStrategy | None = None
-        self._watch: TryWatch | None = None
+        self._observer: TryObserver | None = None
         self._unwrap: Callable[[MessageQueue], MessageQueue] | None = None
         self._preparer = MessagePreparer(self.settings, clock)
         if self.config.effective_namespace():
@@ -153,13 +153,13 @@ class ProducerBase(StaysHere):
             self._sender.policy.settings = changed
 
     def _watch_tries(self) -> None:
-        if self._watch is None:
-            self._watch = TryWatch(
+        if self._observer is None:
+            self._observer = TryObserver(
                 self.config, self.group, self.send_hooks, self.check_forbidden_hooks,
                 self._faults, self._clock,
             )  # fmt: skip
         if self._sender is not None:
-            self._sender.watch = self._watch
+            self._sender.observer = self._observer
 
     # --- life cycle -------------------------------------------------------------------------------
 
@@ -184,10 +184,10 @@ class ProducerBase(StaysHere):
         if settings.send_latency_fault_enable:
             self._faults = FaultStrategy(settings, instance, engine.loop)
             sender.policy.rotation = self._faults.rotation()
-            if self._watch is not None:
-                self._watch.faults = self._faults
+            if self._observer is not None:
+                self._observer.faults = self._faults
             self._watch_tries()
-        sender.watch = self._watch
+        sender.observer = self._observer
         self._sender = sender
         self._calls = ProducerCalls(sender, self.config)
         self._requests = Requests(sender, self.config.client_id())
@@ -241,7 +241,7 @@ class ProducerBase(StaysHere):
             raise self._not_running()
         correlation_id = requests.mark(message, timeout_ms)
         prepared = self._preparer.one(message)
-        if self._watch is not None:
+        if self._observer is not None:
             prepared.message = message
         if is_timed(prepared, message):
             await calls.require_timers(prepared.topic, target.queue)

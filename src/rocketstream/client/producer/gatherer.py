@@ -258,8 +258,8 @@ class Gatherer:
             may_leave = self._gathering.done(batch)
         if may_leave and not self._due:
             self._due = True
-            # Not now: other answers of this pass of the loop may let more go, and sends that fail at once
-            # would pile up on the stack.
+            # Not now: other answers in this pass of the loop may let more go, and sends that fail
+            # at once would pile up on the stack.
             self._loop.call_soon(self._look)
 
     def hurry(self) -> None:

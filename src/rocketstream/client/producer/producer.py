@@ -36,7 +36,7 @@ from rocketstream.client.producer.queries import SyncQueries
 from rocketstream.client.producer.request_reply import hand_over
 from rocketstream.client.producer.send_future import SendFuture
 from rocketstream.client.producer.sending import PreparedSend, several
-from rocketstream.client.producer.try_watch import ASYNC, ONEWAY, SYNC, Trial
+from rocketstream.client.producer.try_observer import ASYNC, ONEWAY, SYNC, ObservedTry
 from rocketstream.errors import (
     ClientStateError,
     SendError,
@@ -179,7 +179,7 @@ class Producer(SyncQueries, WithBlock):
         if isinstance(message, Message):
             target = target_of(message, message_queue, selector, arg, sharding_key, self._unwrap)
             prepared = self._preparer.one(message)
-            if self._watch is not None or TIMER_MARK in prepared.properties:
+            if self._observer is not None or TIMER_MARK in prepared.properties:
                 self._special(prepared, message, target)
             timeout = self._timeout(timeout_ms)
             if self.settings.auto_batch:
@@ -216,7 +216,7 @@ class Producer(SyncQueries, WithBlock):
         target = target_of(messages[0], message_queue, selector, arg, sharding_key, self._unwrap)
         results: list[SendResult] = []
         for part in parts:
-            if self._watch is not None:
+            if self._observer is not None:
                 part.message = messages
             try:
                 results.append(self._send(part, target, self._timeout(timeout_ms)))
@@ -243,12 +243,12 @@ class Producer(SyncQueries, WithBlock):
         pool, policy = self._running()
         target = target_of(message, message_queue, selector, arg, sharding_key, self._unwrap)
         prepared = self._preparer.one(message)
-        if self._watch is not None or TIMER_MARK in prepared.properties:
+        if self._observer is not None or TIMER_MARK in prepared.properties:
             self._special(prepared, message, target)
         self._drive(pool, policy.oneway(prepared.topic, target), prepared, ONEWAY)
 
     def _special(self, prepared: PreparedSend, message: Message, target: SendTarget) -> None:
-        """Do what only watched and timed messages need."""
+        """Do what only observed and timed messages need."""
         prepared.message = message
         if is_timed(prepared, message):
             calls = self._open_calls()[1]
@@ -277,25 +277,25 @@ class Producer(SyncQueries, WithBlock):
         self, pool: BlockingPool, prepared: PreparedSend, wanted: Try, mode: str
     ) -> SendResult | Exception | None:
         queue, address, left_ms = wanted
-        watch = self._watch
-        trial: Trial | None = None
+        observer = self._observer
+        observed: ObservedTry | None = None
         result: SendResult | None = None
         try:
-            if watch is not None:
-                trial = watch.begin(prepared, queue, address, mode)
+            if observer is not None:
+                observed = observer.begin(prepared, queue, address, mode)
             if mode is ONEWAY:
                 pool.oneway(address, prepared.command(queue), left_ms)
             else:
                 answer = pool.request(address, prepared.command(queue), left_ms)
                 result = prepared.result(answer, queue, address)
         except BaseException as error:
-            if trial is not None:
-                trial.ended(None, error)
+            if observed is not None:
+                observed.ended(None, error)
             if isinstance(error, Exception):
                 return error
             raise
-        if trial is not None:
-            trial.ended(result, None)
+        if observed is not None:
+            observed.ended(result, None)
         return result
 
     # --- sending without waiting ------------------------------------------------------------------
@@ -335,7 +335,7 @@ class Producer(SyncQueries, WithBlock):
         if isinstance(message, Message):
             target = target_of(message, message_queue, selector, arg, sharding_key, self._unwrap)
             prepared = self._preparer.one(message)
-            if self._watch is not None or TIMER_MARK in prepared.properties:
+            if self._observer is not None or TIMER_MARK in prepared.properties:
                 self._special(prepared, message, target)
             if self.settings.auto_batch:
                 return self._gather(prepared, message, target, timeout, callback)

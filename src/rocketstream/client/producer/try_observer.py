@@ -1,6 +1,6 @@
-"""What is told of each try of a send: hooks around it, and how its broker did.
+"""Observes each try of a send: calls the hooks around it and records how its broker did.
 
-Law: a producer without hooks and fault table has none of these, and its sends cost nothing more.
+Law: a producer without hooks and fault table has no observer, and its sends cost nothing more.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ SYNC, ASYNC, ONEWAY = "SYNC", "ASYNC", "ONEWAY"
 
 
 @dataclass(slots=True)
-class TryWatch:
-    """Begins the observation of tries.
+class TryObserver:
+    """Calls hooks around the tries of sends, and tells the fault table how brokers did.
 
     Attributes:
         config: says who the client is.
         group: the producer group, as hooks see it.
         send_hooks: called around each try (C-475).
         check_forbidden_hooks: asked before each try (C-475).
-        faults: where it is noted how a broker did; None without fault latency.
+        faults: records how brokers did; None without fault latency.
         clock: where durations come from.
     """
 
@@ -47,22 +47,24 @@ class TryWatch:
     faults: FaultStrategy | None
     clock: Clock
 
-    def begin(self, prepared: PreparedSend, queue: MessageQueue, address: str, mode: str) -> Trial:
-        """Observe one try from before its request is written.
+    def begin(
+        self, prepared: PreparedSend, queue: MessageQueue, address: str, mode: str
+    ) -> ObservedTry:
+        """Begin to observe a try, before its request is written.
 
         Raises:
             SendError: a check-forbidden hook refuses it.
         """
-        watched = prepared.members if isinstance(prepared, GatheredSend) else (prepared,)
+        parts = prepared.members if isinstance(prepared, GatheredSend) else (prepared,)
         if self.check_forbidden_hooks:
-            for each in watched:
+            for each in parts:
                 self._check(each, queue, address, mode)
         contexts: list[SendMessageContext] = []
         if self.send_hooks:
-            contexts = [self._context(each, queue, address, mode) for each in watched]
+            contexts = [self._context(each, queue, address, mode) for each in parts]
             for context in contexts:
                 self.send_hooks.before(context)
-        return Trial(self, prepared, queue.broker_name, contexts, self.clock.monotonic_ms())
+        return ObservedTry(self, prepared, queue.broker_name, contexts, self.clock.monotonic_ms())
 
     def _context(
         self, prepared: PreparedSend, queue: MessageQueue, address: str, mode: str
@@ -97,23 +99,23 @@ class TryWatch:
             raise SendError(text, SendOutcome.NOT_SENT, topic=prepared.topic) from error
 
 
-class Trial:
+class ObservedTry:
     """One try under observation; ``ended`` is called once.
 
     Hooks see each message that was gathered into a batch, as if it went alone.
     """
 
-    __slots__ = ("_broker_name", "_contexts", "_prepared", "_started_ms", "_watch")
+    __slots__ = ("_broker_name", "_contexts", "_observer", "_prepared", "_started_ms")
 
     def __init__(
         self,
-        watch: TryWatch,
+        observer: TryObserver,
         prepared: PreparedSend,
         broker_name: str,
         contexts: Sequence[SendMessageContext],
         started_ms: float,
     ) -> None:
-        self._watch = watch
+        self._observer = observer
         self._prepared = prepared
         self._broker_name = broker_name
         self._contexts = contexts
@@ -121,10 +123,10 @@ class Trial:
 
     def ended(self, result: SendResult | None, error: BaseException | None) -> None:
         """Tell how it ended: with a result, with an error, or with neither (one-way)."""
-        watch = self._watch
-        faults = watch.faults
+        observer = self._observer
+        faults = observer.faults
         if faults is not None:
-            now = watch.clock.monotonic_ms()
+            now = observer.clock.monotonic_ms()
             faults.note(self._broker_name, now - self._started_ms, now, error)
         contexts = self._contexts
         results: Sequence[SendResult | None] = [result] * len(contexts)
@@ -133,7 +135,7 @@ class Trial:
         for context, its in zip(contexts, results, strict=False):
             context.send_result = its
             context.error = error
-            watch.send_hooks.after(context)
+            observer.send_hooks.after(context)
 
 
 def message_type(message: Message | Sequence[Message]) -> MessageType:
