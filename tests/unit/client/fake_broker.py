@@ -115,9 +115,10 @@ class FakeBroker:
             # Whoever has waited for a heartbeat finds what it said.
             if command.code == RequestCode.HEART_BEAT:
                 self.heartbeats.append(HeartbeatData.decode(bytes(command.body)))
+            # Whoever has seen a request may set how the next one is answered.
+            handler = self.on.get(command.code)
             self._asked.append(Asked(command, connection))
             self._changed.notify_all()
-        handler = self.on.get(command.code)
         response = ok() if handler is None else handler(command)
         if response is not None:
             connection.reply(command, response)
