@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import os
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,12 +38,12 @@ class LeakCheck:
         self._sockets = _sockets()
 
     def leaks(self, wait_ms: float = 2000) -> list[str]:
-        """Return a line for each leak; threads and sockets about to end get ``wait_ms``."""
-        deadline = SYSTEM_CLOCK.monotonic_ms() + wait_ms
-        lines = [f"thread {thread.name!r}" for thread in self._left_threads(deadline)]
-        return lines + [f"open socket {name}" for name in self._left_sockets(deadline)]
+        """Return a line for each leak; threads about to end get ``wait_ms``, then sockets do."""
+        lines = [f"thread {thread.name!r}" for thread in self._left_threads(wait_ms)]
+        return lines + [f"open socket {name}" for name in self._left_sockets(wait_ms)]
 
-    def _left_threads(self, deadline: float) -> list[threading.Thread]:
+    def _left_threads(self, wait_ms: float) -> list[threading.Thread]:
+        deadline = SYSTEM_CLOCK.monotonic_ms() + wait_ms
         fresh = [each for each in threading.enumerate() if _counts(each)]
         fresh = [each for each in fresh if each not in self._threads]
         for thread in fresh:
@@ -51,25 +51,27 @@ class LeakCheck:
                 thread.join(max(0.0, deadline - SYSTEM_CLOCK.monotonic_ms()) / 1000)
         return [each for each in fresh if each.is_alive()]
 
-    def _left_sockets(self, deadline: float) -> Iterable[str]:
-        left = _sockets() - self._sockets
-        if left:
-            gc.collect()
-            left = _sockets() - self._sockets
+    def _left_sockets(self, wait_ms: float) -> list[str]:
+        if not _sockets() - self._sockets:
+            return []  # the usual case
+        gc.collect()
+        # From here on: while rubbish is collected, for seconds in a large process, no other thread
+        # runs that may be about to close its end.
+        deadline = SYSTEM_CLOCK.monotonic_ms() + wait_ms
         pause = threading.Event()
-        while left and SYSTEM_CLOCK.monotonic_ms() < deadline:
-            if not self._counted(left):
+        while left := self._counted(_sockets() - self._sockets):
+            if SYSTEM_CLOCK.monotonic_ms() >= deadline:
                 break
-            pause.wait(_LOOK_AGAIN_S)  # another thread may still be about to close the other end
-            left = _sockets() - self._sockets
-        return self._counted(left)
+            pause.wait(_LOOK_AGAIN_S)
+        return left
 
     def _counted(self, sockets: Collection[str]) -> list[str]:
         """Return the sockets that count as leaks, each with its two ends."""
         if not sockets:
-            return []  # the usual case; a system's table may have thousands of lines
+            return []  # a system's table may have thousands of lines
         ends = _ends()
         others = set(self._others())
+        sockets = _sockets() & frozenset(sockets)  # the others were closed while that was read
         return [
             f"{name} {ends[name].text}" if name in ends else name
             for name in sorted(sockets)
