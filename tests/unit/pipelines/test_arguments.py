@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import socket
@@ -99,7 +100,6 @@ def test_a_decoded_avro_record_is_told_from_one_of_nulls() -> None:
         ((None, "{id INT"), "is not JSON"),
         ((None, "_topic STRING"), "names _topic"),
         ((None, "id INTT"), "'INTT'"),
-        ((None, '{"type":"struct","fields":[{"name":"a","type":"intt"}]}'), "is not understood"),
     ],
 )
 def test_formats_and_schemas_that_cannot_be_are_refused(
@@ -107,6 +107,13 @@ def test_formats_and_schemas_that_cannot_be_are_refused(
 ) -> None:
     with pytest.raises(ConfigurationError, match=text):
         bodies_of(*arguments)
+
+
+def test_schema_json_of_a_type_that_spark_does_not_know_is_refused() -> None:
+    """Where pyspark is: its own types are asked, and where it is not, they are asked later."""
+    importlib.import_module("pyspark")
+    with pytest.raises(ConfigurationError, match="is not understood"):
+        bodies_of(None, '{"type":"struct","fields":[{"name":"a","type":"intt"}]}')
 
 
 def test_paths_of_targets_are_spark_s_own() -> None:
