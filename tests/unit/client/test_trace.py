@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rocketstream import limits
+from rocketstream import LitePullConsumer, limits
 from rocketstream.client.config import CLOUD, ClientConfig
 from rocketstream.client.hooks import (
     EndTransactionContext,
@@ -263,3 +263,12 @@ def test_a_topic_alone_switches_nothing_on() -> None:
     settings: dict[str, Any] = {"customized_trace_topic": "mine"}
     assert not tracing_of(settings, "g", PRODUCE, CONFIG, ManualClock())
     assert settings == {}
+
+
+def test_trace_of_a_stream_reader_is_not_sent_as_a_stream_readers() -> None:
+    """Its mark is for brokers that are pulled from; upstream's trace producer has none."""
+    consumer = LitePullConsumer("g", namesrv_addr="127.0.0.1:9876", enable_msg_trace=True)
+    dispatcher = consumer._tracing.dispatcher
+    assert dispatcher is not None
+    assert consumer.client_id.endswith("@STREAM")
+    assert not dispatcher._config.enable_stream_request_type

@@ -23,7 +23,6 @@ S = TypeVar("S")
 
 def settings_of(
     kind: type[S],
-    name: str,
     group: str,
     given: dict[str, Any],
     clock: Clock,
@@ -32,8 +31,7 @@ def settings_of(
     """Return the settings of a consumer from its keyword arguments, unchecked.
 
     Args:
-        kind: the settings class.
-        name: of the consumer's class.
+        kind: the settings class; the consumer's has its name, without "Settings".
         group: the consumer group.
         given: the keywords that are for it alone.
         clock: ``consume_timestamp`` is half an hour before now unless given (C-24, C-73).
@@ -45,7 +43,9 @@ def settings_of(
     known = {each.name for each in fields(kind)} - {"consumer_group"}  # type: ignore[arg-type]
     wrong = sorted(set(given) - known)
     if wrong:
-        raise unknown_setting(name, wrong[0], (kind, ClientConfig), more)
+        raise unknown_setting(
+            kind.__name__.removesuffix("Settings"), wrong[0], (kind, ClientConfig), more
+        )
     if _TIMESTAMP in known and _TIMESTAMP not in given:
         half_an_hour_ago = datetime.fromtimestamp((clock.now_ms() - _TIMESTAMP_BACK_MS) / 1000)
         given = {**given, _TIMESTAMP: half_an_hour_ago.strftime(TIMESTAMP_FORMAT)}

@@ -5,48 +5,37 @@ Law: no I/O and no waiting.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Mapping
 from typing import Any
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
-from rocketstream.client.config import ClientConfig, client_config
+from rocketstream.client.config import ClientConfig
+from rocketstream.client.consumer.base import QueueConsumerBase
 from rocketstream.client.consumer.lite.impl import LitePullConsumerImpl
 from rocketstream.client.consumer.offsets.user_store import checked_store, open_store
 from rocketstream.client.consumer.pull.base import Expression, own_config
 from rocketstream.client.consumer.queue_listener import QueueListener, listener_function
-from rocketstream.client.consumer.settings_of import settings_of
-from rocketstream.client.consumer.subscribing import subscription_of
 from rocketstream.client.core.kinds import check_offset, check_time
 from rocketstream.client.core.lite_plan import LitePlan
 from rocketstream.client.core.pull_settings import LitePullConsumerSettings
-from rocketstream.client.hooks import (
-    ConsumeHooks,
-    ConsumeMessageContext,
-    ConsumeMessageHook,
-    FilterHooks,
-    FilterMessageHook,
-)
+from rocketstream.client.hooks import ConsumeMessageContext
 from rocketstream.client.instance.engine import Engine
 from rocketstream.client.instance.service_state import ServiceState
-from rocketstream.client.instance.started import Startable
 from rocketstream.client.instruments import INSTRUMENTS
-from rocketstream.client.trace.dispatcher import CONSUME
-from rocketstream.client.trace.of_client import TRACE_SETTINGS, tracing_of
 from rocketstream.errors import ClientStateError, ConfigurationError
 from rocketstream.model import MessageQueue, MessageSelector
 from rocketstream.protocol.bodies import SubscriptionData
 from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.protocol.names import check_topic
+from rocketstream.protocol.subscription import EXPRESSION_TAG
 
-logger = logging.getLogger("rocketstream.client")
 
-
-class LitePullConsumerBase(Startable[LitePullConsumerImpl]):
+class LitePullConsumerBase(QueueConsumerBase[LitePullConsumerImpl, LitePullConsumerSettings]):
     """Settings, subscriptions and state; see ``rocketstream.LitePullConsumer``."""
 
     _kind = "PullConsumer"
     _refusal = "The consumer not running, please start it first"
+    _keywords = ("subscription",)
 
     def __init__(
         self,
@@ -58,26 +47,10 @@ class LitePullConsumerBase(Startable[LitePullConsumerImpl]):
         clock: Clock = SYSTEM_CLOCK,
         **settings: Any,
     ) -> None:
-        shared = client_config(config, namesrv_addr, settings)
-        trace = {name: settings.pop(name) for name in TRACE_SETTINGS if name in settings}
-        self.settings = settings_of(
-            LitePullConsumerSettings,
-            "LitePullConsumer",
-            group,
-            settings,
-            clock,
-            ("config", "clock", "subscription", *TRACE_SETTINGS),
-        )
-        self.settings.check()
+        super().__init__(LitePullConsumerSettings, group, namesrv_addr, config, clock, settings)
         checked_store(self.settings.offset_store)
         if self.settings.message_queue_listener is not None:
             listener_function(self.settings.message_queue_listener)
-        self.config = own_config(shared, self.settings.message_model, clock)
-        self._create(clock)
-        self.consume_hooks = ConsumeHooks()
-        self.filter_hooks = FilterHooks()
-        self._tracing = tracing_of(trace, group, CONSUME, self.config, clock)
-        self._tracing.watch_consumption(self.consume_hooks)
         self._batch = self.settings.pull_batch_size
         self._plan = LitePlan()
         self._topic_listeners: dict[str, Any] = {}
@@ -88,27 +61,9 @@ class LitePullConsumerBase(Startable[LitePullConsumerImpl]):
         INSTRUMENTS.made(self)
 
     @property
-    def group(self) -> str:
-        """The consumer group."""
-        return self.settings.consumer_group
-
-    @property
-    def client_id(self) -> str:
-        """The id brokers and the other members know this consumer by."""
-        return self.config.client_id()
-
-    @property
     def is_running(self) -> bool:
         """Whether it was started and not shut down."""
         return self.state is ServiceState.RUNNING
-
-    def register_consume_message_hook(self, hook: ConsumeMessageHook) -> None:
-        """Call ``hook`` before and after messages are handed out; what it raises is logged."""
-        self.consume_hooks.register(hook)
-
-    def register_filter_message_hook(self, hook: FilterMessageHook) -> None:
-        """Let ``hook`` drop messages after each pull, on the network thread."""
-        self.filter_hooks.register(hook)
 
     def set_sub_expression_for_assign(self, topic: str, expression: Expression) -> None:
         """Say which messages of queues of a topic are wanted, before they are assigned.
@@ -132,6 +87,9 @@ class LitePullConsumerBase(Startable[LitePullConsumerImpl]):
 
     # --- for the faces ----------------------------------------------------------------------------
 
+    def _config_of(self, shared: ClientConfig, clock: Clock) -> ClientConfig:
+        return own_config(shared, self.settings.message_model, clock)
+
     def _shown(self) -> dict[str, list[str]]:
         plan, outside = self._plan, self.config.queue_without_namespace
         queues = map(outside, sorted(plan.assigned or ()))
@@ -140,13 +98,12 @@ class LitePullConsumerBase(Startable[LitePullConsumerImpl]):
             "assigned": [f"{mq.topic}@{mq.broker_name}:{mq.queue_id}" for mq in queues],
         }
 
-    def _subscription(self, topic: str, expression: Expression) -> SubscriptionData:
+    def _subscription(
+        self, topic: str, expression: Expression, expression_type: str = EXPRESSION_TAG
+    ) -> SubscriptionData:
         if not topic:
             raise ConfigurationError("Topic can not be null or empty.")
-        check_topic(topic)
-        selector = MessageSelector.of(expression)
-        name = self.config.with_namespace(topic)
-        return subscription_of(topic, name, selector, self._clock.now_ms(), logger)
+        return super()._subscription(topic, expression, expression_type)
 
     def _subscribe(self, topic: str, expression: Expression, listener: QueueListener | None) -> str:
         """Note a subscription; return the topic's name inside."""

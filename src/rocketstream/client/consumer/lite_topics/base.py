@@ -9,29 +9,25 @@ from collections.abc import Iterable
 from typing import Any
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
-from rocketstream.client.config import ClientConfig, client_config
+from rocketstream.client.config import ClientConfig
+from rocketstream.client.consumer.base import ConsumerBase
 from rocketstream.client.consumer.listener import NO_LISTENER, Listener, listener_of
 from rocketstream.client.consumer.lite_topics.impl import LitePlan, LitePushConsumerImpl
-from rocketstream.client.consumer.settings_of import settings_of
 from rocketstream.client.core.lite_settings import LitePushConsumerSettings, OffsetOption
-from rocketstream.client.hooks import ConsumeHooks, ConsumeMessageHook
 from rocketstream.client.instance.service_state import ServiceState
-from rocketstream.client.instance.started import Startable
 from rocketstream.client.instance.with_block import StartedByWith
-from rocketstream.client.trace.dispatcher import CONSUME
-from rocketstream.client.trace.of_client import TRACE_SETTINGS, tracing_of
 from rocketstream.errors import ClientStateError, ConfigurationError
 from rocketstream.model import check_lite_topic
 from rocketstream.protocol.names import check_topic
 
-_NAMED = ("bind_topic", "config", "clock", "listener", "lite_topics")
 
-
-class LitePushConsumerBase(StartedByWith, Startable[LitePushConsumerImpl]):
+class LitePushConsumerBase(
+    StartedByWith, ConsumerBase[LitePushConsumerImpl, LitePushConsumerSettings]
+):
     """Settings, lite topics and state; see ``rocketstream.LitePushConsumer`` for the arguments."""
 
     _kind = "LitePushConsumer"
-    _refusal = "The consumer service state not OK"
+    _keywords = ("bind_topic", "listener", "lite_topics")
 
     def __init__(
         self,
@@ -45,37 +41,13 @@ class LitePushConsumerBase(StartedByWith, Startable[LitePushConsumerImpl]):
         clock: Clock = SYSTEM_CLOCK,
         **settings: Any,
     ) -> None:
-        shared = client_config(config, namesrv_addr, settings)
-        self._tracing = tracing_of(settings, group, CONSUME, shared, clock)
-        self.config = shared.with_own_instance(clock)
-        self.settings = settings_of(
-            LitePushConsumerSettings,
-            "LitePushConsumer",
-            group,
-            settings,
-            clock,
-            (*_NAMED, *TRACE_SETTINGS),
-        )
-        self.settings.check()
+        super().__init__(LitePushConsumerSettings, group, namesrv_addr, config, clock, settings)
         check_topic(bind_topic)
         self.bind_topic = bind_topic
-        self._create(clock)
-        self.consume_hooks = ConsumeHooks()
-        self._tracing.watch_consumption(self.consume_hooks)
         self._from_start = checked_names(lite_topics)
         self._listener: Listener | None = None
         if listener is not None:
             self._set_listener(listener)
-
-    @property
-    def group(self) -> str:
-        """The consumer group."""
-        return self.settings.consumer_group
-
-    @property
-    def client_id(self) -> str:
-        """The id brokers and the other members know this consumer by."""
-        return self.config.client_id()
 
     @property
     def lite_topics(self) -> frozenset[str]:
@@ -83,10 +55,6 @@ class LitePushConsumerBase(StartedByWith, Startable[LitePushConsumerImpl]):
         if self.state is ServiceState.RUNNING:
             return self._machine.topics.wanted
         return frozenset(self._from_start)
-
-    def register_consume_message_hook(self, hook: ConsumeMessageHook) -> None:
-        """Call ``hook`` before and after each listener call; what it raises is only logged."""
-        self.consume_hooks.register(hook)
 
     def _set_listener(self, listener: object) -> None:
         if self.state is not ServiceState.CREATE_JUST:

@@ -108,7 +108,7 @@ class AsyncPullConsumer(PullConsumerBase, AsyncAdmin, AsyncWithBlock):
         timeout_ms: float | None,
     ) -> PullResult:
         inside = self._inside(message_queue)
-        subscription = self._subscription(inside, expression)
+        subscription = self._subscription_for(inside, expression)
         impl = self._machine
         check_pull(offset, max_nums)
         timeout = self._pull_timeout_ms(block, timeout_ms)

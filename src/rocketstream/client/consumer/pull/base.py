@@ -9,22 +9,15 @@ from dataclasses import replace
 from typing import Any
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
-from rocketstream.client.config import ClientConfig, client_config
+from rocketstream.client.config import ClientConfig
+from rocketstream.client.consumer.base import QueueConsumerBase
 from rocketstream.client.consumer.offsets.store import Offsets
 from rocketstream.client.consumer.offsets.user_store import checked_store, open_store
 from rocketstream.client.consumer.pull.impl import PullConsumerImpl
 from rocketstream.client.consumer.queue_listener import QueueListener, listener_function
-from rocketstream.client.consumer.settings_of import settings_of
 from rocketstream.client.core.kinds import check_time
 from rocketstream.client.core.pull_settings import PullConsumerSettings
-from rocketstream.client.hooks import (
-    ConsumeHooks,
-    ConsumeMessageHook,
-    FilterHooks,
-    FilterMessageHook,
-)
 from rocketstream.client.instance.engine import Engine
-from rocketstream.client.instance.started import Startable
 from rocketstream.client.instruments import INSTRUMENTS
 from rocketstream.errors import ConfigurationError, SubscriptionError
 from rocketstream.model import MessageModel, MessageQueue, MessageSelector
@@ -35,11 +28,11 @@ from rocketstream.protocol.subscription import build_subscription
 Expression = str | MessageSelector | None
 
 
-class PullConsumerBase(Startable[PullConsumerImpl]):
+class PullConsumerBase(QueueConsumerBase[PullConsumerImpl, PullConsumerSettings]):
     """Settings and state; see ``rocketstream.PullConsumer`` for the arguments."""
 
     _kind = "PullConsumer"
-    _refusal = "The consumer service state not OK"
+    _is_traced = False
 
     def __init__(
         self,
@@ -50,14 +43,8 @@ class PullConsumerBase(Startable[PullConsumerImpl]):
         clock: Clock = SYSTEM_CLOCK,
         **settings: Any,
     ) -> None:
-        shared = client_config(config, namesrv_addr, settings)
-        self.settings = settings_of(PullConsumerSettings, "PullConsumer", group, settings, clock)
-        self.settings.check()
+        super().__init__(PullConsumerSettings, group, namesrv_addr, config, clock, settings)
         checked_store(self.settings.offset_store)
-        self.config = own_config(shared, self.settings.message_model, clock)
-        self._create(clock)
-        self.consume_hooks = ConsumeHooks()
-        self.filter_hooks = FilterHooks()
         self._listeners: dict[str, QueueListener | None] = {
             self.config.with_namespace(topic): None for topic in self.settings.register_topics
         }
@@ -66,29 +53,14 @@ class PullConsumerBase(Startable[PullConsumerImpl]):
         INSTRUMENTS.made(self)
 
     @property
-    def group(self) -> str:
-        """The consumer group."""
-        return self.settings.consumer_group
-
-    @property
-    def client_id(self) -> str:
-        """The id brokers and the other members know this consumer by."""
-        return self.config.client_id()
-
-    @property
     def register_topics(self) -> set[str]:
         """The topics whose queues the group divides, and that heartbeats report (C-54)."""
         return {self.config.without_namespace(topic) for topic in self._listeners}
 
-    def register_consume_message_hook(self, hook: ConsumeMessageHook) -> None:
-        """Call ``hook`` around each pull, on the network thread; what it raises is only logged."""
-        self.consume_hooks.register(hook)
-
-    def register_filter_message_hook(self, hook: FilterMessageHook) -> None:
-        """Let ``hook`` drop messages of each pull, on the network thread."""
-        self.filter_hooks.register(hook)
-
     # --- for the faces ----------------------------------------------------------------------------
+
+    def _config_of(self, shared: ClientConfig, clock: Clock) -> ClientConfig:
+        return own_config(shared, self.settings.message_model, clock)
 
     def _shown(self) -> dict[str, list[str]]:
         return {"topics": sorted(map(self.config.without_namespace, list(self._listeners)))}
@@ -135,7 +107,7 @@ class PullConsumerBase(Startable[PullConsumerImpl]):
         check_time("timeout_ms", timeout_ms)
         return timeout_ms
 
-    def _subscription(self, mq: MessageQueue, expression: Expression) -> SubscriptionData:
+    def _subscription_for(self, mq: MessageQueue, expression: Expression) -> SubscriptionData:
         selector = MessageSelector.of(expression)
         try:
             return build_subscription(

@@ -230,7 +230,7 @@ class PullConsumer(PullConsumerBase, SyncAdmin, WithBlock):
         timeout_ms: float | None,
     ) -> Callable[[PullConsumerImpl], Coroutine[Any, Any, PullResult]]:
         inside = self._inside(message_queue)
-        subscription = self._subscription(inside, expression)
+        subscription = self._subscription_for(inside, expression)
         self._running()
         check_pull(offset, max_nums)
         timeout = self._pull_timeout_ms(block, timeout_ms)

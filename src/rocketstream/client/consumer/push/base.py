@@ -5,42 +5,25 @@ Law: no I/O and no waiting.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Generic, Self, TypeVar, overload
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
-from rocketstream.client.config import ClientConfig, client_config
+from rocketstream.client.config import ClientConfig
+from rocketstream.client.consumer.base import QueueConsumerBase
 from rocketstream.client.consumer.listener import NO_LISTENER, Listener, listener_of
 from rocketstream.client.consumer.offsets.store import OffsetStore
 from rocketstream.client.consumer.offsets.user_store import checked_store
 from rocketstream.client.consumer.push.impl import PushConsumerImpl, PushPlan
-from rocketstream.client.consumer.settings_of import settings_of
-from rocketstream.client.consumer.subscribing import subscription_of
 from rocketstream.client.core.allocate import AllocateMessageQueueStrategy
 from rocketstream.client.core.settings import PushConsumerSettings
-from rocketstream.client.hooks import (
-    ConsumeHooks,
-    ConsumeMessageHook,
-    FilterHooks,
-    FilterMessageHook,
-)
 from rocketstream.client.instance.service_state import ServiceState
-from rocketstream.client.instance.started import Startable
 from rocketstream.client.instance.with_block import StartedByWith, lacking
 from rocketstream.client.instruments import INSTRUMENTS
-from rocketstream.client.trace.dispatcher import CONSUME
-from rocketstream.client.trace.of_client import TRACE_SETTINGS, tracing_of
 from rocketstream.errors import ClientStateError, ConfigurationError
 from rocketstream.model import ConsumeFromWhere, MessageModel, MessageSelector
 from rocketstream.protocol.bodies import SubscriptionData
-from rocketstream.protocol.names import check_topic
-from rocketstream.protocol.subscription import EXPRESSION_TAG
-
-logger = logging.getLogger("rocketstream.client")
-
-_NAMED = ("config", "clock", "listener", "subscription", "offset_store")
 
 CHANGEABLE = frozenset(
     {
@@ -81,7 +64,7 @@ class Setting(Generic[T]):
         consumer._set(self._name, value)
 
 
-class PushConsumerBase(StartedByWith, Startable[PushConsumerImpl]):
+class PushConsumerBase(StartedByWith, QueueConsumerBase[PushConsumerImpl, PushConsumerSettings]):
     """Settings, subscriptions and state; see ``rocketstream.PushConsumer`` for the arguments.
 
     Every setting is also an attribute. Before ``start`` it takes any value, ``start`` checks all of
@@ -89,7 +72,7 @@ class PushConsumerBase(StartedByWith, Startable[PushConsumerImpl]):
     """
 
     _kind = "PushConsumer"
-    _refusal = "The consumer service state not OK"
+    _keywords = ("listener", "subscription", "offset_store")
 
     message_model = Setting[MessageModel]()
     consume_from_where = Setting[ConsumeFromWhere]()
@@ -127,21 +110,11 @@ class PushConsumerBase(StartedByWith, Startable[PushConsumerImpl]):
         clock: Clock = SYSTEM_CLOCK,
         **settings: Any,
     ) -> None:
-        self._shared_config = client_config(config, namesrv_addr, settings)
-        self._tracing = tracing_of(settings, group, CONSUME, self._shared_config, clock)
-        self._own_config = self._shared_config.with_own_instance(clock)
-        self.settings = settings_of(
-            PushConsumerSettings, "PushConsumer", group, settings, clock, (*_NAMED, *TRACE_SETTINGS)
-        )
-        self.settings.check()
+        super().__init__(PushConsumerSettings, group, namesrv_addr, config, clock, settings)
         self._user_store = checked_store(offset_store)
-        self._create(clock)
-        self.consume_hooks = ConsumeHooks()
-        self.filter_hooks = FilterHooks()
-        self._tracing.watch_consumption(self.consume_hooks)
         self._subscriptions: dict[str, SubscriptionData] = {}
         for topic, expression in (subscription or {}).items():
-            data = self._subscription(topic, expression, EXPRESSION_TAG)
+            data = self._subscription(topic, expression)
             self._subscriptions[data.topic] = data
         self._may_subscribe_nothing = subscription is not None  # said so: topics come later
         self._listener: Listener | None = None
@@ -159,16 +132,6 @@ class PushConsumerBase(StartedByWith, Startable[PushConsumerImpl]):
         clustering = self.settings.message_model is not MessageModel.BROADCASTING
         return self._own_config if clustering else self._shared_config
 
-    @property
-    def group(self) -> str:
-        """The consumer group."""
-        return self.settings.consumer_group
-
-    @property
-    def client_id(self) -> str:
-        """The id brokers and the other members know this consumer by."""
-        return self.config.client_id()
-
     def _shown(self) -> dict[str, list[str]]:
         return {"topics": sorted(map(self.config.without_namespace, list(self._subscriptions)))}
 
@@ -176,22 +139,6 @@ class PushConsumerBase(StartedByWith, Startable[PushConsumerImpl]):
         if self.state is not ServiceState.CREATE_JUST:
             raise ClientStateError("the listener can be set only before start()")
         self._listener = listener_of(listener, orderly=orderly)
-
-    def register_consume_message_hook(self, hook: ConsumeMessageHook) -> None:
-        """Call ``hook`` before and after each listener call; what it raises is only logged."""
-        self.consume_hooks.register(hook)
-
-    def register_filter_message_hook(self, hook: FilterMessageHook) -> None:
-        """Let ``hook`` drop messages after each pull, before they are cached."""
-        self.filter_hooks.register(hook)
-
-    def _subscription(
-        self, topic: str, expression: str | MessageSelector | None, expression_type: str
-    ) -> SubscriptionData:
-        check_topic(topic)
-        selector = MessageSelector.of(expression, expression_type)
-        name = self.config.with_namespace(topic)
-        return subscription_of(topic, name, selector, self._clock.now_ms(), logger)
 
     def _set(self, name: str, value: object) -> None:
         change: dict[str, Any] = {name: value}
