@@ -192,27 +192,42 @@ def _run_anew(change: Change, names: Sequence[str], limit: float) -> str:
     """Run tests in a process that imports the changed module; a failure must be the change's."""
     changed = {VARIABLE: json.dumps([change.module, change.number])}
     try:
-        if _passes(names, changed, limit):
-            return SURVIVED
+        failing = _failing(names, changed, limit)
     except subprocess.TimeoutExpired:
         return forks.TIMED_OUT
+    if not failing:
+        return SURVIVED
     try:
-        return "failed, imported anew" if _passes(names, {}, limit) else UNSURE
+        # That one alone: all of them may take longer than there is time, on a busy machine.
+        return UNSURE if _failing(failing, {}, limit) else "failed, imported anew"
     except subprocess.TimeoutExpired:
         return UNSURE
 
 
-def _passes(names: Sequence[str], variables: dict[str, str], limit: float) -> bool:
-    words = ["-x", *PLAIN, "-p", "tests.mutation.swapping", *names]
+def _failing(names: Sequence[str], variables: dict[str, str], limit: float) -> Sequence[str]:
+    """Run tests in a new process until one fails; return it, or all if it does not say which."""
+    words = ["-x", *PLAIN, "-rfE", "-p", "tests.mutation.swapping", *names]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *words],
         cwd=ROOT,
         env={**os.environ, **variables},
-        stdout=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        errors="replace",
         timeout=limit,
         check=False,
     )
-    return done.returncode == 0
+    return failing_of(names, done.stdout) or names if done.returncode else []
+
+
+def failing_of(names: Sequence[str], told: str) -> list[str]:
+    """Return those of some tests that pytest's summary names as failed."""
+    lines = told.splitlines()
+    return [
+        name
+        for name in names
+        if any(f"{line} ".startswith((f"FAILED {name} ", f"ERROR {name} ")) for line in lines)
+    ]
 
 
 def _nearest(change: Change, file: Path, reach: dict[str, reached.Reach]) -> list[str]:

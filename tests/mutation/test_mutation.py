@@ -18,7 +18,7 @@ from tests.mutation.areas import AREAS, ROOT, Area
 from tests.mutation.changes import Change, changed, changes_of
 from tests.mutation.equivalents import equivalents, parsed
 from tests.mutation.reached import Kept, Probes
-from tests.mutation.running import UNSURE
+from tests.mutation.running import UNSURE, failing_of
 from tests.mutation.swapping import functions_of, swap
 
 SOURCE = '''
@@ -217,3 +217,10 @@ def test_every_listed_equivalent_still_stands_in_the_source() -> None:
         for change in changes_of(module, file.read_text(encoding="utf-8"))
     }
     assert not set(equivalents()) - every
+
+
+def test_what_failed_is_read_from_the_summary() -> None:
+    """Parameters may have spaces, and the text of one test begin that of another."""
+    told = "x\nFAILED tests/a.py::b[- 1] - assert 0\nERROR tests/a.py::c\n1 failed, 1 error in 1s\n"
+    names = ["tests/a.py::b", "tests/a.py::b[- 1]", "tests/a.py::c", "tests/a.py::d"]
+    assert failing_of(names, told) == names[1:3]

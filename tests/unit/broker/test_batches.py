@@ -119,3 +119,21 @@ def test_records_of_a_batch_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> Non
     for host in (HOST, pack_host("::1", 1)):
         with pytest.raises(BrokerError, match="more than 500 bytes"):
             read(header(), [(0, b"x" * 50, b"u\x01v")] * 4, host)
+
+
+@pytest.mark.parametrize("name", ["TAGS", "KEYS", "UNIQ_KEY"])
+def test_what_a_header_says_of_all_messages_is_said_of_each(name: str) -> None:
+    """Also of the third and later ones, which are alike and read the quick way."""
+    batch = read(header(f"{name}\x01A"), [(0, b"x", b"u\x01%d" % n) for n in range(4)])
+    told = {name: "A"}
+    keys = index_keys(told.get("UNIQ_KEY"), told.get("KEYS"))
+    assert [(draft[8], draft[9]) for draft in batch.drafts] == [
+        (tags_code(told.get("TAGS")), keys)
+    ] * 4
+
+
+def test_a_delay_behind_messages_that_name_none_is_refused() -> None:
+    items = [(0, b"x", b"DELAY\x010")] * 3
+    assert read(header(), items).count == 3
+    with pytest.raises(BrokerError):
+        read(header(), [*items, (0, b"x", b"DELAY\x013")])

@@ -153,3 +153,19 @@ def test_all_conditions_together_have_one_bound(monkeypatch: pytest.MonkeyPatch)
     assert filters.get("T1", "b") is None
     assert refused_of("a", "n = 1", 2) == []
     assert refused_of("b", "n = 123456", 2) == []
+
+
+def test_a_dead_condition_is_kept_for_a_day_and_a_loaded_one_half_a_minute_less() -> None:
+    """Covers C-393: a file does not say when the broker that wrote it ended."""
+    data = SubscriptionData("T1", "n = 1", set(), set(), 1, "SQL92")
+    day_ms = 86_400_000
+    filters = ConsumerFilters()
+    register(filters, "a", [data], START_MS)
+    alive = filters.snapshot(START_MS)
+    filters.unregister("a", START_MS + 5)
+    assert filters.snapshot(START_MS + 5 + day_ms - 1).filter_data_by_topic
+    assert not filters.snapshot(START_MS + 5 + day_ms).filter_data_by_topic
+    loaded = ConsumerFilters()
+    loaded.load(alive, START_MS + 30_001)
+    assert loaded.snapshot(START_MS + 1 + day_ms - 1).filter_data_by_topic
+    assert not loaded.snapshot(START_MS + 1 + day_ms).filter_data_by_topic

@@ -160,3 +160,24 @@ def test_deadlines_of_pulls_that_still_wait_outlive_the_tidying() -> None:
         assert polls.hold(held(str(number), deadline_ms=600_000))
         polls.arrived("T1", 0, 0)
     assert names(polls.expired(600_000)) == ["waits"]
+
+
+def test_deadlines_are_tidied_only_when_most_of_them_are_stale() -> None:
+    """Each tidying looks at all of them: with every pull held it would take their square."""
+    looks = 0
+
+    class Looked(HeldPull[str]):
+        @property
+        def is_held(self) -> bool:
+            nonlocal looks
+            looks += 1
+            return True
+
+        @is_held.setter
+        def is_held(self, value: bool) -> None:
+            pass
+
+    polls: LongPolls[str] = LongPolls()
+    for number in range(600):
+        assert polls.hold(Looked("T1", number, None, number, number, str(number)))
+    assert looks == 0

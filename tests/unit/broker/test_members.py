@@ -112,3 +112,15 @@ def test_a_producer_group_without_members_is_named_no_more() -> None:
     assert producers.names() == []
     producers.unregister("never seen", "a")
     assert producers.names() == []
+
+
+def test_members_of_a_producer_group_are_asked_in_turn() -> None:
+    """The second of those that came first, so that a group of one is no special case."""
+    producers = ProducerMembers()
+    for name in ("a", "b", "c"):
+        producers.register("pg", member(name))
+    asked = [producers.next_channel("pg", lambda channel: channel != "c") for _ in range(3)]
+    assert asked == ["b", "a", "b"]
+    assert producers.next_channel("pg", lambda channel: True) == "b"
+    assert producers.next_channel("pg", lambda channel: False) is None
+    assert producers.next_channel("none", lambda channel: True) is None

@@ -135,3 +135,10 @@ def test_times_of_the_last_minute_are_told_as_upstream_does() -> None:
     times.roll(1_010)
     assert times.distribution().startswith("[<=0ms]:10 [0~10ms]:0 ")
     assert times.longest_ms == 12_000
+
+
+@pytest.mark.parametrize(("things", "steps"), [(0, 0), (499, 0), (500, 1), (999, 1), (1_000, 2)])
+def test_every_five_hundred_things_sampled_are_a_step(things: int, steps: int) -> None:
+    """Between steps the broker serves others."""
+    counted = [(str(number), Totals(1, 0, 1)) for number in range(things)]
+    assert len(list(SampledTotals().taking(Pace.MINUTE, 10_000, counted))) == steps

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from rocketstream.errors import BrokerError
@@ -358,3 +360,15 @@ def test_samples_are_taken_once_a_second_and_kept_ten_minutes() -> None:
     end_ms = NOW + 3_999 * 250
     assert counter.rates(end_ms) == [4.0, 4.0, 4.0]
     assert len(counter._samples) == 1203
+
+
+def test_a_retry_topic_becomes_that_of_a_unit_and_stays_it() -> None:
+    table = topics()
+    plain, is_new = table.ensure("%RETRY%g", 1, NOW)
+    assert (plain.topic_sys_flag, is_new) == (0, True)
+    marked, is_changed = table.ensure("%RETRY%g", 1, NOW, unit=True)
+    assert (marked, is_changed) == (replace(plain, topic_sys_flag=2), True)
+    assert table.get("%RETRY%g") is marked
+    assert table.ensure("%RETRY%g", 1, NOW, unit=True) == (marked, False)
+    assert table.ensure("%RETRY%g", 1, NOW) == (marked, False)
+    assert table.ensure("%RETRY%h", 1, NOW, unit=True)[0].topic_sys_flag == 2

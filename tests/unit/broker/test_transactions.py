@@ -173,3 +173,15 @@ def test_restart_finds_what_was_undecided(steps: list[tuple[str, int]]) -> None:
             assert fresh.pending() == pending
             assert fresh.advance() == (begin, op_begin)
             queue = fresh
+
+
+def test_the_way_of_a_message_is_forgotten_with_its_decision() -> None:
+    """Else every message ever put back stays in memory."""
+    queue = HalfQueue(0, 0)
+    queue.stored(0)
+    queue.put_back(0, 1)
+    queue.put_back(1, 2)
+    assert [queue.current(offset) for offset in range(3)] == [2, 2, 2]
+    queue.ended((2,))
+    assert [queue.current(offset) for offset in range(3)] == [0, 1, 2]
+    assert all(queue.is_ended(offset) for offset in range(3))

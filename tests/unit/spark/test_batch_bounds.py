@@ -14,6 +14,10 @@ import pytest
 
 from rocketstream.errors import ConfigurationError, DataLossError
 from rocketstream.spark import worker
+from rocketstream.spark.driver.batch import batch_ranges
+from rocketstream.spark.options import read_options
+from rocketstream.spark.scan import QueueRange
+from tests.unit.spark.fake_cluster import A, FakeCluster
 from tests.unit.spark.micro_batches import Topics, batch_rows
 
 QUEUES = 3
@@ -161,3 +165,24 @@ def test_what_expired_is_not_read_from_earliest_and_missed_by_offset(
     named = {"topic": topic, "startingOffsets": start, "failOnDataLoss": False}
     assert batch_rows(topics.cluster, **named) == rows
     worker.close_pools()
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "is_refused"),
+    [(6, 4, True), (5, 4, False), (50, 49, True), (51, 49, False), (20, 20, False)],
+)
+def test_a_beginning_after_the_end_is_a_mistake_only_among_rows_that_are_there(
+    begin: int, end: int, is_refused: bool
+) -> None:
+    """A queue of the rows 5 to 49: older ones have expired, later ones are a loss."""
+    given = {
+        name: json.dumps({"T": {"broker": {"0": first, "1": second}}})
+        for name, first, second in (("startingOffsets", 0, begin), ("endingOffsets", 100, end))
+    }
+    named = {"nameServer": "h:1", "topic": "T", "failOnDataLoss": "false"} | given
+    options = read_options(named, "batch")
+    if is_refused:
+        with pytest.raises(ConfigurationError, match=f"begins at offset {begin} and ends at {end}"):
+            batch_ranges(options, FakeCluster())
+    else:
+        assert batch_ranges(options, FakeCluster()) == [QueueRange(A, 0, 100)]

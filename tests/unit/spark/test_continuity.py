@@ -457,3 +457,34 @@ def test_available_now_waits_for_a_known_topic_but_not_for_a_misspelled_one() ->
     assert run().latest(end).ends == {A: 100, B: 60}
     with pytest.raises(RouteNotFoundError):
         run().source.initial()
+
+
+def test_only_a_queue_without_its_master_may_have_a_slave_that_is_behind() -> None:
+    """Two brokers lost rows, and one of them has its master: its rows are gone."""
+    other = MessageQueue("T", "led", 0)
+    cluster = FakeCluster(retryTimeoutMs="4000", failOnDataLoss="false")
+    cluster.table = {A: [0, 100], other: [0, 100]}
+    end = cluster.start()
+    cluster.table = {A: [0, 90], other: [0, 90]}
+    cluster.has_master = lambda broker_name: broker_name == "led"  # type: ignore[method-assign]
+    told: dict[str, bool] = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            "rocketstream.spark.driver.continuity.report_loss",
+            lambda fail, queue, text: told.__setitem__(queue.broker_name, "a slave" in text),
+        )
+        cluster.latest(end)
+    assert told == {"broker": True, "led": False}
+
+
+def test_a_removed_queue_is_waited_for_three_seconds_to_the_millisecond(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = FakeCluster(retryTimeoutMs="30000", **READ_ON)
+    end = cluster.start()
+    del cluster.table[B]
+    cluster.clock.advance(200)
+    began = cluster.clock.monotonic_ms()
+    monkeypatch.setattr(Patience, "pause", lambda patience: cluster.clock.advance(1))
+    cluster.source.latest(end, False)
+    assert cluster.clock.monotonic_ms() - began == 3_000

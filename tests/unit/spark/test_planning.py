@@ -299,3 +299,47 @@ def test_one_partition_is_enough_for_one_row() -> None:
     assert partition_count([], cores=8, minimum=4) == 1
     assert partition_count([], cores=8, minimum=None) == 1
     assert partition_count([span, QueueRange(A, 3, 4)], cores=8, minimum=2) == 2
+
+
+@pytest.mark.parametrize(
+    ("waiting", "rows_max", "granted"),
+    [([10**7, 1, 1, 1], 4, [1, 1, 1, 1]), ([1_000, 700, 1, 1, 1], 17, [7, 7, 1, 1, 1])],
+)
+def test_who_gives_is_asked_again_until_one_row_is_left(
+    waiting: list[int], rows_max: int, granted: list[int]
+) -> None:
+    """And no later than its share says: the largest gives until it is no larger than the next."""
+    queues = [MessageQueue("T", "b", number) for number in range(len(waiting))]
+    ends = dict(zip(queues, waiting, strict=True))
+    assert list(admit(dict.fromkeys(queues, 0), ends, rows_max).values()) == granted
+
+
+@pytest.mark.parametrize(
+    ("rows", "cores", "partitions"),
+    [
+        (1_999, 4, 1),
+        (2_000, 4, 4),
+        (25_000, 1, 1),
+        (25_001, 1, 2),
+        (50_000, 1, 2),
+        (50_001, 1, 3),
+        (3_999, None, 1),
+        (4_000, None, 2),
+    ],
+)
+def test_partitions_begin_to_be_worth_their_cost_at_exactly(
+    rows: int, cores: int | None, partitions: int
+) -> None:
+    """25,000 rows a partition; 2,000 in all for every core."""
+    spans = [QueueRange(MessageQueue("T", "b", number), 0, 1) for number in range(7)]
+    spans.append(QueueRange(MessageQueue("T", "b", 7), 0, rows - 7))
+    assert partition_count(spans, cores, None) == partitions
+
+
+def test_a_partition_begun_for_what_did_not_fit_is_the_emptiest_with_what_it_has() -> None:
+    queues = [MessageQueue("T", "b", number) for number in range(5)]
+    spans = [
+        QueueRange(queue, 0, rows) for queue, rows in zip(queues, (7, 7, 7, 6, 3), strict=True)
+    ]
+    packed = plan(spans, cores=1, rows_max=10)
+    assert sorted(packed) == [(spans[0],), (spans[1],), (spans[2],), (spans[3], spans[4])]

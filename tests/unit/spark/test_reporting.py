@@ -7,14 +7,20 @@ from collections.abc import Iterator
 
 import pytest
 
-from rocketstream.errors import BrokerError, ConfigurationError, ConnectError
+from rocketstream.errors import (
+    BrokerError,
+    ConfigurationError,
+    ConnectError,
+    RouteNotFoundError,
+)
 from rocketstream.model import MessageQueue
 from rocketstream.server.embedded import EmbeddedCluster
 from rocketstream.spark.driver.cluster import Cluster
 from rocketstream.spark.driver.offsets import StreamOffset
+from rocketstream.spark.driver.reporting import Reporter
 from rocketstream.spark.options import read_options
 from rocketstream.spark.patience import Patience
-from tests.unit.spark.fake_cluster import A, FakeCluster, pause
+from tests.unit.spark.fake_cluster import A, B, FakeCluster, pause
 
 MEMBER = {"10.0.0.7@31": "10.0.0.7:41000"}
 
@@ -172,3 +178,43 @@ def test_a_real_broker_tells_the_members(embedded: EmbeddedCluster) -> None:
         assert address.startswith("127.0.0.1:")
     finally:
         cluster.close()
+
+
+def test_members_are_looked_for_once_a_minute_and_no_sooner() -> None:
+    cluster = FakeCluster(group="g")
+    cluster.start()
+    looks = []
+    for number, pause_ms in enumerate((59_999, 1, 59_999, 1)):
+        cluster.clock.advance(pause_ms)
+        cluster.source.commit(StreamOffset({A: 100 + number}))
+        looks.append(cluster.asked_for_members)
+    assert looks == [1, 2, 2, 3]
+
+
+def test_a_failed_report_is_tried_again_after_a_second_and_no_sooner() -> None:
+    cluster = FakeCluster(group="g")
+    reporter = Reporter(cluster._options, cluster, cluster.clock)
+    reporter.claim([A])
+    cluster.failures = [ConnectError("away")]
+    reporter.report_if_due(StreamOffset({A: 1}))
+    cluster.clock.advance(999)
+    reporter.report_if_due(StreamOffset({A: 1}))
+    assert cluster.reports == []
+    cluster.clock.advance(1)
+    reporter.report_if_due(StreamOffset({A: 1}))
+    assert cluster.reports == [{A: 1}]
+
+
+def test_a_topic_whose_route_is_away_does_not_end_a_restarted_query() -> None:
+    """The checkpoint knows the topic, so it is no wrong name; who consumes is asked again."""
+    cluster = FakeCluster(group="g")
+    answers: list[dict[str, str] | None] = [None, {}]
+
+    def members(group: str, queues: object) -> dict[str, str]:
+        if (answer := answers.pop(0)) is None:
+            raise RouteNotFoundError("no route")
+        return answer
+
+    cluster.members = members  # type: ignore[method-assign]
+    assert cluster.latest(StreamOffset({A: 30, B: 50})).ends == {A: 100, B: 50}
+    assert answers == []

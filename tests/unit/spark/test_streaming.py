@@ -327,3 +327,46 @@ def test_the_only_row_of_a_queue_is_remembered_too() -> None:
     cluster = FakeCluster()
     cluster.table = {A: [0, 1], B: [0, 0]}
     assert set(cluster.start().marks) == {A}
+
+
+@pytest.mark.parametrize(
+    ("options", "age_ms", "is_asked"),
+    [
+        ({}, 5_000, False),
+        ({}, 5_001, True),
+        ({"minOffsetsPerTrigger": "1000"}, 500, False),
+        ({"minOffsetsPerTrigger": "1000"}, 501, True),
+    ],
+    ids=["idle", "idle for longer", "rows wait", "rows wait for longer"],
+)
+def test_known_ends_serve_a_quiet_stream_for_exactly_so_long(
+    options: dict[str, str], age_ms: float, is_asked: bool
+) -> None:
+    """Five seconds while held pulls would tell; half of one while rows wait for more of them."""
+    cluster = FakeCluster(**options)
+    end = cluster.latest(cluster.source.initial(), True)
+    cluster.table[A][1] += bool(options)
+    asked_at = []
+
+    def ask(queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
+        asked_at.append(cluster.clock.monotonic_ms())
+        return FakeCluster.max_offsets(cluster, queues)
+
+    cluster.max_offsets = ask  # type: ignore[method-assign]
+    assert cluster.latest(end, True) is end
+    (at,) = asked_at
+    cluster.clock.advance(at + age_ms - cluster.clock.monotonic_ms())
+    assert cluster.source.latest(end, True) is end
+    assert len(asked_at) == 1 + is_asked
+
+
+def test_a_stream_listens_only_while_spark_asks_again_and_again() -> None:
+    """A tenth of a second; at once where the last question is over a second ago."""
+    cluster = FakeCluster()
+    end = cluster.start()
+    waits: list[float] = []
+    cluster.held_pulls.news = lambda ends, timeout_ms: bool(waits.append(timeout_ms))  # type: ignore[func-returns-value, method-assign]
+    for pause_ms in (0, 1_000, 1_001, 11):
+        cluster.clock.advance(pause_ms)
+        assert cluster.source.latest(end, False) is end
+    assert waits == [0, 100, 0, 100]
