@@ -5,27 +5,25 @@ Law: starts, stops and forwards; the same rules as the sync one.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 from functools import partial
-from typing import Self, Unpack
+from typing import Unpack
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
 from rocketstream.client.config import ClientConfig
+from rocketstream.client.consumer.listener_faces import AsyncListenerConsumer
 from rocketstream.client.consumer.lite_topics.base import (
     LitePushConsumerBase,
     checked_names,
     checked_option,
 )
 from rocketstream.client.consumer.lite_topics.context import AnyLiteTopicListener
-from rocketstream.client.consumer.lite_topics.impl import start_lite
-from rocketstream.client.core.kinds import check_time
+from rocketstream.client.consumer.lite_topics.impl import LitePushConsumerImpl, start_lite
 from rocketstream.client.core.lite_settings import OffsetOption
-from rocketstream.client.instance.service_state import ServiceState
 from rocketstream.client.keywords import LitePushConsumerKeywords
 
 
-class AsyncLitePushConsumer(LitePushConsumerBase):
+class AsyncLitePushConsumer(LitePushConsumerBase, AsyncListenerConsumer[LitePushConsumerImpl]):
     """Consumes lite topics, each in order; ``async with`` starts it and shuts it down.
 
     Arguments, settings and errors are those of ``rocketstream.LitePushConsumer``. A coroutine
@@ -55,7 +53,6 @@ class AsyncLitePushConsumer(LitePushConsumerBase):
             clock=clock,
             **settings,
         )
-        self._ended = asyncio.Event()
 
     def register_message_listener(self, listener: AnyLiteTopicListener) -> None:
         """Set what consumes the messages; may be a coroutine function."""
@@ -70,47 +67,6 @@ class AsyncLitePushConsumer(LitePushConsumerBase):
             return
         plan = self._begin_start()
         await self._start_here(self.config, partial(start_lite, plan))
-
-    async def shutdown(self, await_ms: float | None = None) -> None:
-        """Stop: unsubscribe, wait for running listeners, give back what was not begun.
-
-        Args:
-            await_ms: how long to wait for running listeners; by default
-                ``await_termination_ms_when_shutdown``. Coroutines that take longer are cancelled.
-        """
-        started = self._begin_shutdown()
-        if started is None:
-            return
-        if await_ms is None:
-            await_ms = self.settings.await_termination_ms_when_shutdown
-        try:
-            await self._end_here(started, started.machine.shutdown(await_ms))
-        finally:
-            self._ended.set()
-
-    close = shutdown
-
-    async def wait(self, timeout_ms: float | None = None) -> bool:
-        """Wait until the consumer has been shut down; tell whether it has."""
-        if timeout_ms is not None:
-            check_time("timeout_ms", timeout_ms)
-        if self.state is not ServiceState.SHUTDOWN_ALREADY:
-            self._running()
-        try:
-            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
-                await self._ended.wait()
-        except TimeoutError:
-            return False
-        return True
-
-    async def __aenter__(self) -> Self:
-        if self._is_to_start():
-            await self.start()
-            self._block_started = True
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.shutdown()
 
     async def subscribe_lite(
         self, lite_topic: str | Iterable[str], offset_option: OffsetOption | None = None

@@ -5,29 +5,26 @@ Law: starts, stops and forwards (Java's ``LitePushConsumer``, RIP-83).
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable
 from functools import partial
-from typing import Self, Unpack
+from typing import Unpack
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
-from rocketstream._util.waiting import Latch
 from rocketstream.client.config import ClientConfig
+from rocketstream.client.consumer.listener_faces import ListenerConsumer
 from rocketstream.client.consumer.lite_topics.base import (
     LitePushConsumerBase,
     checked_names,
     checked_option,
 )
 from rocketstream.client.consumer.lite_topics.context import LiteTopicListener
-from rocketstream.client.consumer.lite_topics.impl import start_lite
-from rocketstream.client.core.kinds import check_time
+from rocketstream.client.consumer.lite_topics.impl import LitePushConsumerImpl, start_lite
 from rocketstream.client.core.lite_settings import OffsetOption
-from rocketstream.client.instance.service_state import ServiceState
 from rocketstream.client.keywords import LitePushConsumerKeywords
-from rocketstream.errors import ClientStateError, ConfigurationError
+from rocketstream.errors import ConfigurationError
 
 
-class LitePushConsumer(LitePushConsumerBase):
+class LitePushConsumer(LitePushConsumerBase, ListenerConsumer[LitePushConsumerImpl]):
     """Consumes lite topics, each in order; a ``with`` block starts it and shuts it down.
 
     Lite topics (RIP-83) are queues below a parent topic that exist as soon as something is sent to
@@ -80,7 +77,6 @@ class LitePushConsumer(LitePushConsumerBase):
             clock=clock,
             **settings,
         )
-        self._ended = Latch()
 
     def register_message_listener(self, listener: LiteTopicListener) -> None:
         """Set what consumes the messages; before ``start``.
@@ -119,57 +115,6 @@ class LitePushConsumer(LitePushConsumerBase):
                     "the listener is a coroutine function; use rocketstream.aio.LitePushConsumer"
                 )
             self._start_threaded(self.config, partial(start_lite, plan))
-
-    def shutdown(self, await_ms: float | None = None) -> None:
-        """Stop: unsubscribe, wait for running listeners, give back what was not begun.
-
-        Does nothing unless running.
-
-        Args:
-            await_ms: how long to wait for running listeners; by default
-                ``await_termination_ms_when_shutdown``. Those that take longer are left behind, and
-                their messages come again.
-        """
-        started = self._begin_shutdown()
-        if started is None:
-            return
-        if await_ms is None:
-            await_ms = self.settings.await_termination_ms_when_shutdown
-        try:
-            self._end_threaded(started, started.machine.shutdown(await_ms, threading.get_ident()))
-        finally:
-            self._ended.open()
-
-    close = shutdown
-
-    def wait(self, timeout_ms: float | None = None) -> bool:
-        """Wait until the consumer has been shut down; as ``PushConsumer.wait``.
-
-        Args:
-            timeout_ms: how long to wait; by default for ever.
-
-        Returns:
-            Whether it has been shut down, all of it.
-
-        Raises:
-            ClientStateError: not started, or called on the network thread.
-        """
-        if timeout_ms is not None:
-            check_time("timeout_ms", timeout_ms)
-        if self.state is not ServiceState.SHUTDOWN_ALREADY:
-            engine = self._running()[0]
-            if threading.get_ident() == engine.loop_thread_id:
-                raise ClientStateError("wait() would hold up the network thread it was called on")
-        return self._ended.wait(timeout_ms)
-
-    def __enter__(self) -> Self:
-        if self._is_to_start():
-            self.start()
-            self._block_started = True
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.shutdown()
 
     def subscribe_lite(
         self, lite_topic: str | Iterable[str], offset_option: OffsetOption | None = None

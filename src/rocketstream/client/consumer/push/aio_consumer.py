@@ -5,7 +5,6 @@ Law: starts, stops and forwards; the same rules as the sync one.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from functools import partial
 from typing import Literal, Unpack, overload
@@ -19,21 +18,20 @@ from rocketstream.client.consumer.listener import (
     AnyOrderlyListener,
     MessageListenerOrderly,
 )
+from rocketstream.client.consumer.listener_faces import AsyncListenerConsumer
 from rocketstream.client.consumer.offsets.store import OffsetStore
 from rocketstream.client.consumer.offsets.view import AsyncOffsetStoreView
 from rocketstream.client.consumer.push.base import PushConsumerBase
 from rocketstream.client.consumer.push.calls import PushCalls
-from rocketstream.client.consumer.push.impl import start_push
-from rocketstream.client.core.kinds import check_time
+from rocketstream.client.consumer.push.impl import PushConsumerImpl, start_push
 from rocketstream.client.instance.service_state import ServiceState
-from rocketstream.client.instance.with_block import AsyncWithBlock
 from rocketstream.client.keywords import PushConsumerKeywords
 from rocketstream.model import MessageQueue, MessageSelector
 from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.protocol.subscription import EXPRESSION_TAG
 
 
-class AsyncPushConsumer(PushConsumerBase, AsyncAdmin, AsyncWithBlock):
+class AsyncPushConsumer(PushConsumerBase, AsyncListenerConsumer[PushConsumerImpl], AsyncAdmin):
     """Consumes topics as a member of a group; ``async with`` starts it and shuts it down.
 
     Arguments, settings and errors are those of ``rocketstream.PushConsumer``. A coroutine listener
@@ -63,7 +61,6 @@ class AsyncPushConsumer(PushConsumerBase, AsyncAdmin, AsyncWithBlock):
             clock=clock,
             **settings,
         )
-        self._ended = asyncio.Event()
 
     @overload
     def register_message_listener(
@@ -96,39 +93,6 @@ class AsyncPushConsumer(PushConsumerBase, AsyncAdmin, AsyncWithBlock):
             return
         plan = self._begin_start()
         await self._start_here(self.config, partial(start_push, plan))
-
-    async def shutdown(self, await_ms: float | None = None) -> None:
-        """Stop, so that nothing is lost and nothing finished is repeated.
-
-        Args:
-            await_ms: how long to wait for running listeners; by default
-                ``await_termination_ms_when_shutdown``. Coroutines that take longer are cancelled.
-        """
-        started = self._begin_shutdown()
-        if started is None:
-            return
-        if await_ms is None:
-            await_ms = self.settings.await_termination_ms_when_shutdown
-        try:
-            await self._end_here(started, started.machine.shutdown(await_ms))
-        finally:
-            self._ended.set()
-
-    async def wait(self, timeout_ms: float | None = None) -> bool:
-        """Wait until the consumer has been shut down; see ``rocketstream.PushConsumer.wait``.
-
-        Ctrl-C cancels it, as it does whatever ``asyncio.run`` runs.
-        """
-        if timeout_ms is not None:
-            check_time("timeout_ms", timeout_ms)
-        if self.state is not ServiceState.SHUTDOWN_ALREADY:
-            self._running()
-        try:
-            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
-                await self._ended.wait()
-        except TimeoutError:
-            return False
-        return True
 
     async def subscribe(
         self,

@@ -5,13 +5,11 @@ Law: starts, stops and forwards (upstream's DefaultMQPushConsumer).
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any, Literal, TypeVar, Unpack, overload
 
 from rocketstream._util.clock import SYSTEM_CLOCK, Clock
-from rocketstream._util.waiting import Latch
 from rocketstream.client.admin.faces import SyncAdmin
 from rocketstream.client.admin.requests import MQAdmin
 from rocketstream.client.config import ClientConfig
@@ -20,16 +18,15 @@ from rocketstream.client.consumer.listener import (
     MessageListenerOrderly,
     OrderlyListener,
 )
+from rocketstream.client.consumer.listener_faces import ListenerConsumer
 from rocketstream.client.consumer.offsets.store import OffsetStore
 from rocketstream.client.consumer.offsets.view import OffsetStoreView
 from rocketstream.client.consumer.push.base import PushConsumerBase
 from rocketstream.client.consumer.push.calls import PushCalls
-from rocketstream.client.consumer.push.impl import start_push
-from rocketstream.client.core.kinds import check_time
+from rocketstream.client.consumer.push.impl import PushConsumerImpl, start_push
 from rocketstream.client.instance.service_state import ServiceState
-from rocketstream.client.instance.with_block import WithBlock
 from rocketstream.client.keywords import PushConsumerKeywords
-from rocketstream.errors import ClientStateError, ConfigurationError
+from rocketstream.errors import ConfigurationError
 from rocketstream.model import MessageQueue, MessageSelector
 from rocketstream.protocol.message_ext import MessageExt
 from rocketstream.protocol.subscription import EXPRESSION_TAG
@@ -37,7 +34,7 @@ from rocketstream.protocol.subscription import EXPRESSION_TAG
 T = TypeVar("T")
 
 
-class PushConsumer(PushConsumerBase, SyncAdmin, WithBlock):
+class PushConsumer(PushConsumerBase, ListenerConsumer[PushConsumerImpl], SyncAdmin):
     """Consumes topics as a member of a group; a ``with`` block starts it and shuts it down.
 
     It is to have its listener and what it subscribes before the block; more topics may be
@@ -95,7 +92,6 @@ class PushConsumer(PushConsumerBase, SyncAdmin, WithBlock):
             clock=clock,
             **settings,
         )
-        self._ended = Latch()
 
     @overload
     def register_message_listener(
@@ -144,54 +140,6 @@ class PushConsumer(PushConsumerBase, SyncAdmin, WithBlock):
                     "the listener is a coroutine function; use rocketstream.aio.PushConsumer"
                 )
             self._start_threaded(self.config, partial(start_push, plan))
-
-    def shutdown(self, await_ms: float | None = None) -> None:
-        """Stop, so that nothing is lost and nothing finished is repeated.
-
-        Pulls stop, running listeners are waited for, offsets are stored at the brokers, the group
-        is told. What no listener has finished stays for the next owner; that includes the batch of
-        a listener that calls this itself. Does nothing unless running.
-
-        Args:
-            await_ms: how long to wait for running listeners; by default
-                ``await_termination_ms_when_shutdown``. Those that take longer are left behind.
-        """
-        started = self._begin_shutdown()
-        if started is None:
-            return
-        if await_ms is None:
-            await_ms = self.settings.await_termination_ms_when_shutdown
-        try:
-            self._end_threaded(started, started.machine.shutdown(await_ms, threading.get_ident()))
-        finally:
-            self._ended.open()
-
-    def wait(self, timeout_ms: float | None = None) -> bool:
-        """Wait until the consumer has been shut down, by another thread or a signal handler.
-
-        What a program whose listener does all the work has left to do. Ctrl-C raises
-        KeyboardInterrupt here at once; leaving the ``with`` block then shuts the consumer down.
-        Outages end nothing: the consumer goes on when the servers are back.
-
-        Args:
-            timeout_ms: how long to wait; by default for ever.
-
-        Returns:
-            Whether it has been shut down, all of it: listeners have ended, offsets are stored.
-
-        Raises:
-            ClientStateError: not started, or called on the network thread, which would stand still.
-        """
-        if timeout_ms is not None:
-            check_time("timeout_ms", timeout_ms)
-        if self.state is not ServiceState.SHUTDOWN_ALREADY:
-            engine = self._running()[0]
-            if threading.get_ident() == engine.loop_thread_id:
-                raise ClientStateError(
-                    "wait() would block the network thread it was called on; call it on "
-                    "another thread"
-                )
-        return self._ended.wait(timeout_ms)
 
     def subscribe(
         self,
