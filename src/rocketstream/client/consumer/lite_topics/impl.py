@@ -11,7 +11,7 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from rocketstream.client.consumer.consume.calls import CallWatch, consume_directly
+from rocketstream.client.consumer.consume.calls import CallWatch
 from rocketstream.client.consumer.listener import Listener
 from rocketstream.client.consumer.lite_topics.receiving import Receiver
 from rocketstream.client.consumer.lite_topics.requests import (
@@ -21,6 +21,7 @@ from rocketstream.client.consumer.lite_topics.requests import (
 from rocketstream.client.consumer.lite_topics.service import (
     GIVEN_BACK_MS,
     AsyncLiteService,
+    LiteParts,
     ThreadedLiteService,
 )
 from rocketstream.client.consumer.lite_topics.settling import Settling
@@ -106,7 +107,7 @@ class LitePushConsumerImpl:
         self._subscription = build_subscription(self.topic, None, self.clock.now_ms())
         self.topics = LiteTopics()
         self.topics.add(plan.lite_topics, None)
-        self._watch = CallWatch(
+        watch = CallWatch(
             self.group,
             plan.consume_hooks,
             instance.stats,
@@ -126,7 +127,7 @@ class LitePushConsumerImpl:
         self.settling = Settling(instance, requests, self.topics)
         service = AsyncLiteService if plan.listener.is_async else ThreadedLiteService
         self.service: AsyncLiteService | ThreadedLiteService = service(
-            plan.listener, self.ledger, self.settling, self._watch, settings
+            LiteParts(plan.listener, self.ledger, self.settling, watch, settings)
         )
         self.telling = Telling(instance, requests, self.topics)
         self.receiver = Receiver(self)
@@ -271,7 +272,7 @@ class LitePushConsumerImpl:
         """Give the listener one message an operator chose; nothing is acknowledged."""
         if self.listener.takes_context:
             return None
-        return await consume_directly(self.listener, message, broker_name, self._watch)
+        return await self.service.consume_directly(message, broker_name)
 
     async def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
         """Nothing: the offsets of the parent topic's queues are not those of lite topics."""

@@ -8,8 +8,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
+from rocketstream.client.consumer.consume.base import ListenerService
 from rocketstream.client.consumer.consume.calls import (
     CallWatch,
     checked_status,
@@ -46,26 +48,51 @@ class Outcomes(Protocol):
         ...
 
 
-class LiteService:
+@dataclass(frozen=True, slots=True)
+class LiteParts:
+    """What a consume service of lite topics works with.
+
+    Attributes:
+        listener: what is called.
+        ledger: where the runs are.
+        outcomes: told how calls ended.
+        watch: hooks and statistics.
+        settings: those of the consumer.
+    """
+
+    listener: Listener
+    ledger: LiteLedger
+    outcomes: Outcomes
+    watch: CallWatch
+    settings: LitePushConsumerSettings
+
+
+class LiteService(ListenerService):
     """What both kinds of service do around a call; the ledger is touched under ``mutex`` only."""
 
     mutex: contextlib.AbstractContextManager[Any]
+    _pool: WorkerPool[LiteRun] | TaskPool
 
-    def __init__(
-        self,
-        listener: Listener,
-        ledger: LiteLedger,
-        outcomes: Outcomes,
-        watch: CallWatch,
-        settings: LitePushConsumerSettings,
-    ) -> None:
-        self._listener = listener
-        self.ledger = ledger
-        self._outcomes = outcomes
-        self._watch = watch
-        self._clock = watch.clock
-        self._size = settings.consume_message_batch_max_size
-        self._suspend_ms = settings.suspend_ms
+    def __init__(self, parts: LiteParts) -> None:
+        super().__init__(parts.listener, parts.watch)
+        self.ledger = parts.ledger
+        self._outcomes = parts.outcomes
+        self._clock = parts.watch.clock
+        self._size = parts.settings.consume_message_batch_max_size
+        self._suspend_ms = parts.settings.suspend_ms
+
+    def begin_no_more(self) -> None:
+        """Let running calls be the last ones; ``shutdown`` waits for them."""
+        with self.mutex:
+            self._pool.stopping = True
+
+    def _add(self, runs: Sequence[LiteRun]) -> bool:
+        """Enter runs, with ``mutex`` held; tell whether they were taken: not once it stops."""
+        if self._pool.stopping:
+            return False
+        for run in runs:
+            self.ledger.add(run)
+        return True
 
     def _next_batch(self, run: LiteRun) -> list[MessageExt]:
         """Return what the listener gets next of a run; none when it has ended, or is too old."""
@@ -80,10 +107,10 @@ class LiteService:
         started_ms = self._clock.now_ms()
         mark_started(batch, started_ms)
         context = None
-        if self._listener.takes_context:
-            queue = self._watch.seen_queue(run.queue)
+        if self.listener.takes_context:
+            queue = self.watch.seen_queue(run.queue)
             context = LiteTopicContext(run.lite_topic, queue, self._suspend_ms)
-        hooked = self._watch.before(batch, run.queue) if self._watch.hooks else None
+        hooked = self.watch.before(batch, run.queue) if self.watch.hooks else None
         return context, hooked, started_ms
 
     def _end(
@@ -99,10 +126,10 @@ class LiteService:
         status = checked_status(answer, error, batch, _LATER)
         took_ms = self._clock.now_ms() - started_ms
         if hooked is not None:
-            self._watch.after(hooked, answer, status, error, took_ms)
+            self.watch.after(hooked, answer, status, error, took_ms)
         good = status is _SUCCESS
         count = len(batch)
-        self._watch.count(run.queue.topic, count * good, count * (not good), took_ms, 1)
+        self.watch.count(run.queue.topic, count * good, count * (not good), took_ms, 1)
         if good:
             with self.mutex:
                 offsets = run.left[:count]
@@ -129,17 +156,10 @@ GIVEN_BACK_MS = 10
 class ThreadedLiteService(LiteService):
     """Calls a plain function on worker threads; the source of their pool."""
 
-    def __init__(
-        self,
-        listener: Listener,
-        ledger: LiteLedger,
-        outcomes: Outcomes,
-        watch: CallWatch,
-        settings: LitePushConsumerSettings,
-    ) -> None:
-        super().__init__(listener, ledger, outcomes, watch, settings)
+    def __init__(self, parts: LiteParts) -> None:
+        super().__init__(parts)
         self._pool: WorkerPool[LiteRun] = WorkerPool(
-            watch.group, self, watch.clock, settings.consume_thread_max
+            self.watch.group, self, self._clock, parts.settings.consume_thread_max
         )
         self.mutex = self._pool.mutex
 
@@ -147,18 +167,11 @@ class ThreadedLiteService(LiteService):
         """Have runs consumed; on the loop. Tell whether they were taken: not once it stops."""
         pool = self._pool
         with pool.mutex:
-            if pool.stopping:
+            if not self._add(runs):
                 return False
-            for run in runs:
-                self.ledger.add(run)
             pool.work_added()
         pool.watch()
         return True
-
-    def begin_no_more(self) -> None:
-        """Let running calls be the last ones; ``shutdown`` waits for them."""
-        with self.mutex:
-            self._pool.stopping = True
 
     async def shutdown(self, await_ms: float, caller: int | None = None) -> None:
         """Begin no call any more; wait for running ones, at most ``await_ms``, not for ``caller``.
@@ -186,7 +199,7 @@ class ThreadedLiteService(LiteService):
 
     def work(self, worker: Worker, job: LiteRun) -> None:
         """Consume a run until it ends, fails or the pool stops."""
-        pool, call = self._pool, self._listener.call
+        pool, call = self._pool, self.listener.call
         failed = False
         try:
             while not (failed or pool.stopping):
@@ -212,30 +225,19 @@ class ThreadedLiteService(LiteService):
 class AsyncLiteService(LiteService):
     """Awaits a coroutine function in tasks; everything on one loop."""
 
-    def __init__(
-        self,
-        listener: Listener,
-        ledger: LiteLedger,
-        outcomes: Outcomes,
-        watch: CallWatch,
-        settings: LitePushConsumerSettings,
-    ) -> None:
-        super().__init__(listener, ledger, outcomes, watch, settings)
+    def __init__(self, parts: LiteParts) -> None:
+        super().__init__(parts)
         self.mutex = contextlib.nullcontext()
-        self._pool = TaskPool(self._work, settings.consume_thread_max, watch.group)
+        self._pool: TaskPool = TaskPool(
+            self._work, parts.settings.consume_thread_max, self.watch.group
+        )
 
     def submit(self, runs: Sequence[LiteRun]) -> bool:
         """Have runs consumed; tell whether they were taken: not once it stops."""
-        if self._pool.stopping:
+        if not self._add(runs):
             return False
-        for run in runs:
-            self.ledger.add(run)
         self._pool.start_one()
         return True
-
-    def begin_no_more(self) -> None:
-        """Let running calls be the last ones; ``shutdown`` waits for them."""
-        self._pool.stopping = True
 
     async def shutdown(self, await_ms: float, caller: int | None = None) -> None:
         """Begin no call any more; wait for running ones, then cancel what is left."""
@@ -275,7 +277,7 @@ class AsyncLiteService(LiteService):
         begun: tuple[LiteTopicContext | None, ConsumeMessageContext | None, int],
     ) -> tuple[object, BaseException | None]:
         context, hooked, _ = begun
-        call: Callable[..., Any] = self._listener.call
+        call: Callable[..., Any] = self.listener.call
         try:
             return await (
                 call(list(batch)) if context is None else call(list(batch), context)
@@ -283,6 +285,6 @@ class AsyncLiteService(LiteService):
         except BaseException as raised:  # nothing a listener raises may end the task
             if isinstance(raised, asyncio.CancelledError) and is_being_cancelled():
                 if hooked is not None:
-                    self._watch.cut_off(hooked, _LATER, raised)
+                    self.watch.cut_off(hooked, _LATER, raised)
                 raise
             return None, raised
