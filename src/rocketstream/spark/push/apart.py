@@ -8,13 +8,11 @@ from __future__ import annotations
 import concurrent.futures
 import threading
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import TypeVar
+
+from rocketstream._util.waiting import Latch
 
 T = TypeVar("T")
-
-_LOOK_S: Final = 1.0
-"""How often a waiting main thread looks for signals: one that comes just before the wait is not
-seen by it."""
 
 
 def apart(call: Callable[[], T]) -> T:
@@ -29,14 +27,15 @@ def apart(call: Callable[[], T]) -> T:
         call: made on a daemon thread; it goes on if this wait is interrupted.
     """
     outcome: concurrent.futures.Future[T] = concurrent.futures.Future()
+    ended = Latch()
 
     def make() -> None:
         try:
             outcome.set_result(call())
         except BaseException as error:
             outcome.set_exception(error)
+        ended.open()
 
     threading.Thread(target=make, name="SparkPushConsumer-call", daemon=True).start()
-    while not concurrent.futures.wait([outcome], _LOOK_S).done:
-        pass
+    ended.wait(None)
     return outcome.result()
