@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
-from rocketstream import ConsumeConcurrentlyStatus, MessageExt
+from rocketstream import ConsumeConcurrentlyStatus, MessageExt, PushConsumer
 from rocketstream.admin import Admin, ResetDone, ResetTarget
 from tests.behaviour.cluster import Cluster
 from tests.behaviour.conftest import Names
@@ -50,21 +51,30 @@ def consume_all(cluster: Cluster, admin: Admin, names: Names) -> None:
     wait_until(lambda: is_consumed(admin, names), "the offsets of everything")
 
 
+@contextmanager
+def member_at_the_end(
+    cluster: Cluster, admin: Admin, names: Names, seen: Seen
+) -> Iterator[PushConsumer]:
+    """Run a member that has consumed everything and stored its offsets."""
+    with consumer_of(
+        cluster.namesrv_addr,
+        names.group,
+        names.topic,
+        seen,
+        persist_consumer_offset_interval_ms=50,
+    ) as member:
+        seen.wait_consumed(COUNT)
+        wait_until(lambda: is_consumed(admin, names), "the offsets of everything")
+        yield member
+
+
 @pytest.mark.timeout(120)
 def test_connected_members_go_back_and_consume_again(
     cluster: Cluster, admin: Admin, filled: Names
 ) -> None:
     """Covers C-531, C-532, C-535: told through the broker, they pause and begin anew."""
     seen = Seen()
-    with consumer_of(
-        cluster.namesrv_addr,
-        filled.group,
-        filled.topic,
-        seen,
-        persist_consumer_offset_interval_ms=50,
-    ):
-        seen.wait_consumed(COUNT)
-        wait_until(lambda: is_consumed(admin, filled), "the offsets of everything")
+    with member_at_the_end(cluster, admin, filled, seen):
         plan = admin.reset_plan(filled.group, filled.topic, ResetTarget.earliest())
         assert plan.is_online
         assert plan.repeated == COUNT
@@ -107,15 +117,7 @@ def test_a_copy_begins_where_its_source_is(cluster: Cluster, admin: Admin, fille
 def test_members_tell_what_they_do(cluster: Cluster, admin: Admin, filled: Names) -> None:
     """Covers C-528, C-530, C-538, C-540: connections, running info with stacks, owners, status."""
     seen = Seen()
-    with consumer_of(
-        cluster.namesrv_addr,
-        filled.group,
-        filled.topic,
-        seen,
-        persist_consumer_offset_interval_ms=50,
-    ) as consumer:
-        seen.wait_consumed(COUNT)
-        wait_until(lambda: is_consumed(admin, filled), "the offsets of everything")
+    with member_at_the_end(cluster, admin, filled, seen) as consumer:
         connection = admin.group_connections(filled.group)
         (info,) = admin.running_info(filled.group, stacks=True)
         status = admin.consumer_status(filled.group, filled.topic)
@@ -140,15 +142,7 @@ def test_one_message_is_consumed_on_request(cluster: Cluster, admin: Admin, fill
         return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
 
     seen = Seen(verdict)
-    with consumer_of(
-        cluster.namesrv_addr,
-        filled.group,
-        filled.topic,
-        seen,
-        persist_consumer_offset_interval_ms=50,
-    ) as consumer:
-        seen.wait_consumed(COUNT)
-        wait_until(lambda: is_consumed(admin, filled), "the offsets of everything")
+    with member_at_the_end(cluster, admin, filled, seen) as consumer:
         found = wait_until(
             lambda: _all(admin.message_query(filled.topic, "k", 64)), "all messages in the index"
         )

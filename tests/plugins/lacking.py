@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Generator
+from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -22,16 +24,23 @@ def lacking(text: str, lacks: frozenset[str] = LACKS) -> str:
     return next((name for name in found if name in lacks), "")
 
 
+R = TypeVar("R", pytest.CollectReport, pytest.TestReport)
+
+
+def _skipped(report: R, path: Path) -> R:
+    """Return a report, as one of a skip if it failed for want of a package left out."""
+    if LACKS and report.failed and (name := lacking(str(report.longrepr))):
+        report.outcome = "skipped"
+        report.longrepr = (str(path), 0, f"Skipped: this Python has no {name}")
+    return report
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report(
     collector: pytest.Collector,
 ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
     """Skip a module of tests that cannot be imported."""
-    report = yield
-    if LACKS and report.failed and (name := lacking(str(report.longrepr))):
-        report.outcome = "skipped"
-        report.longrepr = (str(collector.path), 0, f"Skipped: this Python has no {name}")
-    return report
+    return _skipped((yield), collector.path)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -39,8 +48,4 @@ def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Skip a test that came upon what is missing."""
-    report = yield
-    if LACKS and report.failed and (name := lacking(str(report.longrepr))):
-        report.outcome = "skipped"
-        report.longrepr = (str(item.path), 0, f"Skipped: this Python has no {name}")
-    return report
+    return _skipped((yield), item.path)
