@@ -8,10 +8,11 @@ from contextlib import contextmanager
 
 import pytest
 
-from rocketstream import ConsumeConcurrentlyStatus, MessageExt, PushConsumer
+from rocketstream import ConsumeConcurrentlyStatus, MessageExt
 from rocketstream.admin import Admin, ResetDone, ResetTarget
 from tests.behaviour.cluster import Cluster
 from tests.behaviour.conftest import Names
+from tests.behaviour.faces import PushConsumer
 from tests.behaviour.support import Seen, consumer_of, numbered, send_all
 from tests.plugins.waiting import wait_until
 
